@@ -1,0 +1,1 @@
+"""Strandline: tables through time."""

@@ -1,0 +1,174 @@
+"""The errors that Strandline raises, one tree under `StrandlineError`.
+
+    StrandlineError
+    ├── InputError            what was asked for can't be done: a file, an option, a name
+    │   ├── NotFound          a file, table, snapshot or version that is not there
+    │   ├── FormatError       bytes that are not what they should be: damaged, foreign, newer
+    │   └── SqlError          an expression or a query that can't be parsed or typed
+    ├── SchemaError           columns or types that don't fit
+    ├── KeyError_             keys that are absent, null or not unique
+    ├── ChangesError          a change set that does not fit what it meets
+    │   └── NoBeforeImages    the verb needs before images and the change set has none
+    ├── StateError            saved signatures that do not fit the request
+    ├── GuardTripped          a threshold stopped the work before anything was applied
+    ├── EngineError           Spark, Java or a worker: the machine, not the data
+    │   └── Cancelled         stopped by the user
+    ├── StorageError          the disk or the object store refused
+    │   ├── AlreadyExists     put_if_absent met an object
+    │   └── SwapLost          compare_and_swap met another value
+    └── StoreError            what a store of tables refuses
+        ├── Conflict          another transaction was first; trying again can help
+        │   └── Deadlock      this transaction was ended to free others
+        ├── SnapshotExpired   a reader came too late: its pages are gone
+        ├── Fenced            this process was taken for dead and may no longer write
+        ├── InUse             dropping what others stand on
+        └── Damaged           a checksum or an invariant does not hold
+
+Every error says what was being done (`doing`), why it failed (`why`) and what to do next (`hint`), and whether
+trying again can help (`retryable`). It survives a trip through a Spark worker as plain JSON.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class StrandlineWarning(UserWarning):
+    """Something the user should know that stops nothing."""
+
+
+class StrandlineError(Exception):
+    """The base of every error that Strandline raises."""
+
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, why: str, *, doing: str = "", hint: str = "") -> None:
+        self.why = why
+        self.doing = doing
+        self.hint = hint
+        super().__init__(self.message())
+
+    def message(self) -> str:
+        """One readable paragraph: what was being done, why it failed, what to do."""
+        head = f"{self.doing}: {self.why}" if self.doing else self.why
+        return f"{_sentence(head)} {_sentence(self.hint)}" if self.hint else _sentence(head)
+
+    def to_json(self) -> dict[str, str]:
+        return {"error": type(self).__name__, "why": self.why, "doing": self.doing, "hint": self.hint}
+
+    @staticmethod
+    def from_json(record: dict[str, Any]) -> StrandlineError:
+        """The error that `to_json` described; an unknown name becomes the base class, never an import."""
+        kind = _by_name().get(str(record.get("error")), StrandlineError)
+        return kind(
+            str(record.get("why", "unknown error")),
+            doing=str(record.get("doing", "")),
+            hint=str(record.get("hint", "")),
+        )
+
+
+class InputError(StrandlineError):
+    """What was asked for can't be done as asked."""
+
+
+class NotFound(InputError):
+    """A file, table, snapshot or version that is not there."""
+
+
+class FormatError(InputError):
+    """Bytes that are not what they should be: damaged, foreign, or of a newer format."""
+
+
+class SqlError(InputError):
+    """An expression or a query that can't be parsed or typed."""
+
+
+class SchemaError(StrandlineError):
+    """Columns or types that don't fit."""
+
+
+class KeyError_(StrandlineError):
+    """Keys that are absent, null or not unique. The underscore keeps Python's own `KeyError` usable."""
+
+
+class ChangesError(StrandlineError):
+    """A change set that does not fit what it meets."""
+
+
+class NoBeforeImages(ChangesError):
+    """The verb needs before images and the change set has none."""
+
+
+class StateError(StrandlineError):
+    """Saved signatures that do not fit the request."""
+
+
+class GuardTripped(StrandlineError):
+    """A threshold stopped the work before anything was applied."""
+
+
+class EngineError(StrandlineError):
+    """Spark, Java or a worker failed: the machine, not the data."""
+
+
+class Cancelled(EngineError):
+    """Stopped by the user; nothing was left half-written."""
+
+
+class StorageError(StrandlineError):
+    """The disk or the object store refused."""
+
+
+class AlreadyExists(StorageError):
+    """`put_if_absent` met an object of that name."""
+
+
+class SwapLost(StorageError):
+    """`compare_and_swap` met another value than the expected one."""
+
+    retryable = True
+
+
+class StoreError(StrandlineError):
+    """What a store of tables refuses."""
+
+
+class Conflict(StoreError):
+    """Another transaction was first; nothing was changed, and trying again can help."""
+
+    retryable = True
+
+
+class Deadlock(Conflict):
+    """This transaction was ended so that the others could go on."""
+
+
+class SnapshotExpired(StoreError):
+    """A reader came too late: the pages of its state are gone."""
+
+
+class Fenced(StoreError):
+    """This process was taken for dead by another and may no longer write."""
+
+
+class InUse(StoreError):
+    """Dropping what others stand on."""
+
+
+class Damaged(StoreError):
+    """A checksum or an invariant does not hold."""
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text if not text or text[-1] in ".!?:…" or "\n" in text else f"{text}."
+
+
+def _by_name() -> dict[str, type[StrandlineError]]:
+    found: dict[str, type[StrandlineError]] = {}
+    waiting: list[type[StrandlineError]] = [StrandlineError]
+    while waiting:
+        kind = waiting.pop()
+        found[kind.__name__] = kind
+        waiting.extend(kind.__subclasses__())
+    return found
