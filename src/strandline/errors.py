@@ -6,7 +6,7 @@
     │   ├── FormatError       bytes that are not what they should be: damaged, foreign, newer
     │   └── SqlError          an expression or a query that can't be parsed or typed
     ├── SchemaError           columns or types that don't fit
-    ├── KeyError_             keys that are absent, null or not unique
+    ├── KeysError             keys that are absent, null or not unique
     ├── ChangesError          a change set that does not fit what it meets
     │   └── NoBeforeImages    the verb needs before images and the change set has none
     ├── StateError            saved signatures that do not fit the request
@@ -87,8 +87,8 @@ class SchemaError(StrandlineError):
     """Columns or types that don't fit."""
 
 
-class KeyError_(StrandlineError):
-    """Keys that are absent, null or not unique. The underscore keeps Python's own `KeyError` usable."""
+class KeysError(StrandlineError):
+    """Keys that are absent, null or not unique."""
 
 
 class ChangesError(StrandlineError):

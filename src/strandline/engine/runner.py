@@ -1,0 +1,86 @@
+"""Runners: one protocol, two ways to run kernels over work items.
+
+`InlineRunner` runs them in this process: small work does not wait for a JVM. `SparkRunner` (in `spark.py`) runs one
+item per Spark task. `choose_runner` takes inline below `INLINE_LIMIT` bytes of input and Spark above it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any, Protocol
+
+from strandline.engine.memory import machine_memory
+from strandline.engine.progress import Progress
+from strandline.engine.spool import Spool
+from strandline.engine.work import Attempt, Kernel, Outcome, WorkItem, outcome_of, run_attempt
+from strandline.errors import Cancelled, InputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+INLINE_LIMIT = 64 << 20
+RUNNERS = ("auto", "spark", "inline")
+
+
+class Runner(Protocol):
+    """Runs a kernel over work items and gives their outcomes in the items' order."""
+
+    name: str
+
+    @property
+    def parallelism(self) -> int:
+        """How many items run at once: plans aim at a small multiple of it."""
+        ...
+
+    def run(self, kernel: Kernel, items: Sequence[WorkItem], spool: Spool, title: str) -> list[Outcome]: ...
+
+
+class InlineRunner:
+    """Runs kernels in this process, on as many threads as there are processors."""
+
+    name = "inline"
+
+    def __init__(self, threads: int | None = None) -> None:
+        self._threads = threads or os.cpu_count() or 1
+
+    @property
+    def parallelism(self) -> int:
+        return self._threads
+
+    def run(self, kernel: Kernel, items: Sequence[WorkItem], spool: Spool, title: str) -> list[Outcome]:
+        threads = min(self._threads, len(items)) or 1
+        memory = machine_memory() // 2 // threads
+        records: dict[int, dict[str, Any]] = {}
+        with Progress(title, len(items)) as progress, ThreadPoolExecutor(threads) as pool:
+            waiting: set[Future[dict[str, Any]]] = set()
+            try:
+                for number, item in enumerate(items):
+                    attempt = Attempt(spool.path, number, memory)
+                    waiting.add(pool.submit(run_attempt, kernel, item, attempt))
+                while waiting:
+                    done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        record = future.result()
+                        outcome = outcome_of(record)
+                        records[outcome.item] = record
+                        progress.advance(1, outcome.rows, outcome.bytes)
+            except BaseException as error:
+                for future in waiting:
+                    future.cancel()
+                if isinstance(error, KeyboardInterrupt):
+                    raise Cancelled("stopped by the user", doing=title) from None
+                raise
+        return [outcome_of(records[number]) for number in range(len(items))]
+
+
+def choose_runner(runner: str, input_bytes: int, session: SparkSession | None = None) -> Runner:
+    """The runner asked for, or for `auto` the one that fits `input_bytes` of input."""
+    if runner not in RUNNERS:
+        raise InputError(f"unknown runner {runner!r}", hint=f"Choose one of {', '.join(RUNNERS)}")
+    if runner == "inline" or (runner == "auto" and session is None and input_bytes < INLINE_LIMIT):
+        return InlineRunner()
+    from strandline.engine.spark import SparkRunner
+
+    return SparkRunner(session)

@@ -1,0 +1,101 @@
+"""Work items, kernels and their outcomes: what a runner runs.
+
+A **work item** is plain JSON: paths, row groups, a key range, an expression. A **kernel** is a pure, named function
+of one work item: it opens its own input, computes with pyarrow and DuckDB, writes its result under a name that
+belongs to this attempt alone, and returns plain JSON. Two attempts at one item therefore never clash, and only the
+outcome that the runner hands back counts; whatever a lost attempt wrote goes when the spool goes.
+
+A `StrandlineError` inside a kernel is the user's mistake: it becomes part of the outcome, so that Spark neither
+retries it nor prints a stack trace. Any other exception is a failing machine: it is raised, and Spark retries.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from strandline.errors import StrandlineError
+
+WorkItem = Mapping[str, Any]
+Result = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try at one work item: where it may write and how much memory it may use."""
+
+    spool: str
+    item: int
+    memory: int = 1 << 30
+    token: str = field(default_factory=lambda: secrets.token_hex(6))
+
+    def path(self, name: str) -> str:
+        """A path in the spool that no other attempt uses; `name` carries the suffix, as in `rows.parquet`."""
+        folder = os.path.join(self.spool, f"{self.item:05d}-{self.token}")
+        os.makedirs(folder, exist_ok=True)
+        return os.path.join(folder, name)
+
+
+Kernel = Callable[[WorkItem, Attempt], Result]
+K = TypeVar("K", bound=Kernel)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one item came to. `rows` and `bytes` are what it read, for progress and reports."""
+
+    item: int
+    result: Result
+    rows: int = 0
+    bytes: int = 0
+
+
+def kernel(function: K) -> K:
+    """Marks a module-level function as a kernel, so that a worker may find it by name."""
+    function.__strandline_kernel__ = True  # type: ignore[attr-defined]
+    return function
+
+
+def kernel_name(function: Kernel) -> str:
+    if not getattr(function, "__strandline_kernel__", False):
+        raise TypeError(f"{function!r} is not marked with @kernel")
+    return f"{function.__module__}:{function.__name__}"
+
+
+def find_kernel(name: str) -> Kernel:
+    """The kernel of that name; refuses functions that are not marked as kernels."""
+    module, _, function = name.partition(":")
+    found = getattr(importlib.import_module(module), function)
+    if not getattr(found, "__strandline_kernel__", False):
+        raise TypeError(f"{name} is not a kernel")
+    return found  # type: ignore[no-any-return]
+
+
+def run_attempt(function: Kernel, item: WorkItem, attempt: Attempt) -> dict[str, Any]:
+    """One attempt, as the JSON record that travels back from a worker."""
+    try:
+        result = dict(function(item, attempt))
+    except StrandlineError as error:
+        return {"item": attempt.item, "error": error.to_json()}
+    return {
+        "item": attempt.item,
+        "rows": int(result.pop("rows_read", 0)),
+        "bytes": int(result.pop("bytes_read", 0)),
+        "result": result,
+    }
+
+
+def outcome_of(record: Mapping[str, Any]) -> Outcome:
+    """The outcome in a record made by `run_attempt`; raises the user's error if it holds one."""
+    if "error" in record:
+        raise StrandlineError.from_json(record["error"])
+    return Outcome(record["item"], record["result"], record["rows"], record["bytes"])
+
+
+def encode(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, separators=(",", ":"))

@@ -1,0 +1,63 @@
+"""A scan: what one work item reads of a relation, as plain JSON.
+
+A scan names one file (or chosen row groups of a Parquet file), the columns wanted, and the types that the relation
+as a whole gives them, so that every part of a relation comes out with one schema.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Scan:
+    """One file to read. `row_groups` is for Parquet alone; None means all of them."""
+
+    format: str
+    path: str
+    schema: pa.Schema
+    row_groups: tuple[int, ...] | None = None
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    rows: int | None = None
+    bytes: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": self.format,
+            "path": self.path,
+            "schema": schema_to_text(self.schema),
+            "row_groups": list(self.row_groups) if self.row_groups is not None else None,
+            "constants": dict(self.constants),
+            "options": dict(self.options),
+            "rows": self.rows,
+            "bytes": self.bytes,
+        }
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any]) -> Scan:
+        groups = record["row_groups"]
+        return Scan(
+            format=record["format"],
+            path=record["path"],
+            schema=schema_from_text(record["schema"]),
+            row_groups=tuple(groups) if groups is not None else None,
+            constants=record["constants"],
+            options=record["options"],
+            rows=record["rows"],
+            bytes=record["bytes"],
+        )
+
+
+def schema_to_text(schema: pa.Schema) -> str:
+    """A schema as text for JSON: Arrow's own serialisation, in base 64."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
+
+
+def schema_from_text(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
