@@ -1,6 +1,20 @@
 """What can be read: relations, their parts and scans."""
 
+from strandline.relations.open import open_relation
+from strandline.relations.options import ReadOptions, arrow_type
+from strandline.relations.read import read_scan, read_table, scan_schema
 from strandline.relations.relation import Bounds, Part, Relation
 from strandline.relations.scan import Scan
 
-__all__ = ["Bounds", "Part", "Relation", "Scan"]
+__all__ = [
+    "Bounds",
+    "Part",
+    "ReadOptions",
+    "Relation",
+    "Scan",
+    "arrow_type",
+    "open_relation",
+    "read_scan",
+    "read_table",
+    "scan_schema",
+]
