@@ -366,7 +366,7 @@ def _decode(array: pa.Array) -> pa.Array:
 
 def _passes(type_: pa.DataType) -> bool:
     """Whether an array of exactly this type is canonical as it is."""
-    if pt.is_list(type_) or pt.is_large_list(type_):
+    if pt.is_large_list(type_):
         return _passes(type_.value_type)
     exact = pt.is_boolean(type_) or pt.is_integer(type_) or type_ in (pa.string(), pa.large_string(), _SPLIT)
     return bool(exact or type_ in (pa.binary(), pa.large_binary()) or (pt.is_decimal128(type_) and type_.scale >= 0))
