@@ -5,6 +5,7 @@ from strandline.relations.options import ReadOptions, arrow_type
 from strandline.relations.read import read_scan, read_table, scan_schema
 from strandline.relations.relation import Bounds, Part, Relation
 from strandline.relations.scan import Scan
+from strandline.relations.scan_sql import scan_sql
 
 __all__ = [
     "Bounds",
@@ -17,4 +18,5 @@ __all__ = [
     "read_scan",
     "read_table",
     "scan_schema",
+    "scan_sql",
 ]

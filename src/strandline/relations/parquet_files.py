@@ -88,7 +88,7 @@ def open_parquet(files: Sequence[DataFile], name: str, options: ReadOptions) -> 
 def read_parquet(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
     """The wanted columns of the scan's row groups, as the file types them; absent ones are left out."""
     with reading(scan.path, "Parquet"):
-        file = _parquet_file(scan.path)
+        file = parquet_file(scan.path)
         held = file.schema_arrow.names
         present = [name for name in columns if name in held]
         # pyarrow takes a dot in a name for a step into a struct: such files are read whole.
@@ -101,27 +101,19 @@ def read_parquet(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterato
             yield batch.select(present) if dotted else batch
 
 
-def group_offsets(path: str) -> list[int]:
-    """The number of the first row of each row group of a file, and last of all the number of its rows."""
-    with reading(path, "Parquet"):
-        metadata = pq.read_metadata(path)
-    offsets = [0]
-    for number in range(metadata.num_row_groups):
-        offsets.append(offsets[-1] + metadata.row_group(number).num_rows)
-    return offsets
-
-
 def _open_footer(file: DataFile) -> tuple[Any, pa.Schema]:
     with reading(file.path, "Parquet"):
-        opened = _parquet_file(file.path)
+        opened = parquet_file(file.path)
         schema = opened.schema_arrow
     check_names(schema.names, file.path)
     return opened.metadata, schema
 
 
-def _parquet_file(path: str) -> pq.ParquetFile:
+def parquet_file(path: str) -> pq.ParquetFile:
+    """A Parquet file opened to be read in streams."""
     # Microseconds hold every date that INT96 is used for; nanoseconds end in 2262.
-    return pq.ParquetFile(pa.OSFile(path), coerce_int96_timestamp_unit="us")
+    # Buffering ahead would hold the bytes of all chosen row groups at once, and is no faster on local files.
+    return pq.ParquetFile(pa.OSFile(path), pre_buffer=False, coerce_int96_timestamp_unit="us")
 
 
 def _constant_bounds(scan: Scan, name: str) -> Bounds:
