@@ -94,7 +94,7 @@ def spark_extension(old: str, new: str) -> Work:
 
 def datacompy_spark(old: str, new: str) -> Work:
     """datacompy's comparison on Spark."""
-    from datacompy.spark.sql import SparkSQLCompare
+    from datacompy import SparkSQLCompare
     from pyspark.sql import SparkSession
 
     session = SparkSession.builder.master("local[*]").config("spark.driver.memory", "8g").getOrCreate()

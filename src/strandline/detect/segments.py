@@ -9,6 +9,7 @@ looked at is not read.
 
 from __future__ import annotations
 
+import functools
 import os
 import zlib
 from collections.abc import Mapping, Sequence
@@ -149,7 +150,7 @@ def write_segment(segment: pa.Table, path: str) -> Segment:
 def open_segment(segment: Segment) -> pa.Table:
     """The segment mapped into memory, once its checksum is found right."""
     try:
-        if os.path.getsize(segment.path) != segment.bytes or _checksum(segment.path) != segment.checksum:
+        if not _is_whole(segment.path, segment.bytes, segment.checksum):
             raise FormatError(
                 "the file is not what was written: its checksum differs",
                 doing=f"reading saved signatures {segment.path}",
@@ -215,6 +216,12 @@ def _signatures(table: pa.Table, making: Making) -> dict[str, Any]:
 
 def _is_integer(type_: pa.DataType) -> bool:
     return bool(pt.is_integer(type_)) and type_ != pa.uint64()
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_whole(path: str, size: int, checksum: int) -> bool:
+    """Whether a file is as it was written; asked once in a process, for a worker may look into it many times."""
+    return os.path.getsize(path) == size and _checksum(path) == checksum
 
 
 def _checksum(path: str) -> int:
