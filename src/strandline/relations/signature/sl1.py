@@ -149,7 +149,7 @@ def _fold_array(engine: Engine, h: Words, array: pa.Array, seed: int) -> None:
     """Fold one array's values into `h`, which has the array's length."""
     if not len(array):
         return
-    array = _plain_layout(array)
+    array = plain_layout(array)
     type_ = array.type
     if pa.types.is_dictionary(type_):
         _fold_dictionary(engine, h, array, seed)
@@ -163,15 +163,15 @@ def _fold_array(engine: Engine, h: Words, array: pa.Array, seed: int) -> None:
         engine.fold(h, _words(engine, array, seed), validity(array))
 
 
-def _plain_layout(array: pa.Array) -> pa.Array:
+def plain_layout(array: pa.Array) -> pa.Array:
     """The same values without extension types, run-ends, views or needlessly large dictionaries."""
     if isinstance(array, pa.ExtensionArray):
-        return _plain_layout(array.storage)
+        return plain_layout(array.storage)
     type_ = array.type
     if pa.types.is_run_end_encoded(type_):
-        return _plain_layout(pc.run_end_decode(array))
+        return plain_layout(pc.run_end_decode(array))
     if pa.types.is_dictionary(type_) and len(array.dictionary) > len(array):
-        return _plain_layout(array.dictionary_decode())
+        return plain_layout(array.dictionary_decode())
     if pa.types.is_string_view(type_) or pa.types.is_binary_view(type_):
         return array.cast(pa.large_string() if pa.types.is_string_view(type_) else pa.large_binary())
     if pa.types.is_list_view(type_) or pa.types.is_large_list_view(type_):
@@ -188,7 +188,7 @@ def _list_from_view(array: pa.Array) -> pa.Array:
 
 def _fold_dictionary(engine: Engine, h: Words, array: pa.Array, seed: int) -> None:
     """Hash each distinct value once, if values have one word; look the others up first."""
-    values = _plain_layout(array.dictionary)
+    values = plain_layout(array.dictionary)
     if not _one_word(values.type):
         _fold_array(engine, h, values.take(array.indices), seed)
         return
