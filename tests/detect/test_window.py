@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 from tests.detect.properties import for_all
 
-from strandline.detect.signature import DEFAULT_SEED, second_seed, signature
+from strandline.relations.signature import DEFAULT_SEED, second_seed, signature
 from strandline.detect.window import Messages, WindowOptions, WindowReport, algorithm, settle, window
 from strandline.detect.window.reference import Record, Reference, reference_window
 from strandline.errors import InputError, SchemaError

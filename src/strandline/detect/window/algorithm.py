@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.detect.distance import displacement
-from strandline.detect.signature import DEFAULT_SEED, second_seed, signature
+from strandline.relations.signature import DEFAULT_SEED, second_seed, signature
 from strandline.detect.window.aging_buffer import AgingBuffer, Numbers
 from strandline.detect.window.compiled import kernels
 from strandline.detect.window.input_buffer import InputBuffers, Stretch, takeable

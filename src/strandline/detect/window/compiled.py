@@ -1,6 +1,6 @@
 """The compiled loops, with their machine code kept where `compiled_cache` says."""
 
-from strandline.detect.signature.compiled_cache import compiled_cache
+from strandline.relations.signature.compiled_cache import compiled_cache
 
 with compiled_cache:
     from strandline.detect.window import kernels

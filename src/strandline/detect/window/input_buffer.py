@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strandline.detect.signature.sl1 import plain_layout
+from strandline.relations.signature.sl1 import plain_layout
 from strandline.detect.window.options import WindowOptions
 
 

@@ -15,7 +15,7 @@ import numba
 import numpy as np
 from numba import types
 
-from strandline.detect.signature.compiled_cache import compiled_cache
+from strandline.relations.signature.compiled_cache import compiled_cache
 
 F = TypeVar("F", bound=Callable[..., Any])
 

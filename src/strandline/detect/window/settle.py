@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.detect.distance import displacement
-from strandline.detect.signature import DEFAULT_SEED, second_seed, signature
+from strandline.relations.signature import DEFAULT_SEED, second_seed, signature
 from strandline.detect.window.aging_buffer import Numbers
 from strandline.detect.window.equal_rows import rows_differ
 from strandline.detect.window.options import POSITION
