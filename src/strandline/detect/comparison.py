@@ -16,7 +16,6 @@ import pyarrow as pa
 from strandline.changes.shape import COUNTED, Header, counted_header, keyed_header
 from strandline.detect.comparators import Comparator, comparators_for
 from strandline.relations import Scan
-from strandline.relations.expressions import parse_condition
 from strandline.relations.read import read_scan, read_table
 from strandline.relations.scan import schema_from_text, schema_to_text
 
@@ -133,5 +132,7 @@ def read_side_in_batches(side: Side, batch_rows: int) -> Iterator[pa.Table]:
 def _as_asked(table: pa.Table, side: Side) -> pa.Table:
     table = table.rename_columns(list(side.names))
     if side.where is not None:
+        from strandline.relations.expressions import parse_condition
+
         table = table.filter(parse_condition(side.where, table.schema).mask(table))
     return table.select(side.schema.names)

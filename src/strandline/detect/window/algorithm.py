@@ -19,13 +19,13 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.detect.distance import displacement
-from strandline.relations.signature import DEFAULT_SEED, second_seed, signature
 from strandline.detect.window.aging_buffer import AgingBuffer, Numbers
 from strandline.detect.window.compiled import kernels
 from strandline.detect.window.input_buffer import InputBuffers, Stretch, takeable
 from strandline.detect.window.options import DELETE, INSERT, UPDATE, Messages, WindowOptions, WindowReport
 from strandline.detect.window.pairs import Pairs
 from strandline.errors import SchemaError
+from strandline.relations.signature import DEFAULT_SEED, second_seed, signature
 
 Sink = Callable[[Messages], None]
 # Rows that are worked on at a stretch: enough to make the cost of a call vanish, few enough for the cache.
