@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes.difference import net_counts
-from strandline.changes.matching import Flags, Room, Rows, canonical, classes, differs, names_of, show
+from strandline.changes.matching import Flags, Room, Rows, canonical, classes, differs, names_of, own_room, show
 from strandline.changes.shape import (
     BEFORE,
     CHANGE,
@@ -37,7 +37,7 @@ def consolidate(changes: ChangeSet, *, ordered: bool = True, room: Room | None =
     happened, as insert after insert, is a `ChangesError`. Updates that change nothing are dropped where before
     images show it. The sums of counted rows are taken; zeros go.
     """
-    room = room or Room()
+    room = room or own_room()
     header, rows = changes.header, changes.rows
     if header.form == COUNTED:
         return _net_counted(header, rows, room)
@@ -71,7 +71,9 @@ def net(header: Header, changes: ChangeSet, known: Flags, room: Room) -> ChangeS
     place = place[np.argsort(ends[place], kind="stable")]
     result = _rows(changes, (starts[place], ends[place]), collapsed[place])
     if header.has_changed:
-        names = names_of([f[place] for f in flags], header.values) if flags else pa.nulls(len(place), pa.list_(pa.string()))
+        names = (
+            names_of([f[place] for f in flags], header.values) if flags else pa.nulls(len(place), pa.list_(pa.string()))
+        )
         updates = pa.array(collapsed[place] == _UPDATE)
         result = result.append_column(CHANGED, _only(names, updates))
     return finish(header, result)

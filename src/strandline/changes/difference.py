@@ -9,7 +9,19 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes.encoding import plain, restore
-from strandline.changes.matching import Flags, Room, Rows, canonical, classes, differs, match, names_of, repeated, show
+from strandline.changes.matching import (
+    Flags,
+    Room,
+    Rows,
+    canonical,
+    classes,
+    differs,
+    match,
+    names_of,
+    own_room,
+    repeated,
+    show,
+)
 from strandline.changes.shape import (
     BEFORE,
     CHANGE,
@@ -28,14 +40,16 @@ from strandline.changes.shape import (
 from strandline.errors import KeysError
 
 
-def difference(old: pa.Table, new: pa.Table, key: Sequence[str] | None = None, *, room: Room | None = None) -> ChangeSet:
+def difference(
+    old: pa.Table, new: pa.Table, key: Sequence[str] | None = None, *, room: Room | None = None
+) -> ChangeSet:
     """The change set that leads from `old` to `new`.
 
     With a key it is keyed, with before images and the names of the columns that differ; keys are null-safe, and a
     key that a side holds twice is a `KeysError`. Without a key it is counted. Columns of only one side, and columns
     whose types can't be compared, make it partial.
     """
-    room = room or Room()
+    room = room or own_room()
     if key is None:
         return _counted(counted_header(old.schema, new.schema), plain(old), plain(new), room)
     return _keyed(keyed_header(old.schema, new.schema, key), plain(old), plain(new), room)
@@ -71,9 +85,7 @@ def check_unique(table: pa.Table, keys: pa.Table, key: Sequence[str], side: str,
         )
 
 
-def _differing(
-    old: pa.ChunkedArray, new: pa.ChunkedArray, left: Rows, right: Rows, room: Room
-) -> Flags:
+def _differing(old: pa.ChunkedArray, new: pa.ChunkedArray, left: Rows, right: Rows, room: Room) -> Flags:
     return differs(_take(old, left), _take(new, right), room)
 
 

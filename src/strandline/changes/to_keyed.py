@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes.consolidate import net
-from strandline.changes.matching import Room, canonical, classes, show
+from strandline.changes.encoding import restore
+from strandline.changes.matching import Room, canonical, classes, own_room, show
 from strandline.changes.shape import (
     BEFORE,
     CHANGE,
@@ -22,13 +23,12 @@ from strandline.changes.shape import (
     check_key,
     image_struct,
 )
-from strandline.changes.encoding import restore
 from strandline.errors import ChangesError
 
 
 def to_keyed(changes: ChangeSet, key: Sequence[str], *, room: Room | None = None) -> ChangeSet:
     """The same changes by key, with before images. Needs at most one −1 and one +1 for each key."""
-    room = room or Room()
+    room = room or own_room()
     header = keyed_again(changes.header, key)
     if changes.header.form == KEYED:
         return changes
