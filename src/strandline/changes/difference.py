@@ -119,7 +119,7 @@ def _inserts(header: Header, new: pa.Table) -> pa.Table:
 
 def _updates(header: Header, old: pa.Table, new: pa.Table, flags: Sequence[Flags]) -> pa.Table:
     columns = _kind(UPDATE, len(new)) | {name: new.column(name) for name in header.columns}
-    return _images(header, columns, old, names_of(flags, header.values) if flags else None)
+    return _images(header, columns, old, names_of(flags, header.values, len(new)))
 
 
 def _kind(kind: str, count: int) -> dict[str, pa.Array]:

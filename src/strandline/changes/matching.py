@@ -132,10 +132,10 @@ def buckets(table: pa.Table, count: int, room: Room) -> Rows:
     return result
 
 
-def names_of(flags: Sequence[Flags], names: Sequence[str]) -> pa.Array:
-    """For each row the list of those names whose flag is set, in the order of `names`."""
-    matrix = np.column_stack(flags) if flags else np.zeros((0, 0), dtype=bool)
-    offsets = np.zeros(len(matrix) + 1, dtype=np.int32)
+def names_of(flags: Sequence[Flags], names: Sequence[str], rows: int) -> pa.Array:
+    """For each of `rows` rows the list of those names whose flag is set, in the order of `names`."""
+    matrix = np.column_stack(flags) if flags else np.zeros((rows, 0), dtype=bool)
+    offsets = np.zeros(rows + 1, dtype=np.int32)
     np.cumsum(matrix.sum(axis=1), out=offsets[1:])
     chosen = pa.array(list(names), pa.string()).take(pa.array(np.nonzero(matrix)[1]))
     return pa.ListArray.from_arrays(pa.array(offsets), chosen)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -72,12 +72,6 @@ def is_plain(type_: pa.DataType) -> bool:
     )
 
 
-@overload
-def comparable(values: pa.Array, other: pa.DataType | None = None) -> pa.Array: ...
-@overload
-def comparable(values: pa.ChunkedArray, other: pa.DataType | None = None) -> pa.ChunkedArray: ...
-@overload
-def comparable(values: pa.Table, other: pa.Schema | None = None) -> pa.Table: ...
 def comparable(values: Any, other: Any = None) -> Any:
     """The canonical form of an array or of each column of a table, fit to meet columns of the types in `other`.
 
