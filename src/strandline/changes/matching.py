@@ -132,8 +132,9 @@ def buckets(table: pa.Table, count: int, room: Room) -> Rows:
     return result
 
 
-def names_of(flags: Sequence[Flags], names: Sequence[str], rows: int) -> pa.Array:
-    """For each of `rows` rows the list of those names whose flag is set, in the order of `names`."""
+def names_of(flags: Sequence[Flags], names: Sequence[str], rows: int | None = None) -> pa.Array:
+    """For each row the list of those names whose flag is set, in the order of `names`; `rows` is for no names."""
+    rows = len(flags[0]) if rows is None else rows
     matrix = np.column_stack(flags) if flags else np.zeros((rows, 0), dtype=bool)
     offsets = np.zeros(rows + 1, dtype=np.int32)
     np.cumsum(matrix.sum(axis=1), out=offsets[1:])

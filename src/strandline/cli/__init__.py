@@ -1,1 +1,5 @@
-"""cli"""
+"""The command line: one file for each command, loaded when it is needed."""
+
+from strandline.cli.main import cli, main
+
+__all__ = ["cli", "main"]

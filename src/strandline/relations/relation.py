@@ -85,5 +85,5 @@ class ScannedRelation:
     def rows(self) -> int:
         return sum(scan.rows or 0 for scan in self.scans)
 
-    def parts(self, columns: Sequence[str] | None = None) -> list[Part]:  # noqa: ARG002
+    def parts(self, columns: Sequence[str] | None = None) -> list[Part]:
         return [Part(scan, scan.rows or 0, scan.bytes) for scan in self.scans]

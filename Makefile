@@ -1,0 +1,56 @@
+# `make demo` and `make test` do all the set-up themselves; a second run starts at once.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --quiet
+READY := $(VENV)/.ready
+BENCH_READY := $(VENV)/.bench-ready
+TESTS := $(PY) -m pytest -n 2 --dist loadgroup
+
+.PHONY: help install java demo test check lint soak crash bench newcomer clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml constraints.txt tools/make-venv
+	@tools/make-venv $(VENV)
+	@echo "Installing Strandline into $(VENV) ..."
+	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+$(BENCH_READY): $(READY)
+	@$(PIP) install --constraint constraints.txt --editable '.[dev,bench]'
+	@touch $@
+
+install: $(READY) ## the set-up alone, into .venv
+
+java:
+	@tools/ensure-java
+
+demo: $(READY) java ## the whole pipeline on Spark, in about two minutes
+	@$(VENV)/bin/strandline demo
+
+test: $(READY) java ## all tests
+	@$(TESTS)
+
+lint: $(READY)
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports
+
+check: lint test ## what has to pass: ruff, mypy, import-linter, tests
+
+soak: $(READY) java ## the property tests with many more cases
+	@STRANDLINE_EXAMPLES=2000 $(TESTS)
+
+bench: $(BENCH_READY) java ## the tables of docs/benchmarks.md, measured here
+	@$(VENV)/bin/strandline bench
+
+newcomer: ## a clone in an empty folder runs the demo and passes the tests
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && git clone --quiet . "$$folder/strandline" \
+	  && cd "$$folder/strandline" && $(MAKE) demo && $(MAKE) test && echo "A newcomer's path works."
+
+clean: ## removes the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build src/*.egg-info

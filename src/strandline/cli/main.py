@@ -1,0 +1,80 @@
+"""`strandline`: finds the command, runs it, and turns what goes wrong into one readable paragraph.
+
+Exit codes: 0 fine, 1 differences found or a check that failed, 2 trouble. With `--json` a failure is a JSON object
+on standard output too, so that a program that reads it always finds one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+
+from strandline._version import __version__
+from strandline.cli.output import emit_json, say
+from strandline.errors import Cancelled, StrandlineError
+
+COMMANDS = ("diff", "show", "apply", "invert", "compose", "demo", "bench")
+TROUBLE = 2
+
+
+class Commands(click.Group):
+    """The commands by name; each stands in the file of its name, and that file is imported when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        found: click.Command = getattr(importlib.import_module(f"strandline.cli.{cmd_name}"), cmd_name)
+        return found
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="strandline")
+def cli() -> None:
+    """Tables through time: what changed between two copies of a table, on Spark.
+
+    \b
+    Start here:
+      strandline demo
+      strandline diff monday.parquet tuesday.parquet --key id
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The entry point: runs a command and exits with its code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    wants_json = "--json" in arguments
+    try:
+        code = cli.main(arguments, prog_name="strandline", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        code = stop.exit_code
+    except (click.Abort, KeyboardInterrupt, Cancelled):
+        code = _trouble({"error": "Cancelled", "why": "stopped by the user"}, "Stopped.", wants_json)
+    except click.ClickException as error:
+        code = _trouble({"error": "UsageError", "why": error.format_message()}, _usage(error), wants_json)
+    except StrandlineError as error:
+        code = _trouble(error.to_json(), f"strandline: {error}", wants_json)
+    except BrokenPipeError:
+        sys.stderr.close()
+        code = TROUBLE
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _trouble(record: dict[str, str], words: str, wants_json: bool) -> int:
+    if wants_json:
+        emit_json(record)
+    say(words)
+    return TROUBLE
+
+
+def _usage(error: click.ClickException) -> str:
+    words = f"strandline: {error.format_message()}"
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        words += f"\nTry: {context.command_path} --help"
+    return words

@@ -1,0 +1,257 @@
+"""The Spark session: quiet, sized for the machine, with the package on its workers.
+
+`session()` gives the active session if there is one, and otherwise starts one on the master that was asked for,
+on `STRANDLINE_MASTER`, or on this machine. `prepare` makes any session, the user's own included, classic or
+Connect, ready for kernels: it ships this package to the workers and asks one of them what it has.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import importlib.metadata
+import os
+import re
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strandline._version import __version__
+from strandline.engine.java import find_java
+from strandline.engine.memory import MIB, machine_memory
+from strandline.errors import EngineError, InputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+VARIABLE = "STRANDLINE_MASTER"
+MASTERS = re.compile(r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[.*\]|spark://.+|sc://.+|yarn|k8s://.+")
+WORKERS_NEED = ("pyarrow", "duckdb", "numpy")
+
+_prepared: set[str] = set()
+
+
+def session(master: str | None = None) -> SparkSession:
+    """The Spark session: the active one, or a new quiet one on `master` (default: this machine)."""
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is None:
+        active = start(master or os.environ.get(VARIABLE) or "local[*]")
+    return prepare(active)
+
+
+def start(master: str) -> SparkSession:
+    """Starts a session on `master`; what is wrong with the machine or the master is said in our words."""
+    if not MASTERS.fullmatch(master):
+        raise InputError(
+            f"{master!r} is no Spark master",
+            doing="starting Spark",
+            hint="Use local[*], spark://host:port for a cluster, or sc://host:port for Spark Connect",
+        )
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    return _start_connect(master) if master.startswith("sc://") else _start_classic(master)
+
+
+def _start_connect(master: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    try:
+        builder = SparkSession.builder.remote(master)
+        for name, value in _runtime_settings().items():
+            builder = builder.config(name, value)
+        started = builder.getOrCreate()
+        started.range(1).count()
+    except Exception as error:
+        raise EngineError(
+            f"no Spark Connect server answers at {master}: {_first_line(error)}",
+            doing="starting Spark",
+            hint="Check the address, and that the server runs (start-connect-server.sh)",
+        ) from error
+    return started
+
+
+def _start_classic(master: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    find_java(os.environ)
+    if "SPARK_REMOTE" in os.environ:
+        raise InputError(
+            f"SPARK_REMOTE is set to {os.environ['SPARK_REMOTE']!r}, but the master asked for is {master!r}",
+            doing="starting Spark",
+            hint="Unset SPARK_REMOTE, or use that server with --master",
+        )
+    builder = SparkSession.builder.master(_with_retries(master)).appName("strandline")
+    for name, value in {**_launch_settings(master), **_runtime_settings()}.items():
+        builder = builder.config(name, value)
+    with tempfile.NamedTemporaryFile(mode="w+", prefix="strandline-spark-", suffix=".log") as log:
+        try:
+            with _standard_error_to(log.fileno()):
+                started = builder.getOrCreate()
+        except Exception as error:
+            said = Path(log.name).read_text(errors="replace").strip().splitlines()
+            why = said[-1] if said and "gateway" in str(error).lower() else _first_line(error)
+            raise EngineError(
+                f"Spark did not start on {master}: {why}",
+                doing="starting Spark",
+                hint="Check that the master is reachable and that Java works (java -version)",
+            ) from error
+    return started
+
+
+def _with_retries(master: str) -> str:
+    """Spark gives a local task one attempt unless the master's name says otherwise; a cluster gives it four."""
+    named = re.fullmatch(r"local(?:\[(\*|\d+)\])?", master)
+    return f"local[{named[1] or 1},4]" if named else master
+
+
+def _launch_settings(master: str) -> dict[str, str]:
+    """What must be known before the JVM starts."""
+    quiet = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
+    memory = min(max(machine_memory() // MIB // 6, 1024), 8192)
+    settings = {
+        "spark.driver.memory": f"{memory}m",
+        "spark.driver.extraJavaOptions": quiet,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",
+        "spark.sql.artifact.isolation.enabled": "false",
+        "spark.executorEnv.PYTHONHASHSEED": "0",
+    }
+    if master.startswith("local"):
+        settings["spark.driver.host"] = "127.0.0.1"
+        settings["spark.driver.bindAddress"] = "127.0.0.1"
+    if master.startswith("spark://"):
+        # A master that does not answer is given up after this long instead of Spark's two minutes of silence.
+        settings["spark.rpc.askTimeout"] = "30s"
+    return settings
+
+
+def _runtime_settings() -> dict[str, str]:
+    return {
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.python.filterPushdown.enabled": "true",
+    }
+
+
+def is_connect(spark: SparkSession) -> bool:
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def prepare(spark: SparkSession) -> SparkSession:
+    """Ships this package to the session's workers, once, and checks on one of them that it can run."""
+    name = _session_name(spark)
+    if name not in _prepared:
+        spark.addArtifacts(str(package_archive()), pyfile=True)
+        check_worker(ask_worker(spark), where=_where(spark))
+        _prepared.add(name)
+    return spark
+
+
+@functools.cache
+def package_archive() -> Path:
+    """This package's own source as a zip file for Python's zip importer.
+
+    It stays until this process ends: a classic driver serves it from there to every worker that joins.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="strandline-ship-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    package = Path(__file__).parent.parent
+    archive = folder / f"strandline-{__version__}.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for path in sorted(package.rglob("*")):
+            if path.is_file() and path.suffix in {".py", ".properties"}:
+                packed.write(path, Path("strandline") / path.relative_to(package))
+    return archive
+
+
+def ask_worker(spark: SparkSession) -> dict[str, str]:
+    """What one worker has: Python, this package, and the libraries that kernels need."""
+    needs = WORKERS_NEED
+
+    # A nested function travels by value, so it runs even where the package can't be imported.
+    def report(batches: Any) -> Iterator[Any]:
+        import importlib
+        import sys
+
+        import pyarrow as pa
+
+        for _ in batches:
+            names, versions = ["python"], [f"{sys.version_info.major}.{sys.version_info.minor}"]
+            for name in ("strandline", *needs):
+                module = "strandline._version" if name == "strandline" else name
+                try:
+                    version = importlib.import_module(module).__version__
+                except Exception as error:
+                    version = f"missing: {error}"
+                names.append(name)
+                versions.append(version)
+            yield pa.RecordBatch.from_pydict({"name": names, "version": versions})
+
+    try:
+        rows = spark.range(0, 1, 1, 1).mapInArrow(report, "name string, version string").collect()
+    except Exception as error:
+        raise EngineError(
+            f"a Spark worker can't run Python with Arrow: {_first_line(error)}",
+            doing="preparing Spark's workers",
+            hint="Every worker needs Python with pyarrow, duckdb and numpy; set PYSPARK_PYTHON to that Python",
+        ) from error
+    return {row["name"]: row["version"] for row in rows}
+
+
+def check_worker(found: dict[str, str], where: str) -> None:
+    """Refuses workers whose Python or libraries differ from this process's in a way that could change results."""
+    here = {"python": f"{sys.version_info.major}.{sys.version_info.minor}", "strandline": __version__}
+    here.update({name: importlib.metadata.version(name) for name in WORKERS_NEED})
+    wrong = [
+        f"{name} is {found.get(name, 'missing')}, here it is {version}"
+        for name, version in here.items()
+        if _release(found.get(name, "missing")) != _release(version)
+    ]
+    if wrong:
+        raise EngineError(
+            f"the workers of {where} don't match this process: {'; '.join(wrong)}",
+            doing="preparing Spark's workers",
+            hint="Give the workers the same environment (docs/spark.md shows how to pack it), "
+            "or set PYSPARK_PYTHON to the Python that has it",
+        )
+
+
+def _release(version: str) -> str:
+    """Major and minor: what must agree. Whatever is missing keeps its text and so never agrees."""
+    return ".".join(version.split(".")[:2])
+
+
+def _session_name(spark: SparkSession) -> str:
+    return str(spark.session_id) if is_connect(spark) else spark.sparkContext.applicationId
+
+
+def _where(spark: SparkSession) -> str:
+    return "the Connect server" if is_connect(spark) else str(spark.sparkContext.master)
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:300]
+
+
+@contextlib.contextmanager
+def _standard_error_to(descriptor: int) -> Iterator[None]:
+    """Sends file descriptor 2 elsewhere while the JVM starts, so that it inherits the quiet one for life."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        os.dup2(descriptor, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

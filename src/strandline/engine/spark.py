@@ -1,0 +1,165 @@
+"""The runner on Spark: one work item per task, on a classic session or over Connect.
+
+`spark.range(0, n, 1, n).mapInArrow` gives exactly one item to each task. What a kernel returns travels back as one
+row of JSON; Spark keeps the row of the winning attempt alone. The job runs in a thread of its own so that this one
+can show progress and answer Ctrl-C by cancelling the job's tag.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strandline.engine.memory import MIB, machine_memory
+from strandline.engine.progress import Progress
+from strandline.engine.session import is_connect, prepare, session
+from strandline.engine.spool import Spool
+from strandline.engine.work import (
+    Attempt,
+    Kernel,
+    Outcome,
+    WorkItem,
+    encode,
+    find_kernel,
+    kernel_name,
+    outcome_of,
+    run_attempt,
+)
+from strandline.errors import Cancelled, EngineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+WATCH_SECONDS = 0.2
+
+
+class SparkRunner:
+    """Runs kernels as the tasks of one Spark job."""
+
+    name = "spark"
+
+    def __init__(self, spark: SparkSession | None = None) -> None:
+        self.spark = prepare(spark) if spark is not None else session()
+
+    @property
+    def parallelism(self) -> int:
+        if is_connect(self.spark):
+            return int(self.spark.conf.get("spark.default.parallelism", str(os.cpu_count() or 1)))
+        return max(int(self.spark.sparkContext.defaultParallelism), 1)
+
+    def run(self, kernel: Kernel, items: Sequence[WorkItem], spool: Spool, title: str) -> list[Outcome]:
+        if not items:
+            return []
+        with Progress(title, len(items)) as progress:
+            task = _Task(kernel_name(kernel), list(items), spool.path, self._task_memory(), progress.shown)
+            frame = self.spark.range(0, len(items), 1, len(items)).mapInArrow(task, "record string")
+            records = _Job(self.spark, frame, title).collect(progress, spool)
+        outcomes = sorted((outcome_of(record) for record in records), key=lambda outcome: outcome.item)
+        if [outcome.item for outcome in outcomes] != list(range(len(items))):
+            raise EngineError(f"{len(outcomes)} of {len(items)} tasks answered", doing=title)
+        return outcomes
+
+    def _task_memory(self) -> int:
+        """What one task may use: a share of half the machine, as a worker on this machine would have it."""
+        return max(machine_memory() // 2 // (os.cpu_count() or 1), 256 * MIB)
+
+
+class _Task:
+    """What travels to the workers: pickled by reference to this package, which the session has shipped."""
+
+    def __init__(self, kernel: str, items: list[WorkItem], spool: str, memory: int, watched: bool) -> None:
+        self.kernel = kernel
+        self.items = items
+        self.spool = spool
+        self.memory = memory
+        self.watched = watched
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        function = find_kernel(self.kernel)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                attempt = Attempt(self.spool, number, self.memory)
+                record = run_attempt(function, self.items[number], attempt)
+                if self.watched and "error" not in record:
+                    Path(attempt.path("done.json")).write_text(encode({k: record[k] for k in ("rows", "bytes")}))
+                yield pa.RecordBatch.from_pydict({"record": [encode(record)]})
+
+
+class _Job:
+    """One Spark job in a thread of its own, under a tag by which it can be cancelled."""
+
+    def __init__(self, spark: SparkSession, frame: DataFrame, title: str) -> None:
+        self.spark = spark
+        self.frame = frame
+        self.title = title
+        self.tag = f"strandline-{uuid.uuid4().hex[:12]}"
+        self.rows: list[str] = []
+        self.error: BaseException | None = None
+        self.ended = threading.Event()
+
+    def collect(self, progress: Progress, spool: Spool) -> list[dict[str, Any]]:
+        thread = threading.Thread(target=self._work, name=self.tag, daemon=True)
+        thread.start()
+        try:
+            while not self.ended.wait(WATCH_SECONDS):
+                if progress.shown:
+                    _show_done(progress, spool)
+        except KeyboardInterrupt:
+            self.cancel()
+            self.ended.wait(30)
+            raise Cancelled("stopped by the user; the Spark job was cancelled", doing=self.title) from None
+        if self.error is not None:
+            raise _readable(self.error, self.title) from None
+        return [json.loads(row) for row in self.rows]
+
+    def _work(self) -> None:
+        try:
+            if is_connect(self.spark):
+                self.spark.addTag(self.tag)
+            else:
+                self.spark.sparkContext.addJobTag(self.tag)
+            self.rows = [row["record"] for row in self.frame.collect()]
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.ended.set()
+
+    def cancel(self) -> None:
+        if is_connect(self.spark):
+            self.spark.interruptTag(self.tag)
+        else:
+            self.spark.sparkContext.cancelJobsWithTag(self.tag)
+
+
+def _show_done(progress: Progress, spool: Spool) -> None:
+    """Counts the marks that finished attempts left in the spool; a lost attempt's mark counts once too often."""
+    seen: dict[str, tuple[int, int]] = {}
+    for mark in Path(spool.path).glob("*/done.json"):
+        try:
+            told = json.loads(mark.read_text())
+        except (OSError, ValueError):
+            continue
+        seen[mark.parent.name.split("-")[0]] = (told["rows"], told["bytes"])
+    progress.show(len(seen), sum(rows for rows, _ in seen.values()), sum(size for _, size in seen.values()))
+
+
+def _readable(error: BaseException, title: str) -> BaseException:
+    """Spark's own failure as one of our errors: its last line that says something, not its stack trace."""
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        return error
+    told = re.findall(r"^\s*(?:Caused by: )?([\w.]*(?:Error|Exception): .+)$", str(error), re.MULTILINE)
+    python = [line for line in told if not line.startswith(("org.", "java.", "py4j."))]
+    why = (python or told or [str(error).strip() or type(error).__name__])[-1].splitlines()[0][:400]
+    return EngineError(
+        f"a Spark task failed: {why}",
+        doing=title,
+        hint="This is the machine rather than the data: look at memory, disk space and the workers, then try again",
+    )

@@ -1,0 +1,227 @@
+"""What a set of signatures was made with, so that saved ones are compared only with their like.
+
+A `Scheme` names the algorithm, the seed, the number of bits, the columns in order, each column's *kind* (its
+type as far as hashing is concerned) and the normalisation that ran before hashing. Two signatures may be
+compared only if their schemes are equal; `differences` says in words why they are not.
+
+Kinds forget what hashing does not see: the width of integers, the unit of timestamps, the precision of
+decimals, large, view and dictionary encodings. They keep a decimal's scale, and keep `uint64` apart from the
+other integers, because its upper half shares words with negative numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from strandline.errors import InputError, SchemaError, StateError
+
+ALGORITHM = "sl1"
+DEFAULT_SEED = 0x737472616E640001
+MINIMUM_BITS = 32
+MAXIMUM_BITS = 128
+_DOING = "Computing row signatures"
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """Everything that decides the value of a signature, besides the row.
+
+    `normalisation` holds (column, rule) pairs in the order in which the rules ran; the rules themselves run
+    before hashing and are not this module's business.
+    """
+
+    columns: tuple[str, ...]
+    kinds: tuple[str, ...]
+    seed: int = DEFAULT_SEED
+    bits: int = 64
+    normalisation: tuple[tuple[str, str], ...] = ()
+    algorithm: str = ALGORITHM
+
+    def __post_init__(self) -> None:
+        if not MINIMUM_BITS <= self.bits <= MAXIMUM_BITS:
+            raise InputError(
+                f"a signature has {MINIMUM_BITS} to {MAXIMUM_BITS} bits, not {self.bits}",
+                doing=_DOING,
+                hint="64 suits most tables",
+            )
+        if not 0 <= self.seed < 2**64:
+            raise InputError(f"the seed {self.seed} is no unsigned 64-bit number", doing=_DOING)
+        if len(self.columns) != len(self.kinds):
+            raise InputError("a scheme needs one kind for each column", doing=_DOING)
+
+    @property
+    def fingerprint(self) -> str:
+        """A short digest of the columns and their kinds, in order."""
+        named = json.dumps([self.columns, self.kinds], ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(named.encode()).hexdigest()[:16]
+
+    @property
+    def words(self) -> int:
+        """How many 64-bit words one signature takes: 1 or 2."""
+        return 1 if self.bits <= 64 else 2
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "algorithm": self.algorithm,
+            "seed": f"{self.seed:016x}",
+            "bits": self.bits,
+            "columns": list(self.columns),
+            "kinds": list(self.kinds),
+            "normalisation": [list(pair) for pair in self.normalisation],
+            "fingerprint": self.fingerprint,
+        }
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any]) -> Scheme:
+        """The scheme that `to_json` described; an unknown algorithm or a wrong fingerprint is refused."""
+        if record.get("algorithm") != ALGORITHM:
+            raise StateError(
+                f"the signatures were made by {record.get('algorithm')!r}; this version knows {ALGORITHM!r}",
+                doing="Reading saved signatures",
+                hint="Compute them anew from the old extract",
+            )
+        try:
+            scheme = Scheme(
+                columns=tuple(str(name) for name in record["columns"]),
+                kinds=tuple(str(kind) for kind in record["kinds"]),
+                seed=int(str(record["seed"]), 16),
+                bits=int(record["bits"]),
+                normalisation=tuple((str(column), str(rule)) for column, rule in record["normalisation"]),
+            )
+        except (KeyError, TypeError, ValueError) as problem:
+            raise StateError(
+                f"the description of the signatures can't be read ({problem!r})",
+                doing="Reading saved signatures",
+                hint="Compute them anew from the old extract",
+            ) from problem
+        if record.get("fingerprint") != scheme.fingerprint:
+            raise StateError(
+                "the description of the signatures contradicts its own fingerprint",
+                doing="Reading saved signatures",
+                hint="Compute them anew from the old extract",
+            )
+        return scheme
+
+    def differences(self, other: Scheme) -> tuple[str, ...]:
+        """What keeps signatures of `self` (the saved ones) from being compared with those of `other`."""
+        found = [
+            f"{what}: {mine} was saved, {theirs} is asked for"
+            for what, mine, theirs in (
+                ("algorithm", self.algorithm, other.algorithm),
+                ("seed", f"{self.seed:016x}", f"{other.seed:016x}"),
+                ("bits", self.bits, other.bits),
+                ("normalisation", _rules(self.normalisation), _rules(other.normalisation)),
+            )
+            if mine != theirs
+        ]
+        return (*found, *_column_differences(self, other))
+
+
+def scheme_of(
+    schema: pa.Schema,
+    columns: Sequence[str] | None = None,
+    *,
+    seed: int = DEFAULT_SEED,
+    bits: int = 64,
+    normalisation: Sequence[tuple[str, str]] = (),
+) -> Scheme:
+    """The scheme for `columns` of a schema (all of them unless said), in the given order."""
+    names = tuple(schema.names if columns is None else columns)
+    missing = [name for name in names if schema.get_field_index(name) < 0]
+    if missing:
+        raise SchemaError(
+            f"no single column is named {', '.join(map(repr, missing))} among {', '.join(schema.names)}",
+            doing=_DOING,
+        )
+    return Scheme(
+        columns=names,
+        kinds=tuple(kind_of(schema.field(name).type) for name in names),
+        seed=seed,
+        bits=bits,
+        normalisation=tuple(normalisation),
+    )
+
+
+def kind_of(type_: pa.DataType) -> str:
+    """A type as far as hashing sees it.
+
+    >>> kind_of(pa.int16()), kind_of(pa.large_list(pa.decimal128(9, 2)))
+    ('integer', 'list<decimal(2)>')
+    """
+    simple = _simple_kind(type_)
+    if simple is not None:
+        return simple
+    types = pa.types
+    if isinstance(type_, pa.BaseExtensionType):
+        return kind_of(type_.storage_type)
+    if types.is_dictionary(type_) or types.is_run_end_encoded(type_):
+        return kind_of(type_.value_type)
+    if types.is_map(type_):
+        return f"map<{kind_of(type_.key_type)}, {kind_of(type_.item_type)}>"
+    if is_list(type_):
+        return f"list<{kind_of(type_.value_type)}>"
+    if types.is_struct(type_):
+        fields = ", ".join(f"{json.dumps(field.name)}: {kind_of(field.type)}" for field in type_)
+        return f"struct<{fields}>"
+    raise SchemaError(f"values of type {type_} have no signature", doing=_DOING, hint="Leave the column out")
+
+
+def is_list(type_: pa.DataType) -> bool:
+    """Whether values of the type are lists in any of Arrow's layouts; maps are not."""
+    types = pa.types
+    return bool(
+        types.is_list(type_)
+        or types.is_large_list(type_)
+        or types.is_fixed_size_list(type_)
+        or types.is_list_view(type_)
+        or types.is_large_list_view(type_)
+    )
+
+
+def _simple_kind(type_: pa.DataType) -> str | None:
+    types = pa.types
+    if types.is_decimal(type_):
+        return f"decimal({type_.scale})"
+    if types.is_timestamp(type_):
+        return "instant" if type_.tz else "timestamp"
+    tests = (
+        ("uint64", types.is_uint64),
+        ("integer", types.is_integer),
+        ("float", types.is_floating),
+        ("boolean", types.is_boolean),
+        ("date", types.is_date),
+        ("time", types.is_time),
+        ("duration", types.is_duration),
+        ("string", lambda t: types.is_string(t) or types.is_large_string(t) or types.is_string_view(t)),
+        ("binary", lambda t: types.is_binary(t) or types.is_large_binary(t) or types.is_binary_view(t)),
+        ("binary", types.is_fixed_size_binary),
+        ("null", types.is_null),
+    )
+    return next((kind for kind, test in tests if test(type_)), None)
+
+
+def _rules(normalisation: tuple[tuple[str, str], ...]) -> str:
+    return ", ".join(f"{column} {rule}" for column, rule in normalisation) or "none"
+
+
+def _column_differences(saved: Scheme, asked: Scheme) -> list[str]:
+    before, after = (
+        dict(zip(saved.columns, saved.kinds, strict=True)),
+        dict(zip(asked.columns, asked.kinds, strict=True)),
+    )
+    found = [f"column {name} was saved and is not asked for" for name in saved.columns if name not in after]
+    found += [f"column {name} is asked for and was not saved" for name in asked.columns if name not in before]
+    found += [
+        f"column {name}: {kind} was saved, {after[name]} is asked for"
+        for name, kind in before.items()
+        if name in after and after[name] != kind
+    ]
+    if not found and saved.columns != asked.columns:
+        found.append(f"column order: {', '.join(saved.columns)} was saved, {', '.join(asked.columns)} is asked for")
+    return found

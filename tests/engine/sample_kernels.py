@@ -1,0 +1,51 @@
+"""Kernels that the engine's tests run; shipped to Spark's workers beside the package."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from strandline.engine import Attempt, Result, WorkItem, kernel
+from strandline.errors import InputError
+
+
+@kernel
+def square(item: WorkItem, attempt: Attempt) -> Result:
+    path = attempt.path("square.txt")
+    Path(path).write_text(str(item["n"] ** 2))
+    return {"square": item["n"] ** 2, "path": path, "process": os.getpid(), "rows_read": 1, "bytes_read": 8}
+
+
+@kernel
+def refuse_odd(item: WorkItem, attempt: Attempt) -> Result:
+    if item["n"] % 2:
+        raise InputError(f"{item['n']} is odd", doing="halving", hint="Give even numbers")
+    return {"half": item["n"] // 2}
+
+
+@kernel
+def fail_once(item: WorkItem, attempt: Attempt) -> Result:
+    """Breaks like a machine at the first attempt and works at the next."""
+    mark = Path(item["mark"])
+    Path(attempt.path("left.txt")).write_text("from " + attempt.token)
+    if not mark.exists():
+        mark.touch()
+        raise OSError("the disk hiccuped")
+    return {"token": attempt.token, "path": attempt.path("left.txt")}
+
+
+@kernel
+def always_fail(item: WorkItem, attempt: Attempt) -> Result:
+    raise OSError("the disk is gone")
+
+
+@kernel
+def slow(item: WorkItem, attempt: Attempt) -> Result:
+    """Runs until it is told to stop or cancelled, and leaves a mark if it ever comes to its end."""
+    Path(item["started"]).touch()
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        time.sleep(0.05)
+    Path(item["ended"]).touch()
+    return {}

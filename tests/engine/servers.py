@@ -1,0 +1,135 @@
+"""Real Spark servers on loopback for tests: a standalone cluster and a Connect server.
+
+Their workers run a Python of their own that has the dependencies but not this package, in a folder of their own, so
+that what reaches them must have been shipped by the session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+
+SPARK_HOME = Path(pyspark.__file__).parent
+QUIET = Path(__file__).parents[2] / "src" / "strandline" / "engine" / "log4j2.properties"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def worker_python(folder: Path) -> Path:
+    """A Python that imports the dependencies of this one, but not this package.
+
+    A path in a .pth file is added without reading the .pth files in it, and so without editable installs.
+    """
+    venv.create(folder, with_pip=False)
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    python = folder / "bin" / "python"
+    alone = subprocess.run([python, "-c", "import strandline"], cwd=folder, capture_output=True)
+    assert alone.returncode != 0, "the worker's Python must not have the package"
+    return python
+
+
+def _environment(folder: Path, python: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_", "PYTHON"))}
+    return {
+        **kept,
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(folder / "scratch"),
+        "PYSPARK_PYTHON": str(python),
+        "SPARK_DAEMON_JAVA_OPTS": f"-Dlog4j2.configurationFile=file:{QUIET}",
+    }
+
+
+@contextlib.contextmanager
+def _process(command: list[str], folder: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    with (folder / f"{Path(command[0]).name}-{time.monotonic_ns()}.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes], seconds: float = 90) -> None:
+    pause = threading.Event()
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        assert process.poll() is None, "the server ended before it answered"
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        pause.wait(0.1)
+    raise AssertionError(f"nothing answers on port {port}")
+
+
+@contextlib.contextmanager
+def standalone_cluster(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """A master and two workers of one core each: the master's URL and the environment for a driver."""
+    environment = _environment(folder, worker_python(folder / "python"))
+    port = free_port()
+    spark_class = str(SPARK_HOME / "bin" / "spark-class")
+    master = [spark_class, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port)]
+    with contextlib.ExitStack() as running:
+        process = running.enter_context(_process([*master, "--webui-port", str(free_port())], folder, environment))
+        _wait_for(port, process)
+        for name in ("one", "two"):
+            (folder / name).mkdir()
+            worker = [spark_class, "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1"]
+            worker += ["--memory", "1g", "--work-dir", str(folder / name), "--webui-port", str(free_port())]
+            running.enter_context(_process([*worker, f"spark://127.0.0.1:{port}"], folder / name, environment))
+        yield f"spark://127.0.0.1:{port}", environment
+
+
+@contextlib.contextmanager
+def connect_server(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """A Spark Connect server: its sc:// address and the environment for a client."""
+    environment = _environment(folder, worker_python(folder / "python"))
+    port = free_port()
+    command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2]"]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    command += ["--driver-java-options", environment["SPARK_DAEMON_JAVA_OPTS"]]
+    for name, value in {
+        "spark.connect.grpc.binding.port": port,
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.ui.enabled": "false",
+    }.items():
+        command += ["--conf", f"{name}={value}"]
+    with _process([*command, "spark-internal"], folder, environment) as process:
+        _wait_for(port, process)
+        yield f"sc://127.0.0.1:{port}", environment
+
+
+def run_driver(script: Path, master: str, environment: dict[str, str], folder: Path) -> str:
+    """Runs a driver script of the tests against a master; gives what it printed, fails with what went wrong."""
+    source = Path(__file__).parents[2] / "src"
+    done = subprocess.run(
+        [sys.executable, str(script), str(folder)],
+        env={**environment, "STRANDLINE_MASTER": master, "PYTHONPATH": str(source), "STRANDLINE_SPOOL": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
