@@ -9,7 +9,19 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes.encoding import plain, restore
-from strandline.changes.matching import Flags, Room, Rows, canonical, classes, differs, match, names_of, repeated, show
+from strandline.changes.matching import (
+    Flags,
+    Room,
+    Rows,
+    canonical,
+    classes,
+    differs,
+    match,
+    names_of,
+    own_room,
+    repeated,
+    show,
+)
 from strandline.changes.shape import (
     BEFORE,
     CHANGE,
@@ -37,7 +49,7 @@ def difference(
     key that a side holds twice is a `KeysError`. Without a key it is counted. Columns of only one side, and columns
     whose types can't be compared, make it partial.
     """
-    room = room or Room()
+    room = room or own_room()
     if key is None:
         return _counted(counted_header(old.schema, new.schema), plain(old), plain(new), room)
     return _keyed(keyed_header(old.schema, new.schema, key), plain(old), plain(new), room)
@@ -107,7 +119,7 @@ def inserts(header: Header, new: pa.Table) -> pa.Table:
 
 def updates(header: Header, old: pa.Table, new: pa.Table, flags: Sequence[Flags]) -> pa.Table:
     columns = _kind(UPDATE, len(new)) | {name: new.column(name) for name in header.columns}
-    return _images(header, columns, old, names_of(flags, header.values) if flags else None)
+    return _images(header, columns, old, names_of(flags, header.values, len(new)))
 
 
 def _kind(kind: str, count: int) -> dict[str, pa.Array]:
