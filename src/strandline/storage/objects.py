@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
-from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost
+from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost, Unanswered
 from strandline.storage.seam import Stored, Token, checked_name, require_auditing
 
 if TYPE_CHECKING:
@@ -77,6 +77,12 @@ class ObjectStorage:
                 return _token(result["e_tag"], name)
         except (AlreadyExists, NotFound) as error:
             raise SwapLost(f"{name} holds another value than expected", doing=f"Swapping {name}") from error
+        except SwapLost:
+            raise
+        except StorageError as error:
+            # The request may be on its way still: the caller must not undo anything before it has settled
+            # this.
+            raise Unanswered(error.why, doing=error.doing) from error
 
     def delete(self, name: str) -> None:
         try:
