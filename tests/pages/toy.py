@@ -106,9 +106,7 @@ def row_change(payload: object) -> tuple[str, object]:
 def draft(edit: DomainEdit, rows: dict[str, object]) -> Draft:
     data = json.dumps(rows).encode()
     keys = sorted(rows)
-    return Draft(
-        edit.write(data, len(rows)), rows=len(rows), least=keys[0].encode(), greatest=keys[-1].encode()
-    )
+    return Draft(edit.write(data, len(rows)), rows=len(rows), least=keys[0].encode(), greatest=keys[-1].encode())
 
 
 def read_rows(source: DomainEdit | View, entry: Entry) -> dict[str, object]:

@@ -174,9 +174,7 @@ def test_listing_raises_outside_an_audit(opener: Opener) -> None:
         assert sorted(opener().list("")) == ["nodes/c", "pages/a", "pages/b", "pagesx"]
 
 
-@pytest.mark.parametrize(
-    "name", ["", "/etc/passwd", "../x", "a/../b", "a//b", ".hidden", "a/.lock", "a\\b", "a\n"]
-)
+@pytest.mark.parametrize("name", ["", "/etc/passwd", "../x", "a/../b", "a//b", ".hidden", "a/.lock", "a\\b", "a\n"])
 def test_names_that_could_leave_the_root_are_refused(opener: Opener, name: str) -> None:
     for use in (opener().get, opener().delete, opener().get_with_token):
         with pytest.raises(InputError):

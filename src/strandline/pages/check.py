@@ -132,9 +132,7 @@ def _walk_node(census: Census, state: SnapshotRecord, ref: NodeRef, place: Place
     with _noting(census.report, 2, f"{where}: {ref.name}"):
         node = census.objects.node(ref)
         if (node.domain, node.level, node.first) != place:
-            census.report.add(
-                5, ref.name, f"stands at {place} but says {node.domain, node.level, node.first}"
-            )
+            census.report.add(5, ref.name, f"stands at {place} but says {node.domain, node.level, node.first}")
         if node.sums() != ref.sums:
             census.report.add(4, ref.name, f"sums to {node.sums()}, its parent says {ref.sums}")
         for slot, item in node.slots.items():
@@ -142,9 +140,7 @@ def _walk_node(census: Census, state: SnapshotRecord, ref: NodeRef, place: Place
             _walk_item(census, state, item, ref, (node.domain, node.level, number), where)
 
 
-def _walk_item(
-    census: Census, state: SnapshotRecord, item: Item, parent: NodeRef, place: Place, where: str
-) -> None:
+def _walk_item(census: Census, state: SnapshotRecord, item: Item, parent: NodeRef, place: Place, where: str) -> None:
     domain, level, number = place
     changed = item.born if isinstance(item, NodeRef) else item.changed
     if changed > parent.born:
@@ -220,9 +216,7 @@ def _check_family(census: Census) -> None:
         if pointer.base is None or name not in live:
             continue
         parent = census.pointers.get(pointer.base.parent)
-        if parent is None or not any(
-            one.child == name and one.commit == pointer.base.commit for one in parent.forks
-        ):
+        if parent is None or not any(one.child == name and one.commit == pointer.base.commit for one in parent.forks):
             report.add(10, name, "its parent does not hold the fork that it stands on")
 
 

@@ -83,9 +83,7 @@ def _one_domain(load: Load, dropped: SnapshotRecord, sides: Neighbours, domain: 
         yield from _subtree(load, old, new, sides)
 
 
-def _other_domains(
-    load: Load, dropped: SnapshotRecord, sides: Neighbours, singled: set[DomainId]
-) -> Iterator[Freed]:
+def _other_domains(load: Load, dropped: SnapshotRecord, sides: Neighbours, singled: set[DomainId]) -> Iterator[Freed]:
     for found in old_side(load, dropped.root, sides.root, sides.before):
         if isinstance(found, tuple):
             old, new = found

@@ -214,9 +214,7 @@ class DomainEdit:
             if old is not None:
                 self._free_pages(outcome, old, entry)
             outcome.named.update(page.name for page in entry.pages)
-        rewritten = rewrite(
-            self._load, self._before.root, self.domain, changes, lambda node: self._state.write(node)
-        )
+        rewritten = rewrite(self._load, self._before.root, self.domain, changes, lambda node: self._state.write(node))
         outcome.freed += [self._state.freed(ref, self.domain) for ref in rewritten.replaced]
         return rewritten.root
 
@@ -316,9 +314,7 @@ class StateEdit:
     def create(self, name: str, record: bytes) -> DomainEdit:
         """A new domain."""
         if self.find(name) is not None:
-            raise InputError(
-                f"there is a table {name} already", doing=f"Creating {name}", hint="Choose another"
-            )
+            raise InputError(f"there is a table {name} already", doing=f"Creating {name}", hint="Choose another")
         catalog = self.domain(CATALOG)
         domain = DomainId(catalog.take_sequence(1))
         edit = DomainEdit(self, DomainEntry(domain, NO_COMMIT, name, None, None))

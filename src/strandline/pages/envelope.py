@@ -47,7 +47,5 @@ def unseal(kind: str, name: str, data: bytes) -> Json:
     if checksum(header[: header.rindex(b" ")] + text).encode() != words[3]:
         raise Damaged(f"the checksum of {name} does not hold", doing=f"Reading {name}", hint="Run check")
     if words[1] != kind.encode():
-        raise Damaged(
-            f"{name} is a {words[1].decode()}, not a {kind}", doing=f"Reading {name}", hint="Run check"
-        )
+        raise Damaged(f"{name} is a {words[1].decode()}, not a {kind}", doing=f"Reading {name}", hint="Run check")
     return json.loads(text)

@@ -162,9 +162,7 @@ def drop_version(version: Version, open_version: OpenVersion) -> None:
     name = version.name
     doing = f"Dropping version {name}"
     if version.readers():
-        raise InUse(
-            "it is being read or written in this process", doing=doing, hint="Close its readers first"
-        )
+        raise InUse("it is being read or written in this process", doing=doing, hint="Close its readers first")
     roll = read_roll(version.context.storage).roll
     own = version.context.membership.number
     others = [n for n, record in roll.processes.items() if n != own and version.object in record.floors]

@@ -112,9 +112,7 @@ class Membership:
         with self._mutex:
             # Asked for inside the mutex: see `covers`.
             risen = dict(floors())
-            roll = self.change(
-                lambda record: replace(record, beat=record.beat + 1, floors={**record.floors, **risen})
-            )
+            roll = self.change(lambda record: replace(record, beat=record.beat + 1, floors={**record.floors, **risen}))
             self._floors.update(risen)
             return roll
 

@@ -71,9 +71,7 @@ class Sums:
     bytes: int = 0
 
     def __add__(self, other: Sums) -> Sums:
-        return Sums(
-            self.pages + other.pages, self.free + other.free, self.rows + other.rows, self.bytes + other.bytes
-        )
+        return Sums(self.pages + other.pages, self.free + other.free, self.rows + other.rows, self.bytes + other.bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +225,7 @@ def _entry(domain: int, number: int, row: Json) -> Item:
 
 
 def _domain_entry(_domain: int, number: int, row: Json) -> Item:
-    return DomainEntry(
-        DomainId(number), row[1], row[2], decode_page(row[3]), decode_ref(row[4]), row[5], row[6]
-    )
+    return DomainEntry(DomainId(number), row[1], row[2], decode_page(row[3]), decode_ref(row[4]), row[5], row[6])
 
 
 _DECODERS = (_child, _entry, _domain_entry)

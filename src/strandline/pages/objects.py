@@ -78,9 +78,7 @@ class Objects:
         """The verified bytes of a page."""
         data = self._get(ref.name)
         if len(data) != ref.size or checksum(data) != ref.checksum:
-            raise Damaged(
-                f"the checksum of {ref.name} does not hold", doing=f"Reading {ref.name}", hint="Run check"
-            )
+            raise Damaged(f"the checksum of {ref.name} does not hold", doing=f"Reading {ref.name}", hint="Run check")
         return data
 
     def sealed(self, kind: str, ref: PageRef) -> Json:

@@ -51,9 +51,7 @@ def items(load: Load, root: NodeRef | None, want: Callable[[NodeRef], bool] | No
             yield item
 
 
-def rewrite(
-    load: Load, root: NodeRef | None, domain: DomainId, changes: Mapping[int, Item], write: Write
-) -> Rewritten:
+def rewrite(load: Load, root: NodeRef | None, domain: DomainId, changes: Mapping[int, Item], write: Write) -> Rewritten:
     """The tree with `changes` made: new nodes along the changed paths, everything else shared."""
     result = Rewritten(root)
     if not changes:
@@ -73,9 +71,7 @@ class _Place:
     replaced: list[NodeRef]
 
 
-def _rewrite(
-    place: _Place, ref: NodeRef | None, level: int, first: int, changes: Mapping[int, Item]
-) -> NodeRef:
+def _rewrite(place: _Place, ref: NodeRef | None, level: int, first: int, changes: Mapping[int, Item]) -> NodeRef:
     if ref is not None and ref.level < level:
         slots: dict[int, Item] = {0: ref}
     elif ref is not None:

@@ -143,9 +143,7 @@ def decode_roll(data: bytes) -> Roll:
     """The reverse of `encode_roll`."""
     body = unseal("processes", PROCESSES, data)
     records = (_record_from_json(row) for row in body["processes"])
-    return Roll(
-        body["swap"], body["next_process"], body["next_block"], {record.number: record for record in records}
-    )
+    return Roll(body["swap"], body["next_process"], body["next_block"], {record.number: record for record in records})
 
 
 def _record_to_json(record: ProcessRecord) -> Json:

@@ -179,9 +179,7 @@ def unfree(pointer: Pointer, made: SnapshotRecord, output: Output) -> Pointer:
     """A state of the past becomes permanent: what it names and was freed since belongs to it now."""
     if made.commit == pointer.commit:
         return pointer
-    freed, _ = pointer.freed.without(
-        lambda row: seen_by(Freed(*row), [made]), output.load_chunk, output.chunk
-    )
+    freed, _ = pointer.freed.without(lambda row: seen_by(Freed(*row), [made]), output.load_chunk, output.chunk)
     return replace(pointer, freed=freed)
 
 

@@ -254,9 +254,7 @@ def open_store(
     return store
 
 
-def _context(
-    storage: Storage, installer: Installer, validator: Validator, surroundings: Surroundings
-) -> Context:
+def _context(storage: Storage, installer: Installer, validator: Validator, surroundings: Surroundings) -> Context:
     return Context(
         storage=storage,
         objects=Objects(storage),
@@ -277,6 +275,4 @@ def _refuse_store(storage: Storage) -> None:
 
 
 def _exists(storage: Storage) -> AlreadyExists:
-    return AlreadyExists(
-        f"there is a store at {storage.url} already", doing="Creating a store", hint="Open it"
-    )
+    return AlreadyExists(f"there is a store at {storage.url} already", doing="Creating a store", hint="Open it")

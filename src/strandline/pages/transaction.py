@@ -220,9 +220,7 @@ class Transaction:
 
     def touched(self) -> Iterator[DomainId]:
         """The committed domains that this transaction is going to change."""
-        seen = (
-            {one.domain for one in self.incremental} | {one.domain for one in self.catalog} | set(self.rows)
-        )
+        seen = {one.domain for one in self.incremental} | {one.domain for one in self.catalog} | set(self.rows)
         return (domain for domain in sorted(seen) if domain > CATALOG)
 
     def __enter__(self) -> Transaction:

@@ -269,9 +269,7 @@ class Version:
         forgotten = log.chunks[: max(0, len(log.chunks) - LOG_CHUNKS)]
         kept = tuple(chunk for chunk in new.freed.chunks if chunk.name not in self._emptied)
         inline = tuple(row for row in new.freed.inline if row[3] not in self._deleted)
-        retired = (
-            _chunk_names(base) - {chunk.name for chunk in kept} - _chunk_names(replace(new, freed=Roster()))
-        )
+        retired = _chunk_names(base) - {chunk.name for chunk in kept} - _chunk_names(replace(new, freed=Roster()))
         retired |= {chunk.name for chunk in forgotten}
         # Nobody reads an extension page but through a pointer just read: it may go at once.
         freed = [Freed(CommitNumber(0), CommitNumber(0), NO_DOMAIN, name) for name in sorted(retired)]

@@ -54,9 +54,7 @@ def old_side(load: Load, old: NodeRef | None, new: NodeRef | None, after: Commit
             yield item, right.get(slot)
 
 
-def only_in(
-    load: Load, old: NodeRef | None, new: NodeRef | None, after: CommitNumber
-) -> Iterator[NodeRef | PageRef]:
+def only_in(load: Load, old: NodeRef | None, new: NodeRef | None, after: CommitNumber) -> Iterator[NodeRef | PageRef]:
     """Nodes and pages of `old` that `new` does not name and that were born after `after` (exclusive)."""
     for found in old_side(load, old, new, after):
         if isinstance(found, NodeRef):
@@ -71,9 +69,7 @@ def pages_only_in(item: Item, other: Item | None, after: CommitNumber) -> Iterat
     return (page for page in item_pages(item) if page.born > after and page.name not in kept)
 
 
-def differences(
-    load: Load, old: NodeRef | None, new: NodeRef | None
-) -> Iterator[tuple[Item | None, Item | None]]:
+def differences(load: Load, old: NodeRef | None, new: NodeRef | None) -> Iterator[tuple[Item | None, Item | None]]:
     """Pairs of leaf items, old and new, where two trees differ; None where a tree has nothing."""
     if old is not None and new is not None and old.name == new.name:
         return
