@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection
 from types import TracebackType
 
-from strandline.errors import AlreadyExists, NotFound, SwapLost
+from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost
 from strandline.pages.burial import bury
 from strandline.pages.commit import Committer
 from strandline.pages.context import Context, Installer, Validator
@@ -137,14 +137,18 @@ class PageStore:
     def drop_version(self, name: str) -> None:
         """Drop a version that has no children and no snapshots."""
         version = self.version(name)
-        drop_version(version.inner, self._open_inner)
-        with self._mutex:
-            self._versions.pop(version.object, None)
+        try:
+            drop_version(version.inner, self._open_inner)
+        finally:
+            if version.pointer().dropped:
+                with self._mutex:
+                    self._versions.pop(version.object, None)
         self.context.membership.forget(version.object)
 
     def beat(self) -> Roll:
         """Show that this process lives, publish how far its readers are, and bury the dead."""
         roll = self.context.membership.beat(self._floors)
+        self.recover()
         self._bury_dead(roll)
         return roll
 
@@ -211,6 +215,9 @@ class PageStore:
             try:
                 for number in dead:
                     bury(self.context, number, self._open_inner)
+            except StorageError:
+                # The dead stay on the roll, so burying is tried again; what led here, a commit, stands.
+                return
             finally:
                 self._burying.release()
 

@@ -56,6 +56,8 @@ class Plan:
     moves: Sequence[tuple[Resource, Resource]] = ()
     done: Callable[[], None] = field(default=lambda: None)
     """Called when the swap is in place, before anybody sees the new state."""
+    attempted: bool = False
+    """Whether this may be in place: then nothing that it names may be deleted, whatever error was raised."""
 
 
 Build = Callable[[Current, Output], Plan | None]
@@ -188,11 +190,20 @@ class Version:
         """
         with self._swapping:
             pointer = self._swap(build)
-            roll = self.collect() if pointer is not None else None
+            roll = self._try_to_collect() if pointer is not None else None
         if roll is not None:
             # Burying somebody swaps all pointers, so it must not happen while one of them is taken.
             self._on_death(roll)
         return pointer
+
+    def _try_to_collect(self) -> Roll | None:
+        """The swap stands whatever happens now; what can't be deleted stays in the pointer's list for the
+        next.
+        """
+        try:
+            return self.collect()
+        except StorageError:
+            return None
 
     def _swap(self, build: Build) -> Pointer | None:
         while True:
@@ -210,7 +221,7 @@ class Version:
             if plan is None:
                 self.context.abandon(output)
                 return None
-            newest = self._put(base, plan.pointer, output)
+            newest = self._put(base, plan, output)
             if newest is not None:
                 self._advance(plan, newest)
                 self.context.membership.settled(output.taken)
@@ -283,9 +294,11 @@ class Version:
             freed=Roster(inline, kept).extended(rows, output.chunk),
         )
 
-    def _put(self, base: Current, new: Pointer, output: Output) -> Current | None:
+    def _put(self, base: Current, plan: Plan, output: Output) -> Current | None:
         """Swap. The state now in place when ours is in it; None when another process was first."""
+        new = plan.pointer
         data = encode_pointer(new)
+        plan.attempted = True
         view = self.view(State(self.object, new.commit, new.root))
         try:
             token = self.context.storage.compare_and_swap(self.object, base.token, data)
@@ -296,6 +309,7 @@ class Version:
             newest, landed = self._find_out(base, new, error)
             if landed:
                 return newest
+            plan.attempted = False
             self.context.abandon(output)
             if newest.token == base.token and not isinstance(error, SwapLost):
                 raise
@@ -336,12 +350,12 @@ class Version:
             if any(row[1] == base for row in rows):
                 break
             rows = [*self.context.objects.chunk(chunk), *rows]
-        ids = [row[1] for row in rows]
-        if swap in ids:
-            return True
-        if base not in ids:
-            raise StoreError("the log does not reach back far enough")
-        return False
+        for row in reversed(rows):
+            if row[1] == swap:
+                return True
+            if row[1] == base:
+                return False
+        raise StoreError("the log does not reach back far enough")
 
     def _advance(self, plan: Plan, newest: Current) -> None:
         ours = newest
@@ -360,7 +374,6 @@ class Version:
 
     def _absorb(self, newest: Current) -> None:
         """Take in what other processes committed; transactions under way are validated against it later."""
-        self._refuse(newest.pointer)
         with self._mutex:
             older = self._current.view
             if newest.pointer.commit != older.commit:
