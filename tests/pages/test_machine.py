@@ -2,6 +2,8 @@
 state.
 """
 
+# mypy: disable-error-code="misc,untyped-decorator"
+
 from __future__ import annotations
 
 import copy

@@ -29,7 +29,7 @@ def bury(context: Context, number: ProcessId, open_version: OpenVersion) -> int:
     swap_master(context, lambda master, _: replace(master, fenced=master.fenced | {number}))
     _fence(context, number, open_version)
     for name in read_master(context.objects).master.dropping:
-        clear_dropped(context, name, open_version)
+        clear_dropped(context, name, open_version, number)
     record = read_roll(context.storage).roll.processes.get(number)
     tried = 0
     if record is not None:
@@ -44,7 +44,7 @@ def _fence(context: Context, number: ProcessId, open_version: OpenVersion) -> No
     versions = _versions(context.objects)
     for name in versions:
         if _pointer(context.objects, name).dropped:
-            clear_dropped(context, name, open_version)
+            clear_dropped(context, name, open_version, number)
             continue
         version = open_version(name)
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from strandline.errors import InputError, InUse, NotFound, SnapshotExpired, Unanswered
 from strandline.pages.context import Context
 from strandline.pages.drop import Neighbours, freed_for_good
-from strandline.pages.ids import NO_DOMAIN, CommitNumber, PhysicalPage, VersionObject
+from strandline.pages.ids import NO_DOMAIN, CommitNumber, PhysicalPage, ProcessId, VersionObject
 from strandline.pages.master import Master, change_master, with_version, without_version
 from strandline.pages.node import Node, NodeRef
 from strandline.pages.objects import Objects, Output, version_name
@@ -184,12 +184,21 @@ def drop_version(version: Version, open_version: OpenVersion) -> None:
         return Plan(replace(pointer, dropped=True), "drop version", name)
 
     version.swap(build)
+    version.context.membership.forget(version.object)
     clear_dropped(version.context, version.object, open_version)
 
 
-def clear_dropped(context: Context, name: VersionObject, open_version: OpenVersion) -> None:
-    """Clear away a version whose pointer says that it was dropped. May be repeated, and done by anybody."""
+def clear_dropped(
+    context: Context, name: VersionObject, open_version: OpenVersion, dead: ProcessId | None = None
+) -> None:
+    """Clear away a version whose pointer says that it was dropped. May be repeated, and done by anybody.
+
+    While a living process reads it, it only waits in MASTER's list.
+    """
     swap_master(context, lambda master, output: _dropping(master, name, output))
+    roll = read_roll(context.storage).roll
+    if any(name in record.floors for number, record in roll.processes.items() if number != dead):
+        return
     try:
         pointer = decode_pointer(name, context.storage.get(name))
     except NotFound:

@@ -143,10 +143,10 @@ class PageStore:
             if version.pointer().dropped:
                 with self._mutex:
                     self._versions.pop(version.object, None)
-        self.context.membership.forget(version.object)
 
     def beat(self) -> Roll:
         """Show that this process lives, publish how far its readers are, and bury the dead."""
+        self._follow()
         roll = self.context.membership.beat(self._floors)
         self.recover()
         self._bury_dead(roll)
@@ -200,6 +200,18 @@ class PageStore:
 
     def _open_inner(self, name: VersionObject) -> Version:
         return self._open(name).inner
+
+    def _follow(self) -> None:
+        """Take in what others committed, else an idle process would keep their old pages for ever."""
+        with self._mutex:
+            versions = list(self._versions.items())
+        for name, version in versions:
+            try:
+                version.refresh()
+            except NotFound:
+                with self._mutex:
+                    self._versions.pop(name, None)
+                self.context.membership.forget(name)
 
     def _positions(self) -> Commits:
         with self._mutex:

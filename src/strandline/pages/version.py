@@ -8,7 +8,7 @@ reads as a recipe: build, make durable, swap, advance, delete.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -22,11 +22,12 @@ from strandline.errors import (
     Unanswered,
 )
 from strandline.pages.context import Context
-from strandline.pages.freeing import deletable, readers_of
-from strandline.pages.ids import NO_DOMAIN, CommitNumber, PhysicalPage, VersionObject
+from strandline.pages.envelope import Json
+from strandline.pages.freeing import Readers, readers_of, seen_by
+from strandline.pages.ids import EXTENSION, CommitNumber, PhysicalPage, VersionObject
 from strandline.pages.locks import LockManager, Resource
 from strandline.pages.objects import Output
-from strandline.pages.pointer import Freed, LogEntry, Pointer, decode_pointer, encode_pointer
+from strandline.pages.pointer import Freed, LogEntry, Pointer, SnapshotRecord, decode_pointer, encode_pointer
 from strandline.pages.roll import Roll, read_roll
 from strandline.pages.roster import Roster
 from strandline.pages.view import State, View
@@ -61,6 +62,24 @@ class Plan:
 
 
 Build = Callable[[Current, Output], Plan | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """May a freed object be deleted? `freed` names those that the pointer, read after the roll, still
+    lists.
+    """
+
+    readers: Readers
+    chain: Sequence[SnapshotRecord]
+    freed: Container[PhysicalPage]
+
+    def allows(self, row: Json) -> bool:
+        one = Freed(*row)
+        return one.name in self.freed and not self.readers.may_read(one) and not seen_by(one, self.chain)
+
+    def allows_all(self, rows: Iterable[Json]) -> bool:
+        return all(self.allows(row) for row in rows)
 
 
 class Version:
@@ -228,22 +247,27 @@ class Version:
                 return plan.pointer
 
     def collect(self) -> Roll:
-        """Delete what was freed and nobody reads: the roll is read only after the swap (invariant 7)."""
+        """Delete what was freed and nobody reads (invariant 7). The order is what makes it safe:
+
+        after the swap that freed, the roll is read, and after the roll the pointer again. Who named a
+        snapshot and then raised its floor is seen by one of the two. What others freed later waits: our
+        roll may be too old.
+        """
         pointer = self._current.pointer
         roll = read_roll(self.context.storage).roll
         if len(pointer.freed):
+            newest = self._read().pointer
             load = self.context.objects.chunk
             with self._mutex:
                 readers = readers_of(self.object, roll, self.context.membership.number, self._pins)
-            chain = pointer.chain(load)
+            judge = _Judge(readers, newest.chain(load), {one.name for one in newest.all_freed(load)})
             for chunk in pointer.freed.chunks:
-                if chunk.name not in self._emptied:
-                    freed = [Freed(*row) for row in load(chunk)]
-                    if len(gone := deletable(freed, chain, readers)) == len(freed):
-                        self._delete(one.name for one in gone)
-                        self._emptied.add(chunk.name)
-            inline = [Freed(*row) for row in pointer.freed.inline if row[3] not in self._deleted]
-            names = [one.name for one in deletable(inline, chain, readers)]
+                if chunk.name not in self._emptied and judge.allows_all(load(chunk)):
+                    self._delete(row[3] for row in load(chunk))
+                    self._emptied.add(chunk.name)
+            names = [
+                row[3] for row in pointer.freed.inline if row[3] not in self._deleted and judge.allows(row)
+            ]
             self._delete(names)
             self._deleted.update(names)
         return roll
@@ -284,8 +308,10 @@ class Version:
             _chunk_names(base) - {chunk.name for chunk in kept} - _chunk_names(replace(new, freed=Roster()))
         )
         retired |= {chunk.name for chunk in forgotten}
-        # Nobody reads an extension page but through a pointer just read: it may go at once.
-        freed = [Freed(CommitNumber(0), CommitNumber(0), NO_DOMAIN, name) for name in sorted(retired)]
+        # Extension pages are read through a pointer read before: they wait for readers, but no snapshot has
+        # any.
+        later = CommitNumber(new.commit + 1)
+        freed = [Freed(later, CommitNumber(0), EXTENSION, name) for name in sorted(retired)]
         rows = [one.to_json() for one in (*plan.freed, *freed)]
         return replace(
             new,
