@@ -11,7 +11,7 @@ from strandline.pages.roll import Block, Commits, ProcessRecord, Roll, change_ro
 from strandline.pages.surroundings import Surroundings
 from strandline.storage import Storage
 
-BLOCK = 1024
+BLOCK = 256
 """How many names a process reserves at once."""
 
 
