@@ -91,10 +91,13 @@ class Membership:
         with self._mutex:
             return version in self._floors and self._floors[version] <= commit
 
-    def hold(self, version: VersionObject, commits: Iterable[CommitNumber]) -> None:
-        """Publish which single states below the floor are being read."""
-        held = tuple(sorted(set(commits)))
-        self.change(lambda record: replace(record, holds={**record.holds, version: held}))
+    def hold(self, version: VersionObject, held: Callable[[], Iterable[CommitNumber]]) -> None:
+        """Publish which single states below the floor are being read; `held` is asked once, by one at a
+        time.
+        """
+        with self._mutex:
+            commits = tuple(sorted(held()))
+            self.change(lambda record: replace(record, holds={**record.holds, version: commits}))
 
     def forget(self, version: VersionObject) -> None:
         """Stop reading a version."""

@@ -97,7 +97,7 @@ class Version:
         # forgets them.
         self._deleted: set[PhysicalPage] = set()
         self._emptied: set[PhysicalPage] = set()
-        self.held: dict[CommitNumber, int] = {}
+        self._held: dict[CommitNumber, int] = {}
         self._opened_names: dict[str, int] = {}
         self._absorbed: list[tuple[View, View]] = []
         self._watchers: list[Callable[[], None]] = []
@@ -157,6 +157,15 @@ class Version:
         """How many readers of this process are at that commit."""
         with self._mutex:
             return self._pins.get(commit, 0)
+
+    def hold(self, commit: CommitNumber, by: int) -> None:
+        """Publish that a state below the floor is being read, or no longer."""
+
+        def held() -> list[CommitNumber]:
+            self._held[commit] = self._held.get(commit, 0) + by
+            return [one for one, count in self._held.items() if count > 0]
+
+        self.context.membership.hold(self.object, held)
 
     def count_name(self, name: str, by: int) -> None:
         """Readers of this process come to, or leave, a snapshot by name."""
@@ -309,6 +318,10 @@ class Version:
                 doing=f"Writing version {pointer.name}",
                 hint="Open the store again; what was committed before stands, open transactions are lost",
             )
+        if self.context.closed:
+            raise StoreError(
+                "the store is closed", doing=f"Using version {pointer.name}", hint="Open it again"
+            )
         if pointer.dropped:
             raise NotFound(f"version {pointer.name} was dropped", doing=f"Using version {pointer.name}")
 
@@ -419,7 +432,7 @@ class Version:
         """Take in what other processes committed; transactions under way are validated against it later."""
         with self._mutex:
             older = self._current.view
-            if newest.pointer.commit != older.commit:
+            if newest.pointer.commit != older.commit and self._bases:
                 self._pins[older.commit] = self._pins.get(older.commit, 0) + 1
                 self._absorbed.append((older, newest.view))
             self._current = newest
