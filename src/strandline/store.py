@@ -36,7 +36,6 @@ from strandline.tables import PageCache, TableInstaller, TableReader, TableTrans
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BEAT_SECONDS = 10.0
 ATTEMPTS = 10
 """How often a single verb is tried when other transactions are in its way."""
 
@@ -73,7 +72,7 @@ def open_on(storage: Storage, *, session: SparkSession | None = None) -> Store:
 
 
 def _started(pages: PageStore, cache: PageCache, session: SparkSession | None) -> Store:
-    pages.start_heart(BEAT_SECONDS)
+    pages.start_heart()
     return Store(pages, pages.version(MAIN), cache, session)
 
 

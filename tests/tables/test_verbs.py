@@ -44,10 +44,15 @@ def test_an_error_inside_a_transaction_undoes_all_of_it() -> None:
     with shop() as store:
         people(store)
         before = rows(store, "people")
-        with pytest.raises(KeysError), store.transaction() as tx:
-            tx.delete("people", where="id > 1")
-            tx.create_table("other", PEOPLE)
-            tx.insert("people", PEOPLE)
+
+        def fail() -> None:
+            with store.transaction() as tx:
+                tx.delete("people", where="id > 1")
+                tx.create_table("other", PEOPLE)
+                tx.insert("people", PEOPLE)
+
+        with pytest.raises(KeysError):
+            fail()
         assert rows(store, "people") == before
         assert store.tables() == ["people"]
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from strandline.errors import Conflict, StorageError, StrandlineError, Unanswered
+from strandline.errors import Conflict, StorageError, StrandlineError
 from strandline.pages.edit import DomainEdit, Outcome, StateEdit
 from strandline.pages.free_list import FreeList
 from strandline.pages.freeing import seen_by
@@ -23,6 +23,7 @@ from strandline.pages.pointer import Pointer, Reservation
 from strandline.pages.sweeping import sweep_block
 from strandline.pages.transaction import PageChange, RowChange, Transaction
 from strandline.pages.version import Current, Plan, Version
+from strandline.pages.view import View
 
 LARGEST_BATCH = 256
 _INSTALLING = TransactionId(0)
@@ -37,6 +38,7 @@ class _Ticket:
     resolved: dict[DomainId, DomainId] = field(default_factory=dict)
     woken: threading.Event = field(default_factory=threading.Event)
     """Set when the ticket is done, or when it is its turn to lead."""
+    plan: Plan | None = None
 
     @property
     def done(self) -> bool:
@@ -58,11 +60,12 @@ class Committer:
         self._last = _INSTALLING
         self._active: dict[TransactionId, CommitNumber] = {}
         self._free_lists: dict[DomainId, FreeList] = {}
+        self._litter: list[tuple[Transaction, frozenset[PhysicalPage]]] = []
         version.on_new_state(self._forget_free_lists)
 
     def begin(self, message: str = "") -> Transaction:
         """A new transaction, based on the newest state that this process knows."""
-        view = self.version.pin_current()
+        view = self.version.enter()
         with self._mutex:
             self._last = TransactionId(self._last + 1)
             self._active[self._last] = view.commit
@@ -168,7 +171,10 @@ class Committer:
             edit = self._install(live, base, output)
             outcome = edit.finish()
             output.keep_pages(outcome.named)
-            return self._plan(live, base, edit, outcome)
+            plan = self._plan(live, base, edit, outcome)
+            for ticket in live:
+                ticket.plan = plan
+            return plan
 
         try:
             pointer = self.version.swap(build)
@@ -178,21 +184,39 @@ class Committer:
         live = [ticket for ticket in batch if not ticket.done]
         for ticket in live:
             ticket.transaction.installed = ticket.resolved
-            self._clear_away(ticket.transaction, frozenset(outcome.named))
             ticket.commit = commit
+            self._litter.append((ticket.transaction, frozenset(outcome.named)))
+        self._clear_litter()
+
+    def _clear_litter(self) -> None:
+        """Delete what committed transactions wrote in vain. They stand, so an error must not end them: it
+        stays
+        on the list for the next commit, and in our block of names."""
+        waiting, self._litter = self._litter, []
+        for transaction, named in waiting:
+            try:
+                self._clear_away(transaction, named)
+            except StrandlineError:
+                self._litter.append((transaction, named))
 
     def _validate(self, batch: Sequence[_Ticket]) -> None:
         """Sections of history that other processes wrote: whom they concern must try again."""
-        validator = self.version.context.validator
         for ticket in batch:
             transaction = ticket.transaction
             for older, newer in self.version.foreign_changes(transaction.validated):
-                why = None if ticket.done else validator.conflict(transaction, older, newer)
+                why = None if ticket.done else self._conflict(transaction, older, newer)
                 if why is not None:
                     ticket.error = Conflict(
                         why, doing="Committing", hint="Nothing was changed; try the transaction again"
                     )
                 transaction.validated = newer.commit
+
+    def _conflict(self, transaction: Transaction, older: View, newer: View) -> str | None:
+        for domain in transaction.touched():
+            before, after = older.domain(domain), newer.domain(domain)
+            if before is not None and after is not None and before.record != after.record:
+                return f"the description of table {before.name} has changed"
+        return self.version.context.validator.conflict(transaction, older, newer)
 
     def _install(self, live: Sequence[_Ticket], base: Current, output: Output) -> StateEdit:
         """Row changes and page changes of all transactions, as if one had made them (section 2.2)."""
@@ -280,7 +304,7 @@ class Committer:
     def _unpin(self, transaction: Transaction) -> None:
         if transaction.pinned:
             transaction.pinned = False
-            self.version.unpin(transaction.base.commit)
+            self.version.leave(transaction.base.commit)
 
     def _forget_free_lists(self) -> None:
         self._free_lists.clear()
@@ -291,7 +315,7 @@ class Committer:
         Names that stay are unsettled in our block; whoever buries this process finds them.
         """
         assert ticket.error is not None
-        if isinstance(ticket.error, Unanswered):
+        if ticket.plan is not None and ticket.plan.attempted:
             return
         try:
             self._clear_away(ticket.transaction, frozenset())

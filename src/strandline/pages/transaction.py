@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 
 from strandline.errors import StoreError
 from strandline.pages.edit import Draft
-from strandline.pages.ids import CATALOG, CommitNumber, DomainId, LogicalPage, TransactionId
+from strandline.pages.ids import (
+    CATALOG,
+    FIRST_PLACEHOLDER,
+    CommitNumber,
+    DomainId,
+    LogicalPage,
+    TransactionId,
+)
 from strandline.pages.locks import INTENTION, Mode, Resource, key_resource, page_resource, table_resource
 from strandline.pages.node import Entry, PageRef
 from strandline.pages.roll import Block
@@ -173,7 +180,7 @@ class Transaction:
     def create_domain(self, name: str, record: bytes) -> DomainId:
         """A new table; its number is negative until installed, then `installed` tells the final one."""
         self._lock_key(CATALOG, None, name.encode(), Mode.X)
-        domain = DomainId(-2 - len([one for one in self.catalog if one.kind == "create"]))
+        domain = DomainId(FIRST_PLACEHOLDER - len(self.catalog))
         self.catalog.append(CatalogChange("create", domain, name, record))
         return domain
 
@@ -268,12 +275,13 @@ class Transaction:
         locks = self._committer.version.locks
         for page, mode in sorted(set(self._keys[domain].values()), key=lambda one: (one[0], one[1].value)):
             self.lock_page(domain, page, mode)
-        for resource in self._keys[domain]:
+        for resource, (_, mode) in list(self._keys[domain].items()):
             key = resource[2]
             assert isinstance(key, bytes)
-            entry = self.view().page_for(domain, key)
-            if entry is not None and locks.held(self.number, page_resource(domain, entry.number)) is not None:
-                mode = self._keys[domain][resource][1]
+            while (entry := self.view().page_for(domain, key)) is not None:
                 self.lock_page(domain, entry.number, mode)
+                again = self.view().page_for(domain, key)
+                if again is not None and again.number == entry.number:
+                    break
         self._coarse.add(domain)
         locks.release(self.number, self._keys.pop(domain))

@@ -206,11 +206,8 @@ def _fitting(value: Any, kind: pa.DataType) -> tuple[bool, Any]:
     )
     if fits:
         return True, value
-    if (pt.is_decimal(kind) and isinstance(value, (int, Decimal))) or (
-        pt.is_timestamp(kind) and isinstance(value, dt.datetime)
-    ):
-        if pt.is_timestamp(kind) and (kind.tz is None) != (value.tzinfo is None):
-            return False, None
+    instant = pt.is_timestamp(kind) and isinstance(value, dt.datetime) and (kind.tz is None) == (value.tzinfo is None)
+    if instant or (pt.is_decimal(kind) and isinstance(value, (int, Decimal))):
         try:
             return True, pa.scalar(value, kind).as_py()
         except (pa.ArrowInvalid, pa.ArrowTypeError):
