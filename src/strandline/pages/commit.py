@@ -36,8 +36,6 @@ class _Ticket:
     commit: CommitNumber | None = None
     error: BaseException | None = None
     resolved: dict[DomainId, DomainId] = field(default_factory=dict)
-    woken: threading.Event = field(default_factory=threading.Event)
-    """Set when the ticket is done, or when it is its turn to lead."""
     plan: Plan | None = None
 
     @property
@@ -55,7 +53,7 @@ class Committer:
     def __init__(self, version: Version) -> None:
         self.version = version
         self._mutex = threading.Lock()
-        self._led = False
+        self._leading = threading.Lock()
         self._queue: list[_Ticket] = []
         self._last = _INSTALLING
         self._active: dict[TransactionId, CommitNumber] = {}
@@ -79,36 +77,20 @@ class Committer:
             return len(self._active)
 
     def commit(self, transaction: Transaction) -> CommitNumber:
-        """Queue a transaction, and lead a batch when nobody leads: the one before hands over to the first in the
-        queue.
-        """
+        """Queue a transaction, and lead a batch unless another thread has done its work meanwhile."""
         ticket = _Ticket(transaction)
         with self._mutex:
             self._queue.append(ticket)
-            leads, self._led = not self._led, True
-        if not leads:
-            ticket.woken.wait()
-        if not ticket.done:
-            self._lead()
+        while not ticket.done:
+            with self._leading:
+                if not ticket.done:
+                    with self._mutex:
+                        batch, self._queue = self._queue[:LARGEST_BATCH], self._queue[LARGEST_BATCH:]
+                    self._process(batch)
         if ticket.error is not None:
             raise ticket.error
         assert ticket.commit is not None
         return ticket.commit
-
-    def _lead(self) -> None:
-        """Process whatever is queued, then let the next one lead. Nobody waits behind a batch that is not its own."""
-        with self._mutex:
-            batch, self._queue = self._queue[:LARGEST_BATCH], self._queue[LARGEST_BATCH:]
-        try:
-            self._process(batch)
-        finally:
-            with self._mutex:
-                following = self._queue[0] if self._queue else None
-                self._led = following is not None
-            for ticket in batch:
-                ticket.woken.set()
-            if following is not None:
-                following.woken.set()
 
     def abort(self, transaction: Transaction) -> None:
         """Free the new pages; nothing else has changed."""
