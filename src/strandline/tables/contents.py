@@ -82,10 +82,13 @@ class Base:
 
 @dataclass(frozen=True)
 class Overlay:
-    """An overlay page. `keys` has one entry for each row, None where it is deleted."""
+    """An overlay page, with where each live row stands by its key, and each row, deleted ones too, by its number."""
 
     table: pa.Table
-    keys: tuple[bytes | None, ...]
+    keys: list[bytes | None]
+    """The key of each row, None where it is deleted."""
+    by_key: dict[bytes, int]
+    by_row: dict[int, int]
 
     @cached_property
     def rows(self) -> Numbers:
@@ -94,14 +97,6 @@ class Overlay:
     @cached_property
     def deleted(self) -> Flags:
         return np.asarray(self.table.column(DELETED), dtype=np.bool_)
-
-    @cached_property
-    def by_key(self) -> dict[bytes, int]:
-        return {key: place for place, key in enumerate(self.keys) if key is not None}
-
-    @cached_property
-    def by_row(self) -> dict[int, int]:
-        return {row: place for place, row in enumerate(self.rows.tolist())}
 
 
 @dataclass(frozen=True)
@@ -139,12 +134,13 @@ class Contents:
         places = self.base.find_many(keys)
         rows = np.where(places >= 0, self.base.rows[places] if len(self.base.rows) else -1, -1)
         if self.overlay is not None:
-            rows[np.isin(rows, self.overlay.rows)] = -1
-            by_key = self.overlay.by_key
-            for place, key in enumerate(keys):
+            by_key, by_row = self.overlay.by_key, self.overlay.by_row
+            for place, (key, row) in enumerate(zip(keys, rows.tolist(), strict=True)):
                 found = by_key.get(key)
                 if found is not None:
                     rows[place] = self.overlay.rows[found]
+                elif row in by_row:
+                    rows[place] = -1
         return rows
 
     def holds(self, rows: Numbers) -> Flags:
@@ -205,6 +201,10 @@ def base_of(table: pa.Table, record: Record) -> Base:
 
 def overlay_of(table: pa.Table, record: Record) -> Overlay:
     """An overlay as read from its page."""
-    deleted = np.asarray(table.column(DELETED), dtype=np.bool_)
-    live = iter(encode_keys(table.filter(pa.array(~deleted)), record.order))
-    return Overlay(table, tuple(None if gone else next(live) for gone in deleted.tolist()))
+    live = np.flatnonzero(~np.asarray(table.column(DELETED), dtype=np.bool_))
+    by_key = dict(zip(encode_keys(table.take(pa.array(live)), record.order), live.tolist(), strict=True))
+    by_row = {row: place for place, row in enumerate(table.column(ROW).to_pylist())}
+    keys: list[bytes | None] = [None] * len(table)
+    for key, place in by_key.items():
+        keys[place] = key
+    return Overlay(table, keys, by_key, by_row)

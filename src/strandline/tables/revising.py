@@ -82,8 +82,12 @@ def resolve(contents: Contents, count: int, delta: Delta) -> Resolved:
     # What stands under a changed key goes, unless it is the very row that shall stand there.
     leaving = present[present != NONE]
     moving = explicit[(explicit != NONE) & (explicit != standing)]
-    moving = moving[~np.isin(moving, leaving)]
-    gone = leaving[~np.isin(leaving, rows)]
+    if len(put) == len(delta) and not len(moving):
+        # Nothing but rows that are new, or replaced in place.
+        gone = leaving[:0]
+    else:
+        moving = moving[~np.isin(moving, leaving)]
+        gone = leaving[~np.isin(leaving, rows)]
     before = len(leaving) + (int(np.count_nonzero(contents.holds(moving))) if len(moving) else 0)
     return Resolved(delta, put, rows, gone, count - before + len(put))
 
@@ -128,22 +132,39 @@ def image_rows(resolved: Resolved, record: Record) -> pa.Table:
 
 
 def _overlaid(contents: Contents, resolved: Resolved, record: Record) -> Overlay:
+    """The overlay with these changes. Rows that it has keep their places, so that its indexes are only amended."""
     put = image_rows(resolved, record)
     put = put.append_column(DELETED, pa.array(np.zeros(len(put), dtype=np.bool_)))
-    tables = [put]
-    keys: list[bytes | None] = [resolved.delta.keys[place] for place in resolved.put.tolist()]
-    touched = np.concatenate([resolved.rows, resolved.gone])
     old = contents.overlay
+    # A row that neither the base nor the overlay has needs no mark when it goes.
+    gone = resolved.gone
+    comes = [*resolved.rows.tolist(), *gone.tolist()]
+    tables = [put, _marks(gone, record)] if len(gone) else [put]
+    keys = [resolved.delta.keys[place] for place in resolved.put.tolist()]
+    size = len(old.table) if old is not None else 0
+    index = np.arange(size + len(comes))
+    known: list[bytes | None] = list(old.keys) if old is not None else []
+    by_key = dict(old.by_key) if old is not None else {}
+    by_row = dict(old.by_row) if old is not None else {}
+    for row in comes:
+        place = by_row.get(row)
+        key = known[place] if place is not None else None
+        if key is not None:
+            del by_key[key]
+    for number, row in enumerate(comes):
+        place = by_row.setdefault(row, len(known))
+        if place == len(known):
+            known.append(None)
+        known[place] = keys[number] if number < len(keys) else None
+        if number < len(keys):
+            by_key[keys[number]] = place
+        index[place] = size + number
     if old is not None:
-        kept = np.flatnonzero(~np.isin(old.rows, touched))
-        tables.insert(0, old.table.take(pa.array(kept)))
-        keys = [*(old.keys[place] for place in kept.tolist()), *keys]
-    # A row that the base does not have needs no mark when it goes.
-    gone = resolved.gone[contents.base.places(resolved.gone) >= 0]
-    if len(gone):
-        tables.append(_marks(gone, record))
-        keys += [None] * len(gone)
-    return Overlay(pa.concat_tables(tables).combine_chunks(), tuple(keys))
+        tables.insert(0, old.table)
+    table = pa.concat_tables(tables).combine_chunks()
+    if old is not None:
+        table = table.take(pa.array(index[: len(known)]))
+    return Overlay(table, known, by_key, by_row)
 
 
 def _marks(gone: Numbers, record: Record) -> pa.Table:
