@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from strandline.changes.shape import ChangeSet
 from strandline.errors import Conflict, InputError, NotFound
 from strandline.pages import (
     MAIN,
@@ -31,7 +32,16 @@ from strandline.pages import Snapshot as PageSnapshot
 from strandline.pages import check as check_pages
 from strandline.pages import space as page_space
 from strandline.storage import Storage, open_storage
-from strandline.tables import PageCache, TableInstaller, TableReader, TableTransaction, TableValidator
+from strandline.tables import (
+    SMALL_WRITES,
+    Limits,
+    PageCache,
+    TableInstaller,
+    TableReader,
+    TableTransaction,
+    TableValidator,
+    table_changes,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,17 +63,17 @@ def open(path: str | os.PathLike[str], *, session: SparkSession | None = None) -
     return open_on(open_storage(path), session=session)
 
 
-def create_on(storage: Storage, *, session: SparkSession | None = None) -> Store:
-    """A new store on any storage."""
+def create_on(storage: Storage, *, session: SparkSession | None = None, limits: Limits = SMALL_WRITES) -> Store:
+    """A new store on any storage; `limits` says how large its pages grow under small writes."""
     cache = PageCache()
-    return _started(create_store(storage, TableInstaller(cache), TableValidator(cache)), cache, session)
+    return _started(create_store(storage, TableInstaller(cache, limits), TableValidator(cache)), cache, session)
 
 
-def open_on(storage: Storage, *, session: SparkSession | None = None) -> Store:
+def open_on(storage: Storage, *, session: SparkSession | None = None, limits: Limits = SMALL_WRITES) -> Store:
     """An existing store on any storage."""
     cache = PageCache()
     try:
-        pages = open_store(storage, TableInstaller(cache), TableValidator(cache))
+        pages = open_store(storage, TableInstaller(cache, limits), TableValidator(cache))
     except NotFound:
         raise NotFound(
             f"there is no store at {storage.url}", doing="Opening a store", hint="Create one with create()"
@@ -234,6 +244,11 @@ class Store:
     def log(self) -> list[LogEntry]:
         """What happened to this version, oldest first."""
         return self._version.log()
+
+    def changes(self, table: str, *, since: Any, until: Any = None) -> ChangeSet:
+        """What changed in a table from one state to another, or to now: only pages that differ are read."""
+        with self.state(since) as older, self.state(until) as newer:
+            return table_changes(self._cache, table, older, newer)
 
     @contextmanager
     def state(self, at: Any = None) -> Iterator[View]:

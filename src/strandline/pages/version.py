@@ -300,9 +300,7 @@ class Version:
                 if chunk.name not in self._emptied and judge.allows_all(load(chunk)):
                     self._delete(row[3] for row in load(chunk))
                     self._emptied.add(chunk.name)
-            names = [
-                row[3] for row in pointer.freed.inline if row[3] not in self._deleted and judge.allows(row)
-            ]
+            names = [row[3] for row in pointer.freed.inline if row[3] not in self._deleted and judge.allows(row)]
             self._delete(names)
             self._deleted.update(names)
         return roll
@@ -331,9 +329,7 @@ class Version:
                 hint="Open the store again; what was committed before stands, open transactions are lost",
             )
         if self.context.closed:
-            raise StoreError(
-                "the store is closed", doing=f"Using version {pointer.name}", hint="Open it again"
-            )
+            raise StoreError("the store is closed", doing=f"Using version {pointer.name}", hint="Open it again")
         if pointer.dropped:
             raise NotFound(f"version {pointer.name} was dropped", doing=f"Using version {pointer.name}")
 

@@ -20,7 +20,7 @@ from strandline.errors import InputError, KeysError, NotFound, SchemaError, Stor
 from strandline.pages import CommitNumber, Entry, Mode, Transaction
 from strandline.relations.conform import convert
 from strandline.tables.cache import PageCache
-from strandline.tables.delta import NONE, Expected
+from strandline.tables.delta import FRESH, NONE, Expected
 from strandline.tables.expressions import Expression, parse_expression
 from strandline.tables.footprint import Footprint
 from strandline.tables.incoming import check_distinct, check_not_null, fitted, rows_of, taken_keys
@@ -471,9 +471,21 @@ class TableTransaction:
         present = self._present(pending, [key for key in keys if key not in left])
         if present:
             raise taken_keys(new, pending.record, [n for n, key in enumerate(keys) if key in present], doing)
-        arrived = {*keys}
-        pending.delete([key for key in chosen.keys if key not in arrived])
-        pending.put(keys, new, chosen.numbers)
+        numbers = self._settled_numbers(pending, chosen)
+        pending.leave(chosen.keys)
+        pending.put(keys, new, numbers)
+
+    def _settled_numbers(self, pending: Pending, chosen: Selection) -> list[int]:
+        """Numbers that rows take along to another key: their own, that of the row they replaced, or a new one."""
+        unknown = [key for key, number in zip(chosen.keys, chosen.numbers, strict=True) if number == NONE]
+        standing: dict[bytes, int] = {}
+        for entry, part in self._lock_keys(pending, unknown, Mode.X) if unknown else ():
+            rows = self._contents(pending, entry, pending.record.order).rows_of(part)
+            standing |= {key: row for key, row in zip(part, rows.tolist(), strict=True) if row != NONE}
+        return [
+            standing.get(key, FRESH) if number == NONE else number
+            for key, number in zip(chosen.keys, chosen.numbers, strict=True)
+        ]
 
 
 def _grouped(pages: Sequence[tuple[bytes, Entry]], ordered: Sequence[bytes]) -> list[tuple[Entry, list[bytes]]]:
