@@ -1,1 +1,1 @@
-"""changes"""
+"""The change set: its shape, its algebra, its files."""

@@ -1,0 +1,147 @@
+"""Applying a change set to a table in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.changes.encoding import plain, restore
+from strandline.changes.fill import fill as fill_in
+from strandline.changes.fill import widen
+from strandline.changes.matching import Room, Rows, canonical, classes, match, show
+from strandline.changes.require import require_whole
+from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds
+from strandline.errors import ChangesError, KeysError
+from strandline.relations.comparable import Incomparable, common_type
+
+_DOING = "applying a change set"
+_LENIENT = "Apply it to the relation it was made from, or use lenient for last-writer semantics"
+
+
+def apply(
+    base: pa.Table,
+    changes: ChangeSet,
+    *,
+    lenient: bool = False,
+    fill: Mapping[str, Any] | None = None,
+    room: Room | None = None,
+) -> pa.Table:
+    """The rows of `base` after `changes`: survivors in place, inserts at the end, in the set's new schema.
+
+    A set that does not fit (an insert of a present key, an update or delete of an absent one, removal of rows that
+    are not there, another schema) is a `ChangesError` that shows up to ten keys. With `lenient` the set wins: such
+    inserts replace, such updates insert, such deletes do nothing.
+    """
+    room = room or Room()
+    if fill is not None:
+        changes = fill_in(changes, fill)
+    header = changes.header
+    check_base(base.schema, header)
+    rows = widen(plain(base), header)
+    if header.form == COUNTED:
+        merged, index = _counted(rows, changes, lenient, room)
+    else:
+        merged, index = _keyed(rows, changes, lenient, room)
+    return restore(merged.take(pa.array(index)), header.new_schema)
+
+
+def check_base(schema: pa.Schema, header: Header) -> None:
+    """Refuses partial sets, and relations of another schema than the one that the set starts from."""
+    require_whole(header, _DOING)
+    wanted = header.old_schema
+    odd = sorted(set(schema.names) ^ set(wanted.names))
+    for field in wanted:
+        if field.name in schema.names and isinstance(common_type(field.type, schema.field(field.name).type), Incomparable):
+            odd.append(field.name)
+    if odd:
+        listed = [", ".join(f"{field.name} {field.type}" for field in each) for each in (schema, wanted)]
+        raise ChangesError(
+            f"the relation has another schema than the set was made from: {', '.join(odd)} differ\n"
+            f"relation:   {listed[0]}\nchange set: {listed[1]}",
+            doing=_DOING,
+            hint="Apply it to the relation it was made from",
+        )
+
+
+def _keyed(base: pa.Table, changes: ChangeSet, lenient: bool, room: Room) -> tuple[pa.Table, Rows]:
+    header = changes.header
+    base_keys = canonical(base, header.key, header.after_schema)
+    own_keys = canonical(changes.rows, header.key, base.schema)
+    there, mine = match(base_keys, own_keys, room)
+    kind = kinds(changes.rows)
+    if not lenient:
+        _check_fit(changes, kind, mine)
+    _check_once(base, header, there, mine)
+    index = np.arange(len(base), dtype=np.int64)
+    index[there] = np.where(kind[mine] == 0, -1, len(base) + mine)
+    absent = np.ones(len(kind), dtype=bool)
+    absent[mine] = False
+    end = len(base) + np.flatnonzero(absent & (kind > 0))
+    merged = pa.concat_tables([_as(base, header), changes.rows.select(header.columns)])
+    return merged, np.concatenate([index[index >= 0], end]).astype(np.int64)
+
+
+def _as(base: pa.Table, header: Header) -> pa.Table:
+    return restore(base, header.after_schema)
+
+
+def _check_fit(changes: ChangeSet, kind: Rows, mine: Rows) -> None:
+    present = np.zeros(len(kind), dtype=bool)
+    present[mine] = True
+    keys = changes.rows.select(changes.header.key)
+    for code, wrong, told in (
+        (2, present, "inserts keys that are already there"),
+        (1, ~present, "updates keys that are not there"),
+        (0, ~present, "deletes keys that are not there"),
+    ):
+        found = np.flatnonzero((kind == code) & wrong)
+        if len(found):
+            raise ChangesError(f"the change set {told}: {show(keys, found)}", doing=_DOING, hint=_LENIENT)
+
+
+def _check_once(base: pa.Table, header: Header, there: Rows, mine: Rows) -> None:
+    _, first = np.unique(mine, return_index=True)
+    if len(first) < len(mine):
+        again = np.setdiff1d(np.arange(len(mine)), first)
+        raise KeysError(
+            f"the relation holds keys more than once: {show(base.select(header.key), there[again])}",
+            doing=_DOING,
+            hint="A keyed change set needs a relation whose key is unique",
+        )
+
+
+def _counted(base: pa.Table, changes: ChangeSet, lenient: bool, room: Room) -> tuple[pa.Table, Rows]:
+    header = changes.header
+    merged = pa.concat_tables([_as(base, header), changes.rows.select(header.columns)])
+    group = classes(canonical(merged, header.columns), room)
+    counts = np.asarray(changes.rows.column(COUNT), dtype=np.int64)
+    removed = np.zeros(len(merged), dtype=np.int64)
+    np.add.at(removed, group[len(base) :], np.where(counts < 0, -counts, 0))
+    mine = group[: len(base)]
+    if not lenient:
+        _check_present(changes, group, np.bincount(mine, minlength=len(merged)), removed)
+    survivors = np.flatnonzero(_rank(mine) >= removed[mine])
+    added = np.repeat(np.arange(len(counts)), np.where(counts > 0, counts, 0)) + len(base)
+    return merged, np.concatenate([survivors, added]).astype(np.int64)
+
+
+def _check_present(changes: ChangeSet, group: Rows, present: Rows, removed: Rows) -> None:
+    own = group[len(group) - len(changes) :]
+    found = np.flatnonzero(removed[own] > present[own])
+    if len(found):
+        rows = show(changes.rows.select(changes.header.columns), found)
+        raise ChangesError(f"the change set removes rows that are not there: {rows}", doing=_DOING, hint=_LENIENT)
+
+
+def _rank(group: Rows) -> Rows:
+    """For each row how many rows of its group stand before it."""
+    order = np.argsort(group, kind="stable")
+    ordered = group[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else np.empty(0, dtype=np.int64)
+    sizes = np.diff(np.append(starts, len(ordered)))
+    rank = np.empty(len(group), dtype=np.int64)
+    rank[order] = np.arange(len(group)) - np.repeat(starts, sizes)
+    return rank

@@ -1,0 +1,164 @@
+"""One change set after another, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.changes.consolidate import consolidate, net
+from strandline.changes.encoding import restore
+from strandline.changes.fill import fill as fill_in
+from strandline.changes.fill import filled_header
+from strandline.changes.matching import Room
+from strandline.changes.require import require_whole
+from strandline.changes.shape import (
+    BEFORE,
+    CHANGE,
+    COUNT,
+    COUNTED,
+    ChangeSet,
+    Header,
+    before_table,
+    image_struct,
+    kinds,
+)
+from strandline.errors import ChangesError
+from strandline.relations.comparable import Incomparable, common_type
+
+_DOING = "composing change sets"
+
+
+def compose(
+    first: ChangeSet, then: ChangeSet, *, fill: Mapping[str, Any] | None = None, room: Room | None = None
+) -> ChangeSet:
+    """The set that does what `first` and `then`, applied in turn, do.
+
+    Both must be of one form and key, and the schema that `first` leads to must be the one that `then` starts from.
+    A sequence that can't have happened (insert after insert, update after delete) is a `ChangesError`. Partial sets
+    are refused unless `fill` says what added columns hold.
+    """
+    room = room or Room()
+    header = composed_header(first.header, then.header, fill)
+    sets = [_filled(changes, fill) for changes in (first, then)]
+    if header.form == COUNTED:
+        return consolidate(ChangeSet(header, pa.concat_tables([_counted_rows(s, header) for s in sets])), room=room)
+    known = np.concatenate([np.full(len(s), s.header.knows_before) for s in sets])
+    working = replace(header, has_before=any(s.header.has_before for s in sets), has_changed=False)
+    rows = pa.concat_tables([_keyed_rows(s, working) for s in sets])
+    return net(header, ChangeSet(working, rows), known, room)
+
+
+def composed_header(first: Header, then: Header, fill: Mapping[str, Any] | None = None) -> Header:
+    """The header of the composition, once it is sure that the two sets fit each other."""
+    first, then = (_whole(header, fill) for header in (first, then))
+    if (first.form, first.key) != (then.form, then.key):
+        raise ChangesError(
+            f"the first set is {_described(first)}, the later one {_described(then)}",
+            doing=_DOING,
+            hint="Convert one of them with to_counted() or to_keyed(key)",
+        )
+    _check_meeting(first.new_schema, then.old_schema)
+    header = replace(
+        first,
+        new_schema=then.new_schema,
+        has_before=first.has_before and then.has_before,
+        has_changed=first.has_changed and then.has_changed and first.knows_before and then.knows_before,
+        inexact=first.inexact or then.inexact,
+        fill=None,
+        target=then.target,
+    )
+    return replace(header, fill=_composed_fill(first, then, header))
+
+
+def _composed_fill(first: Header, then: Header, header: Header) -> pa.Table | None:
+    gone = {*first.removed, *first.retyped}
+    again = [name for name in header.columns if name in gone]
+    if again:
+        raise ChangesError(
+            f"column {again[0]!r} is removed by the first set and added again by the later one",
+            doing=_DOING,
+            hint="Apply the sets one after the other",
+        )
+    if not header.partial:
+        return None
+    columns = {}
+    for name in (*header.added, *header.retyped):
+        source = then.fill if then.fill is not None and name in then.fill.column_names else first.fill
+        assert source is not None
+        columns[name] = source.column(name)
+    return pa.table(columns) if columns else pa.table({})
+
+
+def _whole(header: Header, fill: Mapping[str, Any] | None) -> Header:
+    if fill is None:
+        require_whole(header, _DOING)
+        return header
+    return filled_header(header, _own(header, fill))
+
+
+def _filled(changes: ChangeSet, fill: Mapping[str, Any] | None) -> ChangeSet:
+    return changes if fill is None else fill_in(changes, _own(changes.header, fill))
+
+
+def _own(header: Header, fill: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of `fill` that is about this set's added columns."""
+    wanted = {*header.added, *header.retyped} if header.partial else set()
+    return {name: value for name, value in fill.items() if name in wanted}
+
+
+def _check_meeting(left: pa.Schema, right: pa.Schema) -> None:
+    odd = sorted(set(left.names) ^ set(right.names))
+    for field in left:
+        if field.name in right.names and isinstance(common_type(field.type, right.field(field.name).type), Incomparable):
+            odd.append(field.name)
+    if odd:
+        raise ChangesError(
+            f"the first set leads to another schema than the later one starts from: {', '.join(odd)} differ\n"
+            f"leads to:    {_columns(left)}\nstarts from: {_columns(right)}",
+            doing=_DOING,
+            hint="Compose sets of the same relation, in order",
+        )
+
+
+def _counted_rows(changes: ChangeSet, header: Header) -> pa.Table:
+    columns = {name: _column(changes.rows, name, header, None) for name in header.columns}
+    return restore(pa.table(columns | {COUNT: changes.rows.column(COUNT)}), header.rows_schema)
+
+
+def _keyed_rows(changes: ChangeSet, header: Header) -> pa.Table:
+    """The rows of one of the sets, in the columns and types of the composition."""
+    rows = changes.rows
+    kind = kinds(rows)
+    columns = {CHANGE: rows.column(CHANGE)}
+    columns |= {name: _column(rows, name, header, kind > 0) for name in header.columns}
+    if header.has_before and header.values:
+        if BEFORE in rows.column_names:
+            images = before_table(changes)
+            before = pa.table({name: _column(images, name, header, kind < 2) for name in header.values})
+            before = restore(before, header.before_schema)
+            columns[BEFORE] = image_struct(before, header, np.asarray(kind < 2))
+        else:
+            columns[BEFORE] = pa.nulls(len(rows), header.rows_schema.field(BEFORE).type)
+    return restore(pa.table(columns), header.rows_schema)
+
+
+def _column(table: pa.Table, name: str, header: Header, present: Any) -> Any:
+    """A column of the rows; one that only the later set adds holds its fill from the start."""
+    if name in table.column_names:
+        return table.column(name)
+    assert header.fill is not None
+    mask = None if present is None else ~np.asarray(present)
+    places = pa.array(np.zeros(len(table), dtype=np.int64), mask=mask)
+    return header.fill.column(name).combine_chunks().take(places)
+
+
+def _described(header: Header) -> str:
+    return f"keyed by {', '.join(header.key)}" if header.key else "counted"
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -1,0 +1,159 @@
+"""Which rows meet which: the one place where rows are matched, grouped and compared, always by value.
+
+Everything here works on canonical columns (`relations.comparable`) and gives back row numbers as numpy arrays, so
+that the rows themselves, whatever their types, never pass through DuckDB.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from strandline.engine import duckdb_connection, machine_memory
+from strandline.relations.comparable import comparable
+
+Rows = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Room:
+    """The memory and the spill folder that a computation may use."""
+
+    memory: int = field(default_factory=lambda: machine_memory() // 2)
+    spill: str = field(default_factory=tempfile.gettempdir)
+
+
+def canonical(table: pa.Table, columns: Sequence[str], other: pa.Schema | None = None) -> pa.Table:
+    """Canonical `columns` of a table, named by position, fit to meet those of a table with schema `other`."""
+    return comparable(table.select(columns), other).rename_columns([f"c{n}" for n in range(len(columns))])
+
+
+def match(left: pa.Table, right: pa.Table, room: Room) -> tuple[Rows, Rows]:
+    """Row numbers of equal rows in two canonical tables, as pairs in the order of the left row."""
+    ordered = _increasing(left), _increasing(right)
+    if ordered[0] is not None and ordered[1] is not None:
+        return _match_increasing(ordered[0], ordered[1])
+    condition = " AND ".join(
+        f"l.{name} {'IS NOT DISTINCT FROM' if left[name].null_count and right[name].null_count else '='} r.{name}"
+        for name in left.column_names
+    )
+    sql = f"SELECT l.i AS i, r.i AS j FROM l JOIN r ON {condition}"
+    found = _query(sql, {"l": _numbered(left), "r": _numbered(right)}, room)
+    i, j = _int64(found["i"]), _int64(found["j"])
+    order = np.lexsort((j, i))
+    return i[order], j[order]
+
+
+def classes(table: pa.Table, room: Room) -> Rows:
+    """For each row of a canonical table the least number of a row that equals it."""
+    if _increasing(table) is not None:
+        return np.arange(len(table), dtype=np.int64)
+    names = ", ".join(table.column_names)
+    same = " AND ".join(f"t.{name} IS NOT DISTINCT FROM g.{name}" for name in table.column_names)
+    sql = f"SELECT t.i AS i, g.j AS j FROM t JOIN (SELECT {names}, min(i) AS j FROM t GROUP BY {names}) g ON {same}"
+    found = _query(sql, {"t": _numbered(table)}, room)
+    result = np.empty(len(table), dtype=np.int64)
+    result[_int64(found["i"])] = _int64(found["j"])
+    return result
+
+
+def repeated(table: pa.Table, room: Room) -> Rows:
+    """Numbers of rows that equal an earlier row of a canonical table, up to `SHOWN`; empty when all differ."""
+    if _increasing(table) is not None:
+        return np.empty(0, dtype=np.int64)
+    names = ", ".join(table.column_names)
+    sql = f"SELECT max(i) AS i FROM t GROUP BY {names} HAVING count(*) > 1 ORDER BY 1 LIMIT {SHOWN}"
+    return _int64(_query(sql, {"t": _numbered(table)}, room)["i"])
+
+
+def differs(left: pa.ChunkedArray, right: pa.ChunkedArray, room: Room) -> Flags:
+    """Where two columns of one length differ by value, row by row."""
+    one, two = comparable(left, right.type), comparable(right, left.type)
+    if not pt.is_nested(one.type):
+        unequal = pc.fill_null(pc.not_equal(one, two), False)
+        if one.null_count or two.null_count:
+            unequal = pc.or_(unequal, pc.xor(pc.is_null(one), pc.is_null(two)))
+        return np.asarray(unequal, dtype=bool)
+    both = _numbered(pa.Table.from_arrays([one, two], names=["a", "b"]))
+    found = _query("SELECT i FROM t WHERE a IS DISTINCT FROM b", {"t": both}, room)
+    result = np.zeros(len(left), dtype=bool)
+    result[_int64(found["i"])] = True
+    return result
+
+
+def buckets(table: pa.Table, count: int, room: Room) -> Rows:
+    """A bucket number for each row of a canonical table: equal rows fall into one bucket, in every process."""
+    names = ", ".join(table.column_names)
+    found = _query(f"SELECT i, hash({names}) % {count} AS b FROM t", {"t": _numbered(table)}, room)
+    result = np.empty(len(table), dtype=np.int64)
+    result[_int64(found["i"])] = _int64(found["b"])
+    return result
+
+
+def names_of(flags: Sequence[Flags], names: Sequence[str]) -> pa.Array:
+    """For each row the list of those names whose flag is set, in the order of `names`."""
+    matrix = np.column_stack(flags) if flags else np.zeros((0, 0), dtype=bool)
+    offsets = np.zeros(len(matrix) + 1, dtype=np.int32)
+    np.cumsum(matrix.sum(axis=1), out=offsets[1:])
+    chosen = pa.array(list(names), pa.string()).take(pa.array(np.nonzero(matrix)[1]))
+    return pa.ListArray.from_arrays(pa.array(offsets), chosen)
+
+
+def show(table: pa.Table, rows: Sequence[int] | Rows) -> str:
+    """Rows for a message, each as `a=1, b='x'`; at most `SHOWN` of them."""
+    chosen = table.take(pa.array(np.asarray(rows[:SHOWN], dtype=np.int64))).to_pylist()
+    texts = ["(" + ", ".join(f"{name}={_short(value)}" for name, value in row.items()) + ")" for row in chosen]
+    more = f" and {len(rows) - SHOWN:,} more" if len(rows) > SHOWN else ""
+    return ", ".join(texts) + more
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def _query(sql: str, tables: dict[str, pa.Table], room: Room) -> pa.Table:
+    with duckdb_connection(room.memory, room.spill) as connection:
+        for name, table in tables.items():
+            connection.register(name, table)
+        return connection.sql(sql).to_arrow_table()
+
+
+def _numbered(table: pa.Table) -> pa.Table:
+    return table.append_column("i", pa.array(np.arange(len(table), dtype=np.int64)))
+
+
+def _int64(column: pa.ChunkedArray) -> Rows:
+    return np.asarray(column, dtype=np.int64)
+
+
+def _increasing(table: pa.Table) -> npt.NDArray[Any] | None:
+    """The values of the table's only column when they are integers without nulls in strictly increasing order."""
+    if table.num_columns != 1:
+        return None
+    column = table.column(0)
+    if column.null_count or not pt.is_integer(column.type):
+        return None
+    values = column.to_numpy()
+    return values if len(values) < 2 or bool(np.all(values[1:] > values[:-1])) else None
+
+
+def _match_increasing(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> tuple[Rows, Rows]:
+    if len(left) == len(right) and np.array_equal(left, right):
+        same = np.arange(len(left), dtype=np.int64)
+        return same, same
+    places = np.searchsorted(right, left)
+    places[places == len(right)] = 0
+    found = np.flatnonzero(right[places] == left) if len(right) else np.empty(0, dtype=np.int64)
+    return found.astype(np.int64), places[found].astype(np.int64)

@@ -1,0 +1,338 @@
+"""The shape of a change set: what its rows look like, and what its header says of them.
+
+Two forms. **Keyed**: `_change` (`insert`, `update`, `delete`), the key columns, the value columns (the after image,
+null in a delete), then, where known, `_before` (a struct: the before image, null in an insert) and `_changed` (in an
+update the names of the value columns that differ, null otherwise). At most one row per key. **Counted**: all columns
+and `_count` (+n added, −n removed, never 0), at most one row per value.
+
+Every field of the rows is nullable and plainly encoded; the header keeps the relations' own schemas. Where the two
+schemas differ, only the columns that both have, in comparable types, are in the rows, and the set is **partial**
+until `fill` says what the added columns hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.changes.encoding import plain_schema, plain_type
+from strandline.changes.matching import Flags, Rows
+from strandline.errors import InputError, KeysError, SchemaError
+from strandline.relations.comparable import Incomparable, common_type
+
+CHANGE, BEFORE, CHANGED, COUNT = "_change", "_before", "_changed", "_count"
+RESERVED = (CHANGE, BEFORE, CHANGED, COUNT, "_row")
+KEYED, COUNTED = "keyed", "counted"
+DELETE, UPDATE, INSERT = "delete", "update", "insert"
+KINDS = (DELETE, UPDATE, INSERT)  # in the order in which a change set carries them
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many rows changed how. In a counted set `inserted` and `deleted` are rows added and removed.
+
+    `unchanged` is None where nobody counted them; `columns`, for each value column the number of updates in which it
+    differs, is None where the set does not know.
+    """
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    unchanged: int | None = None
+    columns: Mapping[str, int] | None = None
+
+    @property
+    def rows(self) -> int:
+        return self.inserted + self.updated + self.deleted
+
+
+def total(counts: Iterable[Counts]) -> Counts:
+    """The counts of all parts together; what one part does not know, the total does not know."""
+    parts = list(counts)
+    unchanged = [part.unchanged for part in parts]
+    columns = [part.columns for part in parts]
+    names = list(dict.fromkeys(name for part in columns for name in part or ()))
+    return Counts(
+        inserted=sum(part.inserted for part in parts),
+        updated=sum(part.updated for part in parts),
+        deleted=sum(part.deleted for part in parts),
+        unchanged=None if None in unchanged else sum(known for known in unchanged if known is not None),
+        columns=None if None in columns else {name: sum((part or {}).get(name, 0) for part in columns) for name in names},
+    )
+
+
+@dataclass(frozen=True)
+class Header:
+    """What is known of a change set besides its rows.
+
+    It leads from a relation with `old_schema` to one with `new_schema`. `fill` is one row with what the columns added
+    on the way hold in every row, or None where nobody said. `inexact` marks a set made with comparators that are no
+    equivalence relation. `source` and `target` describe where it comes from and where it leads.
+    """
+
+    form: str
+    old_schema: pa.Schema
+    new_schema: pa.Schema
+    key: tuple[str, ...] = ()
+    has_before: bool = False
+    has_changed: bool = False
+    inexact: bool = False
+    fill: pa.Table | None = None
+    counts: Counts = field(default_factory=Counts)
+    source: str = ""
+    target: str = ""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the relation that the set leads to."""
+        return self.new_schema
+
+    @cached_property
+    def retyped(self) -> tuple[str, ...]:
+        """Columns of both schemas whose types can't be compared: their values are not in the set."""
+        return tuple(f.name for f in self.new_schema if _joined(self.old_schema, f) is None and f.name not in self.added)
+
+    @cached_property
+    def added(self) -> tuple[str, ...]:
+        old = set(self.old_schema.names)
+        return tuple(name for name in self.new_schema.names if name not in old)
+
+    @cached_property
+    def removed(self) -> tuple[str, ...]:
+        new = set(self.new_schema.names)
+        return tuple(name for name in self.old_schema.names if name not in new)
+
+    @property
+    def partial(self) -> bool:
+        """Whether columns are missing from the rows, and nobody said what they hold."""
+        return self.fill is None and bool(self.added or self.removed or self.retyped)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The relation's columns that the rows hold, in the new schema's order."""
+        absent = () if self.fill is not None else {*self.added, *self.retyped}
+        return tuple(name for name in self.new_schema.names if name not in absent)
+
+    @cached_property
+    def values(self) -> tuple[str, ...]:
+        return tuple(name for name in self.columns if name not in self.key)
+
+    @property
+    def knows_before(self) -> bool:
+        """Whether before images are known: a table of nothing but keys has no other image."""
+        return self.has_before or not self.values
+
+    @cached_property
+    def after_schema(self) -> pa.Schema:
+        """The types of the columns as the rows hold them: key columns and counted rows take values of both sides."""
+        both = [name for name in self.columns if name in self.key or self.form == COUNTED]
+        return pa.schema(
+            [pa.field(name, self._shared(name) if name in both else self._plain_new(name)) for name in self.columns]
+        )
+
+    @cached_property
+    def before_schema(self) -> pa.Schema:
+        """The types of the value columns in `_before`: the old relation's, and the new one's for filled columns."""
+        old = plain_schema(self.old_schema)
+        filled = {*self.added, *self.retyped}
+        types = [self._plain_new(name) if name in filled else old.field(name).type for name in self.values]
+        return pa.schema([pa.field(name, type_) for name, type_ in zip(self.values, types, strict=True)])
+
+    @cached_property
+    def rows_schema(self) -> pa.Schema:
+        """The exact schema of the rows."""
+        if self.form == COUNTED:
+            return self.after_schema.append(pa.field(COUNT, pa.int64()))
+        fields = [pa.field(CHANGE, pa.string()), *(self.after_schema.field(name) for name in (*self.key, *self.values))]
+        if self.has_before and self.values:
+            fields.append(pa.field(BEFORE, pa.struct(list(self.before_schema))))
+        if self.has_changed:
+            fields.append(pa.field(CHANGED, pa.list_(pa.string())))
+        return pa.schema(fields)
+
+    def _plain_new(self, name: str) -> pa.DataType:
+        return plain_type(self.new_schema.field(name).type)
+
+    def _shared(self, name: str) -> pa.DataType:
+        joined = _joined(self.old_schema, self.new_schema.field(name))
+        return self._plain_new(name) if joined is None else joined
+
+
+@dataclass(frozen=True)
+class ChangeSet:
+    """A change set in memory: its header, and its rows in exactly `header.rows_schema`."""
+
+    header: Header
+    rows: pa.Table
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def keyed_header(old: pa.Schema, new: pa.Schema, key: Sequence[str]) -> Header:
+    """The header of a keyed set with before images from `old` to `new`, once both schemas and the key are checked."""
+    for schema in (old, new):
+        check_schema(schema)
+        check_key(schema, key)
+    header = Header(KEYED, old, new, tuple(key), has_before=True, has_changed=True)
+    for name in key:
+        if name in header.retyped:
+            a, b = old.field(name).type, new.field(name).type
+            raise KeysError(
+                f"key column {name!r} is {a} on one side and {b} on the other",
+                doing="matching rows",
+                hint="Cast the column on one side so that keys can be compared",
+            )
+    return header
+
+
+def counted_header(old: pa.Schema, new: pa.Schema) -> Header:
+    """The header of a counted set from `old` to `new`, once both schemas are checked."""
+    for schema in (old, new):
+        check_schema(schema)
+    header = Header(COUNTED, old, new)
+    if not header.columns:
+        raise SchemaError(
+            f"the relations have no column in common: {', '.join(old.names)} and {', '.join(new.names)}",
+            doing="comparing two relations",
+        )
+    return header
+
+
+def check_schema(schema: pa.Schema) -> None:
+    """Refuses schemas without columns, with repeated names, and with the names that change sets use themselves."""
+    if not len(schema):
+        raise SchemaError("the relation has no columns", doing="making a change set")
+    taken = [name for name in schema.names if name in RESERVED]
+    if taken:
+        raise SchemaError(
+            f"column {taken[0]!r} has a name that change sets use themselves",
+            doing="making a change set",
+            hint=f"Rename it; {', '.join(RESERVED)} are reserved",
+        )
+    if len(set(schema.names)) < len(schema.names):
+        again = next(name for name in schema.names if schema.names.count(name) > 1)
+        raise SchemaError(f"column {again!r} is there more than once", doing="making a change set", hint="Rename one")
+
+
+def check_key(schema: pa.Schema, key: Sequence[str]) -> None:
+    """Refuses keys that are empty, repeated, or not columns of the schema."""
+    if isinstance(key, str) or not key or len(set(key)) < len(key):
+        raise KeysError(f"{key!r} is no key", doing="reading the key", hint="Give the names of one or more columns")
+    for name in key:
+        if name not in schema.names:
+            raise KeysError(
+                f"key column {name!r} is not there",
+                doing="reading the key",
+                hint=f"{nearest(name, schema.names)}The columns are {', '.join(schema.names)}",
+            )
+
+
+def check_columns(schema: pa.Schema, columns: Sequence[str], doing: str) -> None:
+    """Refuses choices of columns that are empty, repeated or unknown."""
+    if not columns or len(set(columns)) < len(columns):
+        raise InputError(f"{list(columns)!r} is no choice of columns", doing=doing, hint="Name each column once")
+    for name in columns:
+        if name not in schema.names:
+            raise SchemaError(
+                f"column {name!r} is not there",
+                doing=doing,
+                hint=f"{nearest(name, schema.names)}The columns are {', '.join(schema.names)}",
+            )
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    close = get_close_matches(name, names, n=3, cutoff=0.6)
+    return f"Did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
+
+
+def kinds(rows: pa.Table) -> Rows:
+    """The kind of each keyed row as its place in `KINDS`."""
+    found = pc.index_in(rows.column(CHANGE), pa.array(KINDS))
+    return np.asarray(found.fill_null(-1), dtype=np.int64)
+
+
+def before_table(changes: ChangeSet, key: bool = True) -> pa.Table:
+    """The before images as a table of the relation: one row for each row of the set, nulls in inserts."""
+    header = changes.header
+    columns = {name: changes.rows.column(name) for name in header.key} if key else {}
+    if header.values:
+        parts = pc.struct_field
+        images = changes.rows.column(BEFORE)
+        columns |= {name: parts(images, [place]) for place, name in enumerate(header.values)}
+    return pa.table(columns) if columns else pa.table({})
+
+
+def after_table(changes: ChangeSet) -> pa.Table:
+    """The after images as a table of the relation, one row for each row of the set; values are null in deletes."""
+    return changes.rows.select(changes.header.columns)
+
+
+def image_struct(table: pa.Table, header: Header, present: Flags) -> pa.ChunkedArray:
+    """The `_before` column: the value columns of `table` as structs, null where `present` is not set."""
+    fields = list(header.before_schema)
+    children = [_combined(table.column(f.name), f.type) for f in fields]
+    mask = pa.array(~present)
+    return pa.chunked_array([pa.StructArray.from_arrays(children, fields=fields, mask=mask)])
+
+
+def count_rows(header: Header, rows: pa.Table, unchanged: int | None = None) -> Counts:
+    """The counts of rows of this header."""
+    if header.form == COUNTED:
+        counts = np.asarray(rows.column(COUNT), dtype=np.int64)
+        return Counts(inserted=int(counts[counts > 0].sum()), deleted=int(-counts[counts < 0].sum()), unchanged=unchanged)
+    tally = np.bincount(kinds(rows), minlength=3)
+    columns = None
+    if header.has_changed:
+        names = pc.value_counts(pc.list_flatten(rows.column(CHANGED)))
+        found = {entry["values"].as_py(): entry["counts"].as_py() for entry in names}
+        columns = {name: found.get(name, 0) for name in header.values}
+    return Counts(int(tally[2]), int(tally[1]), int(tally[0]), unchanged, columns)
+
+
+def finish(header: Header, rows: pa.Table, unchanged: int | None = None) -> ChangeSet:
+    """A change set of these rows: in order (deletes, updates, inserts), in the header's types, and counted."""
+    if header.form == COUNTED:
+        rank = np.asarray(rows.column(COUNT), dtype=np.int64) > 0
+    else:
+        rank = kinds(rows)
+    if len(rank) and np.any(rank[1:] < rank[:-1]):
+        rows = rows.take(pa.array(np.argsort(rank, kind="stable")))
+    rows = _typed(rows, header.rows_schema)
+    return ChangeSet(replace(header, counts=count_rows(header, rows, unchanged)), rows)
+
+
+def empty(header: Header) -> ChangeSet:
+    return finish(header, header.rows_schema.empty_table())
+
+
+def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    from strandline.changes.encoding import restore
+
+    rows = rows.select(schema.names)
+    return rows if rows.schema.equals(schema) else restore(rows, schema)
+
+
+def _combined(column: pa.ChunkedArray, type_: pa.DataType) -> pa.Array:
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.nulls(0, column.type)
+    return array if array.type == type_ else array.cast(type_)
+
+
+def _joined(old: pa.Schema, new: pa.Field) -> pa.DataType | None:
+    """The plain type in which a column's old and new values meet; None where there is none."""
+    place = old.get_field_index(new.name)
+    if place < 0:
+        return None
+    mine, theirs = plain_type(old.field(place).type), plain_type(new.type)
+    if mine == theirs:
+        return theirs
+    joined = common_type(mine, theirs)
+    return None if isinstance(joined, Incomparable) else joined

@@ -1,0 +1,418 @@
+"""Equality by value, for every Arrow type that Parquet can carry.
+
+Two values are equal when they stand for the same thing: null = null, NaN = NaN, −0.0 = 0.0, decimals by value,
+instants by instant, maps unordered, strings by their bytes; encodings (dictionary, view, large) don't matter.
+`comparable` maps an array to a **canonical** array whose values are equal under DuckDB's `IS NOT DISTINCT FROM`
+exactly where the original values are equal. Canonical arrays hold only booleans, integers, decimals of up to 38
+digits, strings, binary, and lists and structs of these, so DuckDB, pyarrow and numpy group, join and sort them
+exactly; floats and instants become integers in the same order.
+
+The canonical form depends on types alone, never on the values, so that parts of a relation made canonical in
+different processes meet. Two columns of different types meet through `other`: each is made canonical with the
+other's type in view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from strandline.errors import SchemaError
+
+Join = Callable[[pa.DataType, pa.DataType], "pa.DataType | Incomparable"]
+
+_UNITS = ("s", "ms", "us", "ns")
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
+_TICKS = pa.decimal128(38, 0)  # instants of different units, in nanoseconds: int64 seconds would overflow int64
+_SPLIT = pa.struct([("f0", pa.int64()), ("f1", pa.int64())])  # 64-bit integers beside floats: nearest double, rest
+_NAN = 0x7FF8000000000000
+
+
+@dataclass(frozen=True)
+class Incomparable:
+    """Why values of two types can't be compared."""
+
+    reason: str
+
+
+def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | Incomparable:
+    """The type that holds the values of both, or why there is none. Encodings (dictionary, view) are dropped."""
+    return _join(a, b, _wider)
+
+
+def is_plain(type_: pa.DataType) -> bool:
+    """Whether DuckDB, reading the column from Parquet by itself, compares its values by our rules."""
+    if pt.is_dictionary(type_):
+        return is_plain(type_.value_type)
+    if pt.is_list(type_) or pt.is_large_list(type_) or pt.is_fixed_size_list(type_):
+        return is_plain(type_.value_type)
+    if pt.is_struct(type_):
+        names = {field.name.lower() for field in type_}
+        return 0 < len(names) == type_.num_fields and all(is_plain(field.type) for field in type_)
+    if pt.is_timestamp(type_):
+        return type_.unit in ("ms", "us") or (type_.unit == "ns" and type_.tz is None)
+    return bool(
+        pt.is_boolean(type_)
+        or pt.is_integer(type_)
+        or pt.is_float32(type_)
+        or pt.is_float64(type_)
+        or pt.is_decimal128(type_)
+        or pt.is_date32(type_)
+        or type_ in (pa.time32("ms"), pa.time64("us"))
+        or _is_text(type_)
+        or _is_bytes(type_)
+    )
+
+
+@overload
+def comparable(values: pa.Array, other: pa.DataType | None = None) -> pa.Array: ...
+@overload
+def comparable(values: pa.ChunkedArray, other: pa.DataType | None = None) -> pa.ChunkedArray: ...
+@overload
+def comparable(values: pa.Table, other: pa.Schema | None = None) -> pa.Table: ...
+def comparable(values: Any, other: Any = None) -> Any:
+    """The canonical form of an array or of each column of a table, fit to meet columns of the types in `other`.
+
+    A table's `other` is the schema of the other side; columns meet by name. Raises `SchemaError` where the types
+    can't be compared.
+    """
+    if isinstance(values, pa.Table):
+        columns = []
+        for field, column in zip(values.schema, values.columns, strict=True):
+            meets = None if other is None else other.field(field.name).type
+            try:
+                columns.append(comparable(column, meets))
+            except SchemaError as error:
+                raise SchemaError(error.why, doing=f"comparing column {field.name!r}", hint=error.hint) from None
+        return pa.Table.from_arrays(columns, names=values.column_names)
+    target = _join(values.type, values.type if other is None else other, _meeting)
+    if isinstance(target, Incomparable):
+        raise SchemaError(target.reason, doing="comparing values", hint="Cast one side, or leave the column out")
+    if isinstance(values, pa.ChunkedArray):
+        chunks = [_canonical(chunk, target) for chunk in values.chunks]
+        return pa.chunked_array(chunks, type=_canonical(pa.nulls(0, target), target).type)
+    return _canonical(values, target)
+
+
+def _join(a: pa.DataType, b: pa.DataType, leaf: Join) -> pa.DataType | Incomparable:
+    """Both types' meeting point, descending into lists, structs and maps; `leaf` decides for all other types."""
+    a, b = _decoded(a), _decoded(b)
+    if pt.is_null(a) or pt.is_null(b):
+        other = b if pt.is_null(a) else a
+        return other if pt.is_null(other) else _join(other, other, leaf)
+    if _is_list(a) and _is_list(b):
+        child = _join(a.value_type, b.value_type, leaf)
+        if isinstance(child, Incomparable):
+            return Incomparable(f"the elements of {a} and {b}: {child.reason}")
+        if pt.is_fixed_size_list(a) and pt.is_fixed_size_list(b) and a.list_size == b.list_size:
+            return pa.list_(child, a.list_size)
+        return pa.large_list(child) if _is_large(a) or _is_large(b) else pa.list_(child)
+    if pt.is_map(a) and pt.is_map(b):
+        key, item = _join(a.key_type, b.key_type, leaf), _join(a.item_type, b.item_type, leaf)
+        for part in (key, item):
+            if isinstance(part, Incomparable):
+                return Incomparable(f"the entries of {a} and {b}: {part.reason}")
+        return pa.map_(key, item)
+    if pt.is_struct(a) and pt.is_struct(b):
+        return _join_structs(a, b, leaf)
+    return leaf(a, b)
+
+
+def _join_structs(a: pa.StructType, b: pa.StructType, leaf: Join) -> pa.DataType | Incomparable:
+    mine, theirs = [field.name for field in a], [field.name for field in b]
+    if sorted(mine) != sorted(theirs):
+        return Incomparable(f"{a} and {b} have different fields")
+    if mine != theirs and len(set(mine)) < len(mine):
+        return Incomparable(f"{a} and {b} have several fields of one name, in different order")
+    names = mine if mine == theirs else sorted(mine)  # the same order from either side
+    fields = []
+    for position, name in enumerate(names):
+        place = position if mine == theirs else name
+        joined = _join(a.field(place).type, b.field(place).type, leaf)
+        if isinstance(joined, Incomparable):
+            return Incomparable(f"field {name!r}: {joined.reason}")
+        fields.append(pa.field(name, joined))
+    return pa.struct(fields)
+
+
+def _wider(a: pa.DataType, b: pa.DataType) -> pa.DataType | Incomparable:
+    """The type that can hold values of both leaf types."""
+    if pt.is_boolean(a) and pt.is_boolean(b):
+        return a
+    if _is_number(a) and _is_number(b):
+        return _wider_number(a, b)
+    if _is_text(a) and _is_text(b):
+        return pa.large_string() if pa.large_string() in (a, b) else pa.string()
+    if _is_bytes(a) and _is_bytes(b):
+        return a if a == b else pa.large_binary() if pa.large_binary() in (a, b) else pa.binary()
+    if pt.is_date(a) and pt.is_date(b):
+        return a if a == b else pa.date32()
+    if pt.is_time(a) and pt.is_time(b):
+        unit = _finer(a.unit, b.unit)
+        return pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
+    if pt.is_duration(a) and pt.is_duration(b):
+        return pa.duration(_finer(a.unit, b.unit))
+    if pt.is_timestamp(a) and pt.is_timestamp(b):
+        if (a.tz is None) != (b.tz is None):
+            return Incomparable(f"{a} and {b}: one is an instant, the other a local time without a zone")
+        return pa.timestamp(_finer(a.unit, b.unit), a.tz if a.tz == b.tz else "UTC")
+    return Incomparable(f"values of {a} and {b} can't be compared")
+
+
+def _wider_number(a: pa.DataType, b: pa.DataType) -> pa.DataType | Incomparable:
+    if a == b:
+        return a
+    if pt.is_floating(a) or pt.is_floating(b):
+        if pt.is_decimal(a) or pt.is_decimal(b):
+            return Incomparable(f"{a} is exact and {b} is not" if pt.is_decimal(a) else f"{a} is not exact and {b} is")
+        # An integer of at most 8, 16 or 32 bits is exact in a float of 16, 32 or 64.
+        width = max(t.bit_width if pt.is_floating(t) else min(t.bit_width * 2, 64) for t in (a, b))
+        return {16: pa.float16(), 32: pa.float32(), 64: pa.float64()}[width]
+    if pt.is_decimal(a) or pt.is_decimal(b):
+        (digits_a, scale_a), (digits_b, scale_b) = _digits(a), _digits(b)
+        scale = max(scale_a, scale_b)
+        precision = max(digits_a, digits_b) + scale
+        if precision > 76:
+            return Incomparable(f"{a} and {b} together need {precision} digits, more than 76")
+        return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+    if pt.is_signed_integer(a) == pt.is_signed_integer(b):
+        return a if a.bit_width >= b.bit_width else b
+    signed, unsigned = (a, b) if pt.is_signed_integer(a) else (b, a)
+    if signed.bit_width > unsigned.bit_width:
+        return signed
+    return {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}[unsigned.bit_width]
+
+
+def _meeting(a: pa.DataType, b: pa.DataType) -> pa.DataType | Incomparable:
+    """Where two leaf types meet for comparing: `_wider`, except where casting to that could overflow or round."""
+    wider = _wider(a, b)
+    if isinstance(wider, Incomparable):
+        return wider
+    if (pt.is_timestamp(wider) or pt.is_duration(wider)) and a.unit != b.unit:
+        return _TICKS
+    if pt.is_floating(wider) and any(pt.is_integer(t) and t.bit_width == 64 for t in (a, b)):
+        return _SPLIT
+    return wider
+
+
+def _canonical(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """`array` in the canonical form of `target`, a type that `_join` gave for it and its counterpart."""
+    array = _decode(array)
+    if array.type == target and _passes(target):
+        return array
+    if pt.is_null(array.type):
+        return array.cast(pa.bool_()) if pt.is_null(target) else _canonical(pa.nulls(len(array), target), target)
+    if _is_list(array.type):
+        return _canonical_list(array, target)
+    if pt.is_map(array.type):
+        return _canonical_map(array, target)
+    if pt.is_struct(array.type):
+        return _canonical_struct(array, target)
+    return _canonical_leaf(array, target)
+
+
+def _canonical_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
+    if target == _SPLIT:
+        return _split(array)
+    if pt.is_timestamp(array.type) or pt.is_duration(array.type):
+        ticks = array.view(pa.int64())
+        return ticks if target != _TICKS else _nanoseconds(ticks, array.type.unit)
+    if pt.is_date(target):
+        return array.cast(pa.date32()).view(pa.int32())
+    if pt.is_floating(target):
+        return _ordered_bits(array.cast(target))
+    if pt.is_time(target):
+        return array.cast(target).view(pa.int32() if pt.is_time32(target) else pa.int64())
+    if pt.is_fixed_size_binary(target) and not pt.is_decimal(target):
+        return array.cast(pa.binary())
+    if pt.is_decimal(target):
+        scale = max(target.scale, 0)
+        if pt.is_decimal256(target):
+            return _big_endian(array.cast(target))
+        return array.cast(pa.decimal128(38 if scale != target.scale else max(target.precision, scale), scale))
+    return array.cast(target)
+
+
+def _canonical_list(array: pa.Array, target: pa.DataType) -> pa.Array:
+    child = _canonical(array.flatten(), target.value_type)
+    return _lists(child, pc.list_value_length(array), array)
+
+
+def _canonical_struct(array: pa.StructArray, target: pa.StructType) -> pa.Array:
+    if not target.num_fields:
+        return pa.array(np.zeros(len(array), dtype=bool), mask=_null_mask(array))
+    mine = [field.name for field in array.type]
+    wanted = [field.name for field in target]
+    order = range(len(mine)) if mine == wanted else [mine.index(name) for name in wanted]
+    parts = array.flatten()
+    children = [_canonical(parts[old], target.field(new).type) for new, old in enumerate(order)]
+    # Names are positions: DuckDB takes names that differ only in case for the same.
+    return pa.StructArray.from_arrays(children, names=_positions(len(children)), mask=_arrow_null_mask(array))
+
+
+def _canonical_map(array: pa.MapArray, target: pa.MapType) -> pa.Array:
+    """A map as a list of entries, sorted within each row by canonical key and value."""
+    entries = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+    lengths = pc.list_value_length(entries)
+    keys, items = entries.flatten().flatten()
+    rows = np.repeat(np.arange(len(array)), lengths.fill_null(0).to_numpy(zero_copy_only=False))
+    parts = [_canonical(keys, target.key_type), _canonical(items, target.item_type)]
+    order = _sorted_order(pa.Table.from_arrays([pa.array(rows), *parts], names=_positions(3)))
+    pairs = pa.StructArray.from_arrays([part.take(order) for part in parts], names=_positions(2))
+    return _lists(pairs, lengths, array)
+
+
+def _lists(child: pa.Array, lengths: pa.Array, like: pa.Array) -> pa.Array:
+    """Rows of `lengths` elements each, taken from `child` in turn, null where `like` is."""
+    sizes = lengths.fill_null(0).to_numpy(zero_copy_only=False)
+    offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return pa.LargeListArray.from_arrays(pa.array(offsets), child, mask=_arrow_null_mask(like))
+
+
+def _sorted_order(table: pa.Table) -> pa.Array:
+    if not any(pt.is_nested(column.type) for column in table.columns):
+        return pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.column_names])
+    import duckdb
+
+    numbered = table.append_column("i", pa.array(np.arange(len(table))))
+    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+        connection.register("entries", numbered)
+        order = ", ".join(table.column_names)
+        found = connection.sql(f"SELECT i FROM entries ORDER BY {order}").to_arrow_table()
+    return found.column(0).combine_chunks()
+
+
+def _ordered_bits(array: pa.Array) -> pa.Array:
+    """Floats as integers in the same order, with one NaN (the greatest) and one zero."""
+    if pt.is_float16(array.type):
+        array = array.cast(pa.float32())
+    values = array.fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0  # turns −0.0 into 0.0
+    wide = values.dtype == np.float64
+    bits = values.view(np.int64 if wide else np.int32)
+    bits[np.isnan(values)] = _NAN if wide else _NAN >> 32
+    ordered = np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+    return pa.array(ordered, mask=_null_mask(array))
+
+
+def _split(array: pa.Array) -> pa.Array:
+    """Numbers as the nearest double and what is left: exact for 64-bit integers and for floats alike."""
+    mask = _null_mask(array)
+    if pt.is_floating(array.type):
+        near, rest = array.cast(pa.float64()), np.zeros(len(array), dtype=np.int64)
+    else:
+        values = array.fill_null(0).to_numpy(zero_copy_only=False)
+        values = values.astype(np.uint64 if values.dtype == np.uint64 else np.int64)
+        doubles = values.astype(np.float64)
+        near = pa.array(doubles, mask=mask)
+        # Modulo 2⁶⁴, so that a double rounded up to 2⁶³ or 2⁶⁴ leaves its small negative rest.
+        whole = np.where(doubles >= 2.0**63, doubles - 2.0**64, doubles).astype(np.int64)
+        rest = (values.view(np.uint64) - whole.view(np.uint64)).view(np.int64)
+    children = [_ordered_bits(near), pa.array(rest, mask=mask)]
+    return pa.StructArray.from_arrays(children, names=_positions(2), mask=_arrow_null_mask(array))
+
+
+def _nanoseconds(ticks: pa.Array, unit: str) -> pa.Array:
+    factor = pa.scalar(Decimal(10**9 // _PER_SECOND[unit]), pa.decimal128(10, 0))
+    return pc.multiply(ticks.cast(pa.decimal128(19, 0)), factor).cast(_TICKS)
+
+
+def _big_endian(array: pa.Array) -> pa.Array:
+    """256-bit decimals as 32 bytes whose order is the values' order."""
+    raw = np.frombuffer(array.buffers()[1], dtype=np.uint8) if len(array) else np.empty(0, dtype=np.uint8)
+    rows = raw[array.offset * 32 : (array.offset + len(array)) * 32].reshape(-1, 32)[:, ::-1].copy()
+    rows[:, 0] ^= 0x80
+    valid = None if not array.null_count else pc.is_valid(array)
+    fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(32), len(array), [None, pa.py_buffer(rows.tobytes())])
+    values = fixed.cast(pa.binary())
+    return values if valid is None else pc.if_else(valid, values, pa.scalar(None, pa.binary()))
+
+
+def _decoded(type_: pa.DataType) -> pa.DataType:
+    """`type_` without extension, dictionary, run-end and view encodings at its top."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return _decoded(type_.storage_type)
+    if pt.is_dictionary(type_) or pt.is_run_end_encoded(type_):
+        return _decoded(type_.value_type)
+    if pt.is_string_view(type_):
+        return pa.large_string()
+    if pt.is_binary_view(type_):
+        return pa.large_binary()
+    return type_
+
+
+def _decode(array: pa.Array) -> pa.Array:
+    while True:
+        type_ = array.type
+        if isinstance(type_, pa.BaseExtensionType):
+            array = array.storage
+        elif pt.is_dictionary(type_):
+            array = array.dictionary_decode()
+        elif pt.is_run_end_encoded(type_):
+            array = pc.run_end_decode(array)
+        elif pt.is_string_view(type_) or pt.is_binary_view(type_):
+            array = array.cast(_decoded(type_))
+        else:
+            return array
+
+
+def _passes(type_: pa.DataType) -> bool:
+    """Whether an array of exactly this type is canonical as it is."""
+    if pt.is_large_list(type_):
+        return _passes(type_.value_type)
+    exact = pt.is_boolean(type_) or pt.is_integer(type_) or type_ in (pa.string(), pa.large_string(), _SPLIT)
+    return bool(exact or type_ in (pa.binary(), pa.large_binary()) or (pt.is_decimal128(type_) and type_.scale >= 0))
+
+
+def _null_mask(array: pa.Array) -> Any:
+    return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+
+
+def _arrow_null_mask(array: pa.Array) -> Any:
+    return array.is_null() if array.null_count else None
+
+
+def _positions(count: int) -> list[str]:
+    return [f"f{position}" for position in range(count)]
+
+
+def _digits(type_: pa.DataType) -> tuple[int, int]:
+    """Digits before the point, and after it."""
+    if pt.is_integer(type_):
+        return _INTEGER_DIGITS[type_.bit_width], 0
+    scale = max(type_.scale, 0)
+    return type_.precision - type_.scale, scale
+
+
+def _finer(a: str, b: str) -> str:
+    return _UNITS[max(_UNITS.index(a), _UNITS.index(b))]
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return bool(pt.is_integer(type_) or pt.is_floating(type_) or pt.is_decimal(type_))
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_))
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    fixed = pt.is_fixed_size_binary(type_) and not pt.is_decimal(type_)
+    return bool(fixed or pt.is_binary(type_) or pt.is_large_binary(type_) or pt.is_binary_view(type_))
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    views = pt.is_list_view(type_) or pt.is_large_list_view(type_)
+    return bool(views or pt.is_list(type_) or pt.is_large_list(type_) or pt.is_fixed_size_list(type_))
+
+
+def _is_large(type_: pa.DataType) -> bool:
+    return bool(pt.is_large_list(type_) or pt.is_large_list_view(type_))
