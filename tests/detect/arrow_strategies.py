@@ -34,16 +34,11 @@ def leaves() -> st.SearchStrategy[tuple[pa.DataType, st.SearchStrategy[Any]]]:
     ]
     pairs += [(t, st.integers(-(2 ** (b - 1)), 2 ** (b - 1) - 1)) for t, b in _INTEGERS.items()]
     pairs += [(t, st.integers(0, 2**b - 1)) for t, b in _UNSIGNED.items()]
-    pairs += [
-        (t, st.floats(width=w)) for t, w in ((pa.float16(), 16), (pa.float32(), 32), (pa.float64(), 64))
-    ]
+    pairs += [(t, st.floats(width=w)) for t, w in ((pa.float16(), 16), (pa.float32(), 32), (pa.float64(), 64))]
     decimals = (pa.decimal32(9, 2), pa.decimal64(18, 4), pa.decimal128(38, 10), pa.decimal256(76, 5))
     pairs += [(t, _decimals(t)) for t in decimals]
     pairs += [(pa.date32(), st.integers(-(10**6), 10**6)), (pa.date64(), _days_in_milliseconds())]
-    pairs += [
-        (t, st.integers(0, 86_399))
-        for t in (pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"))
-    ]
+    pairs += [(t, st.integers(0, 86_399)) for t in (pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"))]
     pairs += [(pa.timestamp(u, tz), _SIXTY_FOUR) for u in ("s", "ms", "us", "ns") for tz in (None, "UTC")]
     pairs += [(pa.duration(u), _SIXTY_FOUR) for u in ("s", "ms", "us", "ns")]
     pairs += [(t, st.text(max_size=30)) for t in _TEXTS]
@@ -76,9 +71,7 @@ def _nested(
         entries = st.dictionaries(st.text(max_size=9), st.none() | values, max_size=4)
         return pa.map_(pa.string(), type_), entries.map(lambda d: list(d.items()))
 
-    return st.one_of(
-        inner.flatmap(lists), st.lists(inner, min_size=1, max_size=3).map(struct), inner.map(map_)
-    )
+    return st.one_of(inner.flatmap(lists), st.lists(inner, min_size=1, max_size=3).map(struct), inner.map(map_))
 
 
 typed_values = st.recursive(leaves(), _nested, max_leaves=4)

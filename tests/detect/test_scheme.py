@@ -12,7 +12,8 @@ import pytest
 from hypothesis import strategies as st
 from tests.detect.properties import for_all
 
-from strandline.detect.signature import (
+from strandline.errors import InputError, SchemaError, StateError
+from strandline.relations.signature import (
     Scheme,
     column_row_signatures,
     kind_of,
@@ -22,7 +23,6 @@ from strandline.detect.signature import (
     second_seed,
     signature,
 )
-from strandline.errors import InputError, SchemaError, StateError
 
 TABLE = pa.table(
     {
@@ -62,9 +62,7 @@ def test_differences_are_said_in_words() -> None:
 
 def test_the_order_of_columns_is_part_of_the_scheme() -> None:
     other = scheme_of(TABLE.schema, ["name", "id", "price"], seed=5)
-    assert SCHEME.differences(other) == (
-        "column order: id, name, price was saved, name, id, price is asked for",
-    )
+    assert SCHEME.differences(other) == ("column order: id, name, price was saved, name, id, price is asked for",)
     assert SCHEME.fingerprint != other.fingerprint
 
 
@@ -112,9 +110,7 @@ def test_bits_outside_32_to_128_are_refused(bits: int) -> None:
         scheme_of(TABLE.schema, bits=bits)
 
 
-@pytest.mark.parametrize(
-    "damage", [{"algorithm": "sl0"}, {"fingerprint": "0"}, {"bits": "many"}, {"seed": None}]
-)
+@pytest.mark.parametrize("damage", [{"algorithm": "sl0"}, {"fingerprint": "0"}, {"bits": "many"}, {"seed": None}])
 def test_a_damaged_description_is_refused(damage: dict[str, object]) -> None:
     with pytest.raises(StateError):
         Scheme.from_json(SCHEME.to_json() | damage)
@@ -159,9 +155,7 @@ def test_decimals_too_fine_for_the_recorded_scale_are_refused() -> None:
 
 
 def test_a_retyped_column_is_refused() -> None:
-    with pytest.raises(
-        StateError, match="column name holds integer, and the signatures were made for string"
-    ):
+    with pytest.raises(StateError, match="column name holds integer, and the signatures were made for string"):
         row_signatures(TABLE.set_column(1, "name", pa.array([1, 2, 3])), SCHEME)
 
 

@@ -15,8 +15,8 @@ from tests.detect.arrow_strategies import arrays
 from tests.detect.properties import for_all
 from tests.detect.sl1_oracle import oracle_signature
 
-from strandline.detect.signature import column_signatures, second_seed, signature, sl1
 from strandline.errors import InputError, SchemaError
+from strandline.relations.signature import column_signatures, second_seed, signature, sl1
 
 SEED = 0x0123456789ABCDEF
 
@@ -242,13 +242,13 @@ def test_an_unknown_engine_is_refused() -> None:
 
 
 def test_auto_takes_numba_once_enough_was_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "strandline.detect.signature.numba_engine", raising=False)
+    monkeypatch.delitem(sys.modules, "strandline.relations.signature.numba_engine", raising=False)
     monkeypatch.setattr(sl1, "_hashed_with_numpy", 0)
     monkeypatch.setattr(sl1, "NUMBA_PAYS_AFTER", 100)
     assert [sl1._numba_pays(40) for _ in range(4)] == [False, False, True, True]
 
 
 def test_numba_is_not_loaded_before_there_is_work_for_it() -> None:
-    code = "import sys, strandline.detect.signature; raise SystemExit('numba' in sys.modules)"
+    code = "import sys, strandline.relations.signature; raise SystemExit('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": "src"}, check=False)
     assert done.returncode == 0

@@ -54,7 +54,9 @@ def check_base(schema: pa.Schema, header: Header) -> None:
     wanted = header.old_schema
     odd = sorted(set(schema.names) ^ set(wanted.names))
     for field in wanted:
-        if field.name in schema.names and isinstance(common_type(field.type, schema.field(field.name).type), Incomparable):
+        if field.name in schema.names and isinstance(
+            common_type(field.type, schema.field(field.name).type), Incomparable
+        ):
             odd.append(field.name)
     if odd:
         listed = [", ".join(f"{field.name} {field.type}" for field in each) for each in (schema, wanted)]
@@ -140,7 +142,9 @@ def _rank(group: Rows) -> Rows:
     """For each row how many rows of its group stand before it."""
     order = np.argsort(group, kind="stable")
     ordered = group[order]
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else np.empty(0, dtype=np.int64)
+    starts = (
+        np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else np.empty(0, dtype=np.int64)
+    )
     sizes = np.diff(np.append(starts, len(ordered)))
     rank = np.empty(len(group), dtype=np.int64)
     rank[order] = np.arange(len(group)) - np.repeat(starts, sizes)

@@ -71,7 +71,9 @@ def net(header: Header, changes: ChangeSet, known: Flags, room: Room) -> ChangeS
     place = place[np.argsort(ends[place], kind="stable")]
     result = _rows(changes, (starts[place], ends[place]), collapsed[place])
     if header.has_changed:
-        names = names_of([f[place] for f in flags], header.values) if flags else pa.nulls(len(place), pa.list_(pa.string()))
+        names = (
+            names_of([f[place] for f in flags], header.values) if flags else pa.nulls(len(place), pa.list_(pa.string()))
+        )
         updates = pa.array(collapsed[place] == _UPDATE)
         result = result.append_column(CHANGED, _only(names, updates))
     return finish(header, result)

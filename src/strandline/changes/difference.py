@@ -28,7 +28,9 @@ from strandline.changes.shape import (
 from strandline.errors import KeysError
 
 
-def difference(old: pa.Table, new: pa.Table, key: Sequence[str] | None = None, *, room: Room | None = None) -> ChangeSet:
+def difference(
+    old: pa.Table, new: pa.Table, key: Sequence[str] | None = None, *, room: Room | None = None
+) -> ChangeSet:
     """The change set that leads from `old` to `new`.
 
     With a key it is keyed, with before images and the names of the columns that differ; keys are null-safe, and a
@@ -71,9 +73,7 @@ def check_unique(table: pa.Table, keys: pa.Table, key: Sequence[str], side: str,
         )
 
 
-def _differing(
-    old: pa.ChunkedArray, new: pa.ChunkedArray, left: Rows, right: Rows, room: Room
-) -> Flags:
+def _differing(old: pa.ChunkedArray, new: pa.ChunkedArray, left: Rows, right: Rows, room: Room) -> Flags:
     return differs(_take(old, left), _take(new, right), room)
 
 

@@ -85,7 +85,7 @@ def _keyed(header: Header, changes: ChangeSet) -> ChangeSet:
     return finish(header, kept, None if unchanged is None else unchanged + int(same.sum()))
 
 
-def _differing(header: Header, changes: ChangeSet) -> list["np.typing.NDArray[np.bool_]"]:
+def _differing(header: Header, changes: ChangeSet) -> list[np.typing.NDArray[np.bool_]]:
     """For each value column that stays, the updates in which it differs."""
     from strandline.changes.matching import differs
 

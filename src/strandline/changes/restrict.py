@@ -64,7 +64,9 @@ def restricted_header(header: Header, condition: Condition) -> Header:
     """The header of the restriction, once it is sure that the set can tell which rows satisfy the condition."""
     doing = "restricting a change set"
     if condition.columns:
-        check_columns(pa.schema([header.new_schema.field(name) for name in header.columns]), [*condition.columns], doing)
+        check_columns(
+            pa.schema([header.new_schema.field(name) for name in header.columns]), [*condition.columns], doing
+        )
     if not set(condition.columns) <= set(header.key):
         require_before(header, doing)
     return header
@@ -78,7 +80,7 @@ def _rekinded(changes: ChangeSet, kind: Rows) -> pa.Table:
     """The rows with other kinds: a row that becomes a delete loses its after image, an insert its before image."""
     header, rows = changes.header, changes.rows
     place = np.arange(len(rows))
-    dropped = {name: kind == 0 for name in header.values} | {BEFORE: kind == 2, CHANGED: kind != 1}
+    dropped = dict.fromkeys(header.values, kind == 0) | {BEFORE: kind == 2, CHANGED: kind != 1}
     columns = {}
     for name in rows.column_names:
         column = rows.column(name)

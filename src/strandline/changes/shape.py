@@ -63,7 +63,9 @@ def total(counts: Iterable[Counts]) -> Counts:
         updated=sum(part.updated for part in parts),
         deleted=sum(part.deleted for part in parts),
         unchanged=None if None in unchanged else sum(known for known in unchanged if known is not None),
-        columns=None if None in columns else {name: sum((part or {}).get(name, 0) for part in columns) for name in names},
+        columns=None
+        if None in columns
+        else {name: sum((part or {}).get(name, 0) for part in columns) for name in names},
     )
 
 
@@ -96,7 +98,9 @@ class Header:
     @cached_property
     def retyped(self) -> tuple[str, ...]:
         """Columns of both schemas whose types can't be compared: their values are not in the set."""
-        return tuple(f.name for f in self.new_schema if _joined(self.old_schema, f) is None and f.name not in self.added)
+        return tuple(
+            f.name for f in self.new_schema if _joined(self.old_schema, f) is None and f.name not in self.added
+        )
 
     @cached_property
     def added(self) -> tuple[str, ...]:
@@ -286,7 +290,9 @@ def count_rows(header: Header, rows: pa.Table, unchanged: int | None = None) -> 
     """The counts of rows of this header."""
     if header.form == COUNTED:
         counts = np.asarray(rows.column(COUNT), dtype=np.int64)
-        return Counts(inserted=int(counts[counts > 0].sum()), deleted=int(-counts[counts < 0].sum()), unchanged=unchanged)
+        return Counts(
+            inserted=int(counts[counts > 0].sum()), deleted=int(-counts[counts < 0].sum()), unchanged=unchanged
+        )
     tally = np.bincount(kinds(rows), minlength=3)
     columns = None
     if header.has_changed:
@@ -298,10 +304,7 @@ def count_rows(header: Header, rows: pa.Table, unchanged: int | None = None) -> 
 
 def finish(header: Header, rows: pa.Table, unchanged: int | None = None) -> ChangeSet:
     """A change set of these rows: in order (deletes, updates, inserts), in the header's types, and counted."""
-    if header.form == COUNTED:
-        rank = np.asarray(rows.column(COUNT), dtype=np.int64) > 0
-    else:
-        rank = kinds(rows)
+    rank = np.asarray(rows.column(COUNT), dtype=np.int64) > 0 if header.form == COUNTED else kinds(rows)
     if len(rank) and np.any(rank[1:] < rank[:-1]):
         rows = rows.take(pa.array(np.argsort(rank, kind="stable")))
     rows = _typed(rows, header.rows_schema)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes.consolidate import net
+from strandline.changes.encoding import restore
 from strandline.changes.matching import Room, canonical, classes, show
 from strandline.changes.shape import (
     BEFORE,
@@ -22,7 +23,6 @@ from strandline.changes.shape import (
     check_key,
     image_struct,
 )
-from strandline.changes.encoding import restore
 from strandline.errors import ChangesError
 
 

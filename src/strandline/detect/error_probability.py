@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 
-from strandline.detect.signature.scheme import MAXIMUM_BITS, MINIMUM_BITS
 from strandline.errors import InputError
+from strandline.relations.signature.scheme import MAXIMUM_BITS, MINIMUM_BITS
 
 
 def error_of_one_comparison(bits: int) -> float:

@@ -12,12 +12,17 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from strandline.engine import Spool
 from strandline.relations.scan import Scan
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What statistics tell of one column in one part: both bounds are inclusive; None where unknown."""
+    """What statistics tell of one column in one part.
+
+    Every value that is neither null nor NaN lies between `least` and `greatest`, both inclusive; they need not occur,
+    since writers shorten long strings. None where unknown, and where there is no such value.
+    """
 
     least: Any
     greatest: Any
@@ -56,5 +61,29 @@ class Relation(Protocol):
         ...
 
     def parts(self, columns: Sequence[str] | None = None) -> list[Part]:
-        """The pieces, in file order; together they hold every row once."""
+        """The pieces, in file order; together they hold every row once. `columns`: whose bounds are wanted."""
         ...
+
+
+@dataclass(frozen=True)
+class ScannedRelation:
+    """A relation of whole files: one part for each scan, whose rows are counted; no bounds.
+
+    `spool` is held so that scratch files live as long as the relation that reads them.
+    """
+
+    name: str
+    schema: pa.Schema
+    scans: tuple[Scan, ...]
+    spool: Spool | None = None
+
+    @property
+    def bytes(self) -> int:
+        return sum(scan.bytes for scan in self.scans)
+
+    @property
+    def rows(self) -> int:
+        return sum(scan.rows or 0 for scan in self.scans)
+
+    def parts(self, columns: Sequence[str] | None = None) -> list[Part]:
+        return [Part(scan, scan.rows or 0, scan.bytes) for scan in self.scans]

@@ -16,7 +16,11 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class Scan:
-    """One file to read. `row_groups` is for Parquet alone; None means all of them."""
+    """One file to read, with the relation's whole schema.
+
+    `row_groups` counts row groups of a Parquet file or record batches of an Arrow file; None means all of them.
+    `constants` holds columns that are not in the file, as text (None is null), such as the values of hive folders.
+    """
 
     format: str
     path: str

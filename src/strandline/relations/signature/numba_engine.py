@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from strandline.detect.signature.compiled_cache import compiled_cache
-from strandline.detect.signature.numpy_engine import Flags, Offsets, Words
+from strandline.relations.signature.compiled_cache import compiled_cache
+from strandline.relations.signature.numpy_engine import Flags, Offsets, Words
 
 with compiled_cache:
-    from strandline.detect.signature import numba_kernels as kernels
+    from strandline.relations.signature import numba_kernels as kernels
 
 BLOCK_ROWS = 1 << 15
 

@@ -38,11 +38,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.detect.signature import numpy_engine
-from strandline.detect.signature.arrow_buffers import bits, byte_ranges, fixed_width, validity
-from strandline.detect.signature.numpy_engine import Flags, Offsets, Words
-from strandline.detect.signature.scheme import is_list, kind_of
 from strandline.errors import InputError, SchemaError
+from strandline.relations.signature import numpy_engine
+from strandline.relations.signature.arrow_buffers import bits, byte_ranges, fixed_width, validity
+from strandline.relations.signature.numpy_engine import Flags, Offsets, Words
+from strandline.relations.signature.scheme import is_list, kind_of
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 EngineName: TypeAlias = Literal["auto", "numpy", "numba"]
@@ -107,9 +107,7 @@ def _rows(columns: Sequence[Column]) -> int:
         raise InputError("a signature needs at least one column", doing="Computing row signatures")
     lengths = {len(column) for column in columns}
     if len(lengths) > 1:
-        raise InputError(
-            f"the columns have different lengths: {sorted(lengths)}", doing="Computing row signatures"
-        )
+        raise InputError(f"the columns have different lengths: {sorted(lengths)}", doing="Computing row signatures")
     return lengths.pop()
 
 
@@ -119,12 +117,10 @@ def _engine(name: EngineName, values: int) -> Engine:
     if name == "numpy":
         return cast(Engine, numpy_engine)
     if name == "numba":
-        from strandline.detect.signature import numba_engine
+        from strandline.relations.signature import numba_engine
 
         return cast(Engine, numba_engine)
-    raise InputError(
-        f"there is no engine {name!r}", doing="Computing row signatures", hint="auto, numpy or numba"
-    )
+    raise InputError(f"there is no engine {name!r}", doing="Computing row signatures", hint="auto, numpy or numba")
 
 
 _hashed_with_numpy = 0
@@ -133,7 +129,7 @@ _hashed_with_numpy = 0
 def _numba_pays(values: int) -> bool:
     """Both engines give the same words, so it is only time that depends on this process's past."""
     global _hashed_with_numpy
-    if "strandline.detect.signature.numba_engine" in sys.modules:
+    if "strandline.relations.signature.numba_engine" in sys.modules:
         return values >= _SMALL
     _hashed_with_numpy += values
     return _hashed_with_numpy >= NUMBA_PAYS_AFTER
@@ -153,7 +149,7 @@ def _fold_array(engine: Engine, h: Words, array: pa.Array, seed: int) -> None:
     """Fold one array's values into `h`, which has the array's length."""
     if not len(array):
         return
-    array = _plain_layout(array)
+    array = plain_layout(array)
     type_ = array.type
     if pa.types.is_dictionary(type_):
         _fold_dictionary(engine, h, array, seed)
@@ -167,15 +163,15 @@ def _fold_array(engine: Engine, h: Words, array: pa.Array, seed: int) -> None:
         engine.fold(h, _words(engine, array, seed), validity(array))
 
 
-def _plain_layout(array: pa.Array) -> pa.Array:
+def plain_layout(array: pa.Array) -> pa.Array:
     """The same values without extension types, run-ends, views or needlessly large dictionaries."""
     if isinstance(array, pa.ExtensionArray):
-        return _plain_layout(array.storage)
+        return plain_layout(array.storage)
     type_ = array.type
     if pa.types.is_run_end_encoded(type_):
-        return _plain_layout(pc.run_end_decode(array))
+        return plain_layout(pc.run_end_decode(array))
     if pa.types.is_dictionary(type_) and len(array.dictionary) > len(array):
-        return _plain_layout(array.dictionary_decode())
+        return plain_layout(array.dictionary_decode())
     if pa.types.is_string_view(type_) or pa.types.is_binary_view(type_):
         return array.cast(pa.large_string() if pa.types.is_string_view(type_) else pa.large_binary())
     if pa.types.is_list_view(type_) or pa.types.is_large_list_view(type_):
@@ -192,7 +188,7 @@ def _list_from_view(array: pa.Array) -> pa.Array:
 
 def _fold_dictionary(engine: Engine, h: Words, array: pa.Array, seed: int) -> None:
     """Hash each distinct value once, if values have one word; look the others up first."""
-    values = _plain_layout(array.dictionary)
+    values = plain_layout(array.dictionary)
     if not _one_word(values.type):
         _fold_array(engine, h, values.take(array.indices), seed)
         return

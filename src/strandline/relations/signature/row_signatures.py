@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from strandline.detect.signature.numpy_engine import Words
-from strandline.detect.signature.scheme import Scheme, is_list, kind_of
-from strandline.detect.signature.sl1 import Column, EngineName, second_seed, signature
 from strandline.errors import StateError
+from strandline.relations.signature.numpy_engine import Words
+from strandline.relations.signature.scheme import Scheme, is_list, kind_of
+from strandline.relations.signature.sl1 import Column, EngineName, second_seed, signature
 
 
 def row_signatures(table: pa.Table | pa.RecordBatch, scheme: Scheme, engine: EngineName = "auto") -> Words:
@@ -16,9 +16,7 @@ def row_signatures(table: pa.Table | pa.RecordBatch, scheme: Scheme, engine: Eng
 
     Up to 64 bits: one word per row, shape (rows,). Above: two, low word first, shape (rows, 2).
     """
-    return _cut(
-        scheme, [at_recorded_scale(table.column(name), scheme, name) for name in scheme.columns], engine
-    )
+    return _cut(scheme, [at_recorded_scale(table.column(name), scheme, name) for name in scheme.columns], engine)
 
 
 def column_row_signatures(
@@ -26,8 +24,7 @@ def column_row_signatures(
 ) -> dict[str, Words]:
     """For each of the scheme's columns, the signatures of the rows made of that column alone."""
     return {
-        name: _cut(scheme, [at_recorded_scale(table.column(name), scheme, name)], engine)
-        for name in scheme.columns
+        name: _cut(scheme, [at_recorded_scale(table.column(name), scheme, name)], engine) for name in scheme.columns
     }
 
 

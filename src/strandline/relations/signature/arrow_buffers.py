@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strandline.detect.signature.numpy_engine import Flags, Offsets
+from strandline.relations.signature.numpy_engine import Flags, Offsets
 
 
 def validity(array: pa.Array) -> Flags | None:
@@ -28,9 +28,7 @@ def bits(buffer: pa.Buffer, offset: int, length: int) -> Flags:
 
 def fixed_width(array: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """The values of an array whose layout is one value of `dtype` after the other."""
-    return np.frombuffer(
-        array.buffers()[1], dtype=dtype, count=len(array), offset=array.offset * dtype.itemsize
-    )
+    return np.frombuffer(array.buffers()[1], dtype=dtype, count=len(array), offset=array.offset * dtype.itemsize)
 
 
 def byte_ranges(array: pa.Array) -> tuple[Offsets, npt.NDArray[np.uint8]]:
@@ -39,9 +37,7 @@ def byte_ranges(array: pa.Array) -> tuple[Offsets, npt.NDArray[np.uint8]]:
     buffers = array.buffers()
     if pa.types.is_fixed_size_binary(type_):
         width = type_.byte_width
-        return np.arange(array.offset, array.offset + len(array) + 1, dtype=np.int64) * width, _bytes(
-            buffers[1]
-        )
+        return np.arange(array.offset, array.offset + len(array) + 1, dtype=np.int64) * width, _bytes(buffers[1])
     wide = pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
     dtype: np.dtype[Any] = np.dtype("<i8") if wide else np.dtype("<i4")
     offsets: Offsets = np.frombuffer(

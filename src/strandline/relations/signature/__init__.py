@@ -1,13 +1,13 @@
 """Row signatures (sl1): their computation, their description, checksums of relations."""
 
-from strandline.detect.signature.row_signatures import (
+from strandline.relations.signature.row_signatures import (
     at_recorded_scale,
     column_row_signatures,
     relation_checksum,
     row_signatures,
 )
-from strandline.detect.signature.scheme import DEFAULT_SEED, Scheme, kind_of, scheme_of
-from strandline.detect.signature.sl1 import column_signatures, second_seed, signature
+from strandline.relations.signature.scheme import DEFAULT_SEED, Scheme, kind_of, scheme_of
+from strandline.relations.signature.sl1 import column_signatures, second_seed, signature
 
 __all__ = [
     "DEFAULT_SEED",

@@ -223,7 +223,5 @@ def _column_differences(saved: Scheme, asked: Scheme) -> list[str]:
         if name in after and after[name] != kind
     ]
     if not found and saved.columns != asked.columns:
-        found.append(
-            f"column order: {', '.join(saved.columns)} was saved, {', '.join(asked.columns)} is asked for"
-        )
+        found.append(f"column order: {', '.join(saved.columns)} was saved, {', '.join(asked.columns)} is asked for")
     return found

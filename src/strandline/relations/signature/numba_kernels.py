@@ -13,8 +13,8 @@ import numba
 import numpy as np
 from numba import types
 
-from strandline.detect.signature.compiled_cache import compiled_cache
-from strandline.detect.signature.numpy_engine import LENGTH, NOT_A_NUMBER, NULL
+from strandline.relations.signature.compiled_cache import compiled_cache
+from strandline.relations.signature.numpy_engine import LENGTH, NOT_A_NUMBER, NULL
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,9 +37,7 @@ _OFFSETS = (types.Array(types.int32, 1, "C", readonly=True), types.Array(types.i
 
 def _compiled(*signatures: Any, inline: bool = False) -> Callable[[F], F]:
     options = {"inline": "always"} if inline else {"cache": compiled_cache.usable, "nogil": True}
-    return cast(
-        Callable[[F], F], numba.njit(list(signatures), **options) if signatures else numba.njit(**options)
-    )
+    return cast(Callable[[F], F], numba.njit(list(signatures), **options) if signatures else numba.njit(**options))
 
 
 @_compiled(inline=True)

@@ -1,0 +1,205 @@
+"""Signatures ⟨K, b⟩ of the old side against the new one (SMC1 and PHC1: sections 3.2, 3.3; algorithm 3.1).
+
+The old side is its saved state alone. The new extract is read once; each work item signs its rows, looks them up in
+the state's segments, which are sorted and mapped into memory, and writes inserts, updates and its own segment of the
+next state. Nothing is shuffled. What no item met in the state is deleted. There are no before images.
+
+Row groups that are byte for byte what they were when they were signed (block compression) are not even decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from strandline.changes.encoding import plain, restore
+from strandline.changes.matching import names_of
+from strandline.changes.shape import CHANGE, CHANGED, DELETE, INSERT, UPDATE, ChangeSet, Header, finish
+from strandline.detect.answer import Answer, gather, write_part
+from strandline.detect.comparison import Comparison, Side, read_side
+from strandline.detect.question import Question, spread_scans
+from strandline.detect.segments import (
+    FILE,
+    NUMBER,
+    ROW,
+    Making,
+    Segment,
+    between,
+    column_names,
+    open_segment,
+    same_signature,
+    segment_keys,
+    sign,
+    signature_names,
+    write_segment,
+)
+from strandline.detect.state import State
+from strandline.detect.state_building import build_state, check_unique
+from strandline.engine import Attempt, Result, WorkItem, kernel
+from strandline.relations.matching import Matching, match, match_numbers
+from strandline.relations.unequal import unequal
+
+Flags = npt.NDArray[np.bool_]
+
+
+def kb(question: Question, state: State, making: Making) -> Answer:
+    """The differential of a saved state and the new side; the answer carries the next state."""
+    header = answer_header(question.comparison, making)
+    pieces = question.pieces(question.new.bytes)
+    groups = spread_scans(question.new.scans(), pieces)
+    items = [
+        {
+            "new": question.new.side.with_scans(group).to_json(),
+            "comparison": question.comparison.to_json(),
+            "state": [segment.to_json() for segment in state.segments],
+            "making": making.to_json(),
+        }
+        for group in groups
+    ]
+    outcomes = question.runner.run(compare_with_state, items, question.spool, "comparing with saved signatures")
+    segments = [Segment.from_json(outcome.result["segment"]) for outcome in outcomes]
+    next_state = build_state(question, making, segments)
+    met = _met(state, [outcome.result["met"] for outcome in outcomes])
+    deleted = write_deleted(question, header, state, met)
+    answer = gather(header, outcomes, extra=[deleted.header.counts])
+    return replace(answer, parts=(*answer.parts, *deleted.parts), state=next_state)
+
+
+def answer_header(comparison: Comparison, making: Making) -> Header:
+    """Such runs have no before images; which columns differ is known if each column was signed."""
+    return replace(comparison.header, has_before=False, has_changed=making.column_signatures)
+
+
+@kernel
+def compare_with_state(item: WorkItem, attempt: Attempt) -> Result:
+    """Signs the rows of some scans of the new side and finds what is new or different in them."""
+    comparison, making = Comparison.from_json(item["comparison"]), Making.from_json(item["making"])
+    side = Side.from_json(item["new"])
+    new = plain(read_side(side))
+    signed = sign(new, replace(making, pointers=True))
+    check_unique(signed, making, "new")
+    found = _look_up(signed, [Segment.from_json(record) for record in item["state"]], making)
+    changes = _changes(answer_header(comparison, making), new, np.asarray(signed.column(ROW)), found)
+    segment = write_segment(signed.drop_columns([FILE, ROW]), attempt.path("segment.arrow"))
+    met = attempt.path("met.npz")
+    np.savez(met, **found.met)
+    return {
+        **write_part(changes, attempt),
+        "segment": segment.to_json(),
+        "met": met,
+        "rows_read": new.num_rows,
+        "bytes_read": side.bytes,
+    }
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Of signed rows: which are new, which differ, in which columns; and which rows of each state segment were met."""
+
+    inserted: Flags
+    updated: Flags
+    differing: dict[str, Flags]
+    met: dict[str, Any]
+
+
+def _look_up(signed: pa.Table, segments: Sequence[Segment], making: Making) -> _Found:
+    rows = signed.num_rows
+    found = _Found(
+        inserted=np.ones(rows, dtype=np.bool_),
+        updated=np.zeros(rows, dtype=np.bool_),
+        differing={name: np.zeros(rows, dtype=np.bool_) for name in column_names(making)},
+        met={},
+    )
+    numbers = signed.column(NUMBER)
+    least, greatest = (numbers[0].as_py(), numbers[-1].as_py()) if rows else (1, 0)
+    for place, segment in enumerate(segments):
+        if segment.rows == 0 or segment.greatest < least or segment.least > greatest:
+            continue
+        start, saved = between(open_segment(segment), least, greatest)
+        first, mine = between(signed, segment.least, segment.greatest)
+        matching = match_segments(saved, mine, making)
+        a, b = saved.take(pa.array(matching.old)), mine.take(pa.array(matching.new))
+        at = matching.new + first
+        found.inserted[at] = False
+        found.updated[at] = ~same_signature(a, b, signature_names(making))
+        for name, column in column_names(making).items():
+            found.differing[name][at] = ~same_signature(a, b, [column])
+        found.met[str(place)] = np.packbits(_marked(len(saved), matching.old))
+        found.met[f"{place} at"] = np.array([start, len(saved)])
+    return found
+
+
+def match_segments(saved: pa.Table, mine: pa.Table, making: Making) -> Matching:
+    """Rows of equal keys in two segments; where numbers are hashes, the keys themselves have the last word."""
+    found = match_numbers(_numbers(saved), _numbers(mine))
+    if not (len(found.repeated_old) or len(found.repeated_new)):
+        if making.number_is_key:
+            return found
+        old = segment_keys(saved.take(pa.array(found.old)), making)
+        new = segment_keys(mine.take(pa.array(found.new)), making)
+        if not any(unequal(a, b).any() for a, b in zip(old.columns, new.columns, strict=True)):
+            return found
+    return match(segment_keys(saved, making), segment_keys(mine, making))
+
+
+def _changes(header: Header, new: pa.Table, row: npt.NDArray[np.int64], found: _Found) -> ChangeSet:
+    """Change rows of a table; `found` speaks of its rows in another order, which `row` undoes."""
+    changed = np.flatnonzero(found.inserted | found.updated)
+    inserted = found.inserted[changed]
+    rows = new.take(pa.array(row[changed]))
+    columns: dict[str, Any] = {CHANGE: pa.array([UPDATE, INSERT]).take(pa.array(inserted.astype(np.int8)))}
+    columns |= {name: rows.column(name) for name in header.columns}
+    if header.has_changed:
+        listed = names_of([found.differing[name][changed] for name in header.values], header.values)
+        columns[CHANGED] = pc.if_else(pa.array(inserted), pa.scalar(None, listed.type), listed)
+    table = restore(pa.table(columns), header.rows_schema)
+    return finish(header, table, unchanged=len(row) - len(changed))
+
+
+def _met(state: State, paths: Sequence[str]) -> list[Flags]:
+    """For each segment of the state which of its rows some item met."""
+    met = [np.zeros(segment.rows, dtype=np.bool_) for segment in state.segments]
+    for path in paths:
+        with np.load(path, allow_pickle=False) as marks:
+            for name in marks.files:
+                if not name.endswith(" at"):
+                    start, count = marks[f"{name} at"].tolist()
+                    met[int(name)][start : start + count] |= np.unpackbits(marks[name], count=count).astype(np.bool_)
+    return met
+
+
+def write_deleted(question: Question, header: Header, state: State, met: Sequence[Flags]) -> Answer:
+    """The deletes: rows of the state that no item met, by their keys alone."""
+    tables = [
+        segment_keys(open_segment(segment).take(pa.array(np.flatnonzero(~marks))), state.making)
+        for segment, marks in zip(state.segments, met, strict=True)
+        if not marks.all()
+    ]
+    if not tables:
+        return Answer(finish(header, header.rows_schema.empty_table(), unchanged=0).header, ())
+    keys = pa.concat_tables(tables)
+    columns: dict[str, Any] = {CHANGE: pa.repeat(DELETE, keys.num_rows)}
+    columns |= {name: keys.column(name) for name in header.key}
+    for field in header.rows_schema:
+        columns.setdefault(field.name, pa.nulls(keys.num_rows, field.type))
+    found = finish(header, restore(pa.table(columns), header.rows_schema), unchanged=0)
+    path = Attempt(question.spool.path, 0).path("deleted.parquet")
+    pq.write_table(found.rows, path)
+    return Answer(found.header, (path,))
+
+
+def _marked(count: int, positions: npt.NDArray[np.int64]) -> Flags:
+    marks = np.zeros(count, dtype=np.bool_)
+    marks[positions] = True
+    return marks
+
+
+def _numbers(segment: pa.Table) -> npt.NDArray[np.int64]:
+    return np.asarray(segment.column(NUMBER), dtype=np.int64)

@@ -1,0 +1,225 @@
+"""Saved signatures: the state that one differential leaves for the next (sections 3.2 and 3.3).
+
+A state is a folder: `manifest.json` names the segments of one generation and says what they were made with. A new
+generation is written beside the old one, then the manifest is replaced by a rename, then the old files go: a crash
+leaves the old state or the new one, and what it may leave besides is removed by the next save.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from strandline.detect.segments import Making, Segment
+from strandline.errors import FormatError, InputError, NotFound, StateError
+from strandline.relations.scan import schema_from_text, schema_to_text
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+KIND = "strandline signatures"
+_DOING = "reading saved signatures"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A row group of the extract that was signed, so that an identical one need not be read again (block compression).
+
+    `shape` is what the file's footer tells (rows, sizes of column chunks); `digest` is that of its bytes.
+    `least` and `greatest` are the numbers of its keys, both inclusive; `total` is the sum of its row signatures.
+    """
+
+    shape: str
+    digest: str
+    rows: int
+    least: int
+    greatest: int
+
+
+@dataclass(frozen=True)
+class State:
+    """Signatures of a relation, in segments that are sorted and disjoint, in ascending order of number."""
+
+    making: Making
+    schema: pa.Schema
+    segments: tuple[Segment, ...]
+    blocks: tuple[Block, ...] = ()
+    source: str = ""
+    where: str | None = None
+    path: str | None = field(default=None, compare=False)
+
+    @property
+    def rows(self) -> int:
+        return sum(segment.rows for segment in self.segments)
+
+    @property
+    def bytes(self) -> int:
+        return sum(segment.bytes for segment in self.segments)
+
+    def check_fits(self, making: Making, where: str | None) -> None:
+        """Refuses a request that these signatures can't answer, saying what differs."""
+        wrong = list(self.making.scheme.differences(making.scheme))
+        if self.making.key != making.key:
+            wrong.append(f"key: {', '.join(self.making.key)} was saved, {', '.join(making.key)} is asked for")
+        elif self.making.number_is_key != making.number_is_key:
+            wrong.append(f"the key's type: {self.making.key_schema} was saved, {making.key_schema} is asked for")
+        if self.where != where:
+            wrong.append(f"condition: {self.where or 'none'} was saved, {where or 'none'} is asked for")
+        if making.column_signatures and not self.making.column_signatures:
+            wrong.append("per-column signatures: none were saved")
+        if making.pointers and not self.making.pointers:
+            wrong.append("pointers: none were saved")
+        if wrong:
+            raise StateError(
+                f"the saved signatures don't fit: {'; '.join(wrong)}",
+                doing=f"comparing with {self.path or 'saved signatures'}",
+                hint="Ask for what was saved, or save a new state from the old extract with --save-state",
+            )
+
+
+def is_state(path: object) -> bool:
+    """Whether a path is a folder of saved signatures (or was meant as one: a folder with our manifest)."""
+    if not isinstance(path, (str, os.PathLike)):
+        return False
+    try:
+        return json.loads((Path(path) / MANIFEST).read_text()).get("kind") == KIND
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def load_state(path: str | os.PathLike[str]) -> State:
+    """The state in a folder; a damaged, foreign or newer one is refused."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise NotFound(f"there is no folder {folder}", doing=_DOING, hint="Make one with --save-state")
+    try:
+        record = json.loads((folder / MANIFEST).read_bytes())
+        checksum = record.pop("checksum")
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise FormatError(f"{folder} is no state, or its manifest is damaged ({error})", doing=_DOING) from error
+    if record.get("kind") != KIND:
+        raise FormatError(f"{folder} is not a folder of saved signatures", doing=_DOING)
+    if record.get("format", 0) > FORMAT:
+        raise FormatError(
+            f"{folder} has format {record['format']}, and this version reads up to {FORMAT}",
+            doing=_DOING,
+            hint="Install a newer Strandline, or make the state anew",
+        )
+    if _digest(record) != checksum:
+        raise FormatError(
+            f"the manifest of {folder} is damaged: its checksum differs",
+            doing=_DOING,
+            hint="Make the state anew from the old extract with --save-state",
+        )
+    return _from_record(record, folder)
+
+
+def save_state(state: State, path: str | os.PathLike[str]) -> State:
+    """Puts a state in a folder, replacing the one that may be there, atomically."""
+    folder = Path(path)
+    if folder.exists() and not _is_ours(folder):
+        raise InputError(
+            f"{folder} exists and is not a folder of saved signatures",
+            doing="saving signatures",
+            hint="Name another folder",
+        )
+    generation = secrets.token_hex(6)
+    (folder / generation).mkdir(parents=True)
+    try:
+        segments = _copy_segments(state.segments, folder / generation)
+        saved = State(state.making, state.schema, segments, state.blocks, state.source, state.where, str(folder))
+        _replace_manifest(folder, _record(saved, folder))
+    except BaseException:
+        shutil.rmtree(folder / generation, ignore_errors=True)
+        raise
+    for other in folder.iterdir():
+        if other.is_dir() and other.name != generation:
+            shutil.rmtree(other, ignore_errors=True)
+    return saved
+
+
+def _is_ours(folder: Path) -> bool:
+    """Our own folder, or an empty one, or what a first save left when it was stopped: only generations."""
+    return folder.is_dir() and (
+        is_state(folder) or all(len(inner.name) == 12 and inner.is_dir() for inner in folder.iterdir())
+    )
+
+
+def _copy_segments(segments: Sequence[Segment], folder: Path) -> tuple[Segment, ...]:
+    copied = []
+    for place, segment in enumerate(segments):
+        target = folder / f"{place:05d}.arrow"
+        with contextlib.suppress(OSError):
+            os.link(segment.path, target)
+        if not target.exists():
+            shutil.copyfile(segment.path, target)
+        _sync(target)
+        copied.append(Segment(**{**vars(segment), "path": str(target)}))
+    _sync(folder)
+    return tuple(copied)
+
+
+def _replace_manifest(folder: Path, record: dict[str, Any]) -> None:
+    written = folder / f".{MANIFEST}.{secrets.token_hex(4)}"
+    written.write_text(json.dumps({**record, "checksum": _digest(record)}, indent=1))
+    _sync(written)
+    os.replace(written, folder / MANIFEST)
+    _sync(folder)
+
+
+def _record(state: State, folder: Path) -> dict[str, Any]:
+    return {
+        "kind": KIND,
+        "format": FORMAT,
+        "making": state.making.to_json(),
+        "schema": schema_to_text(state.schema),
+        "source": state.source,
+        "where": state.where,
+        "segments": [
+            {**segment.to_json(), "path": Path(segment.path).relative_to(folder).as_posix()}
+            for segment in state.segments
+        ],
+        "blocks": [dict(vars(block)) for block in state.blocks],
+    }
+
+
+def _from_record(record: Mapping[str, Any], folder: Path) -> State:
+    try:
+        segments = []
+        for entry in record["segments"]:
+            path = (folder / entry["path"]).resolve()
+            if not path.is_relative_to(folder.resolve()):
+                raise FormatError(f"the manifest of {folder} names a file outside of it", doing=_DOING)
+            segments.append(Segment.from_json({**entry, "path": str(path)}))
+        return State(
+            making=Making.from_json(record["making"]),
+            schema=schema_from_text(record["schema"]),
+            segments=tuple(segments),
+            blocks=tuple(Block(**block) for block in record["blocks"]),
+            source=record["source"],
+            where=record["where"],
+            path=str(folder),
+        )
+    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        raise FormatError(f"the manifest of {folder} can't be read: {error!r}", doing=_DOING) from error
+
+
+def _digest(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,82 @@
+"""Opening what a user names as a relation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from strandline.engine import Spool
+from strandline.errors import InputError
+from strandline.relations.arrow_files import open_arrow
+from strandline.relations.csv_files import open_csv
+from strandline.relations.files import DataFile, find_files, local_path
+from strandline.relations.formats import format_of_folder, one_format, said_format
+from strandline.relations.json_files import open_json
+from strandline.relations.options import ReadOptions
+from strandline.relations.parquet_files import open_parquet
+from strandline.relations.relation import Relation
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_OPENERS: dict[str, Callable[[Sequence[DataFile], str, ReadOptions], Relation]] = {
+    "parquet": open_parquet,
+    "csv": open_csv,
+    "json": open_json,
+    "arrow": open_arrow,
+}
+
+
+def open_relation(
+    source: Any,
+    *,
+    format: str | None = None,
+    session: SparkSession | None = None,
+    options: ReadOptions | None = None,
+    spool: Spool | None = None,
+) -> Relation:
+    """The relation that `source` means: a path, folder, glob or `file://` URL, a table or frame in memory, a Spark
+    DataFrame, or a relation.
+
+    `format` says what a path holds when name and content don't. `spool` is where rows are put that kernels could not
+    read otherwise; without one the relation makes and holds its own. `session` is kept for sources that need Spark.
+    """
+    del session, spool
+    options = options or ReadOptions()
+    if isinstance(source, (str, os.PathLike)):
+        return _open_path(source, format, options)
+    if _is_relation(source):
+        return source  # type: ignore[no-any-return]
+    raise _unknown(source)
+
+
+def _open_path(source: str | os.PathLike[str], format: str | None, options: ReadOptions) -> Relation:
+    path = local_path(source)
+    name = os.fspath(source)
+    kind = said_format(format) if format else format_of_folder(path)
+    files = find_files(path, hive=options.hive)
+    kind = kind or one_format(files, name)
+    return _OPENERS[kind](_data_only(files, kind), name, options)
+
+
+def _data_only(files: list[DataFile], kind: str) -> list[DataFile]:
+    """Text formats may have parts without a byte; a Parquet or Arrow file without one is damaged."""
+    if kind in ("parquet", "arrow"):
+        return files
+    return [file for file in files if file.bytes] or files
+
+
+def _is_relation(source: Any) -> bool:
+    return isinstance(getattr(source, "schema", None), pa.Schema) and callable(getattr(source, "parts", None))
+
+
+def _unknown(source: Any) -> InputError:
+    kind = type(source)
+    return InputError(
+        f"a {kind.__module__}.{kind.__qualname__} is nothing that can be read",
+        doing="opening a relation",
+        hint="Give a path, a pyarrow, pandas, Polars or Spark table, or a relation",
+    )

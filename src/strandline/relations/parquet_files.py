@@ -1,0 +1,123 @@
+"""Parquet files: one relation of many files, one part for each row group, bounds from the footers' statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from strandline.engine import Spool
+from strandline.relations.files import DataFile, reading
+from strandline.relations.hive import hive_constants
+from strandline.relations.options import ReadOptions
+from strandline.relations.relation import Bounds, Part
+from strandline.relations.scan import Scan
+from strandline.relations.schemas import check_names, one_schema, plain_schema, with_types
+from strandline.relations.statistics import group_bounds
+
+_FOOTER_THREADS = 8
+
+
+@dataclass(frozen=True)
+class Footer:
+    """One file with what its footer says. `constants` are the columns that the file itself does not hold."""
+
+    file: DataFile
+    metadata: Any
+    schema: pa.Schema
+    constants: Mapping[str, str | None]
+
+
+@dataclass(frozen=True)
+class ParquetRelation:
+    """Parquet files read as one relation; `spool` is held while its files are read."""
+
+    name: str
+    schema: pa.Schema
+    footers: tuple[Footer, ...]
+    spool: Spool | None = None
+
+    @property
+    def bytes(self) -> int:
+        return sum(footer.file.bytes for footer in self.footers)
+
+    @property
+    def rows(self) -> int:
+        return sum(footer.metadata.num_rows for footer in self.footers)
+
+    def parts(self, columns: Sequence[str] | None = None) -> list[Part]:
+        """One part for each row group that has rows; `columns`: whose bounds are wanted, None for all."""
+        wanted = list(self.schema.names if columns is None else columns)
+        return [part for footer in self.footers for part in self._parts(footer, wanted)]
+
+    def _parts(self, footer: Footer, columns: list[str]) -> Iterator[Part]:
+        metadata = footer.metadata
+        whole = Scan("parquet", footer.file.path, self.schema, constants=dict(footer.constants))
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        weight = max(sum(group.total_byte_size for group in groups), 1)
+        for number, group in enumerate(groups):
+            if group.num_rows == 0:
+                continue
+            size = footer.file.bytes * group.total_byte_size // weight
+            scan = replace(whole, row_groups=(number,), rows=group.num_rows, bytes=size)
+            bounds = group_bounds(group, footer.schema, self.schema, columns)
+            constant = {name: _constant_bounds(scan, name) for name in columns if name in footer.constants}
+            yield Part(scan, group.num_rows, size, {**bounds, **constant})
+
+
+def open_parquet(files: Sequence[DataFile], name: str, options: ReadOptions) -> ParquetRelation:
+    """The relation of these files; their schemas must agree, unless `union_by_name` widens them."""
+    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+        opened = list(pool.map(_open_footer, files))
+    schemas = {file.path: plain_schema(schema) for file, (_, schema) in zip(files, opened, strict=True)}
+    body = one_schema(schemas, union_by_name=options.union_by_name)
+    constants, hive = hive_constants(files, body.names, options)
+    schema = pa.schema([*body, *hive])
+    check_names(schema.names, name)
+    footers = tuple(
+        Footer(file, metadata, schemas[file.path], held)
+        for file, (metadata, _), held in zip(files, opened, constants, strict=True)
+    )
+    return ParquetRelation(name, with_types(schema, options.arrow_types(), name), footers)
+
+
+def read_parquet(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """The wanted columns of the scan's row groups, as the file types them; absent ones are left out."""
+    with reading(scan.path, "Parquet"):
+        file = parquet_file(scan.path)
+        held = file.schema_arrow.names
+        present = [name for name in columns if name in held]
+        # pyarrow takes a dot in a name for a step into a struct: such files are read whole.
+        dotted = any("." in name for name in held)
+        groups = list(scan.row_groups) if scan.row_groups is not None else None
+        batches = file.iter_batches(
+            batch_size=batch_rows, row_groups=groups, columns=None if dotted else present, use_threads=False
+        )
+        for batch in batches:
+            yield batch.select(present) if dotted else batch
+
+
+def _open_footer(file: DataFile) -> tuple[Any, pa.Schema]:
+    with reading(file.path, "Parquet"):
+        opened = parquet_file(file.path)
+        schema = opened.schema_arrow
+    check_names(schema.names, file.path)
+    return opened.metadata, schema
+
+
+def parquet_file(path: str) -> pq.ParquetFile:
+    """A Parquet file opened to be read in streams."""
+    # Microseconds hold every date that INT96 is used for; nanoseconds end in 2262.
+    # Buffering ahead would hold the bytes of all chosen row groups at once, and is no faster on local files.
+    return pq.ParquetFile(pa.OSFile(path), pre_buffer=False, coerce_int96_timestamp_unit="us")
+
+
+def _constant_bounds(scan: Scan, name: str) -> Bounds:
+    from strandline.relations.hive import constant_value
+
+    value = constant_value(scan.constants[name], scan.schema.field(name)).as_py()
+    return Bounds(value, value, 0 if value is not None else scan.rows)

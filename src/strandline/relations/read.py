@@ -1,0 +1,66 @@
+"""Reading scans: as batches of Arrow with the relation's schema, as one table, or as SQL that DuckDB runs itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from strandline.errors import FormatError, SchemaError
+from strandline.relations.arrow_files import read_arrow
+from strandline.relations.conform import conform
+from strandline.relations.csv_files import read_csv
+from strandline.relations.hive import with_constants
+from strandline.relations.json_files import read_json
+from strandline.relations.parquet_files import read_parquet
+from strandline.relations.scan import Scan
+
+BATCH_ROWS = 65536
+
+Reader = Callable[[Scan, Sequence[str], int], Iterator[pa.RecordBatch]]
+_READERS: dict[str, Reader] = {"parquet": read_parquet, "csv": read_csv, "json": read_json, "arrow": read_arrow}
+
+
+def read_scan(
+    scan: Scan, columns: Sequence[str] | None = None, batch_rows: int = BATCH_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a scan in file order, in batches of at most `batch_rows`, with exactly the scan's types.
+
+    `columns` chooses columns and their order; an empty choice still counts rows. Memory stays at a few batches (for
+    Parquet, at the chosen columns of a row group's pages).
+    """
+    schema = scan_schema(scan, columns)
+    constants = [field for field in schema if field.name in scan.constants]
+    held = [field.name for field in schema if field.name not in scan.constants]
+    before = 0
+    for batch in _reader(scan)(scan, held, batch_rows):
+        yield conform(with_constants(batch, scan.constants, constants), schema, before)
+        before += batch.num_rows
+
+
+def read_table(scans: Iterable[Scan], columns: Sequence[str] | None = None) -> pa.Table:
+    """All the rows of several scans of one relation as a table; at least one scan is needed to know the schema."""
+    scans = list(scans)
+    batches = [batch for scan in scans for batch in read_scan(scan, columns)]
+    return pa.Table.from_batches(batches, schema=scan_schema(scans[0], columns))
+
+
+def scan_schema(scan: Scan, columns: Sequence[str] | None = None) -> pa.Schema:
+    """The schema that `read_scan` gives."""
+    if columns is None:
+        return scan.schema
+    unknown = [name for name in columns if name not in scan.schema.names]
+    if unknown:
+        raise SchemaError(
+            f"there is no column {unknown[0]!r}",
+            doing=f"reading {scan.path}",
+            hint=f"Its columns are {', '.join(map(repr, scan.schema.names[:20]))}",
+        )
+    return pa.schema([scan.schema.field(name) for name in columns])
+
+
+def _reader(scan: Scan) -> Reader:
+    found = _READERS.get(scan.format)
+    if found is None:
+        raise FormatError(f"no reader for the format {scan.format!r}", doing=f"reading {scan.path}")
+    return found

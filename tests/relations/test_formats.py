@@ -1,0 +1,125 @@
+"""How formats are told, and Arrow files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+
+from strandline.errors import FormatError, InputError, SchemaError
+from strandline.relations import open_relation, read_scan, read_table
+from strandline.relations.formats import format_of_file, said_format, sniffed_delimiter
+
+TABLE = pa.table({"a": [1, 2, 3], "s": ["x", None, "z"]})
+
+
+def write_stream(path: Path, table: pa.Table) -> None:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+
+
+def write_file(path: Path, table: pa.Table, **options: object) -> None:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema, **options) as writer:
+        writer.write_table(table, max_chunksize=2)
+
+
+def test_arrow_files_streams_and_feather_are_read(tmp_path: Path) -> None:
+    write_file(tmp_path / "file.arrow", TABLE)
+    write_stream(tmp_path / "stream.arrows", TABLE)
+    feather.write_feather(TABLE, str(tmp_path / "t.feather"))
+    for name in ("file.arrow", "stream.arrows", "t.feather"):
+        relation = open_relation(tmp_path / name)
+        assert relation.rows == 3
+        assert read_table([part.scan for part in relation.parts()]).equals(TABLE)
+        assert [b.num_rows for b in read_scan(relation.parts()[0].scan, ["s"], 1)] == [1, 1, 1]
+
+
+def test_arrow_files_are_one_relation_by_value(tmp_path: Path) -> None:
+    write_file(tmp_path / "a.arrow", TABLE)
+    write_file(tmp_path / "b.arrow", TABLE.set_column(1, "s", TABLE["s"].dictionary_encode()))
+    assert read_table([p.scan for p in open_relation(tmp_path).parts()]).equals(pa.concat_tables([TABLE, TABLE]))
+
+
+def test_truncated_arrow_files_are_format_errors(tmp_path: Path) -> None:
+    for name, write in (("t.arrow", write_file), ("t.arrows", write_stream)):
+        write(tmp_path / name, TABLE)
+        data = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(data[: len(data) // 2])
+        with pytest.raises(FormatError, match="readable Arrow file"):
+            open_relation(tmp_path / name)
+    (tmp_path / "empty.arrow").touch()
+    with pytest.raises(FormatError):
+        open_relation(tmp_path / "empty.arrow")
+
+
+def test_duplicated_arrow_names_are_an_error(tmp_path: Path) -> None:
+    write_file(tmp_path / "t.arrow", pa.table([pa.array([1]), pa.array([1])], names=["a", "a"]))
+    with pytest.raises(SchemaError, match="more than once"):
+        open_relation(tmp_path / "t.arrow")
+
+
+def test_content_with_a_mark_beats_the_name(tmp_path: Path) -> None:
+    pq.write_table(TABLE, tmp_path / "t.csv")
+    write_file(tmp_path / "u.parquet", TABLE)
+    write_stream(tmp_path / "v", TABLE)
+    assert [format_of_file(str(tmp_path / name)) for name in ("t.csv", "u.parquet", "v")] == [
+        "parquet",
+        "arrow",
+        "arrow",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("x.csv", "a", "csv"),
+        ("x.TSV.GZ", "a", "csv"),
+        ("x.ndjson", "", "json"),
+        ("x", '\n {"a": 1}', "json"),
+        ("x.dat", "a;b\n1;2\n", "csv"),
+        ("x.json", '{"a": 1}', "json"),
+    ],
+)
+def test_text_is_told_by_name_else_by_its_first_line(tmp_path: Path, name: str, text: str, expected: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert format_of_file(str(tmp_path / name)) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"just words\n", "neither its name nor its content"),
+        (b"\x00\x01\x02,", "neither its name nor its content"),
+        (b"PK\x03\x04..", "zip file"),
+        (b"FEA1....", "Feather format 1"),
+    ],
+)
+def test_unknown_content_is_a_format_error(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(FormatError, match=said):
+        open_relation(tmp_path / "x")
+
+
+def test_a_format_can_be_said(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("a\n1\n")
+    assert open_relation(tmp_path / "x", format="csv").schema == pa.schema([("a", pa.int64())])
+    with pytest.raises(FormatError, match="readable Parquet file"):
+        open_relation(tmp_path / "x", format="parquet")
+    with pytest.raises(InputError, match=r"unknown format 'xls'.*parquet, csv"):
+        open_relation(tmp_path / "x", format="xls")
+    assert said_format("JSONL") == "json"
+
+
+def test_a_folder_of_two_formats_is_an_error(tmp_path: Path) -> None:
+    pq.write_table(TABLE, tmp_path / "a.parquet")
+    (tmp_path / "b.csv").write_text("a\n1\n")
+    with pytest.raises(FormatError, match=r"mixes formats: .*a\.parquet is parquet and .*b\.csv is csv"):
+        open_relation(tmp_path)
+
+
+def test_a_delimiter_inside_quotes_does_not_count() -> None:
+    assert sniffed_delimiter('"a;b;c",d') == ","
+    assert sniffed_delimiter("plain") == ","
