@@ -14,6 +14,7 @@ from strandline.report.positions import Positions, combined, positions, position
 from strandline.report.sql_merge import DIALECTS, sql_merge
 from strandline.report.summary_json import summary_json
 from strandline.report.words import summary_view, summary_words
+from strandline.report.write_out import Out, write_out
 from strandline.report.writers import FORMATS, Written, format_of, write_rows, write_text
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Difference",
     "Drift",
     "Example",
+    "Out",
     "Positions",
     "Retyped",
     "RunFacts",
@@ -47,6 +49,7 @@ __all__ = [
     "summary_json",
     "summary_view",
     "summary_words",
+    "write_out",
     "write_rows",
     "write_text",
 ]

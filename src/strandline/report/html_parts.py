@@ -37,11 +37,7 @@ def tiles(header: Header) -> str:
         ("same", counts.unchanged, "= unchanged"),
     ]
     shown = [each for each in found if not (counted and each[0] == UPDATE)]
-    cards = [
-        f'<div class="tile card {kind}{"" if count or count is None else " zero"}"><b>{"–" if count is None else f"{count:,}"}</b>'
-        f"<span>{name}{' (not counted)' if count is None else ''}</span></div>"
-        for kind, count, name in shown
-    ]
+    cards = [_tile(kind, count, name) for kind, count, name in shown]
     total = sum(count or 0 for _, count, _ in shown)
     shares = [
         f'<i class="{kind}" style="flex: {count} 1 0"></i>' for kind, count, _ in shown if count and total > count
@@ -50,16 +46,18 @@ def tiles(header: Header) -> str:
     return f'<div class="tiles">{"".join(cards)}</div>{bar}'
 
 
+def _tile(kind: str, count: int | None, name: str) -> str:
+    zero = " zero" if count == 0 else ""
+    number, note = ("–", " (not counted)") if count is None else (f"{count:,}", "")
+    return f'<div class="tile card {kind}{zero}"><b>{number}</b><span>{name}{note}</span></div>'
+
+
 def where_part(where: Positions | None, header: Header) -> str:
     """The picture of what changed where; nothing without positions."""
     if where is None or not where.highest:
         return ""
-    present = [
-        (INSERT, "inserted", where.inserted),
-        (UPDATE, "updated", where.updated),
-        (DELETE, "deleted", where.deleted),
-    ]
-    legend = "".join(f'<span class="{kind}">{name}</span>' for kind, name, counts in present if any(counts))
+    kinds = {INSERT: where.inserted, UPDATE: where.updated, DELETE: where.deleted}
+    legend = "".join(f'<span class="{kind}">{_PAST[kind]}</span>' for kind, counts in kinds.items() if any(counts))
     along = f"along {safe(', '.join(header.key))}" if header.key else "along the rows"
     first, last = (safe(shortened(end, 60)) for end in (where.first or "first", where.last or "last"))
     return (

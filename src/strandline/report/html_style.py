@@ -126,6 +126,7 @@ footer {
   .example th { display: block; width: auto; padding-bottom: 0; }
   .example td { display: block; border-top: 0; padding: .15rem .9rem .35rem; }
   .example td + td { padding-top: 0; } .example td + td::before { content: "→ "; color: var(--soft); }
+  .plain td { padding: .4rem .6rem; }
   .facts { grid-template-columns: 1fr; gap: 0; } .facts dd { margin-bottom: .5rem; }
 }
 @media print {

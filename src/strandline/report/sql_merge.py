@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes.shape import DELETE, ChangeSet, Header
+from strandline.changes.shape import DELETE, Header
 from strandline.errors import ChangesError, InputError, SqlError
 from strandline.report.cells import of_kind, require_keyed
 from strandline.report.values import python_values
@@ -34,13 +34,12 @@ def sql_merge(header: Header, tables: Iterable[pa.Table], table_name: str, diale
     """The statements, each ending in a semicolon, that make the changes in the table of that name.
 
     Everything is checked before the first statement: counted sets, sets over a schema that drifted, types without
-    literals and unknown dialects are refused. `tables` are the rows of the set; they are read twice unless they
-    are one table, so pass a sequence.
+    literals and unknown dialects are refused. `tables` are the rows of the set; they are gone through twice, so they
+    are kept at hand.
     """
     target = _target(table_name, _dialect(dialect))
     _check(header, _dialect(dialect))
-    rows = [tables] if isinstance(tables, pa.Table) else list(tables)
-    return _statements(header, rows, target, _dialect(dialect))
+    return _statements(header, list(tables), target, _dialect(dialect))
 
 
 def _statements(header: Header, rows: Sequence[pa.Table], target: exp.Table, dialect: str) -> Iterator[str]:
@@ -174,8 +173,3 @@ def _sql(statement: exp.Expression, dialect: str) -> str:
 def _batches(rows: pa.Table) -> Iterator[pa.Table]:
     for start in np.arange(0, len(rows), BATCH).tolist():
         yield rows.slice(start, BATCH)
-
-
-def merge_script(changes: ChangeSet, table_name: str, dialect: str = "standard") -> str:
-    """The statements of a set in memory as one script."""
-    return "\n\n".join(sql_merge(changes.header, [changes.rows], table_name, dialect)) + "\n"
