@@ -54,6 +54,16 @@ class Comparison:
         )
         return comparators_for(values, self.rules)
 
+    @cached_property
+    def old_schema_shared(self) -> pa.Schema:
+        """The old side's columns that are compared."""
+        return pa.schema([self.old_schema.field(name) for name in self.header.columns])
+
+    @cached_property
+    def new_schema_shared(self) -> pa.Schema:
+        """The new side's columns that are compared."""
+        return pa.schema([self.new_schema.field(name) for name in self.header.columns])
+
     def to_json(self) -> dict[str, Any]:
         return {
             "old_schema": schema_to_text(self.old_schema),
