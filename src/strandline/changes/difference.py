@@ -66,9 +66,9 @@ def _keyed(header: Header, old: pa.Table, new: pa.Table, room: Room) -> ChangeSe
     gone, come = _others(left, len(old)), _others(right, len(new))
     changed_old, changed_new = left[updated], right[updated]
     parts = [
-        _deletes(header, old.take(pa.array(gone))),
-        _updates(header, old.take(pa.array(changed_old)), new.take(pa.array(changed_new)), [f[updated] for f in flags]),
-        _inserts(header, new.take(pa.array(come))),
+        deletes(header, old.take(pa.array(gone))),
+        updates(header, old.take(pa.array(changed_old)), new.take(pa.array(changed_new)), [f[updated] for f in flags]),
+        inserts(header, new.take(pa.array(come))),
     ]
     rows = pa.concat_tables([restore(part, header.rows_schema) for part in parts])
     return finish(header, rows, unchanged=len(left) - len(changed_new))
@@ -106,18 +106,18 @@ def _others(rows: Rows, count: int) -> Rows:
     return np.flatnonzero(~present).astype(np.int64)
 
 
-def _deletes(header: Header, old: pa.Table) -> pa.Table:
+def deletes(header: Header, old: pa.Table) -> pa.Table:
     columns = _kind(DELETE, len(old)) | {name: old.column(name) for name in header.key}
     columns |= {name: pa.nulls(len(old), header.after_schema.field(name).type) for name in header.values}
     return _images(header, columns, old, None)
 
 
-def _inserts(header: Header, new: pa.Table) -> pa.Table:
+def inserts(header: Header, new: pa.Table) -> pa.Table:
     columns = _kind(INSERT, len(new)) | {name: new.column(name) for name in header.columns}
     return _images(header, columns, None, None)
 
 
-def _updates(header: Header, old: pa.Table, new: pa.Table, flags: Sequence[Flags]) -> pa.Table:
+def updates(header: Header, old: pa.Table, new: pa.Table, flags: Sequence[Flags]) -> pa.Table:
     columns = _kind(UPDATE, len(new)) | {name: new.column(name) for name in header.columns}
     return _images(header, columns, old, names_of(flags, header.values, len(new)))
 
