@@ -276,7 +276,9 @@ def _names(type_: pa.StructType) -> list[str]:
 
 # Random tables
 
-_TEXT = st.one_of(st.sampled_from(["", "a", "b", "A", "ä", "a\u0308", "日本", "🌊", "O'Brien", "x" * 20]), st.text(max_size=3))
+_TEXT = st.one_of(
+    st.sampled_from(["", "a", "b", "A", "ä", "a\u0308", "日本", "🌊", "O'Brien", "x" * 20]), st.text(max_size=3)
+)
 _BYTES = st.one_of(st.sampled_from([b"", b"\x00", b"\x00\x00", b"a", b"\xff" * 14]), st.binary(max_size=3))
 _FLOATS = st.sampled_from([0.0, -0.0, 1.0, 1.5, -2.25, float("nan"), float("inf"), float("-inf")])
 _SMALL = st.integers(-2, 3)
@@ -318,11 +320,7 @@ _LEAVES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.null(), st.none()),
 ]
 _OUTER = [(pa.uuid(), st.sampled_from([b"\x00" * 16, b"a" * 16]))]  # pa.array can't build it inside other types
-_KEYS = [
-    (type_, values)
-    for type_, values in _LEAVES
-    if not (pt.is_null(type_) or pt.is_boolean(type_))
-]
+_KEYS = [(type_, values) for type_, values in _LEAVES if not (pt.is_null(type_) or pt.is_boolean(type_))]
 
 
 @dataclass(frozen=True)

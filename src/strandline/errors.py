@@ -15,7 +15,8 @@
     │   └── Cancelled         stopped by the user
     ├── StorageError          the disk or the object store refused
     │   ├── AlreadyExists     put_if_absent met an object
-    │   └── SwapLost          compare_and_swap met another value
+    │   ├── SwapLost          compare_and_swap met another value
+    │   └── Unanswered        no answer came: what was asked may have happened, or still may
     └── StoreError            what a store of tables refuses
         ├── Conflict          another transaction was first; trying again can help
         │   └── Deadlock      this transaction was ended to free others
@@ -127,6 +128,10 @@ class SwapLost(StorageError):
     """`compare_and_swap` met another value than the expected one."""
 
     retryable = True
+
+
+class Unanswered(StorageError):
+    """The store gave no answer: what was asked may have happened, or may still happen."""
 
 
 class StoreError(StrandlineError):

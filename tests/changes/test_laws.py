@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import model
+from tests.model import LAWS, Case, bags, cases, counted_of, keyed_of, relation_of, rows_of
 
 from strandline.changes.apply import apply
 from strandline.changes.compose import compose
@@ -18,8 +20,6 @@ from strandline.changes.project import project
 from strandline.changes.restrict import restrict
 from strandline.changes.to_counted import to_counted
 from strandline.changes.to_keyed import to_keyed
-from tests import model
-from tests.model import LAWS, Case, bags, cases, counted_of, keyed_of, relation_of, rows_of
 
 
 def bag(table: pa.Table, case: Case) -> Counter[tuple[Any, ...]]:

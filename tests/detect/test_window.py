@@ -12,10 +12,10 @@ import pytest
 from hypothesis import strategies as st
 from tests.detect.properties import for_all
 
-from strandline.relations.signature import DEFAULT_SEED, second_seed, signature
 from strandline.detect.window import Messages, WindowOptions, WindowReport, algorithm, settle, window
 from strandline.detect.window.reference import Record, Reference, reference_window
 from strandline.errors import InputError, SchemaError
+from strandline.relations.signature import DEFAULT_SEED, second_seed, signature
 
 SCHEMA = pa.schema([("k", pa.int64()), ("j", pa.string()), ("a", pa.float64()), ("b", pa.list_(pa.int8()))])
 KEY = ["k", "j"]
@@ -158,9 +158,7 @@ def test_after_settling_the_changes_are_net(old: list[Row], new: list[Row], opti
     assert inserts == {key: after[key] for key in after.keys() - before.keys()}
     assert report.matched + settled.useless_pairs == len(before.keys() & after.keys())
     places = {row[:2]: at for at, row in enumerate(rows_of(batch_of(old)))}
-    everywhere = sum(
-        abs(at - places[row[:2]]) for at, row in enumerate(rows_of(batch_of(new))) if row[:2] in places
-    )
+    everywhere = sum(abs(at - places[row[:2]]) for at, row in enumerate(rows_of(batch_of(new))) if row[:2] in places)
     assert report.displacement + settled.displacement == everywhere
 
 

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.model import LAWS, nullable, typed_values, value
 
 from strandline.errors import SchemaError
 from strandline.relations.comparable import Incomparable, common_type, comparable, is_plain
-from tests.model import LAWS, nullable, typed_values, value
 
 
 def equal_in_duckdb(left: pa.Array, right: pa.Array) -> list[list[bool]]:
@@ -136,7 +136,13 @@ def test_maps_with_nested_keys_are_unordered_too() -> None:
 def test_plain_types_are_those_that_duckdb_compares_from_parquet_itself() -> None:
     plain = [pa.int64(), pa.float64(), pa.string(), pa.decimal128(38, 2), pa.date32(), pa.timestamp("us", "UTC")]
     assert all(is_plain(type_) for type_ in [*plain, pa.list_(pa.int8()), pa.struct([("a", pa.string())])])
-    exotic = [pa.timestamp("ns", "UTC"), pa.decimal256(40, 2), pa.null(), pa.struct([]), pa.map_(pa.string(), pa.int8())]
+    exotic = [
+        pa.timestamp("ns", "UTC"),
+        pa.decimal256(40, 2),
+        pa.null(),
+        pa.struct([]),
+        pa.map_(pa.string(), pa.int8()),
+    ]
     assert not any(is_plain(type_) for type_ in [*exotic, pa.struct([("a", pa.int8()), ("A", pa.int8())])])
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from strandline.changes.encoding import plain, restore
 from strandline.changes.fill import fill as fill_in
 from strandline.changes.fill import widen
-from strandline.changes.matching import Room, Rows, canonical, classes, match, show
+from strandline.changes.matching import Room, Rows, canonical, classes, match, own_room, show
 from strandline.changes.require import require_whole
 from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds
 from strandline.errors import ChangesError, KeysError
@@ -35,7 +35,7 @@ def apply(
     are not there, another schema) is a `ChangesError` that shows up to ten keys. With `lenient` the set wins: such
     inserts replace, such updates insert, such deletes do nothing.
     """
-    room = room or Room()
+    room = room or own_room()
     if fill is not None:
         changes = fill_in(changes, fill)
     header = changes.header

@@ -13,7 +13,7 @@ from strandline.changes.consolidate import consolidate, net
 from strandline.changes.encoding import restore
 from strandline.changes.fill import fill as fill_in
 from strandline.changes.fill import filled_header
-from strandline.changes.matching import Room
+from strandline.changes.matching import Room, own_room
 from strandline.changes.require import require_whole
 from strandline.changes.shape import (
     BEFORE,
@@ -41,7 +41,7 @@ def compose(
     A sequence that can't have happened (insert after insert, update after delete) is a `ChangesError`. Partial sets
     are refused unless `fill` says what added columns hold.
     """
-    room = room or Room()
+    room = room or own_room()
     header = composed_header(first.header, then.header, fill)
     sets = [_filled(changes, fill) for changes in (first, then)]
     if header.form == COUNTED:

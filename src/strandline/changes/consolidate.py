@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes.difference import net_counts
-from strandline.changes.matching import Flags, Room, Rows, canonical, classes, differs, names_of, show
+from strandline.changes.matching import Flags, Room, Rows, canonical, classes, differs, names_of, own_room, show
 from strandline.changes.shape import (
     BEFORE,
     CHANGE,
@@ -37,7 +37,7 @@ def consolidate(changes: ChangeSet, *, ordered: bool = True, room: Room | None =
     happened, as insert after insert, is a `ChangesError`. Updates that change nothing are dropped where before
     images show it. The sums of counted rows are taken; zeros go.
     """
-    room = room or Room()
+    room = room or own_room()
     header, rows = changes.header, changes.rows
     if header.form == COUNTED:
         return _net_counted(header, rows, room)
@@ -71,11 +71,9 @@ def net(header: Header, changes: ChangeSet, known: Flags, room: Room) -> ChangeS
     place = place[np.argsort(ends[place], kind="stable")]
     result = _rows(changes, (starts[place], ends[place]), collapsed[place])
     if header.has_changed:
-        names = (
-            names_of([f[place] for f in flags], header.values) if flags else pa.nulls(len(place), pa.list_(pa.string()))
-        )
-        updates = pa.array(collapsed[place] == _UPDATE)
-        result = result.append_column(CHANGED, _only(names, updates))
+        names = names_of([f[place] for f in flags], header.values, len(place))
+        updates = np.where(collapsed[place] == _UPDATE, np.arange(len(place)), -1)
+        result = result.append_column(CHANGED, names.take(pa.array(updates, mask=updates < 0)))
     return finish(header, result)
 
 
@@ -145,11 +143,6 @@ def _rows(changes: ChangeSet, places: tuple[Rows, Rows], kind: Rows) -> pa.Table
     if BEFORE in changes.rows.column_names:
         table = table.append_column(BEFORE, changes.rows.column(BEFORE).take(pa.array(starts)))
     return table
-
-
-def _only(values: pa.Array, flags: pa.Array) -> pa.Array:
-    places = pa.array(np.arange(len(values)), mask=~np.asarray(flags, dtype=bool))
-    return values.take(places)
 
 
 def _net_counted(header: Header, rows: pa.Table, room: Room) -> ChangeSet:

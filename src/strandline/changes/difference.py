@@ -9,7 +9,19 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes.encoding import plain, restore
-from strandline.changes.matching import Flags, Room, Rows, canonical, classes, differs, match, names_of, repeated, show
+from strandline.changes.matching import (
+    Flags,
+    Room,
+    Rows,
+    canonical,
+    classes,
+    differs,
+    match,
+    names_of,
+    own_room,
+    repeated,
+    show,
+)
 from strandline.changes.shape import (
     BEFORE,
     CHANGE,
@@ -37,7 +49,7 @@ def difference(
     key that a side holds twice is a `KeysError`. Without a key it is counted. Columns of only one side, and columns
     whose types can't be compared, make it partial.
     """
-    room = room or Room()
+    room = room or own_room()
     if key is None:
         return _counted(counted_header(old.schema, new.schema), plain(old), plain(new), room)
     return _keyed(keyed_header(old.schema, new.schema, key), plain(old), plain(new), room)
@@ -54,9 +66,9 @@ def _keyed(header: Header, old: pa.Table, new: pa.Table, room: Room) -> ChangeSe
     gone, come = _others(left, len(old)), _others(right, len(new))
     changed_old, changed_new = left[updated], right[updated]
     parts = [
-        _deletes(header, old.take(pa.array(gone))),
-        _updates(header, old.take(pa.array(changed_old)), new.take(pa.array(changed_new)), [f[updated] for f in flags]),
-        _inserts(header, new.take(pa.array(come))),
+        deletes(header, old.take(pa.array(gone))),
+        updates(header, old.take(pa.array(changed_old)), new.take(pa.array(changed_new)), [f[updated] for f in flags]),
+        inserts(header, new.take(pa.array(come))),
     ]
     rows = pa.concat_tables([restore(part, header.rows_schema) for part in parts])
     return finish(header, rows, unchanged=len(left) - len(changed_new))
@@ -94,20 +106,20 @@ def _others(rows: Rows, count: int) -> Rows:
     return np.flatnonzero(~present).astype(np.int64)
 
 
-def _deletes(header: Header, old: pa.Table) -> pa.Table:
+def deletes(header: Header, old: pa.Table) -> pa.Table:
     columns = _kind(DELETE, len(old)) | {name: old.column(name) for name in header.key}
     columns |= {name: pa.nulls(len(old), header.after_schema.field(name).type) for name in header.values}
     return _images(header, columns, old, None)
 
 
-def _inserts(header: Header, new: pa.Table) -> pa.Table:
+def inserts(header: Header, new: pa.Table) -> pa.Table:
     columns = _kind(INSERT, len(new)) | {name: new.column(name) for name in header.columns}
     return _images(header, columns, None, None)
 
 
-def _updates(header: Header, old: pa.Table, new: pa.Table, flags: Sequence[Flags]) -> pa.Table:
+def updates(header: Header, old: pa.Table, new: pa.Table, flags: Sequence[Flags]) -> pa.Table:
     columns = _kind(UPDATE, len(new)) | {name: new.column(name) for name in header.columns}
-    return _images(header, columns, old, names_of(flags, header.values) if flags else None)
+    return _images(header, columns, old, names_of(flags, header.values, len(new)))
 
 
 def _kind(kind: str, count: int) -> dict[str, pa.Array]:

@@ -7,9 +7,10 @@ that the rows themselves, whatever their types, never pass through DuckDB.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,18 +21,48 @@ import pyarrow.types as pt
 from strandline.engine import duckdb_connection, machine_memory
 from strandline.relations.comparable import comparable
 
+if TYPE_CHECKING:
+    import duckdb
+
 Rows = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 SHOWN = 10
 
 
-@dataclass(frozen=True)
 class Room:
-    """The memory and the spill folder that a computation may use."""
+    """The memory and the spill folder that a computation may use, and the DuckDB connection in them, opened once.
 
-    memory: int = field(default_factory=lambda: machine_memory() // 2)
-    spill: str = field(default_factory=tempfile.gettempdir)
+    One room serves one thread.
+    """
+
+    def __init__(self, memory: int | None = None, spill: str | None = None) -> None:
+        self.memory = machine_memory() // 2 if memory is None else memory
+        self.spill = tempfile.gettempdir() if spill is None else spill
+
+    @cached_property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        return duckdb_connection(self.memory, self.spill)
+
+    def query(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+        """The result of one query over Arrow tables, which are forgotten again."""
+        for name, table in tables.items():
+            self.connection.register(name, table)
+        try:
+            return self.connection.sql(sql).to_arrow_table()
+        finally:
+            for name in tables:
+                self.connection.unregister(name)
+
+
+_rooms = threading.local()
+
+
+def own_room() -> Room:
+    """This thread's room, for computations that are not told another."""
+    if not hasattr(_rooms, "room"):
+        _rooms.room = Room()
+    return _rooms.room  # type: ignore[no-any-return]
 
 
 def canonical(table: pa.Table, columns: Sequence[str], other: pa.Schema | None = None) -> pa.Table:
@@ -49,7 +80,7 @@ def match(left: pa.Table, right: pa.Table, room: Room) -> tuple[Rows, Rows]:
         for name in left.column_names
     )
     sql = f"SELECT l.i AS i, r.i AS j FROM l JOIN r ON {condition}"
-    found = _query(sql, {"l": _numbered(left), "r": _numbered(right)}, room)
+    found = room.query(sql, {"l": _numbered(left), "r": _numbered(right)})
     i, j = _int64(found["i"]), _int64(found["j"])
     order = np.lexsort((j, i))
     return i[order], j[order]
@@ -62,7 +93,7 @@ def classes(table: pa.Table, room: Room) -> Rows:
     names = ", ".join(table.column_names)
     same = " AND ".join(f"t.{name} IS NOT DISTINCT FROM g.{name}" for name in table.column_names)
     sql = f"SELECT t.i AS i, g.j AS j FROM t JOIN (SELECT {names}, min(i) AS j FROM t GROUP BY {names}) g ON {same}"
-    found = _query(sql, {"t": _numbered(table)}, room)
+    found = room.query(sql, {"t": _numbered(table)})
     result = np.empty(len(table), dtype=np.int64)
     result[_int64(found["i"])] = _int64(found["j"])
     return result
@@ -74,7 +105,7 @@ def repeated(table: pa.Table, room: Room) -> Rows:
         return np.empty(0, dtype=np.int64)
     names = ", ".join(table.column_names)
     sql = f"SELECT max(i) AS i FROM t GROUP BY {names} HAVING count(*) > 1 ORDER BY 1 LIMIT {SHOWN}"
-    return _int64(_query(sql, {"t": _numbered(table)}, room)["i"])
+    return _int64(room.query(sql, {"t": _numbered(table)})["i"])
 
 
 def differs(left: pa.ChunkedArray, right: pa.ChunkedArray, room: Room) -> Flags:
@@ -86,7 +117,7 @@ def differs(left: pa.ChunkedArray, right: pa.ChunkedArray, room: Room) -> Flags:
             unequal = pc.or_(unequal, pc.xor(pc.is_null(one), pc.is_null(two)))
         return np.asarray(unequal, dtype=bool)
     both = _numbered(pa.Table.from_arrays([one, two], names=["a", "b"]))
-    found = _query("SELECT i FROM t WHERE a IS DISTINCT FROM b", {"t": both}, room)
+    found = room.query("SELECT i FROM t WHERE a IS DISTINCT FROM b", {"t": both})
     result = np.zeros(len(left), dtype=bool)
     result[_int64(found["i"])] = True
     return result
@@ -95,16 +126,17 @@ def differs(left: pa.ChunkedArray, right: pa.ChunkedArray, room: Room) -> Flags:
 def buckets(table: pa.Table, count: int, room: Room) -> Rows:
     """A bucket number for each row of a canonical table: equal rows fall into one bucket, in every process."""
     names = ", ".join(table.column_names)
-    found = _query(f"SELECT i, hash({names}) % {count} AS b FROM t", {"t": _numbered(table)}, room)
+    found = room.query(f"SELECT i, hash({names}) % {count} AS b FROM t", {"t": _numbered(table)})
     result = np.empty(len(table), dtype=np.int64)
     result[_int64(found["i"])] = _int64(found["b"])
     return result
 
 
-def names_of(flags: Sequence[Flags], names: Sequence[str]) -> pa.Array:
-    """For each row the list of those names whose flag is set, in the order of `names`."""
-    matrix = np.column_stack(flags) if flags else np.zeros((0, 0), dtype=bool)
-    offsets = np.zeros(len(matrix) + 1, dtype=np.int32)
+def names_of(flags: Sequence[Flags], names: Sequence[str], rows: int | None = None) -> pa.Array:
+    """For each row the list of those names whose flag is set, in the order of `names`; `rows` is for no names."""
+    rows = len(flags[0]) if rows is None else rows
+    matrix = np.column_stack(flags) if flags else np.zeros((rows, 0), dtype=bool)
+    offsets = np.zeros(rows + 1, dtype=np.int32)
     np.cumsum(matrix.sum(axis=1), out=offsets[1:])
     chosen = pa.array(list(names), pa.string()).take(pa.array(np.nonzero(matrix)[1]))
     return pa.ListArray.from_arrays(pa.array(offsets), chosen)
@@ -121,13 +153,6 @@ def show(table: pa.Table, rows: Sequence[int] | Rows) -> str:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
-
-
-def _query(sql: str, tables: dict[str, pa.Table], room: Room) -> pa.Table:
-    with duckdb_connection(room.memory, room.spill) as connection:
-        for name, table in tables.items():
-            connection.register(name, table)
-        return connection.sql(sql).to_arrow_table()
 
 
 def _numbered(table: pa.Table) -> pa.Table:

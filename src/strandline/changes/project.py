@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.changes.consolidate import consolidate
-from strandline.changes.matching import Room, names_of
+from strandline.changes.matching import Flags, Room, differs, names_of, own_room
 from strandline.changes.require import require_before
 from strandline.changes.shape import (
     BEFORE,
@@ -41,7 +41,7 @@ def project(changes: ChangeSet, columns: Sequence[str], *, room: Room | None = N
         counted = changes if changes.header.form == COUNTED else to_counted(changes, room=room)
         rows = counted.rows.select([*header.columns, COUNT])
         return consolidate(ChangeSet(header, rows), room=room)
-    return _keyed(header, changes)
+    return _keyed(header, changes, room or own_room())
 
 
 def projected_header(header: Header, columns: Sequence[str]) -> Header:
@@ -69,26 +69,24 @@ def projected_header(header: Header, columns: Sequence[str]) -> Header:
     return narrow
 
 
-def _keyed(header: Header, changes: ChangeSet) -> ChangeSet:
+def _keyed(header: Header, changes: ChangeSet, room: Room) -> ChangeSet:
     rows = changes.rows
-    flags = _differing(header, changes)
+    flags = _differing(header, changes, room)
     updates = kinds(rows) == 1
     same = updates & ~(np.logical_or.reduce(flags) if flags else np.zeros(len(rows), dtype=bool))
     columns = {name: rows.column(name) for name in (CHANGE, *header.key, *header.values)}
     if header.has_before and header.values:
         columns[BEFORE] = image_struct(before_table(changes, key=False), header, np.asarray(kinds(rows) < 2))
     if header.has_changed:
-        names = names_of(flags, header.values) if flags else pa.nulls(len(rows), pa.list_(pa.string()))
+        names = names_of(flags, header.values, len(rows))
         columns[CHANGED] = names.take(pa.array(np.arange(len(rows)), mask=~updates))
     unchanged = changes.header.counts.unchanged
     kept = pa.table(columns).filter(pa.array(~same))
     return finish(header, kept, None if unchanged is None else unchanged + int(same.sum()))
 
 
-def _differing(header: Header, changes: ChangeSet) -> list[np.typing.NDArray[np.bool_]]:
+def _differing(header: Header, changes: ChangeSet, room: Room) -> list[Flags]:
     """For each value column that stays, the updates in which it differs."""
-    from strandline.changes.matching import differs
-
     rows = changes.rows
     updates = kinds(rows) == 1
     found = []
@@ -107,6 +105,6 @@ def _differing(header: Header, changes: ChangeSet) -> list[np.typing.NDArray[np.
     before = before_table(changes, key=False).take(pa.array(chosen))
     for name in header.values:
         flags = np.zeros(len(rows), dtype=bool)
-        flags[chosen] = differs(before.column(name), rows.column(name).take(pa.array(chosen)), Room())
+        flags[chosen] = differs(before.column(name), rows.column(name).take(pa.array(chosen)), room)
         found.append(flags)
     return found

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.changes.encoding import plain_schema, plain_type
+from strandline.changes.encoding import plain_schema, plain_type, restore
 from strandline.changes.matching import Flags, Rows
 from strandline.errors import InputError, KeysError, SchemaError
 from strandline.relations.comparable import Incomparable, common_type
@@ -267,10 +267,9 @@ def before_table(changes: ChangeSet, key: bool = True) -> pa.Table:
     header = changes.header
     columns = {name: changes.rows.column(name) for name in header.key} if key else {}
     if header.values:
-        parts = pc.struct_field
         images = changes.rows.column(BEFORE)
-        columns |= {name: parts(images, [place]) for place, name in enumerate(header.values)}
-    return pa.table(columns) if columns else pa.table({})
+        columns |= {name: pc.struct_field(images, [place]) for place, name in enumerate(header.values)}
+    return pa.table(columns)
 
 
 def after_table(changes: ChangeSet) -> pa.Table:
@@ -304,7 +303,7 @@ def count_rows(header: Header, rows: pa.Table, unchanged: int | None = None) -> 
 
 def finish(header: Header, rows: pa.Table, unchanged: int | None = None) -> ChangeSet:
     """A change set of these rows: in order (deletes, updates, inserts), in the header's types, and counted."""
-    rank = np.asarray(rows.column(COUNT), dtype=np.int64) > 0 if header.form == COUNTED else kinds(rows)
+    rank = np.sign(np.asarray(rows.column(COUNT), dtype=np.int64)) if header.form == COUNTED else kinds(rows)
     if len(rank) and np.any(rank[1:] < rank[:-1]):
         rows = rows.take(pa.array(np.argsort(rank, kind="stable")))
     rows = _typed(rows, header.rows_schema)
@@ -316,8 +315,6 @@ def empty(header: Header) -> ChangeSet:
 
 
 def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    from strandline.changes.encoding import restore
-
     rows = rows.select(schema.names)
     return rows if rows.schema.equals(schema) else restore(rows, schema)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from strandline.changes.consolidate import net
 from strandline.changes.encoding import restore
-from strandline.changes.matching import Room, canonical, classes, show
+from strandline.changes.matching import Room, canonical, classes, own_room, show
 from strandline.changes.shape import (
     BEFORE,
     CHANGE,
@@ -28,7 +28,7 @@ from strandline.errors import ChangesError
 
 def to_keyed(changes: ChangeSet, key: Sequence[str], *, room: Room | None = None) -> ChangeSet:
     """The same changes by key, with before images. Needs at most one −1 and one +1 for each key."""
-    room = room or Room()
+    room = room or own_room()
     header = keyed_again(changes.header, key)
     if changes.header.form == KEYED:
         return changes

@@ -16,7 +16,6 @@ import pyarrow as pa
 from strandline.changes.shape import COUNTED, Header, counted_header, keyed_header
 from strandline.detect.comparators import Comparator, comparators_for
 from strandline.relations import Scan
-from strandline.relations.expressions import parse_condition
 from strandline.relations.read import read_scan, read_table
 from strandline.relations.scan import schema_from_text, schema_to_text
 
@@ -54,6 +53,16 @@ class Comparison:
             [field for field in header.after_schema if header.form == COUNTED or field.name in header.values]
         )
         return comparators_for(values, self.rules)
+
+    @cached_property
+    def old_schema_shared(self) -> pa.Schema:
+        """The old side's columns that are compared."""
+        return pa.schema([self.old_schema.field(name) for name in self.header.columns])
+
+    @cached_property
+    def new_schema_shared(self) -> pa.Schema:
+        """The new side's columns that are compared."""
+        return pa.schema([self.new_schema.field(name) for name in self.header.columns])
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -133,5 +142,7 @@ def read_side_in_batches(side: Side, batch_rows: int) -> Iterator[pa.Table]:
 def _as_asked(table: pa.Table, side: Side) -> pa.Table:
     table = table.rename_columns(list(side.names))
     if side.where is not None:
+        from strandline.relations.expressions import parse_condition
+
         table = table.filter(parse_condition(side.where, table.schema).mask(table))
     return table.select(side.schema.names)

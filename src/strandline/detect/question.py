@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from strandline.detect.comparison import Comparison, Side
 from strandline.engine import Runner, Spool, machine_memory
@@ -27,7 +27,10 @@ class Input:
     def parts(self, columns: Sequence[str]) -> list[Part]:
         """The pieces with the bounds of `columns`, which are the comparison's names, not the file's."""
         here = dict(zip(self.side.names, self.side.columns, strict=True))
-        return self.relation.parts([here[name] for name in columns])
+        return [
+            replace(part, bounds={name: part.bounds[here[name]] for name in columns if here[name] in part.bounds})
+            for part in self.relation.parts([here[name] for name in columns])
+        ]
 
     def scans(self) -> tuple[Scan, ...]:
         return tuple(part.scan for part in self.relation.parts([]))

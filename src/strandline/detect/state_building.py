@@ -51,7 +51,7 @@ def sign_relation(question: Question, side: str, making: Making) -> tuple[State,
 
 @kernel
 def sign_scans(item: WorkItem, attempt: Attempt) -> Result:
-    """The segment of some scans' rows. A pointer is the scan's place in the relation and the row's place in the scan."""
+    """The segment of some scans' rows. A pointer is the scan's place in the relation and the row's in the scan."""
     side, making = Side.from_json(item["side"]), Making.from_json(item["making"])
     tables = []
     for place, scan in enumerate(side.scans):

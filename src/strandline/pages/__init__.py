@@ -1,1 +1,94 @@
-"""pages"""
+"""Shadow paging: the store's control plane. Ylönen et al., "Concurrent Shadow Paging", all sections.
+
+    create_store / open_store → PageStore
+        .version("main") → PageVersion
+            .begin() → Transaction        locks, row changes, page changes, catalog changes; commit or abort
+            .snapshot() → Snapshot        temporary: .view, .commit, .close()
+            .name_snapshot, .demote, .drop_snapshot, .snapshots, .at(name | commit | time), .log
+            .view() / .refresh() → View   the newest state, unprotected
+        .fork(name, parent=, of=), .drop_version(name), .versions(), .beat(), .start_heart(), .close()
+
+    View: find_domain(name) → DomainEntry; record(domain) → bytes; page_for(domain, key) → Entry;
+          pages_between(domain, low, high); entries(domain); entries_since(domain, commit);
+          changed_entries(domain, older_view); changed_domains(older_view); read(page_ref) → bytes
+
+What the tables provide:
+- `Installer.install(edit, changes)`: put a batch's row changes onto the pages of one domain, through
+`DomainEdit`:
+  `page_for, pages_between, entry, read` to look; `write` for a new physical page; `add, put, remove` for
+  logical pages, described by a `Draft`; `index, unindex` for the directory (key → page); `take_sequence`
+  for row numbers; `moved(old, new)` when rows go to another page (locks follow); `try_exclusive(pages)`
+  before joining pages. - `Validator.conflict(transaction, older, newer)`: may the transaction go on
+  although another process committed?
+
+Keys are bytes, compared as bytes: the tables encode key columns so that the order is kept. A page holds the
+keys from its separator (inclusive) to the next one (exclusive); give the first page of a table the
+separator b"". A domain is a table. Its record is UTF-8 text of the tables' own; its `sequence` counts row
+numbers.
+"""
+
+from strandline.pages.check import Finding, Report, check
+from strandline.pages.context import Installer, Validator
+from strandline.pages.edit import DomainEdit, Draft
+from strandline.pages.ids import (
+    CATALOG,
+    CommitNumber,
+    DomainId,
+    LogicalPage,
+    PhysicalPage,
+    ProcessId,
+    TransactionId,
+    VersionObject,
+)
+from strandline.pages.locks import Mode
+from strandline.pages.node import DomainEntry, Entry, PageRef
+from strandline.pages.objects import page_name
+from strandline.pages.pointer import LogEntry, SnapshotRecord
+from strandline.pages.roll import Block
+from strandline.pages.snapshots import Snapshot
+from strandline.pages.space import Holding, space
+from strandline.pages.store import MAIN, PageStore, PageVersion, create_store, open_store
+from strandline.pages.surroundings import Surroundings
+from strandline.pages.transaction import RowChange, Transaction
+from strandline.pages.view import State, View
+from strandline.pages.walk import Visits
+
+__all__ = [
+    "CATALOG",
+    "MAIN",
+    "Block",
+    "CommitNumber",
+    "DomainEdit",
+    "DomainEntry",
+    "DomainId",
+    "Draft",
+    "Entry",
+    "Finding",
+    "Holding",
+    "Installer",
+    "LogEntry",
+    "LogicalPage",
+    "Mode",
+    "PageRef",
+    "PageStore",
+    "PageVersion",
+    "PhysicalPage",
+    "ProcessId",
+    "Report",
+    "RowChange",
+    "Snapshot",
+    "SnapshotRecord",
+    "State",
+    "Surroundings",
+    "Transaction",
+    "TransactionId",
+    "Validator",
+    "VersionObject",
+    "View",
+    "Visits",
+    "check",
+    "create_store",
+    "open_store",
+    "page_name",
+    "space",
+]

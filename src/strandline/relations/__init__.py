@@ -2,6 +2,7 @@
 
 from strandline.relations.clustering import Clustering, clustering
 from strandline.relations.cut_ranges import cut_ranges
+from strandline.relations.exchange import exchange
 from strandline.relations.key_range import KeyRange, inside, inside_sql
 from strandline.relations.open import open_relation
 from strandline.relations.options import ReadOptions, arrow_type
@@ -21,6 +22,7 @@ __all__ = [
     "arrow_type",
     "clustering",
     "cut_ranges",
+    "exchange",
     "inside",
     "inside_sql",
     "open_relation",

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -72,12 +72,6 @@ def is_plain(type_: pa.DataType) -> bool:
     )
 
 
-@overload
-def comparable(values: pa.Array, other: pa.DataType | None = None) -> pa.Array: ...
-@overload
-def comparable(values: pa.ChunkedArray, other: pa.DataType | None = None) -> pa.ChunkedArray: ...
-@overload
-def comparable(values: pa.Table, other: pa.Schema | None = None) -> pa.Table: ...
 def comparable(values: Any, other: Any = None) -> Any:
     """The canonical form of an array or of each column of a table, fit to meet columns of the types in `other`.
 
@@ -265,7 +259,7 @@ def _canonical_map(array: pa.MapArray, target: pa.MapType) -> pa.Array:
     keys, items = entries.flatten().flatten()
     rows = np.repeat(np.arange(len(array)), lengths.fill_null(0).to_numpy(zero_copy_only=False))
     parts = [_canonical(keys, target.key_type), _canonical(items, target.item_type)]
-    order = _sorted_order(pa.Table.from_arrays([pa.array(rows), *parts], names=_positions(3)))
+    order = _entry_order(pa.array(rows), *parts)
     pairs = pa.StructArray.from_arrays([part.take(order) for part in parts], names=_positions(2))
     return _lists(pairs, lengths, array)
 
@@ -278,17 +272,25 @@ def _lists(child: pa.Array, lengths: pa.Array, like: pa.Array) -> pa.Array:
     return pa.LargeListArray.from_arrays(pa.array(offsets), child, mask=_arrow_null_mask(like))
 
 
-def _sorted_order(table: pa.Table) -> pa.Array:
-    if not any(pt.is_nested(column.type) for column in table.columns):
-        return pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.column_names])
+def _entry_order(rows: pa.Array, keys: pa.Array, items: pa.Array) -> pa.Array:
+    """The order of map entries by row and key; entries of one key, which a map should not have, by value too."""
+    if len(rows) < 2:
+        return pa.array(np.arange(len(rows)))
+    if not pt.is_nested(keys.type):
+        order = pc.sort_indices(
+            pa.table([rows, keys], names=["r", "k"]), sort_keys=[("r", "ascending"), ("k", "ascending")]
+        )
+        first, second = order.slice(0, len(order) - 1), order.slice(1)
+        again = pc.and_(pc.equal(rows.take(first), rows.take(second)), pc.equal(keys.take(first), keys.take(second)))
+        if not pc.any(again).as_py():
+            return order
     import duckdb
 
-    numbered = table.append_column("i", pa.array(np.arange(len(table))))
+    entries = pa.table([rows, keys, items, pa.array(np.arange(len(rows)))], names=["r", "k", "v", "i"])
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
-        connection.register("entries", numbered)
-        order = ", ".join(table.column_names)
-        found = connection.sql(f"SELECT i FROM entries ORDER BY {order}").to_arrow_table()
-    return found.column(0).combine_chunks()
+        connection.register("entries", entries)
+        found = connection.sql("SELECT i FROM entries ORDER BY r, k, v").to_arrow_table()
+    return pa.concat_arrays(found.column(0).chunks)
 
 
 def _ordered_bits(array: pa.Array) -> pa.Array:

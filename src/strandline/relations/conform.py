@@ -61,6 +61,9 @@ def _checked(array: pa.Array, to: pa.DataType) -> pa.Array:
         return _zoned(array, to)
     if pat.is_struct(kind) and pat.is_struct(to) and {f.name for f in kind} - {f.name for f in to}:
         raise ValueError("fields would be lost")
+    if pat.is_integer(kind) and pat.is_decimal(to):
+        # Arrow wants room for any integer first; the second cast checks the values.
+        array = array.cast(pa.decimal256(20 + max(to.scale, 0), max(to.scale, 0)))
     result = array.cast(to)
     if _may_round(kind, to) and not _equal(result.cast(kind, safe=False), array):
         raise ValueError("values would be rounded")

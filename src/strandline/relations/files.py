@@ -65,7 +65,7 @@ def find_files(path: str, *, hive: bool = True) -> list[DataFile]:
 def check_readable(files: list[DataFile]) -> None:
     for file in files:
         if not os.access(file.path, os.R_OK):
-            raise _forbidden(file.path)
+            raise _forbidden(file.path) if os.path.exists(file.path) else missing(file.path)
 
 
 @contextmanager
@@ -73,8 +73,8 @@ def reading(path: str, what: str = "") -> Iterator[None]:
     """Turns what goes wrong while reading `path` into our errors; a failing disk stays what it is."""
     try:
         yield
-    except FileNotFoundError:
-        raise missing(path) from None
+    except FileNotFoundError as error:
+        raise damaged(path, what, error) if os.path.exists(path) else missing(path) from None
     except PermissionError:
         raise _forbidden(path) from None
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:

@@ -13,9 +13,10 @@ from strandline.relations.csv_files import read_csv
 from strandline.relations.hive import with_constants
 from strandline.relations.json_files import read_json
 from strandline.relations.parquet_files import read_parquet
-from strandline.relations.scan import Scan
+from strandline.relations.scan import Scan, coalesced
 
 BATCH_ROWS = 65536
+TABLE_BATCH_ROWS = 1 << 20
 
 Reader = Callable[[Scan, Sequence[str], int], Iterator[pa.RecordBatch]]
 _READERS: dict[str, Reader] = {"parquet": read_parquet, "csv": read_csv, "json": read_json, "arrow": read_arrow}
@@ -41,7 +42,7 @@ def read_scan(
 def read_table(scans: Iterable[Scan], columns: Sequence[str] | None = None) -> pa.Table:
     """All the rows of several scans of one relation as a table; at least one scan is needed to know the schema."""
     scans = list(scans)
-    batches = [batch for scan in scans for batch in read_scan(scan, columns)]
+    batches = [batch for scan in coalesced(scans) for batch in read_scan(scan, columns, TABLE_BATCH_ROWS)]
     return pa.Table.from_batches(batches, schema=scan_schema(scans[0], columns))
 
 

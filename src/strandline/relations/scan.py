@@ -7,8 +7,8 @@ as a whole gives them, so that every part of a relation comes out with one schem
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -56,6 +56,24 @@ class Scan:
             rows=record["rows"],
             bytes=record["bytes"],
         )
+
+
+def coalesced(scans: Iterable[Scan]) -> list[Scan]:
+    """The same rows in the same order, with neighbouring row groups of one file in one scan: it is opened once."""
+    found: list[Scan] = []
+    for scan in scans:
+        last = found[-1] if found else None
+        if last and last.row_groups is not None and scan.row_groups is not None and _of_one_file(last, scan):
+            rows = None if last.rows is None or scan.rows is None else last.rows + scan.rows
+            groups = (*last.row_groups, *scan.row_groups)
+            found[-1] = replace(last, row_groups=groups, rows=rows, bytes=last.bytes + scan.bytes)
+        else:
+            found.append(scan)
+    return found
+
+
+def _of_one_file(a: Scan, b: Scan) -> bool:
+    return (a.path, a.format, a.constants, a.options) == (b.path, b.format, b.constants, b.options)
 
 
 def schema_to_text(schema: pa.Schema) -> str:

@@ -1,1 +1,28 @@
-"""storage"""
+"""One seam for everything durable: local files, S3-compatible object stores, memory for tests.
+
+    storage = open_storage("shop")                  # a folder
+    storage = open_storage("s3://bucket/shop")      # credentials come from the environment
+    storage.put_if_absent("pages/0-1.parquet", data)
+    stored = storage.get_with_token("MASTER")
+    storage.compare_and_swap("MASTER", stored.token, new_value)
+
+See `seam.py` for what every backend promises.
+"""
+
+from strandline.storage.local import LocalStorage
+from strandline.storage.memory import MemoryStorage
+from strandline.storage.objects import ObjectStorage
+from strandline.storage.opening import open_storage
+from strandline.storage.seam import Storage, Stored, Token, auditing, checked_name
+
+__all__ = [
+    "LocalStorage",
+    "MemoryStorage",
+    "ObjectStorage",
+    "Storage",
+    "Stored",
+    "Token",
+    "auditing",
+    "checked_name",
+    "open_storage",
+]

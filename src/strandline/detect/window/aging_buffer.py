@@ -113,9 +113,7 @@ class AgingBuffer:
             if len(chosen) == len(segment.rows):
                 self._append(segment.rows, segment.sizes, segment.records)
             elif len(chosen):
-                self._append(
-                    segment.rows[chosen], segment.sizes[chosen], segment.records.take(pa.array(chosen))
-                )
+                self._append(segment.rows[chosen], segment.sizes[chosen], segment.records.take(pa.array(chosen)))
 
     def _fill(self, listed: Numbers, capacity: int) -> None:
         buckets = 1 << (2 * capacity - 1).bit_length()

@@ -19,13 +19,13 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.detect.distance import displacement
-from strandline.relations.signature import DEFAULT_SEED, second_seed, signature
 from strandline.detect.window.aging_buffer import AgingBuffer, Numbers
 from strandline.detect.window.compiled import kernels
 from strandline.detect.window.input_buffer import InputBuffers, Stretch, takeable
 from strandline.detect.window.options import DELETE, INSERT, UPDATE, Messages, WindowOptions, WindowReport
 from strandline.detect.window.pairs import Pairs
 from strandline.errors import SchemaError
+from strandline.relations.signature import DEFAULT_SEED, second_seed, signature
 
 Sink = Callable[[Messages], None]
 # Rows that are worked on at a stretch: enough to make the cost of a call vanish, few enough for the cache.
@@ -113,12 +113,12 @@ class _Window:
             self._take_back(events, old, new)
             events = self._run(old, new)
         self._send(events, pairs, old, new)
-        self._age(self.old, old, events[:, 1])
-        self._age(self.new, new, events[:, 2])
+        self._age(self.old, old, events[1])
+        self._age(self.new, new, events[2])
 
     def _pairs(self, events: Numbers, old: Stretch, new: Stretch) -> Pairs:
-        matches = events[events[:, 0] == kernels.MATCH]
-        pairs = Pairs(matches[:, 1], matches[:, 2])
+        matches = events[0] == kernels.MATCH
+        pairs = Pairs(events[1, matches], events[2, matches])
         pairs.locate(old, self.old.buffer, new, self.new.buffer)
         return pairs
 
@@ -127,14 +127,14 @@ class _Window:
         for side, stretch in ((self.old, old), (self.new, new)):
             side.buffer.make_room(stretch.rows.num_rows)
         room = old.rows.num_rows + new.rows.num_rows + len(self.old.buffer) + len(self.new.buffer)
-        events = np.empty((room, 3), dtype=np.int64)
+        events = np.empty((3, room), dtype=np.int64)
         one, two = self.old.buffer, self.new.buffer
         noted = kernels.turn(
             self._hashes(old.rows), old.sizes, old.ends, old.start, one.nodes, one.buckets, one.counters,
             self._hashes(new.rows), new.sizes, new.ends, new.start, two.nodes, two.buckets, two.counters,
             self.options.aging_bytes, events,
         )  # fmt: skip
-        return events[:noted]
+        return events[:, :noted]
 
     def _hashes(self, rows: pa.RecordBatch) -> Numbers:
         return signature([rows.column(name) for name in self.key], self.seed, "numba").view(np.int64)
@@ -145,7 +145,7 @@ class _Window:
         Records enter in the order of their rows, so the queue of old is the sorted rows of what was there.
         """
         self.seed = second_seed(self.seed)
-        for side, stretch, gone in ((self.old, old, events[:, 1]), (self.new, new, events[:, 2])):
+        for side, stretch, gone in ((self.old, old, events[1]), (self.new, new, events[2])):
             listed = side.buffer.by_age()
             rows = np.concatenate([listed[:, 1], gone])
             rows = np.sort(rows[(rows >= 0) & (rows < stretch.start)])
@@ -157,11 +157,11 @@ class _Window:
         self.matched += len(changed)
         self.updated += int(changed.sum())
         self.displacement += displacement(pairs.old_rows, pairs.new_rows)
-        kinds = events[:, 0]
-        told = np.ones(len(events), dtype=np.bool_)
+        kinds = events[0]
+        told = np.ones(len(kinds), dtype=np.bool_)
         told[kinds == kernels.MATCH] = changed
-        deleted = events[kinds == kernels.EVICT_OLD, 1]
-        inserted = events[kinds == kernels.EVICT_NEW, 2]
+        deleted = events[1, kinds == kernels.EVICT_OLD]
+        inserted = events[2, kinds == kernels.EVICT_NEW]
         self.old.evicted += len(deleted)
         self.new.evicted += len(inserted)
         if told.any():

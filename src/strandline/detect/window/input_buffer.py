@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strandline.relations.signature.sl1 import plain_layout
 from strandline.detect.window.options import WindowOptions
+from strandline.relations.signature.sl1 import plain_layout
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,7 @@ class Stretch:
 class InputBuffers:
     """Reads a snapshot once, in its order, in stretches of a given number of input buffers."""
 
-    def __init__(
-        self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, options: WindowOptions, start: int
-    ):
+    def __init__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, options: WindowOptions, start: int):
         self._batches = batches
         self._schema = schema
         self._options = options

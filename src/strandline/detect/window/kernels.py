@@ -204,9 +204,9 @@ def turn(
                     following[before - begin_2] = following[j - begin_2]
                 matched_1[i] = True
                 matched_2[j] = True
-                events[noted, 0] = MATCH
-                events[noted, 1] = start_1 + i
-                events[noted, 2] = start_2 + j
+                events[0, noted] = MATCH
+                events[1, noted] = start_1 + i
+                events[2, noted] = start_2 + j
                 noted += 1
         # (5) input buffer 1 against aging buffer 2
         for i in range(begin_1, end_1):
@@ -214,9 +214,9 @@ def turn(
                 node = find_oldest(nodes_2, buckets_2, hashes_1[i])
                 if node >= 0:
                     matched_1[i] = True
-                    events[noted, 0] = MATCH
-                    events[noted, 1] = start_1 + i
-                    events[noted, 2] = nodes_2[node, ROW]
+                    events[0, noted] = MATCH
+                    events[1, noted] = start_1 + i
+                    events[2, noted] = nodes_2[node, ROW]
                     noted += 1
                     remove(nodes_2, buckets_2, counters_2, node)
         # (6) input buffer 2 against aging buffer 1
@@ -225,9 +225,9 @@ def turn(
                 node = find_oldest(nodes_1, buckets_1, hashes_2[j])
                 if node >= 0:
                     matched_2[j] = True
-                    events[noted, 0] = MATCH
-                    events[noted, 1] = nodes_1[node, ROW]
-                    events[noted, 2] = start_2 + j
+                    events[0, noted] = MATCH
+                    events[1, noted] = nodes_1[node, ROW]
+                    events[2, noted] = start_2 + j
                     noted += 1
                     remove(nodes_1, buckets_1, counters_1, node)
         # (7) what remains of input buffer 1 ages
@@ -235,9 +235,9 @@ def turn(
             if not matched_1[i]:
                 while counters_1[COUNT] > 0 and counters_1[BYTES] + sizes_1[i] > limit:
                     node = counters_1[OLDEST]
-                    events[noted, 0] = EVICT_OLD
-                    events[noted, 1] = nodes_1[node, ROW]
-                    events[noted, 2] = -1
+                    events[0, noted] = EVICT_OLD
+                    events[1, noted] = nodes_1[node, ROW]
+                    events[2, noted] = -1
                     noted += 1
                     remove(nodes_1, buckets_1, counters_1, node)
                 append(nodes_1, buckets_1, counters_1, hashes_1[i], start_1 + i, sizes_1[i])
@@ -246,9 +246,9 @@ def turn(
             if not matched_2[j]:
                 while counters_2[COUNT] > 0 and counters_2[BYTES] + sizes_2[j] > limit:
                     node = counters_2[OLDEST]
-                    events[noted, 0] = EVICT_NEW
-                    events[noted, 1] = -1
-                    events[noted, 2] = nodes_2[node, ROW]
+                    events[0, noted] = EVICT_NEW
+                    events[1, noted] = -1
+                    events[2, noted] = nodes_2[node, ROW]
                     noted += 1
                     remove(nodes_2, buckets_2, counters_2, node)
                 append(nodes_2, buckets_2, counters_2, hashes_2[j], start_2 + j, sizes_2[j])

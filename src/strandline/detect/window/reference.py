@@ -113,9 +113,7 @@ def _read(file: deque[Record], room: int) -> list[Record]:
     return found
 
 
-def _match_inputs(
-    input_1: list[Record], input_2: list[Record], out: Reference
-) -> tuple[list[Record], list[Record]]:
+def _match_inputs(input_1: list[Record], input_2: list[Record], out: Reference) -> tuple[list[Record], list[Record]]:
     remaining_1 = []
     remaining_2 = list(input_2)
     for old in input_1:

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.detect.distance import displacement
-from strandline.relations.signature import DEFAULT_SEED, second_seed, signature
 from strandline.detect.window.aging_buffer import Numbers
 from strandline.detect.window.equal_rows import rows_differ
 from strandline.detect.window.options import POSITION
+from strandline.relations.signature import DEFAULT_SEED, second_seed, signature
 
 
 @dataclass(frozen=True)

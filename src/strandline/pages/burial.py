@@ -1,0 +1,118 @@
+"""Burying a dead process: fence it everywhere, then clear away what it left (invariant 8).
+
+The order is the argument. It is fenced first in MASTER (so that no fork under way can escape), then in
+every pointer by a swap; from then on no swap of its own can succeed. Only then is it known which of its
+names are reachable, and the others are deleted. Every step may be repeated, and done by several processes
+at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from strandline.pages.context import Context
+from strandline.pages.forks import OpenVersion, clear_dropped, swap_master, tidy_forks
+from strandline.pages.ids import CommitNumber, PhysicalPage, ProcessId, VersionObject
+from strandline.pages.master import read_master
+from strandline.pages.node import DomainEntry, NodeRef, item_pages
+from strandline.pages.objects import Objects, Output
+from strandline.pages.page_table import Load
+from strandline.pages.pointer import Pointer, decode_pointer
+from strandline.pages.roll import ProcessRecord, change_roll, read_roll
+from strandline.pages.sweeping import sweep_block
+from strandline.pages.version import Current, Plan
+
+
+def bury(context: Context, number: ProcessId, open_version: OpenVersion) -> int:
+    """Fence a process, clear away, take it off the roll; how many names were tried."""
+    swap_master(context, lambda master, _: replace(master, fenced=master.fenced | {number}))
+    _fence(context, number, open_version)
+    for name in read_master(context.objects).master.dropping:
+        clear_dropped(context, name, open_version)
+    record = read_roll(context.storage).roll.processes.get(number)
+    tried = 0
+    if record is not None:
+        keep = reachable(context.objects, record)
+        tried = sum(sweep_block(context.objects, block, keep) for block in record.blocks)
+    change_roll(context.storage, context.surroundings.new_id, lambda roll: roll.without(number))
+    return tried
+
+
+def _fence(context: Context, number: ProcessId, open_version: OpenVersion) -> None:
+    """Swap every pointer. Versions entered meanwhile copied the fence from MASTER."""
+    versions = _versions(context.objects)
+    for name in versions:
+        if _pointer(context.objects, name).dropped:
+            clear_dropped(context, name, open_version)
+            continue
+        version = open_version(name)
+
+        def build(base: Current, _output: Output) -> Plan | None:
+            pointer = base.pointer
+            kept = tuple(one for one in pointer.reservations if one.process != number)
+            if number in pointer.fenced and kept == pointer.reservations:
+                return None
+            fenced = replace(pointer, fenced=pointer.fenced | {number}, reservations=kept)
+            return Plan(fenced, "fence", f"process {number}")
+
+        version.swap(build)
+        tidy_forks(version, versions, lambda maker: maker == number)
+
+
+def reachable(objects: Objects, record: ProcessRecord) -> set[PhysicalPage]:
+    """The names that a fenced process may have brought into any state, or that a pointer still speaks of.
+
+    What it made in a version is younger than the commit that it met there when it reserved the oldest of
+    its open blocks: nodes last rewritten before that are not entered.
+    """
+    found: set[PhysicalPage] = set()
+    master = read_master(objects).master
+    found |= {chunk.name for chunk in master.versions.chunks} | set(master.retired)
+    versions = _versions(objects) | set(master.dropping)
+    found |= {PhysicalPage(name) for name in versions}
+    for name in versions & set(record.opened):
+        since = min(
+            (block.since.get(name, record.opened[name]) for block in record.blocks),
+            default=record.opened[name],
+        )
+        found |= _names_in(objects, _pointer(objects, name), since)
+    return found
+
+
+def _names_in(objects: Objects, pointer: Pointer, since: CommitNumber) -> set[PhysicalPage]:
+    names = {one.name for one in pointer.all_freed(objects.chunk)}
+    for roster in (pointer.freed, pointer.log, pointer.snapshots):
+        names |= {chunk.name for chunk in roster.chunks}
+    seen: set[PhysicalPage] = set()
+    for state in pointer.chain(objects.chunk):
+        names.update(tree_names(objects.node, state.root, since, seen))
+    names.update(tree_names(objects.node, pointer.root, since, seen))
+    return names
+
+
+def tree_names(
+    load: Load, root: NodeRef | None, since: CommitNumber, seen: set[PhysicalPage]
+) -> Iterator[PhysicalPage]:
+    """Every name in a page table, both tiers, that is younger than `since`; subtrees in `seen` are
+    skipped.
+    """
+    if root is None or root.born <= since or root.name in seen:
+        return
+    seen.add(root.name)
+    yield root.name
+    for item in load(root).slots.values():
+        if isinstance(item, NodeRef):
+            yield from tree_names(load, item, since, seen)
+            continue
+        yield from (page.name for page in item_pages(item) if page.born > since)
+        if isinstance(item, DomainEntry):
+            yield from tree_names(load, item.root, since, seen)
+
+
+def _versions(objects: Objects) -> set[VersionObject]:
+    return set(read_master(objects).master.all_versions(objects.chunk).values())
+
+
+def _pointer(objects: Objects, name: VersionObject) -> Pointer:
+    return decode_pointer(name, objects.storage.get(name))

@@ -1,0 +1,367 @@
+"""Committing: one committer takes whatever is queued (commit batching, section 2).
+
+Many threads call `commit`. One of them leads: it takes all queued transactions, installs them together on
+the newest state, and makes them visible by one swap. Meanwhile others queue up for the next batch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from strandline.errors import Conflict, StorageError, StrandlineError, Unanswered
+from strandline.pages.edit import DomainEdit, Outcome, StateEdit
+from strandline.pages.free_list import FreeList
+from strandline.pages.freeing import seen_by
+from strandline.pages.ids import CommitNumber, DomainId, LogicalPage, PhysicalPage, TransactionId
+from strandline.pages.locks import page_resource
+from strandline.pages.node import DomainEntry, Entry
+from strandline.pages.objects import Output
+from strandline.pages.page_table import items
+from strandline.pages.pointer import Pointer, Reservation
+from strandline.pages.sweeping import sweep_block
+from strandline.pages.transaction import PageChange, RowChange, Transaction
+from strandline.pages.version import Current, Plan, Version
+
+LARGEST_BATCH = 256
+_INSTALLING = TransactionId(0)
+"""Holds the locks that installing takes for itself."""
+
+
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    transaction: Transaction
+    commit: CommitNumber | None = None
+    error: BaseException | None = None
+    resolved: dict[DomainId, DomainId] = field(default_factory=dict)
+
+    @property
+    def done(self) -> bool:
+        return self.commit is not None or self.error is not None
+
+
+class _InstallFailed(Exception):
+    """A batch of several can't be installed together; its cause is one of them."""
+
+
+class Committer:
+    """The transactions of one version in one process."""
+
+    def __init__(self, version: Version) -> None:
+        self.version = version
+        self._mutex = threading.Lock()
+        self._leading = threading.Lock()
+        self._queue: list[_Ticket] = []
+        self._last = _INSTALLING
+        self._active: dict[TransactionId, CommitNumber] = {}
+        self._free_lists: dict[DomainId, FreeList] = {}
+        version.on_new_state(self._forget_free_lists)
+
+    def begin(self, message: str = "") -> Transaction:
+        """A new transaction, based on the newest state that this process knows."""
+        view = self.version.pin_current()
+        with self._mutex:
+            self._last = TransactionId(self._last + 1)
+            self._active[self._last] = view.commit
+            number = self._last
+        return Transaction(self, number, view, message)
+
+    @property
+    def active(self) -> int:
+        """How many transactions are under way."""
+        with self._mutex:
+            return len(self._active)
+
+    def commit(self, transaction: Transaction) -> CommitNumber:
+        """Queue a transaction, and lead a batch unless another thread has done its work meanwhile."""
+        ticket = _Ticket(transaction)
+        with self._mutex:
+            self._queue.append(ticket)
+        while not ticket.done:
+            with self._leading:
+                if not ticket.done:
+                    with self._mutex:
+                        batch, self._queue = self._queue[:LARGEST_BATCH], self._queue[LARGEST_BATCH:]
+                    self._process(batch)
+        if ticket.error is not None:
+            raise ticket.error
+        assert ticket.commit is not None
+        return ticket.commit
+
+    def abort(self, transaction: Transaction) -> None:
+        """Free the new pages; nothing else has changed."""
+        try:
+            self._clear_away(transaction, frozenset())
+        finally:
+            self._ended([transaction])
+
+    def reserve(self, transaction: Transaction, domain: DomainId) -> None:
+        """Put a table reservation into the pointer."""
+        number = self.version.context.membership.number
+        mine = Reservation(domain, number, str(transaction.number))
+
+        def build(base: Current, _output: Output) -> Plan:
+            for other in base.pointer.reservations:
+                if other.domain == domain:
+                    raise Conflict("the table is being loaded by another process", doing="Reserving a table")
+            pointer = replace(base.pointer, reservations=(*base.pointer.reservations, mine))
+            return Plan(pointer, "reserve")
+
+        self.version.swap(build)
+
+    def _process(self, batch: Sequence[_Ticket]) -> None:
+        try:
+            try:
+                self._swap(batch)
+            except _InstallFailed:
+                for ticket in batch:
+                    self._swap_alone(ticket)
+        except BaseException as error:
+            for ticket in batch:
+                if not ticket.done:
+                    ticket.error = error
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            for ticket in batch:
+                if ticket.error is not None:
+                    self._clear_failed(ticket)
+            self._ended([ticket.transaction for ticket in batch])
+
+    def _swap_alone(self, ticket: _Ticket) -> None:
+        """One transaction by itself: only the guilty ones of a batch fail."""
+        if not ticket.done:
+            try:
+                self._swap([ticket])
+            except Exception as error:
+                ticket.error = error
+
+    def _swap(self, batch: Sequence[_Ticket]) -> None:
+        outcome = Outcome(None)
+
+        def build(base: Current, output: Output) -> Plan | None:
+            nonlocal outcome
+            self.version.locks.release_all([_INSTALLING])
+            self._validate(batch)
+            live = [ticket for ticket in batch if not ticket.done]
+            if not live:
+                return None
+            edit = self._install(live, base, output)
+            outcome = edit.finish()
+            output.keep_pages(outcome.named)
+            return self._plan(live, base, edit, outcome)
+
+        try:
+            pointer = self.version.swap(build)
+        finally:
+            self.version.locks.release_all([_INSTALLING])
+        commit = pointer.commit if pointer is not None else self.version.current.pointer.commit
+        live = [ticket for ticket in batch if not ticket.done]
+        for ticket in live:
+            ticket.transaction.installed = ticket.resolved
+            self._clear_away(ticket.transaction, frozenset(outcome.named))
+            ticket.commit = commit
+
+    def _validate(self, batch: Sequence[_Ticket]) -> None:
+        """Sections of history that other processes wrote: whom they concern must try again."""
+        validator = self.version.context.validator
+        for ticket in batch:
+            transaction = ticket.transaction
+            for older, newer in self.version.foreign_changes(transaction.validated):
+                why = None if ticket.done else validator.conflict(transaction, older, newer)
+                if why is not None:
+                    ticket.error = Conflict(
+                        why, doing="Committing", hint="Nothing was changed; try the transaction again"
+                    )
+                transaction.validated = newer.commit
+
+    def _install(self, live: Sequence[_Ticket], base: Current, output: Output) -> StateEdit:
+        """Row changes and page changes of all transactions, as if one had made them (section 2.2)."""
+        batch = frozenset(ticket.transaction.number for ticket in live)
+        commit = CommitNumber(base.pointer.commit + 1)
+
+        def exclusive(domain: DomainId, pages: tuple[LogicalPage, ...]) -> bool:
+            resources = [page_resource(domain, page) for page in pages]
+            return self.version.locks.try_exclusive(_INSTALLING, resources, batch)
+
+        edit = StateEdit(base.view, commit, output, self._free_list, exclusive)
+        for ticket in live:
+            ticket.transaction.output.flush()
+        try:
+            for ticket in live:
+                self._check_reservations(ticket.transaction, base.pointer)
+                _install_catalog(ticket, edit)
+            for ticket in live:
+                for change in ticket.transaction.incremental:
+                    _install_page(edit.domain(_resolve(ticket, change.domain)), change)
+            for domain, changes in _rows(live).items():
+                if not edit.domain(domain).dropped:
+                    self.version.context.installer.install(edit.domain(domain), changes)
+        except StorageError:
+            raise
+        except Exception as error:
+            if len(live) > 1:
+                raise _InstallFailed from error
+            raise
+        return edit
+
+    def _plan(self, live: Sequence[_Ticket], base: Current, edit: StateEdit, outcome: Outcome) -> Plan | None:
+        mine = {str(t.transaction.number) for t in live if t.transaction.reservations}
+        number = self.version.context.membership.number
+        kept = tuple(r for r in base.pointer.reservations if r.process != number or r.id not in mine)
+        if outcome.root is base.pointer.root and kept == base.pointer.reservations:
+            return None
+        chain = base.pointer.chain(self.version.context.objects.chunk)
+        message = "; ".join(t.transaction.message for t in live if t.transaction.message)
+        moves = [
+            (page_resource(domain, old), page_resource(domain, new))
+            for domain, one in edit.domains.items()
+            for old, new in one.splits
+        ]
+        return Plan(
+            replace(base.pointer, commit=edit.commit, root=outcome.root, reservations=kept),
+            "commit",
+            message,
+            freed=[one for one in outcome.freed if not seen_by(one, chain)],
+            moves=moves,
+            done=lambda: self._installed(live, edit),
+        )
+
+    def _check_reservations(self, transaction: Transaction, pointer: Pointer) -> None:
+        touched = set(transaction.touched())
+        own = (self.version.context.membership.number, str(transaction.number))
+        for one in pointer.reservations:
+            if one.domain in touched and (one.process, one.id) != own:
+                raise Conflict(
+                    "the table is being loaded by another process",
+                    doing="Committing",
+                    hint="Try again when the load has ended",
+                )
+
+    def _free_list(self, entry: DomainEntry) -> FreeList:
+        """A copy of a domain's free list; extracted from the null entries of the page table when first
+        needed.
+        """
+        known = self._free_lists.get(entry.domain)
+        if known is None:
+            found = items(self.version.context.objects.node, entry.root, lambda ref: ref.sums.free > 0)
+            known = FreeList(item.number for item in found if isinstance(item, Entry) and item.base is None)
+            self._free_lists[entry.domain] = known
+        return known.copy()
+
+    def _installed(self, live: Sequence[_Ticket], edit: StateEdit) -> None:
+        """The new state is in place: its free lists count, and its transactions read nothing any more."""
+        for domain, one in edit.domains.items():
+            if one.free_list is not None:
+                self._free_lists.pop(domain, FreeList()).free()
+                self._free_lists[domain] = one.free_list
+        for ticket in live:
+            self._unpin(ticket.transaction)
+
+    def _unpin(self, transaction: Transaction) -> None:
+        if transaction.pinned:
+            transaction.pinned = False
+            self.version.unpin(transaction.base.commit)
+
+    def _forget_free_lists(self) -> None:
+        self._free_lists.clear()
+
+    def _clear_failed(self, ticket: _Ticket) -> None:
+        """Undo a transaction that failed, unless nobody knows whether it did: then its pages must stay.
+
+        Names that stay are unsettled in our block; whoever buries this process finds them.
+        """
+        assert ticket.error is not None
+        if isinstance(ticket.error, Unanswered):
+            return
+        try:
+            self._clear_away(ticket.transaction, frozenset())
+        except StrandlineError as error:
+            ticket.error.add_note(f"its new pages could not be deleted: {error}")
+
+    def _clear_away(self, transaction: Transaction, named: frozenset[PhysicalPage]) -> None:
+        """Delete what a transaction wrote and the new state does not name."""
+        context = self.version.context
+        output = transaction.output
+        for name in output.names - named:
+            output.discard(name)
+        context.membership.settled(output.taken)
+        for block in transaction.blocks:
+            sweep_block(context.objects, block, named)
+            context.membership.close_block(block)
+        if transaction.reservations and not named:
+            self._unreserve(transaction)
+
+    def _unreserve(self, transaction: Transaction) -> None:
+        own = (self.version.context.membership.number, str(transaction.number))
+
+        def build(base: Current, _output: Output) -> Plan | None:
+            kept = tuple(r for r in base.pointer.reservations if (r.process, r.id) != own)
+            if kept == base.pointer.reservations:
+                return None
+            return Plan(replace(base.pointer, reservations=kept), "unreserve")
+
+        self.version.swap(build)
+
+    def _ended(self, transactions: Sequence[Transaction]) -> None:
+        """The second phase of two-phase locking, and the end of the pins."""
+        self.version.locks.release_all([one.number for one in transactions])
+        with self._mutex:
+            for one in transactions:
+                self._active.pop(one.number, None)
+            oldest = min(self._active.values(), default=self.version.current.pointer.commit)
+        for one in transactions:
+            self._unpin(one)
+        self.version.forget_foreign_changes(oldest)
+
+
+def _resolve(ticket: _Ticket, domain: DomainId) -> DomainId:
+    return ticket.resolved.get(domain, domain)
+
+
+def _rows(live: Sequence[_Ticket]) -> dict[DomainId, list[RowChange]]:
+    found: dict[DomainId, list[RowChange]] = {}
+    for ticket in live:
+        for domain, payloads in ticket.transaction.rows.items():
+            changes = [RowChange(ticket.transaction, payload) for payload in payloads]
+            found.setdefault(_resolve(ticket, domain), []).extend(changes)
+    return found
+
+
+def _install_catalog(ticket: _Ticket, edit: StateEdit) -> None:
+    ticket.resolved = {}
+    for change in ticket.transaction.catalog:
+        domain = _resolve(ticket, change.domain)
+        if change.kind == "create":
+            ticket.resolved[change.domain] = edit.create(change.name, change.record).domain
+        elif change.kind == "drop":
+            edit.drop(domain)
+        elif change.kind == "rename":
+            edit.rename(domain, change.name)
+        else:
+            edit.domain(domain).set_record(change.record)
+
+
+def _install_page(edit: DomainEdit, change: PageChange) -> None:
+    if edit.dropped:
+        return
+    if change.number is None:
+        assert change.new is not None
+        number = edit.add(change.new)
+        if change.separator is not None:
+            edit.index(change.separator, number)
+        return
+    now = edit.entry(change.number)
+    if now is None or change.old is None or now.pages != change.old.pages:
+        raise Conflict(
+            f"page {change.number} changed meanwhile",
+            doing="Committing",
+            hint="Nothing was changed; try the transaction again",
+        )
+    if change.new is not None:
+        edit.put(change.number, change.new)
+        return
+    edit.remove(change.number)
+    if change.separator is not None:
+        edit.unindex(change.separator)

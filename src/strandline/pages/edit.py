@@ -1,0 +1,363 @@
+"""Building the next state: what a commit batch changes, domain by domain.
+
+A `StateEdit` starts from one view and ends as a new root. It writes new physical pages and nodes through an
+`Output`, never touches old ones, and lists what the new state no longer names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from strandline.errors import InputError, NotFound
+from strandline.pages.directory import DirectoryPages, Leafage, delete, floor, insert, scan
+from strandline.pages.envelope import Json
+from strandline.pages.free_list import FreeList
+from strandline.pages.ids import (
+    CATALOG,
+    DIRECTORY_ROOT,
+    NO_DOMAIN,
+    UNBORN,
+    CommitNumber,
+    DomainId,
+    LogicalPage,
+    PhysicalPage,
+)
+from strandline.pages.node import DomainEntry, Entry, Item, Node, NodeRef, PageRef
+from strandline.pages.objects import Output
+from strandline.pages.page_table import find, items, rewrite
+from strandline.pages.pointer import Freed
+from strandline.pages.view import View
+from strandline.pages.walk import only_in, pages_only_in
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a logical page shall hold: an entry without its number and commit."""
+
+    base: PageRef
+    overlay: PageRef | None = None
+    rows: int = 0
+    least: bytes | None = None
+    greatest: bytes | None = None
+    note: Json = None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The new root, what it replaced, and the new pages that it names."""
+
+    root: NodeRef | None
+    freed: list[Freed] = field(default_factory=list)
+    named: set[PhysicalPage] = field(default_factory=set)
+
+
+class DomainEdit:
+    """One domain of the next state. Handed to the tables' installer; used by the committing thread only.
+
+    Reads see the edits made so far. `splits` lists pages whose rows moved to others: locks follow them.
+    """
+
+    def __init__(self, state: StateEdit, before: DomainEntry) -> None:
+        self._state = state
+        self._before = before
+        self._pending: dict[LogicalPage, Entry] = {}
+        self._leafage: dict[LogicalPage, Leafage | None] = {}
+        self._free: FreeList | None = None
+        self._entry = before
+        self.dropped = False
+        self.splits: list[tuple[LogicalPage, LogicalPage]] = []
+
+    @property
+    def domain(self) -> DomainId:
+        """The number of this domain, final."""
+        return self._before.domain
+
+    @property
+    def commit(self) -> CommitNumber:
+        """The number of the commit being built."""
+        return self._state.commit
+
+    @property
+    def name(self) -> str:
+        return self._entry.name
+
+    @property
+    def sequence(self) -> int:
+        """The tables' counter: the next row number."""
+        return self._entry.sequence
+
+    def take_sequence(self, count: int) -> int:
+        """The first of `count` numbers that nobody else ever gets."""
+        first = self._entry.sequence
+        self._entry = replace(self._entry, sequence=first + count)
+        return first
+
+    @property
+    def record(self) -> bytes:
+        """What the tables wrote down about this domain."""
+        if self._entry.record is None:
+            return b""
+        body: str = self._state.output.read_sealed("record", self._entry.record)
+        return body.encode()
+
+    def set_record(self, record: bytes) -> None:
+        """Replace the description; UTF-8 text, JSON for instance."""
+        self._entry = replace(self._entry, record=self._state.output.sealed("record", record.decode()))
+
+    def entry(self, number: LogicalPage) -> Entry | None:
+        """The entry of a logical page, null entries included."""
+        if number in self._pending:
+            return self._pending[number]
+        return self._old(number)
+
+    def entries(self) -> Iterator[Entry]:
+        """The live data pages by logical number."""
+        old = {item.number: item for item in items(self._load, self._before.root) if isinstance(item, Entry)}
+        for _, entry in sorted({**old, **self._pending}.items()):
+            if entry.base is not None and not entry.directory:
+                yield entry
+
+    def page_for(self, key: bytes) -> tuple[bytes, Entry] | None:
+        """The separator and entry of the page whose range holds `key`."""
+        found = floor(self._get_leafage, key)
+        if found is None:
+            return None
+        entry = self.entry(LogicalPage(found[1]))
+        assert entry is not None
+        return found[0], entry
+
+    def pages_between(self, low: bytes = b"", high: bytes | None = None) -> list[tuple[bytes, Entry]]:
+        """Separators and entries of the pages that may hold keys from `low` to `high` (inclusive), by key."""
+        found = [(key, self.entry(LogicalPage(number))) for key, number in scan(self._get_leafage, low, high)]
+        return [(key, entry) for key, entry in found if entry is not None]
+
+    def read(self, page: PageRef) -> bytes:
+        """The verified bytes of a physical page."""
+        return self._state.output.read(page)
+
+    def write(self, data: bytes, rows: int) -> PageRef:
+        """A new physical page, to be named in a `Draft`."""
+        return self._state.output.page(data, rows)
+
+    def add(self, draft: Draft) -> LogicalPage:
+        """A new logical page; numbers of deleted pages are used again (section 3.4.1)."""
+        number = self._new_number()
+        self.put(number, draft)
+        return number
+
+    def put(self, number: LogicalPage, draft: Draft) -> None:
+        """Replace what a logical page holds."""
+        self._pending[number] = Entry(
+            self.domain, number, self.commit, self._born(draft.base), self._born(draft.overlay), draft.rows,
+            draft.least, draft.greatest, False, draft.note,
+        )  # fmt: skip
+
+    def remove(self, number: LogicalPage) -> None:
+        """Delete a logical page; a null entry remembers when."""
+        self._pending[number] = Entry(self.domain, number, self.commit, None)
+        self._free_list().put(number)
+
+    def index(self, separator: bytes, number: LogicalPage) -> None:
+        """Lead keys from `separator` (inclusive) on to a page, in the directory."""
+        insert(self._directory(), separator, number)
+
+    def unindex(self, separator: bytes) -> None:
+        """Take a separator out of the directory: its keys fall to the page before."""
+        delete(self._directory(), separator)
+
+    def moved(self, old: LogicalPage, new: LogicalPage) -> None:
+        """Rows moved from one page to another: whoever holds a lock on `old` gets it on `new` too."""
+        self.splits.append((old, new))
+
+    def try_exclusive(self, *pages: LogicalPage) -> bool:
+        """Lock pages against everybody outside this batch until it is committed; false when somebody is
+        there.
+
+        Joining two pages needs it: a lock on one of them must not come to cover rows of the other.
+        """
+        return self._state.try_exclusive(self.domain, pages)
+
+    def finish(self, outcome: Outcome) -> DomainEntry:
+        """The new entry of this domain; fills in what was replaced."""
+        if self.dropped:
+            return self._finish_dropped(outcome)
+        for number, page in self._leafage.items():
+            if page is not None:
+                self._store_leafage(number, page)
+        self._entry = replace(self._entry, record=self._born(self._entry.record))
+        root = self._finish_tree(outcome)
+        self._free_pages(outcome, self._before, self._entry)
+        outcome.named.update(page.name for page in (self._entry.record,) if page is not None)
+        if root is self._before.root and self._entry == self._before:
+            return self._before
+        return replace(self._entry, root=root, changed=self.commit)
+
+    def rename(self, name: str) -> None:
+        """Set the name; the catalog's directory is `StateEdit`'s affair."""
+        self._entry = replace(self._entry, name=name)
+
+    @property
+    def free_list(self) -> FreeList | None:
+        """This edit's own copy of the free list, when it was needed."""
+        return self._free
+
+    def _finish_tree(self, outcome: Outcome) -> NodeRef | None:
+        changes: dict[int, Item] = {}
+        for number, entry in self._pending.items():
+            old = self._old(number)
+            if old is None and entry.base is None:
+                # Created and deleted within one batch: the number was given out, so a null entry stays.
+                changes[number] = entry
+            elif old is None or replace(entry, changed=old.changed) != old:
+                changes[number] = entry
+            if old is not None:
+                self._free_pages(outcome, old, entry)
+            outcome.named.update(page.name for page in entry.pages)
+        rewritten = rewrite(self._load, self._before.root, self.domain, changes, lambda node: self._state.write(node))
+        outcome.freed += [self._state.freed(ref, self.domain) for ref in rewritten.replaced]
+        return rewritten.root
+
+    def _finish_dropped(self, outcome: Outcome) -> DomainEntry:
+        for ref in only_in(self._load, self._before.root, None, UNBORN):
+            outcome.freed.append(self._state.freed(ref, self.domain))
+        self._free_pages(outcome, self._before, None)
+        return DomainEntry(self.domain, self.commit, "", None, None)
+
+    def _free_pages(self, outcome: Outcome, old: Item, new: Item | None) -> None:
+        for page in pages_only_in(old, new, UNBORN):
+            outcome.freed.append(self._state.freed(page, self.domain))
+
+    def _born(self, page: PageRef | None) -> PageRef | None:
+        return replace(page, born=self.commit) if page is not None and page.born == UNBORN else page
+
+    def _old(self, number: LogicalPage) -> Entry | None:
+        item = find(self._load, self._before.root, number)
+        assert item is None or isinstance(item, Entry)
+        return item
+
+    def _load(self, ref: NodeRef) -> Node:
+        return self._state.output.load(ref)
+
+    def _new_number(self) -> LogicalPage:
+        number = self._free_list().get()
+        if number is None:
+            # Page 0 is the directory's root whether or not there is a directory.
+            number = max(self._entry.next_page, DIRECTORY_ROOT + 1)
+            self._entry = replace(self._entry, next_page=number + 1)
+        return LogicalPage(number)
+
+    def _free_list(self) -> FreeList:
+        if self._free is None:
+            self._free = self._state.free_list(self._before)
+        return self._free
+
+    def _get_leafage(self, number: LogicalPage) -> Leafage | None:
+        if number not in self._leafage:
+            entry = self.entry(number)
+            if entry is None or entry.base is None or not entry.directory:
+                return None
+            return Leafage.from_json(self._state.output.read_sealed("directory", entry.base))
+        return self._leafage[number]
+
+    def _store_leafage(self, number: LogicalPage, page: Leafage) -> None:
+        base = self._born(self._state.output.sealed("directory", page.to_json()))
+        self._pending[number] = Entry(self.domain, number, self.commit, base, directory=True)
+
+    def _directory(self) -> DirectoryPages:
+        def add(page: Leafage) -> LogicalPage:
+            number = self._new_number()
+            self._leafage[number] = page
+            return number
+
+        def remove(number: LogicalPage) -> None:
+            self._leafage[number] = None
+            self.remove(number)
+
+        return DirectoryPages(self._get_leafage, self._leafage.__setitem__, add, remove)
+
+
+class StateEdit:
+    """All domains of the next state. See the module."""
+
+    def __init__(
+        self,
+        view: View,
+        commit: CommitNumber,
+        output: Output,
+        free_list: Callable[[DomainEntry], FreeList],
+        try_exclusive: Callable[[DomainId, tuple[LogicalPage, ...]], bool],
+    ) -> None:
+        self.view = view
+        self.commit = commit
+        self.output = output
+        self.free_list = free_list
+        self.try_exclusive = try_exclusive
+        self.domains: dict[DomainId, DomainEdit] = {}
+
+    def domain(self, domain: DomainId) -> DomainEdit:
+        """The edit of a domain that is there."""
+        if domain not in self.domains:
+            before = self.view.domain(domain)
+            if before is None and domain == CATALOG:
+                before = DomainEntry(CATALOG, NO_COMMIT, "", None, None, sequence=1)
+            if before is None:
+                raise NotFound(f"domain {domain} is not there any more", doing="Changing a table")
+            self.domains[domain] = DomainEdit(self, before)
+        return self.domains[domain]
+
+    def find(self, name: str) -> DomainId | None:
+        """The domain of that name, edits included."""
+        found = floor(self.domain(CATALOG)._get_leafage, name.encode())
+        return DomainId(found[1]) if found is not None and found[0] == name.encode() else None
+
+    def create(self, name: str, record: bytes) -> DomainEdit:
+        """A new domain."""
+        if self.find(name) is not None:
+            raise InputError(f"there is a table {name} already", doing=f"Creating {name}", hint="Choose another")
+        catalog = self.domain(CATALOG)
+        domain = DomainId(catalog.take_sequence(1))
+        edit = DomainEdit(self, DomainEntry(domain, NO_COMMIT, name, None, None))
+        edit.set_record(record)
+        self.domains[domain] = edit
+        catalog.index(name.encode(), LogicalPage(domain))
+        return edit
+
+    def drop(self, domain: DomainId) -> None:
+        """Drop a domain with everything on its pages."""
+        edit = self.domain(domain)
+        self.domain(CATALOG).unindex(edit.name.encode())
+        edit.dropped = True
+
+    def rename(self, domain: DomainId, name: str) -> None:
+        """Give a domain another name."""
+        edit, catalog = self.domain(domain), self.domain(CATALOG)
+        if self.find(name) is not None:
+            raise InputError(f"there is a table {name} already", doing=f"Renaming {edit.name}")
+        catalog.unindex(edit.name.encode())
+        catalog.index(name.encode(), LogicalPage(domain))
+        edit.rename(name)
+
+    def finish(self) -> Outcome:
+        """Write the changed paths of the page table."""
+        outcome = Outcome(self.view.state.root)
+        changes: dict[int, Item] = {}
+        for domain, edit in self.domains.items():
+            entry = edit.finish(outcome)
+            if entry is not edit._before:
+                changes[domain] = entry
+        rewritten = rewrite(self.output.load, self.view.state.root, NO_DOMAIN, changes, self.write)
+        outcome.freed += [self.freed(ref, NO_DOMAIN) for ref in rewritten.replaced]
+        outcome.root = rewritten.root
+        return outcome
+
+    def write(self, node: Node) -> NodeRef:
+        """Write a node of the next state."""
+        return self.output.node(node, self.commit)
+
+    def freed(self, ref: NodeRef | PageRef, domain: DomainId) -> Freed:
+        """The note that the next state does not name an object that this one names."""
+        return Freed(self.commit, ref.born, domain, ref.name)
+
+
+NO_COMMIT = CommitNumber(-1)

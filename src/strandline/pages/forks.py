@@ -1,0 +1,239 @@
+"""Versions: modifiable snapshots, and the tree that they form (sections 3.4 and 3.5).
+
+A version stands on a fork, an implicit snapshot in its parent's pointer; its commit numbers continue from
+there. MASTER is swapped last when a version is made: until then the fork names its maker, and whoever
+buries the maker undoes it. Dropping is one swap, too, of the version's own pointer; everything after that
+only clears away, and anybody can do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from strandline.errors import InputError, InUse, NotFound, SnapshotExpired, Unanswered
+from strandline.pages.context import Context
+from strandline.pages.drop import Neighbours, freed_for_good
+from strandline.pages.ids import NO_DOMAIN, CommitNumber, PhysicalPage, VersionObject
+from strandline.pages.master import Master, change_master, with_version, without_version
+from strandline.pages.node import Node, NodeRef
+from strandline.pages.objects import Objects, Output, version_name
+from strandline.pages.pointer import (
+    Base,
+    Fork,
+    LogEntry,
+    Pointer,
+    SnapshotRecord,
+    decode_pointer,
+    encode_pointer,
+)
+from strandline.pages.roll import read_roll
+from strandline.pages.roster import Roster
+from strandline.pages.snapshots import Snapshot, freed_without, unfree
+from strandline.pages.version import Current, Plan, Version
+
+OpenVersion = Callable[[VersionObject], Version]
+
+
+def swap_master(context: Context, edit: Callable[[Master, Output], Master]) -> Master:
+    """`change_master` with this process's names; extension pages written in vain are taken back."""
+    output = context.output()
+    try:
+        master = change_master(context.objects, output, context.surroundings.new_id, edit)
+    except Unanswered:
+        raise
+    except BaseException:
+        context.abandon(output)
+        raise
+    used = {chunk.name for chunk in master.versions.chunks}
+    for name in output.names - used:
+        output.discard(name)
+    context.membership.settled(output.taken)
+    return master
+
+
+def fork(parent: Version, name: str, of: Snapshot | None = None) -> VersionObject:
+    """A new version on the current state, or on a snapshot. The pointer's storage name."""
+    context = parent.context
+    if of is not None and of.view.state.domains is not None:
+        raise InputError("a partial snapshot can't be a forking point", doing=f"Creating version {name}")
+    stem = context.membership.stem()
+    child = version_name(stem)
+    made = _hold_fork(parent, child, name, of)
+    pointer = parent.current.pointer
+    new = _child_pointer(context, pointer, made)
+    token = context.storage.compare_and_swap(child, None, encode_pointer(new))
+
+    def enter(master: Master, output: Output) -> Master:
+        nonlocal new, token
+        versions = master.all_versions(output.load_chunk)
+        if versions.get(name) == child:
+            return master
+        if name in versions:
+            raise InputError(f"there is a version {name} already", doing=f"Creating version {name}")
+        if not master.fenced <= new.fenced:
+            # Somebody was fenced after we copied the parent's list: he must find himself fenced here as well.
+            new = replace(new, fenced=new.fenced | master.fenced, swap=context.surroundings.new_id())
+            token = context.storage.compare_and_swap(child, token, encode_pointer(new))
+        return with_version(master, name, child, output)
+
+    try:
+        swap_master(context, enter)
+    except InputError:
+        release_fork(parent, child)
+        context.storage.delete(child)
+        context.membership.settled([PhysicalPage(child)])
+        raise
+    _adopt_fork(parent, child)
+    context.membership.settled([PhysicalPage(child)])
+    return child
+
+
+def _hold_fork(parent: Version, child: VersionObject, name: str, of: Snapshot | None) -> Fork:
+    made: Fork | None = None
+
+    def build(base: Current, output: Output) -> Plan:
+        nonlocal made
+        state = of.view.state if of is not None else base.view.state
+        made = Fork(state.commit, child, name, state.root, parent.context.membership.number)
+        pointer = replace(base.pointer, forks=(*base.pointer.forks, made))
+        record = SnapshotRecord(made.commit, name, made.root, 0.0)
+        return Plan(unfree(pointer, record, output), "fork", name)
+
+    parent.swap(build)
+    assert made is not None
+    return made
+
+
+def _child_pointer(context: Context, parent: Pointer, made: Fork) -> Pointer:
+    swap = context.surroundings.new_id()
+    entry = LogEntry(made.commit, swap, context.surroundings.now(), "fork", f"from {parent.name}")
+    return Pointer(
+        object=made.child,
+        name=made.name,
+        commit=made.commit,
+        swap=swap,
+        root=made.root,
+        base=Base(parent.object, made.commit, made.root),
+        fenced=parent.fenced,
+        log=Roster((entry.to_json(),)),
+    )
+
+
+def _adopt_fork(parent: Version, child: VersionObject) -> None:
+    """The child is in MASTER: the fork is no longer its maker's affair."""
+
+    def build(base: Current, _output: Output) -> Plan | None:
+        forks = tuple(replace(f, maker=None) if f.child == child else f for f in base.pointer.forks)
+        return None if forks == base.pointer.forks else Plan(replace(base.pointer, forks=forks), "forked")
+
+    parent.swap(build)
+
+
+def release_fork(parent: Version, child: VersionObject) -> None:
+    """Drop the implicit snapshot that a child stood on; no error when it is gone already."""
+
+    def build(base: Current, output: Output) -> Plan | None:
+        pointer = base.pointer
+        forks = tuple(one for one in pointer.forks if one.child != child)
+        gone = [one for one in pointer.forks if one.child == child]
+        if not gone:
+            return None
+        record = SnapshotRecord(gone[0].commit, gone[0].name, gone[0].root, 0.0)
+        freed = freed_without(replace(pointer, forks=forks), record, output)
+        return Plan(replace(pointer, forks=forks), "unfork", gone[0].name, freed=freed)
+
+    parent.swap(build)
+
+
+def tidy_forks(parent: Version, versions: set[VersionObject], maker: Callable[[int], bool]) -> None:
+    """Finish or undo the forks of makers that are dead (`maker` tells)."""
+    for one in parent.current.pointer.forks:
+        if one.maker is not None and maker(one.maker):
+            if one.child in versions:
+                _adopt_fork(parent, one.child)
+            else:
+                release_fork(parent, one.child)
+                parent.context.storage.delete(one.child)
+
+
+def drop_version(version: Version, open_version: OpenVersion) -> None:
+    """Drop a version without children and without snapshots of its own."""
+    name = version.name
+    doing = f"Dropping version {name}"
+    if version.readers():
+        raise InUse("it is being read or written in this process", doing=doing, hint="Close its readers first")
+    roll = read_roll(version.context.storage).roll
+    own = version.context.membership.number
+    others = [n for n, record in roll.processes.items() if n != own and version.object in record.floors]
+    if others:
+        raise InUse(f"other processes have it open ({others})", doing=doing, hint="Close it there first")
+
+    def build(base: Current, output: Output) -> Plan:
+        pointer = base.pointer
+        if pointer.base is None:
+            raise InUse("it is the version that everything stems from", doing=doing)
+        if pointer.forks:
+            children = ", ".join(one.name for one in pointer.forks)
+            raise InUse(f"the versions {children} stand on it", doing=doing, hint="Drop those first")
+        snapshots = [one.name for one in pointer.all_snapshots(output.load_chunk)]
+        if snapshots:
+            raise InUse(f"it has the snapshots {', '.join(snapshots)}", doing=doing, hint="Drop those first")
+        return Plan(replace(pointer, dropped=True), "drop version", name)
+
+    version.swap(build)
+    clear_dropped(version.context, version.object, open_version)
+
+
+def clear_dropped(context: Context, name: VersionObject, open_version: OpenVersion) -> None:
+    """Clear away a version whose pointer says that it was dropped. May be repeated, and done by anybody."""
+    swap_master(context, lambda master, output: _dropping(master, name, output))
+    try:
+        pointer = decode_pointer(name, context.storage.get(name))
+    except NotFound:
+        pointer = None
+    if pointer is not None:
+        assert pointer.base is not None
+        for gone in _only_here(context.objects, pointer):
+            context.objects.delete(gone)
+        release_fork(open_version(pointer.base.parent), name)
+        context.storage.delete(name)
+    swap_master(context, lambda master, _: _cleared(master, name))
+
+
+def _dropping(master: Master, name: VersionObject, output: Output) -> Master:
+    if name in master.dropping or name not in master.all_versions(output.load_chunk).values():
+        return master
+    shorter = without_version(master, name, output)
+    return replace(shorter, dropping=(*master.dropping, name))
+
+
+def _cleared(master: Master, name: VersionObject) -> Master:
+    if name not in master.dropping:
+        return master
+    return replace(master, dropping=tuple(one for one in master.dropping if one != name))
+
+
+def _only_here(objects: Objects, pointer: Pointer) -> list[PhysicalPage]:
+    """What belongs to a dropped version alone, children before parents: a walk cut short can be repeated."""
+
+    def load(ref: NodeRef) -> Node:
+        try:
+            return objects.node(ref)
+        except SnapshotExpired:
+            return Node(NO_DOMAIN, ref.level, 0, {})
+
+    assert pointer.base is not None
+    base = pointer.base
+    record = SnapshotRecord(pointer.commit, pointer.name, pointer.root, 0.0)
+    found = freed_for_good(load, record, Neighbours(base.commit, CommitNumber(pointer.commit), base.root))
+    names = [one.name for one in reversed(found)]
+    for roster in (pointer.freed, pointer.log, pointer.snapshots):
+        for chunk in roster.chunks:
+            try:
+                rows = objects.chunk(chunk) if roster is pointer.freed else ()
+            except SnapshotExpired:
+                rows = ()
+            names += [row[3] for row in rows]
+            names.append(chunk.name)
+    return names + [row[3] for row in pointer.freed.inline]

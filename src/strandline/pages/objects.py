@@ -1,0 +1,232 @@
+"""Reading and writing the immutable objects: nodes, pages, extension pages.
+
+`Objects` reads, verifies and caches. `Output` collects what one swap is going to need, writes it durably
+before the swap (invariant 2), and can take it all back when the swap is not going to happen.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Container, Sequence
+
+from strandline.errors import AlreadyExists, Damaged, NotFound, SnapshotExpired
+from strandline.pages.envelope import Json, checksum, seal, unseal
+from strandline.pages.ids import UNBORN, CommitNumber, PhysicalPage, VersionObject
+from strandline.pages.node import Node, NodeRef, PageRef, decode_node, encode_node
+from strandline.pages.roster import Chunk
+from strandline.storage import Storage
+
+WRITE_AT_ONCE = 1 << 20
+"""Pages from this size on are written when they are made; smaller ones wait, to be written together."""
+
+Stem = Callable[[], str]
+"""Gives the next name of this process's block."""
+
+
+def node_name(stem: str) -> PhysicalPage:
+    """Where a node, or an extension page, of that stem is stored."""
+    return PhysicalPage(f"nodes/{stem}")
+
+
+def page_name(stem: str) -> PhysicalPage:
+    """Where a page of that stem is stored."""
+    return PhysicalPage(f"pages/{stem}.parquet")
+
+
+def version_name(stem: str) -> VersionObject:
+    """Where the pointer of a version of that stem is stored."""
+    return VersionObject(f"versions/{stem}")
+
+
+class Objects:
+    """Verified reads of immutable objects, nodes and extension pages cached."""
+
+    def __init__(self, storage: Storage, cached: int = 8192) -> None:
+        self.storage = storage
+        self.nodes_read = 0
+        self._cached = cached
+        self._cache: OrderedDict[PhysicalPage, Node | Sequence[Json]] = OrderedDict()
+        self._mutex = threading.Lock()
+
+    def node(self, ref: NodeRef) -> Node:
+        """The node that `ref` names."""
+        found = self._recall(ref.name)
+        if found is None:
+            self.nodes_read += 1
+            found = decode_node(ref, self._get(ref.name))
+            self.remember(ref.name, found)
+        if not isinstance(found, Node):
+            raise Damaged(f"{ref.name} is no node", doing=f"Reading {ref.name}", hint="Run check")
+        return found
+
+    def chunk(self, ref: Chunk) -> Sequence[Json]:
+        """The records of an extension page."""
+        found = self._recall(ref.name)
+        if found is None:
+            data = self._get(ref.name)
+            records: Sequence[Json] = unseal("chunk", ref.name, data)
+            if checksum(data) != ref.checksum:
+                raise Damaged(f"{ref.name} is not the page that was named", doing=f"Reading {ref.name}")
+            self.remember(ref.name, records)
+            return records
+        if isinstance(found, Node):
+            raise Damaged(f"{ref.name} is no extension page", doing=f"Reading {ref.name}", hint="Run check")
+        return found
+
+    def page(self, ref: PageRef) -> bytes:
+        """The verified bytes of a page."""
+        data = self._get(ref.name)
+        if len(data) != ref.size or checksum(data) != ref.checksum:
+            raise Damaged(f"the checksum of {ref.name} does not hold", doing=f"Reading {ref.name}", hint="Run check")
+        return data
+
+    def sealed(self, kind: str, ref: PageRef) -> Json:
+        """The body of a page of the control plane's own, cached: treat it as immutable."""
+        found = self._recall(ref.name)
+        if found is None:
+            found = [unseal(kind, ref.name, self.page(ref))]
+            self.remember(ref.name, found)
+        if isinstance(found, Node):
+            raise Damaged(f"{ref.name} is no {kind}", doing=f"Reading {ref.name}", hint="Run check")
+        return found[0]
+
+    def remember(self, name: PhysicalPage, value: Node | Sequence[Json]) -> None:
+        """Keep a decoded object; the one used longest ago goes when there are too many."""
+        with self._mutex:
+            self._cache[name] = value
+            if len(self._cache) > self._cached:
+                self._cache.popitem(last=False)
+
+    def delete(self, name: PhysicalPage) -> None:
+        """Delete an object that is proved unreachable."""
+        with self._mutex:
+            self._cache.pop(name, None)
+        self.storage.delete(name)
+
+    def _recall(self, name: PhysicalPage) -> Node | Sequence[Json] | None:
+        with self._mutex:
+            found = self._cache.get(name)
+            if found is not None:
+                self._cache.move_to_end(name)
+            return found
+
+    def _get(self, name: PhysicalPage) -> bytes:
+        try:
+            return self.storage.get(name)
+        except NotFound as error:
+            raise SnapshotExpired(
+                f"{name} is gone: the state that it belongs to was freed",
+                doing=f"Reading {name}",
+                hint="Name a snapshot to keep a state; check tells whether anything is damaged",
+            ) from error
+
+
+class Output:
+    """The new objects of one swap, or of one transaction."""
+
+    def __init__(self, objects: Objects, stem: Stem) -> None:
+        self._objects = objects
+        self._stem = stem
+        self._pending: dict[str, bytes] = {}
+        self._nodes: dict[PhysicalPage, Node | Sequence[Json]] = {}
+        self.names: set[PhysicalPage] = set()
+        self.taken: set[PhysicalPage] = set()
+        """Every name that was used, also of objects taken back since."""
+        self._pages: set[PhysicalPage] = set()
+
+    def page(self, data: bytes, rows: int) -> PageRef:
+        """A new page of rows; durable after `flush` at the latest."""
+        name = page_name(self._stem())
+        self._add(name, data)
+        self._pages.add(name)
+        return PageRef(name, UNBORN, len(data), checksum(data), rows)
+
+    def sealed(self, kind: str, body: Json) -> PageRef:
+        """A new page of the control plane's own: a directory page, or a domain's record."""
+        name, data = node_name(self._stem()), seal(kind, body)
+        self._add(name, data)
+        self._pages.add(name)
+        return PageRef(name, UNBORN, len(data), checksum(data), 0)
+
+    def node(self, node: Node, born: CommitNumber) -> NodeRef:
+        """A new node."""
+        name, data = node_name(self._stem()), encode_node(node)
+        self._add(name, data)
+        self._nodes[name] = node
+        return NodeRef(name, born, len(data), checksum(data), node.level, node.sums())
+
+    def chunk(self, records: Sequence[Json]) -> Chunk:
+        """A new extension page."""
+        name, data = node_name(self._stem()), seal("chunk", list(records))
+        self._add(name, data)
+        self._nodes[name] = records
+        numbers = [record[0] for record in records]
+        return Chunk(name, len(data), checksum(data), len(records), min(numbers), max(numbers))
+
+    def read(self, ref: PageRef) -> bytes:
+        """A page, pending or stored."""
+        pending = self._pending.get(ref.name)
+        return pending if pending is not None else self._objects.page(ref)
+
+    def read_sealed(self, kind: str, ref: PageRef) -> Json:
+        """A page of the control plane's own, pending or stored."""
+        pending = self._pending.get(ref.name)
+        return self._objects.sealed(kind, ref) if pending is None else unseal(kind, ref.name, pending)
+
+    def load(self, ref: NodeRef) -> Node:
+        """A node, pending or stored."""
+        pending = self._nodes.get(ref.name)
+        return pending if isinstance(pending, Node) else self._objects.node(ref)
+
+    def load_chunk(self, ref: Chunk) -> Sequence[Json]:
+        """An extension page, pending or stored."""
+        pending = self._nodes.get(ref.name)
+        return pending if pending is not None and not isinstance(pending, Node) else self._objects.chunk(ref)
+
+    def discard(self, name: PhysicalPage) -> None:
+        """Take back one new page that nothing is going to name."""
+        if self._pending.pop(name, None) is None:
+            self._objects.delete(name)
+        self.names.discard(name)
+
+    def keep_pages(self, named: Container[PhysicalPage]) -> None:
+        """Take back the new pages that were replaced again before anybody could name them."""
+        for name in [name for name in self._pages if name not in named]:
+            self.discard(name)
+            self._pages.discard(name)
+
+    def flush(self) -> None:
+        """Make everything durable. Nodes become cached only now: before, no reader may find them."""
+        pending, self._pending = self._pending, {}
+        _put_all(self._objects.storage, pending)
+        for name, value in self._nodes.items():
+            self._objects.remember(name, value)
+
+    def abandon(self) -> None:
+        """Delete everything: it was never visible to anybody (section 2: freeing the new versions)."""
+        for name in self.names:
+            self._objects.delete(name)
+        self._pending.clear()
+        self.names.clear()
+
+    def _add(self, name: PhysicalPage, data: bytes) -> None:
+        self.names.add(name)
+        self.taken.add(name)
+        self._pending[name] = data
+        if len(data) >= WRITE_AT_ONCE:
+            del self._pending[name]
+            _put_all(self._objects.storage, {name: data})
+
+
+def _put_all(storage: Storage, objects: dict[str, bytes]) -> None:
+    try:
+        storage.put_all(objects)
+    except AlreadyExists:
+        # Names are ours alone, so an object in place with our bytes is an answer that was lost, not a rival.
+        for name, data in objects.items():
+            try:
+                storage.put_if_absent(name, data)
+            except AlreadyExists:
+                if storage.get(name) != data:
+                    raise

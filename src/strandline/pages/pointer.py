@@ -1,0 +1,194 @@
+"""The page-table pointer of one version: the only thing that a commit replaces (section 2, invariant 3).
+
+It names the root of the current page table, and with it everything whose change must be atomic with the
+root: the chain's snapshots and forks, the fenced processes, the objects freed but not yet deleted, the
+table reservations and the log. Every replacement carries a new random id, so a pointer's bytes never
+repeat, and leaves it in the log, so whoever got no answer to a swap can find out what became of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from strandline.errors import Damaged
+from strandline.pages.envelope import Json, seal, unseal
+from strandline.pages.ids import (
+    CommitNumber,
+    DomainId,
+    PhysicalPage,
+    ProcessId,
+    VersionObject,
+)
+from strandline.pages.node import NodeRef, decode_ref, encode_ref
+from strandline.pages.roster import LoadChunk, Roster
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRecord:
+    """A permanent snapshot. `domains` is None for a full one; a partial one holds only those (section
+    3.3).
+    """
+
+    commit: CommitNumber
+    name: str
+    root: NodeRef | None
+    taken: float
+    domains: frozenset[DomainId] | None = None
+
+    def holds(self, domain: DomainId) -> bool:
+        """Whether pages of `domain` belong to this snapshot. The upper tier and the catalog always do."""
+        return self.domains is None or domain <= 0 or domain in self.domains
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """The implicit snapshot that a child version stands on. `maker` is set until the child is in MASTER."""
+
+    commit: CommitNumber
+    child: VersionObject
+    name: str
+    root: NodeRef | None
+    maker: ProcessId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Where this version left its parent: an ancestor state that it never frees."""
+
+    parent: VersionObject
+    commit: CommitNumber
+    root: NodeRef | None
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """An object that no state from `replaced` (inclusive) on sees; states from `born` (inclusive) on did."""
+
+    replaced: CommitNumber
+    born: CommitNumber
+    domain: DomainId
+    name: PhysicalPage
+
+    def to_json(self) -> Json:
+        return [self.replaced, self.born, self.domain, self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One swap of the pointer. `kind` is commit, snapshot, promote, drop, fork, fence, reserve and so on."""
+
+    commit: CommitNumber
+    id: str
+    when: float
+    kind: str
+    message: str
+
+    def to_json(self) -> Json:
+        return [self.commit, self.id, self.when, self.kind, self.message]
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A table that one process is loading: nobody else may write it."""
+
+    domain: DomainId
+    process: ProcessId
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """See the module. `swap` is the id of the swap that put this value in place."""
+
+    object: VersionObject
+    name: str
+    commit: CommitNumber
+    swap: str
+    root: NodeRef | None
+    base: Base | None = None
+    snapshots: Roster = field(default_factory=Roster)
+    forks: tuple[Fork, ...] = ()
+    fenced: frozenset[ProcessId] = frozenset()
+    freed: Roster = field(default_factory=Roster)
+    log: Roster = field(default_factory=Roster)
+    reservations: tuple[Reservation, ...] = ()
+    dropped: bool = False
+
+    def all_snapshots(self, load: LoadChunk) -> list[SnapshotRecord]:
+        """The permanent snapshots, named and not implicit, in order of commit."""
+        found = [snapshot_from_json(row) for row in self.snapshots.records(load)]
+        return sorted(found, key=lambda one: one.commit)
+
+    def chain(self, load: LoadChunk) -> list[SnapshotRecord]:
+        """Every permanent state before the current one: the base, forks and snapshots, in order of commit."""
+        found = self.all_snapshots(load)
+        found += [SnapshotRecord(fork.commit, fork.name, fork.root, 0.0) for fork in self.forks]
+        if self.base is not None:
+            found.append(SnapshotRecord(self.base.commit, "", self.base.root, 0.0))
+        return sorted(found, key=lambda one: one.commit)
+
+    def all_freed(self, load: LoadChunk) -> list[Freed]:
+        """The objects freed but not yet known to be deleted."""
+        return [Freed(*row) for row in self.freed.records(load)]
+
+    def all_log(self, load: LoadChunk) -> list[LogEntry]:
+        """The swaps of this pointer, oldest first, as far back as they are kept."""
+        return [LogEntry(*row) for row in self.log.records(load)]
+
+
+def snapshot_to_json(one: SnapshotRecord) -> Json:
+    """A snapshot as a roster's record."""
+    domains = None if one.domains is None else sorted(one.domains)
+    return [one.commit, one.name, encode_ref(one.root), one.taken, domains]
+
+
+def snapshot_from_json(row: Json) -> SnapshotRecord:
+    """The reverse of `snapshot_to_json`."""
+    domains = None if row[4] is None else frozenset(DomainId(number) for number in row[4])
+    return SnapshotRecord(row[0], row[1], decode_ref(row[2]), row[3], domains)
+
+
+def encode_pointer(pointer: Pointer) -> bytes:
+    """The pointer as stored."""
+    base = pointer.base
+    return seal(
+        "pointer",
+        {
+            "object": pointer.object,
+            "name": pointer.name,
+            "commit": pointer.commit,
+            "swap": pointer.swap,
+            "root": encode_ref(pointer.root),
+            "base": None if base is None else [base.parent, base.commit, encode_ref(base.root)],
+            "snapshots": pointer.snapshots.to_json(),
+            "forks": [[f.commit, f.child, f.name, encode_ref(f.root), f.maker] for f in pointer.forks],
+            "fenced": sorted(pointer.fenced),
+            "freed": pointer.freed.to_json(),
+            "log": pointer.log.to_json(),
+            "reservations": [[r.domain, r.process, r.id] for r in pointer.reservations],
+            "dropped": pointer.dropped,
+        },
+    )
+
+
+def decode_pointer(name: VersionObject, data: bytes) -> Pointer:
+    """The reverse of `encode_pointer`."""
+    body = unseal("pointer", name, data)
+    if body["object"] != name:
+        raise Damaged(f"{name} holds the pointer {body['object']}", doing=f"Reading {name}", hint="Run check")
+    base = body["base"]
+    return Pointer(
+        object=name,
+        name=body["name"],
+        commit=body["commit"],
+        swap=body["swap"],
+        root=decode_ref(body["root"]),
+        base=None if base is None else Base(base[0], base[1], decode_ref(base[2])),
+        snapshots=Roster.from_json(body["snapshots"]),
+        forks=tuple(Fork(f[0], f[1], f[2], decode_ref(f[3]), f[4]) for f in body["forks"]),
+        fenced=frozenset(body["fenced"]),
+        freed=Roster.from_json(body["freed"]),
+        log=Roster.from_json(body["log"]),
+        reservations=tuple(Reservation(*row) for row in body["reservations"]),
+        dropped=body["dropped"],
+    )

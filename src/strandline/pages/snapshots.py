@@ -1,0 +1,239 @@
+"""Snapshots of one version: temporary, permanent, partial (sections 3, 3.3 and 3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+
+from strandline.errors import InputError, InUse, NotFound, SnapshotExpired, StrandlineError
+from strandline.pages.drop import freed_by_drop
+from strandline.pages.freeing import seen_by
+from strandline.pages.ids import CommitNumber, DomainId
+from strandline.pages.objects import Output
+from strandline.pages.pointer import Freed, Pointer, SnapshotRecord, snapshot_to_json
+from strandline.pages.roll import read_roll
+from strandline.pages.version import Current, Plan, Version
+from strandline.pages.view import State, View
+from strandline.pages.walk import Visits
+
+
+class Snapshot:
+    """A state that stays readable until closed. A context manager."""
+
+    __slots__ = ("_closed", "_held", "_version", "name", "view")
+
+    def __init__(self, version: Version, view: View, name: str | None = None, *, held: bool = False) -> None:
+        self._version = version
+        self._closed = False
+        self._held = held
+        self.view = view
+        self.name = name
+        if name is not None:
+            version.count_name(name, 1)
+
+    @property
+    def commit(self) -> CommitNumber:
+        """The last commit that the snapshot includes."""
+        return self.view.state.commit
+
+    @property
+    def closed(self) -> bool:
+        """Whether its pages may be gone."""
+        return self._closed
+
+    def close(self) -> None:
+        """Let go of the state. Closing twice is no error."""
+        if self._closed:
+            return
+        self._closed = True
+        self.forget_name()
+        self._version.unpin(self.commit)
+        if self._held:
+            _publish_holds(self._version, without=self.commit)
+
+    def forget_name(self) -> None:
+        """From now on this is a reader of the state, and no longer of the snapshot's name."""
+        if self.name is not None:
+            self._version.count_name(self.name, -1)
+            self.name = None
+
+    def __enter__(self) -> Snapshot:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def take(version: Version) -> Snapshot:
+    """A temporary snapshot of the current state: in memory, above this process's published floor."""
+    return Snapshot(version, version.pin_current())
+
+
+def open_named(version: Version, name: str) -> Snapshot:
+    """Read a permanent snapshot. It is held in PROCESSES when the floor does not cover it."""
+    record = _record(version, version.refresh_pointer(), name)
+    opened = open_record(version, record)
+    try:
+        # Hold first, then look again (invariant 7): it may have been dropped in between.
+        if _record(version, version.refresh_pointer(), name) != record:
+            raise SnapshotExpired(f"the snapshot {name} was dropped just now", doing=f"Opening {name}")
+    except StrandlineError:
+        opened.close()
+        raise
+    return opened
+
+
+def open_record(version: Version, record: SnapshotRecord) -> Snapshot:
+    """Pin a permanent state and publish it."""
+    version.pin(record.commit)
+    held = not version.context.membership.covers(version.object, record.commit)
+    state = State(version.object, record.commit, record.root, record.domains)
+    snapshot = Snapshot(version, version.view(state), record.name or None, held=held)
+    if held:
+        version.held[record.commit] = version.held.get(record.commit, 0) + 1
+        try:
+            version.context.membership.hold(version.object, version.held)
+        except StrandlineError:
+            with suppress(StrandlineError):
+                snapshot.close()
+            raise
+    return snapshot
+
+
+def name_snapshot(
+    version: Version, name: str, *, of: Snapshot | None = None, domains: Collection[DomainId] | None = None
+) -> SnapshotRecord:
+    """Make a state permanent by giving it a name: the current one, or a temporary snapshot (section 3.5)."""
+    if not name or (of is not None and of.closed):
+        raise InputError("a snapshot needs a name and an open state", doing=f"Naming the snapshot {name!r}")
+    made: SnapshotRecord | None = None
+
+    def build(base: Current, output: Output) -> Plan:
+        nonlocal made
+        pointer = base.pointer
+        if any(one.name == name for one in pointer.all_snapshots(output.load_chunk)):
+            raise InputError(f"there is a snapshot {name} already", doing=f"Naming the snapshot {name}")
+        state = of.view.state if of is not None else base.view.state
+        chosen = state.domains if domains is None else frozenset(domains)
+        _refuse_foreign_domains(state, chosen)
+        made = SnapshotRecord(state.commit, name, state.root, version.context.surroundings.now(), chosen)
+        snapshots = pointer.snapshots.extended([snapshot_to_json(made)], output.chunk)
+        return Plan(unfree(replace(pointer, snapshots=snapshots), made, output), "snapshot", name)
+
+    version.swap(build)
+    assert made is not None
+    return made
+
+
+def drop_snapshot(version: Version, name: str, visits: Visits | None = None) -> int:
+    """Drop a permanent snapshot; how many objects that freed."""
+    roll = read_roll(version.context.storage).roll
+    count = 0
+
+    def build(base: Current, output: Output) -> Plan:
+        nonlocal count
+        pointer = base.pointer
+        record = _record(version, pointer, name)
+        _refuse_children(pointer, record)
+        if version.name_count(name) or any(
+            record.commit in other.holds.get(version.object, ())
+            for number, other in roll.processes.items()
+            if number != version.context.membership.number
+        ):
+            raise InUse(f"the snapshot {name} is being read", doing=f"Dropping {name}", hint="Close it first")
+        snapshots, _ = pointer.snapshots.without(lambda row: row[1] == name, output.load_chunk, output.chunk)
+        freed = freed_without(replace(pointer, snapshots=snapshots), record, output, visits)
+        count = len(freed)
+        return Plan(replace(pointer, snapshots=snapshots), "drop", name, freed=freed)
+
+    version.swap(build)
+    return count
+
+
+def demote(version: Version, name: str) -> Snapshot:
+    """Make a permanent snapshot temporary again: it lives until closed (section 3.5)."""
+    opened = open_named(version, name)
+    opened.forget_name()
+    try:
+        drop_snapshot(version, name)
+    except StrandlineError:
+        opened.close()
+        raise
+    return opened
+
+
+def freed_without(
+    pointer: Pointer, dropped: SnapshotRecord, output: Output, visits: Visits | None = None
+) -> list[Freed]:
+    """What a permanent state held alone, `pointer` being already without it."""
+    load = output.load if visits is None else visits.counting(output.load)
+    current = SnapshotRecord(pointer.commit, "", pointer.root, 0.0)
+    return freed_by_drop(load, dropped, pointer.chain(output.load_chunk), current)
+
+
+def unfree(pointer: Pointer, made: SnapshotRecord, output: Output) -> Pointer:
+    """A state of the past becomes permanent: what it names and was freed since belongs to it now."""
+    if made.commit == pointer.commit:
+        return pointer
+    freed, _ = pointer.freed.without(lambda row: seen_by(Freed(*row), [made]), output.load_chunk, output.chunk)
+    return replace(pointer, freed=freed)
+
+
+def find_state(version: Version, at: str | int | float) -> Snapshot:
+    """The state of a snapshot's name, a commit number (int), or a time (float, seconds since 1970)."""
+    if isinstance(at, str):
+        return open_named(version, at)
+    pointer = version.refresh_pointer()
+    commit = at if isinstance(at, int) else _commit_at(version, pointer, at)
+    current = take(version)
+    if current.commit == commit:
+        return current
+    current.close()
+    for record in pointer.chain(version.context.objects.chunk):
+        if record.commit == commit and record.domains is None:
+            return open_record(version, record)
+    raise SnapshotExpired(
+        f"no snapshot holds the state of commit {commit}",
+        doing=f"Looking for the state at {at}",
+        hint="Only the current state and snapshots can be read; name a snapshot to keep a state",
+    )
+
+
+def _commit_at(version: Version, pointer: Pointer, when: float) -> int:
+    entries = [one for one in pointer.all_log(version.context.objects.chunk) if one.when <= when]
+    if not entries:
+        raise NotFound("the log does not reach back so far", doing="Looking for the state at a time")
+    return entries[-1].commit
+
+
+def _record(version: Version, pointer: Pointer, name: str) -> SnapshotRecord:
+    for record in pointer.all_snapshots(version.context.objects.chunk):
+        if record.name == name:
+            return record
+    raise NotFound(f"there is no snapshot {name}", doing=f"Looking for the snapshot {name}")
+
+
+def _refuse_children(pointer: Pointer, record: SnapshotRecord) -> None:
+    children = [fork.name for fork in pointer.forks if fork.commit == record.commit]
+    if children:
+        raise InUse(
+            f"the snapshot {record.name} is a forking point of {', '.join(children)}",
+            doing=f"Dropping {record.name}",
+            hint="Drop those versions first",
+        )
+
+
+def _refuse_foreign_domains(state: State, chosen: frozenset[DomainId] | None) -> None:
+    if state.domains is not None and (chosen is None or not chosen <= state.domains):
+        raise InputError("a snapshot of a partial snapshot can't hold more than that one")
+
+
+def _publish_holds(version: Version, *, without: CommitNumber) -> None:
+    version.held[without] -= 1
+    if not version.held[without]:
+        del version.held[without]
+    version.context.membership.hold(version.object, version.held)

@@ -1,0 +1,279 @@
+"""A transaction: what it has locked, what it is going to change (sections 2 and 2.2).
+
+Full-page changes stand in its incremental page table as ⟨L, Pold, Pnew⟩; row changes are kept apart,
+opaque, and installed when the commit batch is processed. One transaction may have both. Nothing that it
+does is visible, and aborting it frees its new pages and touches nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from strandline.errors import StoreError
+from strandline.pages.edit import Draft
+from strandline.pages.ids import CATALOG, CommitNumber, DomainId, LogicalPage, TransactionId
+from strandline.pages.locks import INTENTION, Mode, Resource, key_resource, page_resource, table_resource
+from strandline.pages.node import Entry, PageRef
+from strandline.pages.roll import Block
+from strandline.pages.view import View
+
+if TYPE_CHECKING:
+    from strandline.pages.commit import Committer
+
+MANY_KEYS = 1000
+"""A transaction that locks more keys of one table goes over to page locks (section 2.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageChange:
+    """⟨L, Pold, Pnew⟩. Without a number the page is new, without a draft it is deleted.
+
+    `separator` leads keys to a new page, through the directory.
+    """
+
+    domain: DomainId
+    number: LogicalPage | None
+    old: Entry | None
+    new: Draft | None
+    separator: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """A row change as the tables describe it, and whose it is."""
+
+    transaction: Transaction
+    payload: object
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogChange:
+    """A table created, dropped, renamed or described anew. `kind` is create, drop, rename or record."""
+
+    kind: str
+    domain: DomainId
+    name: str = ""
+    record: bytes = b""
+
+
+class Transaction:
+    """Used by one thread at a time. A context manager: commits at the end, aborts when an error passes
+    through.
+
+    `footprint` is for the tables: what they read and wrote, for their `Validator`.
+    """
+
+    def __init__(self, committer: Committer, number: TransactionId, base: View, message: str) -> None:
+        self._committer = committer
+        self.number = number
+        self.base = base
+        self.message = message
+        self.footprint: object = None
+        self.incremental: list[PageChange] = []
+        self.catalog: list[CatalogChange] = []
+        self.rows: dict[DomainId, list[object]] = {}
+        self.blocks: list[Block] = []
+        self.reservations: list[DomainId] = []
+        self.output = committer.version.context.output()
+        self.installed: dict[DomainId, DomainId] = {}
+        self.validated = base.commit
+        self.pinned = True
+        self._keys: dict[DomainId, dict[Resource, tuple[LogicalPage, Mode]]] = defaultdict(dict)
+        self._coarse: set[DomainId] = set()
+        self._ended = False
+
+    def view(self) -> View:
+        """The newest committed state. What is locked there stays as it is until this transaction ends."""
+        return self._committer.version.current.view
+
+    # Locks. Domains that this transaction creates need none.
+
+    def lock_table(self, domain: DomainId, mode: Mode) -> None:
+        """Lock a whole table."""
+        self._lock(domain, table_resource(domain), mode)
+
+    def lock_page(self, domain: DomainId, page: LogicalPage, mode: Mode) -> None:
+        """Lock a page, and announce it on the table. A `where` locks every page it may touch in mode S."""
+        self._lock(domain, table_resource(domain), INTENTION[mode])
+        self._lock(domain, page_resource(domain, page), mode)
+
+    def lock_row(self, domain: DomainId, key: bytes, mode: Mode) -> Entry | None:
+        """Lock a key (S or X), with its page and table; the entry of its page, None when the table has none.
+
+        A page may split while we wait, so where the key stands is looked up again once the locks are held.
+        """
+        while True:
+            before = self.view().page_for(domain, key)
+            self._lock_key(domain, before.number if before is not None else None, key, mode)
+            after = self.view().page_for(domain, key)
+            if before is None or after is None:
+                if before is after:
+                    return None
+            elif before.number == after.number:
+                return after
+
+    def lock_range(self, domain: DomainId, low: bytes, high: bytes | None, mode: Mode) -> list[Entry]:
+        """Lock every page that may hold keys from `low` to `high` (inclusive); their entries, by key."""
+        while True:
+            before = [entry for _, entry in self.view().pages_between(domain, low, high)]
+            if not before:
+                self.lock_table(domain, mode)
+            for entry in before:
+                self.lock_page(domain, entry.number, mode)
+            after = [entry for _, entry in self.view().pages_between(domain, low, high)]
+            if [e.number for e in before] == [e.number for e in after]:
+                return after
+
+    # Row changes
+
+    def change(self, domain: DomainId, payload: object) -> None:
+        """Keep a row change for the installer."""
+        self.rows.setdefault(domain, []).append(payload)
+
+    def changes(self, domain: DomainId) -> Sequence[object]:
+        """This transaction's own row changes of a table, in order: reading one's own writes needs them."""
+        return tuple(self.rows.get(domain, ()))
+
+    # Page changes
+
+    def write_page(self, data: bytes, rows: int) -> PageRef:
+        """A new physical page, to be named in a `Draft`; it goes when the transaction aborts."""
+        return self.output.page(data, rows)
+
+    def reserve_names(self, runs: int, run: int) -> Block:
+        """Names for pages that workers write: `runs` runs of `run` names, each to be used from its start on.
+
+        `page_name(block.stem(index))` is where a worker stores a page. What is stored there and not named in
+        the commit is deleted when the transaction ends, and when this process dies before.
+        """
+        block = self._committer.version.context.membership.reserve(runs, run)
+        self.blocks.append(block)
+        return block
+
+    def add_page(self, domain: DomainId, draft: Draft, separator: bytes | None = None) -> None:
+        """A new logical page; its number is given when the change is installed."""
+        self.incremental.append(PageChange(domain, None, None, draft, separator))
+
+    def put_page(self, domain: DomainId, old: Entry, draft: Draft) -> None:
+        """Replace a page as a whole; takes X on it."""
+        self.lock_page(domain, old.number, Mode.X)
+        self.incremental.append(PageChange(domain, old.number, old, draft))
+
+    def remove_page(self, domain: DomainId, old: Entry, separator: bytes | None = None) -> None:
+        """Delete a page as a whole, and its separator from the directory; takes X on it."""
+        self.lock_page(domain, old.number, Mode.X)
+        self.incremental.append(PageChange(domain, old.number, old, None, separator))
+
+    # The catalog
+
+    def create_domain(self, name: str, record: bytes) -> DomainId:
+        """A new table; its number is negative until installed, then `installed` tells the final one."""
+        self._lock_key(CATALOG, None, name.encode(), Mode.X)
+        domain = DomainId(-2 - len([one for one in self.catalog if one.kind == "create"]))
+        self.catalog.append(CatalogChange("create", domain, name, record))
+        return domain
+
+    def drop_domain(self, domain: DomainId, name: str) -> None:
+        """Drop a table with everything on its pages; takes X on it."""
+        self._lock_key(CATALOG, None, name.encode(), Mode.X)
+        self.lock_table(domain, Mode.X)
+        self.catalog.append(CatalogChange("drop", domain, name))
+
+    def rename_domain(self, domain: DomainId, old: str, new: str) -> None:
+        """Give a table another name."""
+        for name in (old, new):
+            self._lock_key(CATALOG, None, name.encode(), Mode.X)
+        self.lock_table(domain, Mode.X)
+        self.catalog.append(CatalogChange("rename", domain, new))
+
+    def set_record(self, domain: DomainId, record: bytes) -> None:
+        """Describe a table anew; takes X on it."""
+        self.lock_table(domain, Mode.X)
+        self.catalog.append(CatalogChange("record", domain, record=record))
+
+    def reserve_table(self, domain: DomainId) -> None:
+        """Keep every other process from writing a table until this transaction ends: for long loads."""
+        self.lock_table(domain, Mode.X)
+        self._committer.reserve(self, domain)
+        self.reservations.append(domain)
+
+    # The end
+
+    def commit(self) -> CommitNumber:
+        """Make everything visible and durable at once; the number of the commit that did."""
+        self._end()
+        return self._committer.commit(self)
+
+    def abort(self) -> None:
+        """Forget everything."""
+        self._end()
+        self._committer.abort(self)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was committed or aborted."""
+        return self._ended
+
+    def touched(self) -> Iterator[DomainId]:
+        """The committed domains that this transaction is going to change."""
+        seen = {one.domain for one in self.incremental} | {one.domain for one in self.catalog} | set(self.rows)
+        return (domain for domain in sorted(seen) if domain > CATALOG)
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ended:
+            return
+        if kind is None:
+            self.commit()
+        else:
+            self.abort()
+
+    def _end(self) -> None:
+        if self._ended:
+            raise StoreError("the transaction has ended already", hint="Begin another one")
+        self._ended = True
+
+    def _lock(self, domain: DomainId, resource: Resource, mode: Mode) -> None:
+        if domain >= CATALOG:
+            self._committer.version.locks.acquire(self.number, resource, mode)
+
+    def _lock_key(self, domain: DomainId, page: LogicalPage | None, key: bytes, mode: Mode) -> None:
+        if page is None:
+            self._lock(domain, table_resource(domain), INTENTION[mode])
+            self._lock(domain, key_resource(domain, key), mode)
+        elif domain in self._coarse:
+            self.lock_page(domain, page, mode)
+        else:
+            self.lock_page(domain, page, INTENTION[mode])
+            self._lock(domain, key_resource(domain, key), mode)
+            self._remember_key(domain, page, key_resource(domain, key), mode)
+
+    def _remember_key(self, domain: DomainId, page: LogicalPage, resource: Resource, mode: Mode) -> None:
+        keys = self._keys[domain]
+        if resource not in keys or mode is Mode.X:
+            keys[resource] = (page, mode)
+        if len(keys) > MANY_KEYS:
+            self._go_coarse(domain)
+
+    def _go_coarse(self, domain: DomainId) -> None:
+        """Exchange key locks for page locks. A page may have split since: its locks were inherited."""
+        locks = self._committer.version.locks
+        for page, mode in sorted(set(self._keys[domain].values()), key=lambda one: (one[0], one[1].value)):
+            self.lock_page(domain, page, mode)
+        for resource in self._keys[domain]:
+            key = resource[2]
+            assert isinstance(key, bytes)
+            entry = self.view().page_for(domain, key)
+            if entry is not None and locks.held(self.number, page_resource(domain, entry.number)) is not None:
+                mode = self._keys[domain][resource][1]
+                self.lock_page(domain, entry.number, mode)
+        self._coarse.add(domain)
+        locks.release(self.number, self._keys.pop(domain))

@@ -1,0 +1,374 @@
+"""One version in this process: its current state, its readers, and the swap that changes it.
+
+`Version.swap` is the only place where a pointer is replaced (invariant 3): committing, naming and dropping
+a snapshot, forking and fencing all hand it a function that builds the next pointer from the current one. It
+reads as a recipe: build, make durable, swap, advance, delete.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from strandline.errors import (
+    Fenced,
+    NotFound,
+    StorageError,
+    StoreError,
+    StrandlineError,
+    SwapLost,
+    Unanswered,
+)
+from strandline.pages.context import Context
+from strandline.pages.freeing import deletable, readers_of
+from strandline.pages.ids import NO_DOMAIN, CommitNumber, PhysicalPage, VersionObject
+from strandline.pages.locks import LockManager, Resource
+from strandline.pages.objects import Output
+from strandline.pages.pointer import Freed, LogEntry, Pointer, decode_pointer, encode_pointer
+from strandline.pages.roll import Roll, read_roll
+from strandline.pages.roster import Roster
+from strandline.pages.view import State, View
+from strandline.storage import Token
+
+LOG_CHUNKS = 64
+"""Extension pages of the log that are kept; older history is forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """A pointer as stored, and the view of its state."""
+
+    pointer: Pointer
+    token: Token
+    view: View
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a swap shall put in place. The books (log, freed objects, swap id) are added by `Version.swap`."""
+
+    pointer: Pointer
+    kind: str
+    message: str = ""
+    freed: Sequence[Freed] = ()
+    moves: Sequence[tuple[Resource, Resource]] = ()
+    done: Callable[[], None] = field(default=lambda: None)
+    """Called when the swap is in place, before anybody sees the new state."""
+
+
+Build = Callable[[Current, Output], Plan | None]
+
+
+class Version:
+    """See the module. Safe for many threads; one for each version that a process has open."""
+
+    def __init__(self, context: Context, name: VersionObject) -> None:
+        self.context = context
+        self.object = name
+        self.locks = LockManager()
+        self._mutex = threading.Lock()
+        self._swapping = threading.RLock()
+        self._pins: dict[CommitNumber, int] = {}
+        # Freed objects deleted by us, and extension pages of freed objects worked off: the next swap
+        # forgets them.
+        self._deleted: set[PhysicalPage] = set()
+        self._emptied: set[PhysicalPage] = set()
+        self.held: dict[CommitNumber, int] = {}
+        self._opened_names: dict[str, int] = {}
+        self._absorbed: list[tuple[View, View]] = []
+        self._watchers: list[Callable[[], None]] = []
+        self._on_death: Callable[[Roll], None] = lambda _: None
+        # Publish a floor first, then read again and use that (invariant 7): between the two, pages of the
+        # first state may have gone, but not of the second.
+        context.membership.publish(name, self._read().pointer.commit)
+        self._current = self._read()
+        self._refuse(self._current.pointer)
+
+    @property
+    def current(self) -> Current:
+        """The newest state that this process knows."""
+        return self._current
+
+    @property
+    def name(self) -> str:
+        """What users call this version."""
+        return self._current.pointer.name
+
+    def pin_current(self) -> View:
+        """Pin the current state: microseconds, whatever its size (section 3). `unpin` when done."""
+        with self._mutex:
+            current = self._current
+            commit = current.pointer.commit
+            self._pins[commit] = self._pins.get(commit, 0) + 1
+        return current.view
+
+    def pin(self, commit: CommitNumber) -> None:
+        """Pin a state that is protected otherwise: pinned already, or held in PROCESSES."""
+        with self._mutex:
+            self._pins[commit] = self._pins.get(commit, 0) + 1
+
+    def unpin(self, commit: CommitNumber) -> None:
+        """Undo one `pin`."""
+        with self._mutex:
+            self._pins[commit] -= 1
+            if not self._pins[commit]:
+                del self._pins[commit]
+
+    def pinned(self, commit: CommitNumber) -> int:
+        """How many readers of this process are at that commit."""
+        with self._mutex:
+            return self._pins.get(commit, 0)
+
+    def count_name(self, name: str, by: int) -> None:
+        """Readers of this process come to, or leave, a snapshot by name."""
+        with self._mutex:
+            self._opened_names[name] = self._opened_names.get(name, 0) + by
+
+    def name_count(self, name: str) -> int:
+        """How many readers of this process have opened a snapshot by name."""
+        with self._mutex:
+            return self._opened_names.get(name, 0)
+
+    def readers(self) -> int:
+        """How many readers of this process there are, transactions included."""
+        with self._mutex:
+            return sum(self._pins.values()) - len(self._absorbed)
+
+    def floor(self) -> CommitNumber:
+        """The least commit that this process may be reading."""
+        with self._mutex:
+            return min([*self._pins, self._current.pointer.commit])
+
+    def refresh(self) -> View:
+        """Look for commits of other processes, and return the newest view."""
+        with self._swapping:
+            newest = self._read()
+            self._refuse(newest.pointer)
+            if newest.token != self._current.token:
+                self._absorb(newest)
+            return self._current.view
+
+    def refresh_pointer(self) -> Pointer:
+        """Look for swaps of other processes, and return the newest pointer."""
+        with self._swapping:
+            self.refresh()
+            return self._current.pointer
+
+    def view(self, state: State) -> View:
+        """The means to read a state."""
+        return View(state, self.context.objects)
+
+    def foreign_changes(self, since: CommitNumber) -> list[tuple[View, View]]:
+        """What other processes changed after `since` (exclusive), as far as this process has taken it in."""
+        with self._mutex:
+            return [pair for pair in self._absorbed if pair[1].commit > since]
+
+    def forget_foreign_changes(self, before: CommitNumber) -> None:
+        """No transaction based before `before` is left: earlier changes of others need not be remembered."""
+        with self._mutex:
+            gone = [pair for pair in self._absorbed if pair[1].commit <= before]
+            self._absorbed = [pair for pair in self._absorbed if pair[1].commit > before]
+        for older, _ in gone:
+            self.unpin(older.commit)
+
+    def on_new_state(self, watcher: Callable[[], None]) -> None:
+        """Call `watcher` whenever another process's commit was taken in."""
+        self._watchers.append(watcher)
+
+    def on_death(self, bury: Callable[[Roll], None]) -> None:
+        """Call `bury` with the roll after each swap, to look for dead processes."""
+        self._on_death = bury
+
+    def swap(self, build: Build) -> Pointer | None:
+        """Replace the pointer by what `build` makes of it; None when `build` wants nothing done.
+
+        `build` is called again on the newer state whenever another process was first.
+        """
+        with self._swapping:
+            pointer = self._swap(build)
+            roll = self.collect() if pointer is not None else None
+        if roll is not None:
+            # Burying somebody swaps all pointers, so it must not happen while one of them is taken.
+            self._on_death(roll)
+        return pointer
+
+    def _swap(self, build: Build) -> Pointer | None:
+        while True:
+            base = self._current
+            self._refuse(base.pointer)
+            output = self.context.output()
+            try:
+                plan = build(base, output)
+                if plan is not None:
+                    plan.pointer = self._with_books(base.pointer, plan, output)
+                    output.flush()
+            except BaseException:
+                self.context.abandon(output)
+                raise
+            if plan is None:
+                self.context.abandon(output)
+                return None
+            newest = self._put(base, plan.pointer, output)
+            if newest is not None:
+                self._advance(plan, newest)
+                self.context.membership.settled(output.taken)
+                return plan.pointer
+
+    def collect(self) -> Roll:
+        """Delete what was freed and nobody reads: the roll is read only after the swap (invariant 7)."""
+        pointer = self._current.pointer
+        roll = read_roll(self.context.storage).roll
+        if len(pointer.freed):
+            load = self.context.objects.chunk
+            with self._mutex:
+                readers = readers_of(self.object, roll, self.context.membership.number, self._pins)
+            chain = pointer.chain(load)
+            for chunk in pointer.freed.chunks:
+                if chunk.name not in self._emptied:
+                    freed = [Freed(*row) for row in load(chunk)]
+                    if len(gone := deletable(freed, chain, readers)) == len(freed):
+                        self._delete(one.name for one in gone)
+                        self._emptied.add(chunk.name)
+            inline = [Freed(*row) for row in pointer.freed.inline if row[3] not in self._deleted]
+            names = [one.name for one in deletable(inline, chain, readers)]
+            self._delete(names)
+            self._deleted.update(names)
+        return roll
+
+    def _delete(self, names: Iterable[PhysicalPage]) -> None:
+        for name in names:
+            self.context.objects.delete(name)
+
+    def _read(self) -> Current:
+        try:
+            stored = self.context.storage.get_with_token(self.object)
+        except NotFound:
+            raise NotFound("this version was dropped", doing=f"Reading {self.object}") from None
+        pointer = decode_pointer(self.object, stored.value)
+        state = State(self.object, pointer.commit, pointer.root)
+        return Current(pointer, stored.token, self.view(state))
+
+    def _refuse(self, pointer: Pointer) -> None:
+        if self.context.membership.number in pointer.fenced:
+            raise Fenced(
+                "this process was taken for dead and fenced",
+                doing=f"Writing version {pointer.name}",
+                hint="Open the store again; what was committed before stands, open transactions are lost",
+            )
+        if pointer.dropped:
+            raise NotFound(f"version {pointer.name} was dropped", doing=f"Using version {pointer.name}")
+
+    def _with_books(self, base: Pointer, plan: Plan, output: Output) -> Pointer:
+        """Add the swap's id, its log entry, and what was freed; forget what was deleted."""
+        swap = self.context.surroundings.new_id()
+        new = plan.pointer
+        entry = LogEntry(new.commit, swap, self.context.surroundings.now(), plan.kind, plan.message)
+        log = new.log.extended([entry.to_json()], output.chunk)
+        forgotten = log.chunks[: max(0, len(log.chunks) - LOG_CHUNKS)]
+        kept = tuple(chunk for chunk in new.freed.chunks if chunk.name not in self._emptied)
+        inline = tuple(row for row in new.freed.inline if row[3] not in self._deleted)
+        retired = _chunk_names(base) - {chunk.name for chunk in kept} - _chunk_names(replace(new, freed=Roster()))
+        retired |= {chunk.name for chunk in forgotten}
+        # Nobody reads an extension page but through a pointer just read: it may go at once.
+        freed = [Freed(CommitNumber(0), CommitNumber(0), NO_DOMAIN, name) for name in sorted(retired)]
+        rows = [one.to_json() for one in (*plan.freed, *freed)]
+        return replace(
+            new,
+            swap=swap,
+            log=Roster(log.inline, log.chunks[len(forgotten) :]),
+            freed=Roster(inline, kept).extended(rows, output.chunk),
+        )
+
+    def _put(self, base: Current, new: Pointer, output: Output) -> Current | None:
+        """Swap. The state now in place when ours is in it; None when another process was first."""
+        data = encode_pointer(new)
+        view = self.view(State(self.object, new.commit, new.root))
+        try:
+            token = self.context.storage.compare_and_swap(self.object, base.token, data)
+            return Current(new, token, view)
+        except StorageError as error:
+            # A failed swap is not proof of anything: look for our own mark. When reading fails too, the
+            # outcome stays unknown, and nothing that the new pointer names may be deleted.
+            newest, landed = self._find_out(base, new, error)
+            if landed:
+                return newest
+            self.context.abandon(output)
+            if newest.token == base.token and not isinstance(error, SwapLost):
+                raise
+            self._absorb(newest)
+            return None
+
+    def _find_out(self, base: Current, new: Pointer, error: StorageError) -> tuple[Current, bool]:
+        try:
+            newest = self._settled(base) if isinstance(error, Unanswered) else self._read()
+            return newest, self._contains(newest.pointer, new.swap, base.pointer.swap)
+        except StrandlineError as again:
+            raise Unanswered(
+                f"whether it took effect is not known ({again.why})",
+                doing=f"Committing to {base.pointer.name}",
+                hint="Look whether the changes are there before trying again",
+            ) from error
+
+    def _settled(self, base: Current) -> Current:
+        """After no answer: the pointer as it is once the unanswered request can't take effect any more.
+
+        Replacing the expected value by an equal one with a new id makes the request's condition false for
+        ever.
+        """
+        newest = self._read()
+        if newest.token != base.token:
+            return newest
+        entry = LogEntry(base.pointer.commit, self.context.surroundings.new_id(), 0.0, "settle", "")
+        log = Roster((*base.pointer.log.inline, entry.to_json()), base.pointer.log.chunks)
+        again = replace(base.pointer, swap=entry.id, log=log)
+        with suppress(SwapLost):
+            self.context.storage.compare_and_swap(self.object, base.token, encode_pointer(again))
+        return self._read()
+
+    def _contains(self, newest: Pointer, swap: str, base: str) -> bool:
+        """Whether `newest` has `swap` behind it, looking back through the log to `base`."""
+        rows = list(newest.log.inline)
+        for chunk in reversed(newest.log.chunks):
+            if any(row[1] == base for row in rows):
+                break
+            rows = [*self.context.objects.chunk(chunk), *rows]
+        ids = [row[1] for row in rows]
+        if swap in ids:
+            return True
+        if base not in ids:
+            raise StoreError("the log does not reach back far enough")
+        return False
+
+    def _advance(self, plan: Plan, newest: Current) -> None:
+        ours = newest
+        if newest.pointer.swap != plan.pointer.swap:
+            state = State(self.object, plan.pointer.commit, plan.pointer.root)
+            ours = Current(plan.pointer, newest.token, self.view(state))
+        with self.locks.inheriting(plan.moves):
+            plan.done()
+            with self._mutex:
+                self._current = ours
+        if ours is not newest:
+            self._absorb(newest)
+        freed = self._current.pointer.freed
+        self._deleted &= {row[3] for row in freed.inline}
+        self._emptied &= {chunk.name for chunk in freed.chunks}
+
+    def _absorb(self, newest: Current) -> None:
+        """Take in what other processes committed; transactions under way are validated against it later."""
+        self._refuse(newest.pointer)
+        with self._mutex:
+            older = self._current.view
+            if newest.pointer.commit != older.commit:
+                self._pins[older.commit] = self._pins.get(older.commit, 0) + 1
+                self._absorbed.append((older, newest.view))
+            self._current = newest
+        for watcher in self._watchers:
+            watcher()
+
+
+def _chunk_names(pointer: Pointer) -> set[PhysicalPage]:
+    rosters = (pointer.snapshots, pointer.freed, pointer.log)
+    return {chunk.name for roster in rosters for chunk in roster.chunks}

@@ -1,0 +1,157 @@
+"""The exchange: rows of any relation brought together by a hash of their keys, through the spool, on any runner.
+
+Each work item reads its scans in a stream, gathers a few MiB of rows, sorts them by bucket (a stable counting sort) and
+appends them to *one* Arrow file of its own, a record batch for each bucket. A bucket is then a list of scans, each of
+some record batches of such a file: no more files than work items, however many buckets there are. Memory is bounded
+by the group that is being sorted.
+
+Measured on one thread, 492 k rows × 8 columns (34 MB): reading the Parquet 0.062 s, hashing the key 0.006 s, counting
+sort 0.004 s, taking rows 0.045 s, writing them in 16 buckets:
+
+| as | write | read back | MB |
+|---|---|---|---|
+| Arrow, uncompressed (this module) | 0.013 s | 0.003 s | 33.4 |
+| Arrow, lz4 | 0.067 s | 0.029 s | 21.4 |
+| Arrow, zstd | 0.113 s | 0.075 s | 13.8 |
+| Parquet, uncompressed, plain | 0.056 s | 0.116 s | 28.5 |
+| Parquet, snappy, plain | 0.152 s | 0.106 s | 18.0 |
+| DuckDB `COPY … PARTITION BY`, snappy (hash and sort included) | 0.463 s | | |
+
+Within a bucket, rows of one scan keep their order, and scans keep theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.engine import Attempt, Outcome, Result, Runner, Spool, WorkItem, kernel
+from strandline.errors import InputError, KeysError
+from strandline.relations.buckets import buckets_of
+from strandline.relations.read import read_scan
+from strandline.relations.scan import Scan
+
+_GROUP_BYTES = 64 << 20
+_ITEMS_PER_WORKER = 2
+
+
+def exchange(scans: Sequence[Scan], key: Sequence[str], buckets: int, runner: Runner, spool: Spool) -> list[list[Scan]]:
+    """The rows of `scans` in `buckets` lists of scans: rows of equal keys are in the same bucket.
+
+    To bring two relations together, give the scans of both one schema first (`dataclasses.replace(scan, schema=…)`), so
+    that equal keys have equal types, and choose the same number of buckets. The scans returned live as long as
+    the spool.
+    """
+    scans = list(scans)
+    _check(scans, key, buckets)
+    if not scans:
+        return [[] for _ in range(buckets)]
+    items = [
+        {"scans": [scan.to_json() for scan in some], "key": list(key), "buckets": buckets}
+        for some in shares(scans, runner.parallelism * _ITEMS_PER_WORKER)
+    ]
+    outcomes = runner.run(split_by_key, items, spool, "Bringing keys together")
+    return _bucket_scans(outcomes, scans[0].schema, buckets)
+
+
+@kernel
+def split_by_key(item: WorkItem, attempt: Attempt) -> Result:
+    """Writes the rows of an item's scans to one Arrow file, and tells which record batches make up which bucket."""
+    scans = [Scan.from_json(record) for record in item["scans"]]
+    path = attempt.path("buckets.arrow")
+    places: list[list[int]] = [[] for _ in range(item["buckets"])]
+    rows = [0] * item["buckets"]
+    sizes = [0] * item["buckets"]
+    written = 0
+    group_bytes = min(_GROUP_BYTES, max(attempt.memory // 8, 1 << 20))
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, scans[0].schema) as writer:
+        for group in _groups(scans, group_bytes):
+            for bucket, batch in _sorted_by_bucket(group, item["key"], item["buckets"]):
+                writer.write_batch(batch)
+                places[bucket].append(written)
+                rows[bucket] += batch.num_rows
+                sizes[bucket] += batch.nbytes
+                written += 1
+    return {
+        "path": path,
+        "places": places,
+        "rows": rows,
+        "sizes": sizes,
+        "rows_read": sum(rows),
+        "bytes_read": sum(scan.bytes for scan in scans),
+    }
+
+
+def shares(scans: Sequence[Scan], count: int) -> list[list[Scan]]:
+    """The scans in at most `count` runs of neighbours of about equal bytes."""
+    target = sum(max(scan.bytes, 1) for scan in scans) / max(count, 1)
+    runs: dict[int, list[Scan]] = {}
+    reached = 0
+    for scan in scans:
+        # A scan belongs to the share in which its middle falls.
+        number = int((reached + max(scan.bytes, 1) / 2) / target)
+        reached += max(scan.bytes, 1)
+        runs.setdefault(number, []).append(scan)
+    return list(runs.values())
+
+
+def _groups(scans: Sequence[Scan], group_bytes: int) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for scan in scans:
+        for batch in read_scan(scan):
+            held.append(batch)
+            size += batch.nbytes
+            if size >= group_bytes:
+                yield pa.Table.from_batches(held)
+                held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _sorted_by_bucket(group: pa.Table, key: Sequence[str], buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    numbers = buckets_of(group, key, buckets)
+    counts = np.bincount(numbers, minlength=buckets)
+    # numpy sorts small integers stably by counting.
+    order = np.argsort(numbers, kind="stable")
+    rows = group.combine_chunks().take(pa.array(order)).combine_chunks()
+    start = 0
+    for bucket, count in enumerate(counts.tolist()):
+        if count:
+            (batch,) = rows.slice(start, count).to_batches()
+            yield bucket, batch
+            start += count
+
+
+def _bucket_scans(outcomes: Sequence[Outcome], schema: pa.Schema, buckets: int) -> list[list[Scan]]:
+    return [
+        [
+            Scan(
+                "arrow",
+                outcome.result["path"],
+                schema,
+                row_groups=tuple(outcome.result["places"][bucket]),
+                rows=outcome.result["rows"][bucket],
+                bytes=outcome.result["sizes"][bucket],
+            )
+            for outcome in outcomes
+            if outcome.result["rows"][bucket]
+        ]
+        for bucket in range(buckets)
+    ]
+
+
+def _check(scans: Sequence[Scan], key: Sequence[str], buckets: int) -> None:
+    doing = "bringing rows together by key"
+    if buckets < 1:
+        raise InputError(f"{buckets} buckets can't hold rows", doing=doing, hint="Ask for at least one bucket")
+    if not key:
+        raise KeysError("there is no key", doing=doing, hint="Name at least one key column")
+    for scan in scans:
+        missing = [name for name in key if name not in scan.schema.names]
+        if missing:
+            raise KeysError(f"there is no column {missing[0]!r} in {scan.path}", doing=doing, hint="Name another key")
+        if scan.schema != scans[0].schema:
+            raise InputError("the scans have different schemas", doing=doing, hint="Give them one schema first")

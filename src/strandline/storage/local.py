@@ -1,0 +1,202 @@
+"""Local files: an object is a file under a root folder.
+
+A new object is written to an unnamed file, flushed, given its name by a hard link, and its folder is
+flushed: a reader sees all of it or nothing, and a crash leaves no half-written name. A swap holds the
+kernel's `flock` on one lock file (its existence means nothing, so a dead process never blocks anybody),
+writes the successor beside the object and renames it over.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost
+from strandline.storage.seam import Stored, Token, checked_name, require_auditing
+
+_UNNAMED = getattr(os, "O_TMPFILE", 0)
+
+
+class LocalStorage:
+    """Objects as files below `root`. Safe for many threads and many processes on one machine."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = Path(root).absolute()
+        self._unsynced: set[Path] = set()
+        self._mutex = threading.Lock()
+        self._unnamed_works = bool(_UNNAMED)
+
+    @property
+    def url(self) -> str:
+        return str(self._root)
+
+    def get(self, name: str) -> bytes:
+        with _refusals("Reading", name):
+            return self._path(name).read_bytes()
+
+    def get_with_token(self, name: str) -> Stored:
+        value = self.get(name)
+        return Stored(value, _token(value))
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        with _refusals("Reading", name), open(self._path(name), "rb") as file:
+            return os.pread(file.fileno(), length, start)
+
+    def put_if_absent(self, name: str, value: bytes) -> None:
+        self.put_all({name: value})
+
+    def put_all(self, objects: Mapping[str, bytes]) -> None:
+        folders: set[Path] = set()
+        for name, value in objects.items():
+            path = self._path(name)
+            with _refusals("Writing", name):
+                self._ensure_folder(path.parent)
+                self._create(path, value)
+            folders.add(path.parent)
+        for folder in folders:
+            with _refusals("Flushing", folder.name):
+                _sync_folder(folder)
+
+    def compare_and_swap(self, name: str, expected: Token | None, value: bytes) -> Token:
+        path = self._path(name)
+        with _refusals("Swapping", name):
+            self._ensure_folder(path.parent)
+            with self._lock():
+                if self._current_token(path) != expected:
+                    raise SwapLost(f"{name} holds another value than expected", doing=f"Swapping {name}")
+                self._sync_deletes()
+                # One fixed name per object: at most one leftover after a crash, and the next swap reuses it.
+                successor = path.with_name(f".{path.name}.next")
+                _write_file(successor, value)
+                os.replace(successor, path)
+                _sync_folder(path.parent)
+        return _token(value)
+
+    def delete(self, name: str) -> None:
+        path = self._path(name)
+        with _refusals("Deleting", name):
+            try:
+                path.unlink()
+            except FileNotFoundError:
+                return
+        with self._mutex:
+            self._unsynced.add(path.parent)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        require_auditing()
+        for folder, _, files in os.walk(self._root):
+            for file in files:
+                name = str(Path(folder, file).relative_to(self._root))
+                if not file.startswith(".") and name.startswith(prefix):
+                    yield name
+
+    def _path(self, name: str) -> Path:
+        return self._root / checked_name(name)
+
+    def _ensure_folder(self, folder: Path) -> None:
+        if folder.is_dir():
+            return
+        missing = [folder, *(p for p in folder.parents if not p.is_dir())]
+        folder.mkdir(parents=True, exist_ok=True)
+        for made in missing:
+            _sync_folder(made.parent)
+
+    def _create(self, path: Path, value: bytes) -> None:
+        if not self._unnamed_works:
+            self._create_by_rename(path, value)
+            return
+        try:
+            descriptor = os.open(path.parent, _UNNAMED | os.O_RDWR, 0o644)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+                raise
+            self._unnamed_works = False
+            self._create_by_rename(path, value)
+            return
+        try:
+            _write_all(descriptor, value)
+            # Only `linkat` follows the link in /proc, and Python calls it only when given a folder.
+            os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+        finally:
+            os.close(descriptor)
+
+    def _create_by_rename(self, path: Path, value: bytes) -> None:
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+        try:
+            _write_file(temporary, value)
+            os.link(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _current_token(self, path: Path) -> Token | None:
+        try:
+            return _token(path.read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def _sync_deletes(self) -> None:
+        """A swap may forget what was deleted, so the deletes must not come back after a crash."""
+        with self._mutex:
+            folders, self._unsynced = self._unsynced, set()
+        for folder in folders:
+            _sync_folder(folder)
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        descriptor = os.open(self._root / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _token(value: bytes) -> Token:
+    return Token(hashlib.blake2b(value, digest_size=16).hexdigest())
+
+
+def _write_file(path: Path, value: bytes) -> None:
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
+    try:
+        _write_all(descriptor, value)
+    finally:
+        os.close(descriptor)
+
+
+def _write_all(descriptor: int, value: bytes) -> None:
+    rest = memoryview(value)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+    os.fsync(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _refusals(doing: str, name: str) -> Iterator[None]:
+    """Turn the operating system's refusals into the seam's errors."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFound(f"{name} is not there", doing=f"{doing} {name}") from error
+    except FileExistsError as error:
+        raise AlreadyExists(f"{name} exists already", doing=f"{doing} {name}") from error
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise StorageError(
+            error.strerror or str(error),
+            doing=f"{doing} {name}",
+            hint="Free some space and try again; what was stored before stands" if full else "",
+        ) from error

@@ -1,0 +1,65 @@
+"""Objects in a dictionary, for tests."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator, Mapping
+
+from strandline.errors import AlreadyExists, NotFound, SwapLost
+from strandline.storage.seam import Stored, Token, checked_name, require_auditing
+
+
+class MemoryStorage:
+    """The seam's promises, without anything durable."""
+
+    def __init__(self, objects: Mapping[str, bytes] | None = None) -> None:
+        self.objects: dict[str, bytes] = dict(objects or {})
+        self._mutex = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return "memory:"
+
+    def get(self, name: str) -> bytes:
+        try:
+            return self.objects[checked_name(name)]
+        except KeyError:
+            raise NotFound(f"{name} is not there", doing=f"Reading {name}") from None
+
+    def get_with_token(self, name: str) -> Stored:
+        value = self.get(name)
+        return Stored(value, _token(value))
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        return self.get(name)[start : start + length]
+
+    def put_if_absent(self, name: str, value: bytes) -> None:
+        with self._mutex:
+            if checked_name(name) in self.objects:
+                raise AlreadyExists(f"{name} exists already", doing=f"Writing {name}")
+            self.objects[name] = bytes(value)
+
+    def put_all(self, objects: Mapping[str, bytes]) -> None:
+        for name, value in objects.items():
+            self.put_if_absent(name, value)
+
+    def compare_and_swap(self, name: str, expected: Token | None, value: bytes) -> Token:
+        with self._mutex:
+            current = self.objects.get(checked_name(name))
+            if (None if current is None else _token(current)) != expected:
+                raise SwapLost(f"{name} holds another value than expected", doing=f"Swapping {name}")
+            self.objects[name] = bytes(value)
+            return _token(value)
+
+    def delete(self, name: str) -> None:
+        with self._mutex:
+            self.objects.pop(checked_name(name), None)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        require_auditing()
+        return iter(sorted(name for name in self.objects if name.startswith(prefix)))
+
+
+def _token(value: bytes) -> Token:
+    return Token(hashlib.blake2b(value, digest_size=16).hexdigest())

@@ -1,0 +1,125 @@
+"""S3-compatible object stores, through obstore: conditional puts with entity tags.
+
+obstore repeats a request whose answer was lost, and the repetition then meets our own value: a `SwapLost`
+or an `AlreadyExists` from here does not prove that somebody else was first (see `seam.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost, Unanswered
+from strandline.storage.seam import Stored, Token, checked_name, require_auditing
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+_PARALLEL_PUTS = 16
+
+
+class ObjectStorage:
+    """Objects below one prefix of one bucket. Safe for many threads and many machines."""
+
+    def __init__(self, store: ObjectStore, url: str) -> None:
+        self._store = store
+        self._url = url
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def get(self, name: str) -> bytes:
+        return self.get_with_token(name).value
+
+    def get_with_token(self, name: str) -> Stored:
+        with _refusals("Reading", name):
+            result = obstore.get(self._store, checked_name(name))
+            return Stored(bytes(result.bytes()), _token(result.meta["e_tag"], name))
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        if length <= 0:
+            return b""
+        with _refusals("Reading", name):
+            size = obstore.head(self._store, checked_name(name))["size"]
+            if start >= size:
+                return b""
+            return bytes(obstore.get_range(self._store, name, start=start, end=min(size, start + length)))
+
+    def put_if_absent(self, name: str, value: bytes) -> None:
+        with _refusals("Writing", name):
+            obstore.put(self._store, checked_name(name), value, mode="create", use_multipart=False)
+
+    def put_all(self, objects: Mapping[str, bytes]) -> None:
+        if len(objects) <= 1:
+            for name, value in objects.items():
+                self.put_if_absent(name, value)
+            return
+        with ThreadPoolExecutor(min(_PARALLEL_PUTS, len(objects))) as pool:
+            for done in [pool.submit(self.put_if_absent, name, value) for name, value in objects.items()]:
+                done.result()
+
+    def compare_and_swap(self, name: str, expected: Token | None, value: bytes) -> Token:
+        try:
+            with _refusals("Swapping", name):
+                result = obstore.put(
+                    self._store,
+                    checked_name(name),
+                    value,
+                    mode="create" if expected is None else {"e_tag": expected},
+                    use_multipart=False,
+                )
+                return _token(result["e_tag"], name)
+        except (AlreadyExists, NotFound) as error:
+            raise SwapLost(f"{name} holds another value than expected", doing=f"Swapping {name}") from error
+        except SwapLost:
+            raise
+        except StorageError as error:
+            # The request may be on its way still: the caller must not undo anything before it has settled
+            # this.
+            raise Unanswered(error.why, doing=error.doing) from error
+
+    def delete(self, name: str) -> None:
+        try:
+            with _refusals("Deleting", name):
+                obstore.delete(self._store, checked_name(name))
+        except NotFound:
+            return
+
+    def list(self, prefix: str) -> Iterator[str]:
+        require_auditing()
+        folder = prefix.rpartition("/")[0]
+        with _refusals("Listing", prefix):
+            for chunk in obstore.list(self._store, prefix=folder or None):
+                for meta in chunk:
+                    if meta["path"].startswith(prefix):
+                        yield meta["path"]
+
+
+def _token(e_tag: str | None, name: str) -> Token:
+    if not e_tag:
+        raise StorageError(
+            f"the object store gave no entity tag for {name}",
+            hint="A store needs conditional puts; this service does not offer them",
+        )
+    return Token(e_tag)
+
+
+@contextmanager
+def _refusals(doing: str, name: str) -> Iterator[None]:
+    """Turn obstore's errors into the seam's."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFound(f"{name} is not there", doing=f"{doing} {name}") from error
+    except AlreadyExistsError as error:
+        raise AlreadyExists(f"{name} exists already", doing=f"{doing} {name}") from error
+    except PreconditionError as error:
+        raise SwapLost(f"{name} holds another value than expected", doing=f"{doing} {name}") from error
+    except (BaseError, OSError) as error:
+        raise StorageError(str(error).splitlines()[0], doing=f"{doing} {name}") from error

@@ -1,0 +1,109 @@
+"""What every backend promises.
+
+Objects have relative names and whole values. `put_if_absent` and `put_all` are durable when they return;
+`compare_and_swap` is atomic and durable, and everything that the same process put or deleted before it is
+durable no later than the swap itself. A failed swap is either `SwapLost` (the object holds another value
+than expected; possibly our own, when an answer was lost and the request was repeated below us) or another
+`StorageError` (the outcome is unknown). In both cases the caller re-reads and looks for its own mark in the
+value: a value that is swapped in must therefore never repeat (a random id inside sees to that).
+
+`list` exists for checking a store and for nothing else: deciding by listing what may be deleted is how stores
+lose data. It raises unless it is called inside `with auditing():`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import NewType, Protocol
+
+from strandline.errors import InputError, StorageError
+
+Token = NewType("Token", str)
+"""Identifies one value of one object, for `compare_and_swap`."""
+
+_SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,199}")
+_auditing: ContextVar[bool] = ContextVar("strandline_auditing", default=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A value with the token that a swap of it needs."""
+
+    value: bytes
+    token: Token
+
+
+class Storage(Protocol):
+    """The seam. Every method raises `StorageError` when the disk or the object store refuses."""
+
+    @property
+    def url(self) -> str:
+        """Where this is, in the form that `open_storage` takes; holds no credentials."""
+        ...
+
+    def get(self, name: str) -> bytes:
+        """The whole value; `NotFound` when there is none."""
+        ...
+
+    def get_with_token(self, name: str) -> Stored:
+        """The whole value and its token; `NotFound` when there is none."""
+        ...
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        """`length` bytes from `start` (inclusive), fewer at the end of the value."""
+        ...
+
+    def put_if_absent(self, name: str, value: bytes) -> None:
+        """Store durably; `AlreadyExists`, and no change, when the name is taken."""
+        ...
+
+    def put_all(self, objects: Mapping[str, bytes]) -> None:
+        """`put_if_absent` for each, cheaper together; after an error any part of them may be stored."""
+        ...
+
+    def compare_and_swap(self, name: str, expected: Token | None, value: bytes) -> Token:
+        """Replace the value that `expected` identifies (None: no value yet) and return the new token."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove the object; no error when it is absent. Durable no later than the next swap."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """Names that begin with `prefix`. Only inside `with auditing():`."""
+        ...
+
+
+@contextmanager
+def auditing() -> Iterator[None]:
+    """Allow `list` in this context: for `check`, and for nothing that decides about deleting by age or
+    path."""
+    mark = _auditing.set(True)
+    try:
+        yield
+    finally:
+        _auditing.reset(mark)
+
+
+def require_auditing() -> None:
+    """Raise unless inside `auditing()`; every backend's `list` calls this first."""
+    if not _auditing.get():
+        raise StorageError(
+            "listing is for checking a store only",
+            doing="Listing a store's objects",
+            hint="What may be deleted is proved by commit numbers, never by what a listing shows",
+        )
+
+
+def checked_name(name: str) -> str:
+    """The name itself, when it is relative and can't leave the root."""
+    if not all(_SEGMENT.fullmatch(part) for part in name.split("/")):
+        raise InputError(
+            f"{name!r} is no valid object name",
+            hint="Names are relative: segments of letters, digits, '_', '=', '-' and '.', no '.' in front",
+        )
+    return name

@@ -1,0 +1,145 @@
+"""The exchange: every row in one bucket, equal keys in the same one."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from strandline.engine import InlineRunner, Spool
+from strandline.errors import InputError, KeysError, SchemaError
+from strandline.relations import ReadOptions, Scan, exchange, open_relation, read_table
+from strandline.relations.buckets import buckets_of
+from strandline.relations.exchange import shares
+
+
+def scans_of(path: Path, table: pa.Table, **options: Any) -> list[Scan]:
+    pq.write_table(table, path, **options)
+    return [part.scan for part in open_relation(path).parts()]
+
+
+def test_every_row_lands_in_one_bucket_and_equal_keys_together(tmp_path: Path) -> None:
+    rows = 5000
+    table = pa.table(
+        {"k": [n % 700 for n in range(rows)], "v": list(range(rows)), "s": [f"row {n}" for n in range(rows)]}
+    )
+    scans = scans_of(tmp_path / "t.parquet", table, row_group_size=333)
+    with Spool(str(tmp_path)) as spool:
+        buckets = exchange(scans, ["k"], 7, InlineRunner(2), spool)
+        assert len(buckets) == 7
+        tables = [read_table([Scan.from_json(scan.to_json()) for scan in bucket]) for bucket in buckets]
+        assert [t.num_rows for t in tables] == [sum(scan.rows or 0 for scan in bucket) for bucket in buckets]
+    together = pa.concat_tables(tables).sort_by("v")
+    assert together.equals(table)
+    keys = [set(t["k"].to_pylist()) for t in tables]
+    assert sum(map(len, keys)) == 700
+    assert all(t["v"].to_pylist() == sorted(t["v"].to_pylist()) for t in tables), "order within a bucket is kept"
+
+
+def test_two_relations_meet_in_the_same_buckets_once_they_have_one_schema(tmp_path: Path) -> None:
+    old = scans_of(tmp_path / "a.parquet", pa.table({"k": pa.array([-5, 7, None], pa.int32())}))
+    new = scans_of(tmp_path / "b.parquet", pa.table({"k": pa.array([None, 7, -5], pa.int64())}))
+    old = [replace(scan, schema=new[0].schema) for scan in old]
+    with Spool(str(tmp_path)) as spool:
+        sides = [exchange(scans, ["k"], 16, InlineRunner(1), spool) for scans in (old, new)]
+        for one, other in zip(*sides, strict=True):
+            assert [read_table([s]) for s in one] or not other
+            assert {k for s in one for k in read_table([s])["k"].to_pylist()} == {
+                k for s in other for k in read_table([s])["k"].to_pylist()
+            }
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (pa.array([0.0, float("nan")]), pa.array([-0.0, np.uint64(0xFFF8000000000001).view(np.float64)])),
+        (pa.array([0.0], pa.float32()), pa.array([-0.0], pa.float32())),
+        (pa.array(["é", None]), pa.array(["é", None], pa.large_string())),
+        (pa.array([b"ab"]), pa.array([b"ab"], pa.large_binary())),
+    ],
+)
+def test_equal_values_have_equal_buckets(one: pa.Array, other: pa.Array) -> None:
+    first, second = (buckets_of(pa.table({"k": a}), ["k"], 1 << 20).tolist() for a in (one, other))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array(range(100), pa.timestamp("ns", "Asia/Tokyo")),
+        pa.array(range(100), pa.duration("s")),
+        pa.array([dt.time(0, 0, n % 60) for n in range(100)]),
+        pa.array(range(100), pa.int32()).cast(pa.date32()),
+        pa.array([Decimal(n) for n in range(100)], pa.decimal256(60, 2)),
+        pa.array([Decimal(n) for n in range(100)], pa.decimal128(30, 2)),
+        pa.array([n.to_bytes(4, "big") for n in range(100)], pa.binary(4)),
+        pa.array([uuid.UUID(int=n) for n in range(100)], pa.uuid()),
+        pa.array(np.arange(100, dtype=np.float16)),
+        pa.array([{"a": n} for n in range(100)]),
+        pa.array([n % 2 == 0 for n in range(100)]),
+    ],
+)
+def test_every_type_of_key_and_column_is_exchanged(tmp_path: Path, array: pa.Array) -> None:
+    table = pa.table({"k": array, "v": list(range(100))})
+    scans = scans_of(tmp_path / "t.parquet", table)
+    with Spool(str(tmp_path)) as spool:
+        found = exchange(scans, ["k", "v"], 5, InlineRunner(1), spool)
+        rows = [read_table(bucket) for bucket in found if bucket]
+    assert len(rows) > 1
+    assert pa.concat_tables(rows).sort_by("v")["k"].to_pylist() == read_table(scans)["k"].to_pylist()
+
+
+def test_small_memory_makes_many_groups_and_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setattr(sys.modules["strandline.relations.exchange"], "_GROUP_BYTES", 1)
+    table = pa.table({"k": list(range(1000))})
+    scans = scans_of(tmp_path / "t.parquet", table, row_group_size=10)
+    with Spool(str(tmp_path)) as spool:
+        found = exchange(scans, ["k"], 3, InlineRunner(1), spool)
+        assert len(found[0][0].row_groups or ()) > 10
+        assert sorted(k for bucket in found for k in read_table(bucket)["k"].to_pylist()) == list(range(1000))
+
+
+def test_one_bucket_many_buckets_and_no_rows(tmp_path: Path) -> None:
+    scans = scans_of(tmp_path / "t.parquet", pa.table({"k": [1, 2, 3]}))
+    empty = [Scan("parquet", scans[0].path, scans[0].schema, row_groups=())]
+    with Spool(str(tmp_path)) as spool:
+        assert read_table(exchange(scans, ["k"], 1, InlineRunner(1), spool)[0])["k"].to_pylist() == [1, 2, 3]
+        assert sum(map(len, exchange(scans, ["k"], 1000, InlineRunner(1), spool))) in (1, 2, 3)
+        assert exchange(empty, ["k"], 2, InlineRunner(1), spool) == [[], []]
+        assert exchange([], ["k"], 2, InlineRunner(1), spool) == [[], []]
+
+
+def test_mistakes_are_told_before_any_work_and_bad_values_from_the_kernel(tmp_path: Path) -> None:
+    scans = scans_of(tmp_path / "t.parquet", pa.table({"k": [1]}))
+    other = scans_of(tmp_path / "u.parquet", pa.table({"k": ["x"]}))
+    with Spool(str(tmp_path)) as spool:
+        for wrong, error in (
+            ((scans, ["z"], 2), KeysError),
+            ((scans, [], 2), KeysError),
+            ((scans, ["k"], 0), InputError),
+            (([*scans, *other], ["k"], 2), InputError),
+        ):
+            with pytest.raises(error):
+                exchange(*wrong, InlineRunner(1), spool)
+        typed = [
+            p.scan for p in open_relation(tmp_path / "u.parquet", options=ReadOptions(types={"k": "int8"})).parts()
+        ]
+        with pytest.raises(SchemaError, match="'x' in row 1"):
+            exchange(typed, ["k"], 2, InlineRunner(1), spool)
+
+
+def test_shares_are_even_runs_of_neighbours() -> None:
+    scans = [Scan("parquet", str(n), pa.schema([]), bytes=size) for n, size in enumerate([10, 10, 10, 10, 40, 0, 40])]
+    assert [[scan.path for scan in share] for share in shares(scans, 3)] == [["0", "1", "2", "3"], ["4", "5"], ["6"]]
+    assert len(shares(scans, 100)) <= 7
+    assert shares([], 3) == []
