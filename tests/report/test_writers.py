@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.report.samples import counted, empty, orders
 
-from strandline.errors import InputError, NotFound
+from strandline.changes import Changes
+from strandline.errors import InputError, NotFound, StrandlineError
 from strandline.report import Out, format_of, lay_out, write_out, write_rows, write_text
 
 AWKWARD = pa.table(
@@ -135,13 +136,29 @@ def test_a_pipe_is_written_straight_through(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
+def test_a_saved_change_set_loads_again_and_never_replaces_another_folder(tmp_path: Path) -> None:
+    changes = orders()
+    for _ in range(2):
+        written = write_out(changes.header, [changes.rows], Out(str(tmp_path / "x.changes")))
+    assert written.rows == 6
+    loaded = Changes.load(tmp_path / "x.changes")
+    assert loaded.to_arrow().equals(changes.rows)
+    assert loaded.header.counts == changes.header.counts
+    (tmp_path / "photos.changes").mkdir()
+    (tmp_path / "photos.changes" / "holiday.jpg").write_text("sea")
+    with pytest.raises(StrandlineError):
+        write_out(changes.header, [changes.rows], Out(str(tmp_path / "photos.changes")))
+    assert (tmp_path / "photos.changes" / "holiday.jpg").read_text() == "sea"
+
+
 def test_text_is_written_as_utf_8(tmp_path: Path) -> None:
     write_text(["æ", "→"], tmp_path / "x.html")
     assert (tmp_path / "x.html").read_text("utf-8") == "æ→"
 
 
 def test_importing_the_reports_loads_neither_spark_nor_duckdb_nor_sqlglot() -> None:
-    program = "import sys, strandline.report; print([m for m in ('pyspark', 'duckdb', 'sqlglot', 'numba') if m in sys.modules])"
+    heavy = ("pyspark", "duckdb", "sqlglot", "numba")
+    program = f"import sys, strandline.report; print([name for name in {heavy} if name in sys.modules])"
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path.cwd() / "src"
     )

@@ -144,7 +144,7 @@ def _name(name: str, dialect: str) -> exp.Identifier:
 def _reserved() -> frozenset[str]:
     from sqlglot.dialects.snowflake import Snowflake
 
-    return frozenset(word.upper() for word in Snowflake.Tokenizer.KEYWORDS)
+    return frozenset(word.upper().split()[0] for word in Snowflake.Tokenizer.KEYWORDS if word.strip())
 
 
 def _target(table_name: str, dialect: str) -> exp.Table:
@@ -152,12 +152,12 @@ def _target(table_name: str, dialect: str) -> exp.Table:
     from sqlglot.errors import SqlglotError
 
     try:
-        table = exp.maybe_parse(table_name, into=exp.Table, dialect=dialect or None)
+        table: Any = exp.maybe_parse(table_name, into=exp.Table, dialect=dialect or None)
     except SqlglotError as error:
         raise SqlError(f"{table_name!r} is no name of a table: {str(error).splitlines()[0]}", doing=DOING) from None
     if not isinstance(table, exp.Table) or not table.name or table.args.get("alias"):
         raise SqlError(f"{table_name!r} is no name of a table", doing=DOING, hint="Give a name such as shop.orders")
-    return table
+    return table  # type: ignore[no-any-return]
 
 
 def _dialect(name: str) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from strandline.changes.shape import Header
+from strandline.changes import Changes
+from strandline.changes.shape import ChangeSet, Header
 from strandline.errors import InputError
 from strandline.report.layouts import lay_out
 from strandline.report.sql_merge import sql_merge
@@ -32,20 +33,26 @@ class Out:
 def write_out(header: Header, tables: Iterable[pa.Table], out: Out) -> Written:
     """Writes a change set, given part by part, whole or not at all, and says what was written.
 
-    A set without any part is written as an empty one.
+    Rows go through part by part; a SQL script and a saved change set are put together in memory (a `Changes` saves
+    itself without that). A set without any part is written as an empty one.
     """
     format = out.format or format_of(out.path)
+    if format in ("sql", "changes") and out.layout != "changes":
+        raise InputError(f"{format} has no layout {out.layout!r}", doing=f"writing {out.path}", hint="Leave it out")
+    parts = _at_least_one(header, tables)
     if format == "changes":
-        raise InputError(
-            "a saved change set is more than its rows", doing=f"writing {out.path}", hint="Save the change set itself"
-        )
-    parts = list(tables) or [header.rows_schema.empty_table()] if format == "sql" else _at_least_one(header, tables)
+        return _save(ChangeSet(header, pa.concat_tables(parts)), out.path)
     if format == "sql":
-        if out.layout != "changes":
-            raise InputError(f"SQL has no layout {out.layout!r}", doing=f"writing {out.path}", hint="Leave it out")
-        table = out.table or Path(out.path).stem
-        return write_text((f"{each}\n\n" for each in sql_merge(header, parts, table, out.dialect)), out.path)
+        statements = sql_merge(header, parts, out.table or Path(out.path).stem, out.dialect)
+        return write_text((f"{statement}\n\n" for statement in statements), out.path)
     return write_rows(lay_out(header, parts, out.layout), out.path, format)
+
+
+def _save(changes: ChangeSet, path: str) -> Written:
+    """A saved change set is a folder; `Changes.save` replaces a change set that is there, and nothing else."""
+    Changes.of(changes).save(path)
+    size = sum(part.stat().st_size for part in Path(path).iterdir())
+    return Written(Path(path), len(changes), size)
 
 
 def _at_least_one(header: Header, tables: Iterable[pa.Table]) -> Iterable[pa.Table]:
