@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from strandline.changes.matching import Flags, Room, differs
 from strandline.changes.shape import BEFORE, CHANGED, COUNTED, KINDS, UPDATE, ChangeSet, Header, kinds
@@ -72,11 +73,10 @@ def cell_differences(changes: ChangeSet, name: str, chosen: Sequence[int]) -> li
     places = pa.array(chosen, pa.int64())
     before = python_values(before_column(changes, name).take(places))
     after = python_values(changes.rows.column(name).take(places))
+    if not changes.header.has_before or not pt.is_nested(changes.rows.schema.field(name).type):
+        return [[Difference(name, old, new)] for old, new in zip(before, after, strict=True)]
     updates = of_kind(changes.rows, UPDATE)[np.asarray(chosen, dtype=np.int64)]
-    return [
-        _within(name, old, new, deep=bool(update) and changes.header.has_before)
-        for old, new, update in zip(before, after, updates, strict=True)
-    ]
+    return [_within(name, old, new, deep=bool(update)) for old, new, update in zip(before, after, updates, strict=True)]
 
 
 def _within(name: str, before: Any, after: Any, *, deep: bool) -> list[Difference]:

@@ -42,19 +42,19 @@ def changed_paths(before_value: Any, after_value: Any, name: str = "") -> list[s
 
 def differences(before: Any, after: Any, name: str = "") -> list[Difference]:
     """The places at which two Python values differ, with what stands there, in the order of the values."""
-    if canonical(before) == canonical(after):
-        return []
     if isinstance(before, dict) and isinstance(after, dict):
         return _in_structs(before, after, name)
     if _both_maps(before, after):
         return _in_maps(before, after, name)
     if isinstance(before, list) and isinstance(after, list):
         return _in_lists(before, after, name)
-    return [Difference(name, before, after)]
+    return [] if same(before, after) else [Difference(name, before, after)]
 
 
 def same(one: Any, other: Any) -> bool:
     """Whether two Python values are equal by value."""
+    if type(one) is type(other) and isinstance(one, (str, int)):
+        return bool(one == other)
     return bool(canonical(one) == canonical(other))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -157,7 +157,7 @@ def _target(table_name: str, dialect: str) -> exp.Table:
         raise SqlError(f"{table_name!r} is no name of a table: {str(error).splitlines()[0]}", doing=DOING) from None
     if not isinstance(table, exp.Table) or not table.name or table.args.get("alias"):
         raise SqlError(f"{table_name!r} is no name of a table", doing=DOING, hint="Give a name such as shop.orders")
-    return table  # type: ignore[no-any-return]
+    return table
 
 
 def _dialect(name: str) -> str:

@@ -10,12 +10,14 @@ import base64
 import datetime
 import json
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 _EPOCH = datetime.datetime(1970, 1, 1)
@@ -58,20 +60,32 @@ def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The values of a column of any type, exact; structs become dicts, lists lists, maps `Entries`."""
     if isinstance(column, pa.ChunkedArray):
         return [value for chunk in column.chunks for value in python_values(chunk)]
-    if isinstance(column.type, pa.BaseExtensionType):
+    type_ = column.type
+    if isinstance(type_, pa.BaseExtensionType):
         return python_values(column.storage)
-    if _is_ready(column.type):
-        plain: list[Any] = column.to_pylist()
-        return plain
-    return [_value(scalar) for scalar in column]
+    if pt.is_dictionary(type_):
+        return python_values(column.dictionary_decode())
+    if pt.is_run_end_encoded(type_):
+        return python_values(pc.run_end_decode(column))
+    if pt.is_temporal(type_):
+        return _times(column)
+    if pt.is_struct(type_):
+        return _structs(column)
+    if pt.is_nested(type_):
+        return _lists(column)
+    plain: list[Any] = column.to_pylist()
+    return plain
 
 
 def text(value: Any) -> str:
     """A value as one piece of text: strings as they are, nested values as JSON, null as an empty text."""
+    kind = type(value)
+    if kind is str:
+        return str(value)
+    if kind is int or (kind is float and math.isfinite(value)):
+        return repr(value)
     if value is None:
         return ""
-    if isinstance(value, str):
-        return value
     if isinstance(value, datetime.datetime):
         return value.isoformat(" ")
     if isinstance(value, (dict, list)):
@@ -83,6 +97,26 @@ def text(value: Any) -> str:
 def json_text(value: Any) -> str:
     """A value as JSON text that any parser reads."""
     return json.dumps(json_value(value), ensure_ascii=False, allow_nan=False)
+
+
+def json_lines(columns: Mapping[str, pa.ChunkedArray]) -> Iterator[str]:
+    """The rows of columns of one length, each as a JSON object."""
+    names = list(columns)
+    values = [python_values(column) for column in columns.values()]
+    quick = not any(_holds_map(column.type) for column in columns.values())
+    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=json_value).encode
+    for row in zip(*values, strict=True):
+        line = dict(zip(names, row, strict=True))
+        try:
+            yield encode(line) if quick else json_text(line)
+        except ValueError:  # a NaN or an infinity
+            yield json_text(line)
+
+
+def _holds_map(type_: pa.DataType) -> bool:
+    if pt.is_map(type_):
+        return True
+    return pt.is_nested(type_) and any(_holds_map(type_.field(place).type) for place in range(type_.num_fields))
 
 
 def json_value(value: Any) -> Any:
@@ -117,45 +151,60 @@ def _infinite(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _is_ready(type_: pa.DataType) -> bool:
-    """Whether Arrow's own conversion to Python neither fails nor rounds."""
-    if pt.is_temporal(type_) or pt.is_map(type_) or isinstance(type_, pa.BaseExtensionType):
-        return False
-    if pt.is_dictionary(type_) or pt.is_run_end_encoded(type_):
-        return False
-    return all(_is_ready(type_.field(place).type) for place in range(type_.num_fields)) if pt.is_nested(type_) else True
+def _structs(column: pa.Array) -> list[Any]:
+    names = [field.name for field in column.type]
+    children = [python_values(child) for child in column.flatten()]
+    rows = zip(*children, strict=True) if children else (() for _ in range(len(column)))
+    found = [dict(zip(names, row, strict=True)) for row in rows]
+    return _nulled(found, column)
 
 
-def _value(scalar: Any) -> Any:
-    """One scalar of a type for which Arrow's own conversion does not serve."""
-    if not scalar.is_valid:
-        return None
-    type_ = scalar.type
-    if isinstance(type_, pa.BaseExtensionType) or pt.is_dictionary(type_) or pt.is_run_end_encoded(type_):
-        return scalar.as_py()
-    if pt.is_timestamp(type_):
-        return _instant(scalar.value * (_BILLION // _PER_SECOND[type_.unit]), type_.tz)
-    if pt.is_time(type_) or pt.is_duration(type_):
-        return _span(scalar, scalar.value * (_BILLION // _PER_SECOND[type_.unit]))
+def _lists(column: pa.Array) -> list[Any]:
+    is_map = pt.is_map(column.type)
+    if is_map:
+        column = column.cast(pa.list_(pa.struct([column.type.key_field, column.type.item_field])))
+    inner = column.flatten()
+    values = list(zip(*map(python_values, inner.flatten()), strict=True)) if is_map else python_values(inner)
+    found, start = [], 0
+    for length in pc.list_value_length(column).fill_null(0).to_pylist():
+        part = values[start : start + length]
+        found.append(Entries(part) if is_map else part)
+        start += length
+    return _nulled(found, column)
+
+
+def _nulled(values: list[Any], column: pa.Array) -> list[Any]:
+    if not column.null_count:
+        return values
+    return [value if valid else None for value, valid in zip(values, column.is_valid().to_pylist(), strict=True)]
+
+
+def _times(column: pa.Array) -> list[Any]:
+    type_ = column.type
+    wide = pa.int32() if type_.bit_width == 32 else pa.int64()
+    counts = column.view(wide).to_pylist()
     if pt.is_date(type_):
-        return _date(scalar.value // (1 if pt.is_date32(type_) else 86_400_000))
-    if pt.is_map(type_):
-        entries = scalar.values
-        keys, items = entries.field(0), entries.field(1)
-        return Entries(zip(python_values(keys), python_values(items), strict=True))
-    if pt.is_struct(type_):
-        return {type_.field(place).name: _value(scalar[place]) for place in range(type_.num_fields)}
-    if pt.is_nested(type_):
-        return python_values(scalar.values)
-    return scalar.as_py()
+        days = 1 if pt.is_date32(type_) else 86_400_000
+        return [None if count is None else _date(count // days) for count in counts]
+    if pt.is_interval(type_):
+        return [None if value is None else str(value) for value in column.to_pylist()]
+    scale = _BILLION // _PER_SECOND[type_.unit]
+    if pt.is_timestamp(type_):
+        zone = None if type_.tz is None else _zone(type_.tz)
+        return [None if count is None else _instant(count * scale, zone) for count in counts]
+    make = _length if pt.is_duration(type_) else _time
+    return [None if count is None else make(count * scale) for count in counts]
 
 
-def _instant(ns: int, zone: str | None) -> datetime.datetime | Instant:
+def _instant(ns: int, zone: datetime.tzinfo | None) -> datetime.datetime | Instant:
     if ns % 1000:
         return Instant(ns, zone is not None)
     try:
         moment = _EPOCH + datetime.timedelta(microseconds=ns // 1000)
-        return moment if zone is None else moment.replace(tzinfo=datetime.UTC).astimezone(_zone(zone))
+        if zone is None:
+            return moment
+        aware = moment.replace(tzinfo=datetime.UTC)
+        return aware if zone is datetime.UTC else aware.astimezone(zone)
     except OverflowError:
         return Instant(ns, zone is not None)
 
@@ -171,13 +220,17 @@ def _zone(name: str) -> datetime.tzinfo:
         return datetime.UTC
 
 
-def _span(scalar: Any, ns: int) -> Any:
-    if ns % 1000:
-        return Span(ns)
+def _length(ns: int) -> datetime.timedelta | Span:
     try:
-        return scalar.as_py()
-    except (OverflowError, ValueError):
+        return Span(ns) if ns % 1000 else datetime.timedelta(microseconds=ns // 1000)
+    except OverflowError:
         return Span(ns)
+
+
+def _time(ns: int) -> datetime.time | Span:
+    if ns % 1000 or not 0 <= ns < 86_400 * _BILLION:
+        return Span(ns)
+    return (_EPOCH + datetime.timedelta(microseconds=ns // 1000)).time()
 
 
 def _date(days: int) -> datetime.date | str:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.errors import InputError, NotFound, StorageError
-from strandline.report.values import json_text, python_values, text
+from strandline.report.values import json_lines, python_values, text
 
 FORMATS = {
     "parquet": (".parquet",),
@@ -177,9 +177,8 @@ def _json_lines(tables: Iterable[pa.Table], file: BinaryIO) -> int:
     for table in tables:
         for start in range(0, len(table), _FLUSHED):
             part = table.slice(start, _FLUSHED)
-            columns = [python_values(column) for column in part.columns]
-            lines = (dict(zip(part.column_names, row, strict=True)) for row in zip(*columns, strict=True))
-            file.write("".join(json_text(line) + "\n" for line in lines).encode("utf-8", "surrogatepass"))
+            lines = json_lines(dict(zip(part.column_names, part.columns, strict=True)))
+            file.write("".join(f"{line}\n" for line in lines).encode())
             rows += len(part)
     return rows
 
