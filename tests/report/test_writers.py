@@ -56,7 +56,7 @@ def test_csv_holds_nested_values_as_json_and_tells_null_from_empty(tmp_path: Pat
         '{"k": 1.0}',
         "true",
     ]
-    assert second[1:6] == ["NaN", "", "1970-01-01 00:00:00.000000001+00:00", "", '{"x": []}']
+    assert second[1:6] == ["nan", "", "1970-01-01 00:00:00.000000001+00:00", "", '{"x": []}']
     assert second[6] == "{}"
     assert third == [""] * 8
     assert raw.splitlines()[-2].startswith('"",')

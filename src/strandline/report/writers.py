@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.errors import InputError, NotFound, StorageError
-from strandline.report.values import json_lines, python_values, text
+from strandline.report.values import json_lines, texts
 
 FORMATS = {
     "parquet": (".parquet",),
@@ -58,7 +58,8 @@ def write_rows(tables: pa.Table | Iterable[pa.Table], path: str | Path, format: 
     """Writes the rows of one or more tables of one schema into one file, and says what was written.
 
     CSV holds nested values as JSON text, bytes as base64, instants in ISO form; null is nothing, an empty text is
-    `""`. JSON lines holds decimals and instants as text, and NaN and infinities as the texts `NaN`, `Infinity`.
+    `""`, and floats may be `nan` or `inf`. JSON lines holds decimals and instants as text, and NaN and infinities as
+    the texts `NaN`, `Infinity`, `-Infinity`.
     """
     format = format or format_of(path)
     writers: dict[str, Callable[[Iterable[pa.Table], BinaryIO], int]] = {
@@ -159,17 +160,13 @@ def _csv(tables: Iterable[pa.Table], file: BinaryIO) -> int:
 
 def _as_text(table: pa.Table) -> pa.Table:
     """The columns that CSV has no form for as text; booleans, numbers and dates as they are."""
-    columns = [column if _is_simple(column.type) else _texts(column) for column in table.columns]
+    columns = [column if _is_simple(column.type) else pa.array(texts(column), pa.string()) for column in table.columns]
     return pa.Table.from_arrays(columns, names=table.column_names)
 
 
 def _is_simple(type_: pa.DataType) -> bool:
     exact = pt.is_string(type_) or pt.is_large_string(type_) or pt.is_boolean(type_) or pt.is_integer(type_)
-    return bool(exact or pt.is_decimal128(type_))
-
-
-def _texts(column: pa.ChunkedArray) -> pa.Array:
-    return pa.array([None if value is None else text(value) for value in python_values(column)], pa.string())
+    return bool(exact or pt.is_float32(type_) or pt.is_float64(type_) or pt.is_decimal128(type_) or pt.is_date32(type_))
 
 
 def _json_lines(tables: Iterable[pa.Table], file: BinaryIO) -> int:
