@@ -8,6 +8,7 @@ has before images.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,10 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from strandline.changes.encoding import plain, restore
 from strandline.changes.matching import names_of
-from strandline.changes.shape import CHANGE, CHANGED, DELETE, INSERT, UPDATE, Counts, finish
+from strandline.changes.shape import CHANGE, CHANGED, INSERT, UPDATE, Counts, finish
 from strandline.detect.answer import Answer, Work, gather, work_of, write_part
 from strandline.detect.comparison import Comparison, Side, read_side
 from strandline.detect.kb import answer_header, match_segments, write_deleted
@@ -209,7 +211,7 @@ def _fetch_items(given: Input, pointers: pa.Table, name: str) -> list[WorkItem]:
     scans = given.scans()
     files = np.asarray(pointers.column(FILE), dtype=np.int64)
     needed = np.unique(files).tolist()
-    items = []
+    items: list[WorkItem] = []
     for start in range(0, len(needed), FETCH_SCANS):
         group = needed[start : start + FETCH_SCANS]
         chosen = pointers.filter(pa.array(np.isin(files, group)))
@@ -227,10 +229,6 @@ def _fetch_items(given: Input, pointers: pa.Table, name: str) -> list[WorkItem]:
 @kernel
 def fetch_records(item: WorkItem, attempt: Attempt) -> Result:
     """The records that pointers name, from the scans that hold them."""
-    import os
-
-    import pyarrow.parquet as pq
-
     rows, read = _pointed(item)
     path = attempt.path(f"records-{item['name']}.parquet")
     pq.write_table(rows.drop_columns(["pointer"]), path, compression="none")
@@ -275,6 +273,3 @@ def _pointed(item: WorkItem) -> tuple[pa.Table, int]:
     if not tables:
         return side.schema.empty_table().append_column("pointer", pa.array([], pa.int64())), 0
     return pa.concat_tables(tables), read
-
-
-__all__ = ["DELETE", "fetch_changes", "fetch_records", "kbp", "match_signatures"]
