@@ -19,8 +19,12 @@ def fill(changes: ChangeSet, values: Mapping[str, Any]) -> ChangeSet:
 
     Retyped columns count as removed and added again. A set that is not partial takes no values.
     """
-    header = filled_header(changes.header, values)
-    if header.fill is None:
+    return fill_by_header(changes, filled_header(changes.header, values))
+
+
+def fill_by_header(changes: ChangeSet, header: Header) -> ChangeSet:
+    """The set under a header that `filled_header` made for it."""
+    if header.fill is None or changes.header.fill is not None:
         return changes
     rows, count = changes.rows, len(changes.rows)
     added = [name for name in header.columns if name not in changes.header.columns]

@@ -155,7 +155,7 @@ def _literal(value: Any, name: str, doing: str) -> exp.Expression:
         return exp.Boolean(this=bool(value))
     if isinstance(value, (int, np.integer)):
         return (
-            exp.cast(exp.Literal.string(str(int(value))), "HUGEINT") if abs(value) > 2**63 - 1 else _number(int(value))
+            exp.cast(exp.Literal.string(str(int(value))), "HUGEINT") if abs(int(value)) >= 2**63 else _number(int(value))
         )
     if isinstance(value, (float, np.floating)):
         number = float(value)
@@ -321,7 +321,7 @@ def _connection() -> duckdb.DuckDBPyConnection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET enable_external_access = false")
         _local.connection = connection
-    return _local.connection  # type: ignore[no-any-return]
+    return _local.connection
 
 
 def _functions() -> frozenset[str]:
