@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,8 +17,8 @@ from strandline.engine import Spool, choose_runner, machine_memory
 from strandline.errors import InputError, KeysError, SchemaError
 from strandline.relations import Relation
 from strandline.relations.expressions import parse_condition
-from strandline.relations.memory import empty_relation
 from strandline.relations.open import open_relation
+from strandline.relations.spooled import spool_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,9 +35,9 @@ def ask(
     spool = Spool()
     new_relation = open_relation(new, format=options.new_format, session=session, options=options.read_new, spool=spool)
     if isinstance(old, State):
-        old_relation: Relation = empty_relation(old.schema, old.source or "the saved signatures")
+        old_relation: Relation = spool_batches([], old.source or "saved signatures", old.schema, spool)
     elif old is None:
-        old_relation = empty_relation(new_relation.schema, "nothing")
+        old_relation = spool_batches([], "nothing", new_relation.schema, spool)
     else:
         _check_not_the_same(old, new)
         old_relation = open_relation(
@@ -155,7 +154,3 @@ def _check_keys_are_not_all_null(question: Question) -> None:
                     doing="reading the key",
                     hint="Name a column that identifies rows",
                 )
-
-
-def with_state_schema(state: State, schema: pa.Schema) -> State:
-    return replace(state, schema=schema)

@@ -39,6 +39,7 @@ from strandline.detect.state import State, is_state, load_state, save_state
 from strandline.detect.state_building import sign_relation
 from strandline.detect.window import WindowReport
 from strandline.detect.windowed import window_messages, windowed
+from strandline.engine import Spool
 from strandline.errors import GuardTripped, InputError, KeysError
 from strandline.relations.signature import scheme_of
 
@@ -66,7 +67,9 @@ class Run:
 class Differential(Changes):
     """A change set found by `diff`: beside the changes it knows how they were found."""
 
-    run: Run
+    def __init__(self, stored: Stored, spool: Spool, run: Run) -> None:
+        super().__init__(stored, spool)
+        self.run = run
 
     def explain(self) -> str:
         """What each algorithm would have cost, which was taken and why, and what was really read and moved."""
@@ -174,12 +177,7 @@ def _making(question: Question, options: DiffOptions, algorithm: str, state: Sta
         key_schema=pa.schema([header.after_schema.field(name) for name in header.key]),
         scheme=scheme_of(
             header.after_schema,
-            [
-                name
-                for name in (
-                    saved.scheme.columns if saved and set(saved.scheme.columns) == set(header.values) else header.values
-                )
-            ],
+            _signed_columns(header.values, saved),
             seed=saved.scheme.seed if saved else options.seed,
             bits=bits or (saved.scheme.bits if saved else 64),
             normalisation=rules,
@@ -187,6 +185,11 @@ def _making(question: Question, options: DiffOptions, algorithm: str, state: Sta
         column_signatures=options.column_signatures or bool(saved and saved.column_signatures),
         pointers=algorithm == "kbp",
     )
+
+
+def _signed_columns(values: Sequence[str], saved: Making | None) -> Sequence[str]:
+    """The columns to sign, in the saved order if they are the same ones."""
+    return saved.scheme.columns if saved and set(saved.scheme.columns) == set(values) else values
 
 
 def _verified(question: Question, options: DiffOptions, answer: Answer, algorithm: str) -> tuple[Answer, int | None]:
@@ -219,7 +222,7 @@ def guard(counts: Counts, fail_over: float | None, question: Question) -> None:
     share = counts.rows / max(before, 1)
     if share > fail_over:
         raise GuardTripped(
-            f"{counts.rows:,} of {before:,} rows changed ({share:.1%}), more than the {fail_over:.1%} allowed: suspect reload",
+            f"suspect reload: {counts.rows:,} of {before:,} rows changed ({share:.1%}; allowed are {fail_over:.1%})",
             doing=f"comparing {question.old.relation.name} with {question.new.relation.name}",
             hint="Nothing was written. Look at the extract; if it is right, run again with a larger --fail-over",
         )
@@ -274,6 +277,4 @@ def _run(
 
 def _differential(question: Question, answer: Answer, run: Run) -> Differential:
     header = replace(answer.header, source=question.old.relation.name, target=question.new.relation.name)
-    changes = Differential.from_stored(Stored(header, answer.parts), question.spool)
-    changes.run = run
-    return changes
+    return Differential(Stored(header, answer.parts), question.spool, run)

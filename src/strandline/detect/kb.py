@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from strandline.changes.encoding import plain, restore
 from strandline.changes.matching import names_of
+from strandline.changes.parts import write_part as write_rows
+from strandline.changes.running import PartFile
 from strandline.changes.shape import CHANGE, CHANGED, DELETE, INSERT, UPDATE, ChangeSet, Header, finish
 from strandline.detect.answer import Answer, gather, write_part
 from strandline.detect.comparison import Comparison, Side, read_side
@@ -191,8 +192,7 @@ def write_deleted(question: Question, header: Header, state: State, met: Sequenc
         columns.setdefault(field.name, pa.nulls(keys.num_rows, field.type))
     found = finish(header, restore(pa.table(columns), header.rows_schema), unchanged=0)
     path = Attempt(question.spool.path, 0).path("deleted.parquet")
-    pq.write_table(found.rows, path)
-    return Answer(found.header, (path,))
+    return Answer(found.header, (PartFile(path, found.rows.num_rows, write_rows(found.rows, path)),))
 
 
 def _marked(count: int, positions: npt.NDArray[np.int64]) -> Flags:
