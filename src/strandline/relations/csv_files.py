@@ -25,7 +25,8 @@ from strandline.relations.schemas import check_names, one_schema, with_types
 from strandline.relations.streams import open_stream
 from strandline.relations.text import TextGuess
 
-_BLOCK = 4 << 20
+# A row must fit into one block.
+_BLOCK = 16 << 20
 
 
 def open_csv(files: Sequence[DataFile], name: str, options: ReadOptions) -> ScannedRelation:

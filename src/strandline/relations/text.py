@@ -9,6 +9,8 @@ unless the column is text. A column without any value is text.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
@@ -18,43 +20,120 @@ from strandline.errors import SchemaError
 _CLOCK = r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{%s})?)?"
 _ZONE = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
 _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_WHOLE = r"^(0|-?[1-9][0-9]*)$"
+_FLOAT = r"^(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|NaN|nan|-?inf|-?Infinity)$"
+_BOOLS = ["true", "false", "True", "False", "TRUE", "FALSE"]
+# The years that 64 bits of nanoseconds hold whole.
+_NANO_YEARS = (1678, 2261)
 
-# In order of preference: the type, and the pattern that every value must match before conversion is tried.
-_CANDIDATES: tuple[tuple[pa.DataType, str], ...] = (
-    (pa.bool_(), r"^(true|false|True|False|TRUE|FALSE)$"),
-    (pa.int64(), _WHOLE),
-    (pa.float64(), r"^(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|NaN|nan|-?inf|-?Infinity)$"),
-    (pa.date32(), f"^{_DAY}$"),
-    (pa.timestamp("us"), f"^{_DAY}({_CLOCK % '1,6'})?$"),
-    (pa.timestamp("us", "UTC"), f"^{_DAY}{_CLOCK % '1,6'}{_ZONE}$"),
-    (pa.timestamp("ns"), f"^{_DAY}({_CLOCK % '1,9'})?$"),
-    (pa.timestamp("ns", "UTC"), f"^{_DAY}{_CLOCK % '1,9'}{_ZONE}$"),
+# Chains of types, each holding all values of the one before it (where `_widens` agrees); no value fits two chains.
+_CHAINS: tuple[tuple[pa.DataType, ...], ...] = (
+    (pa.bool_(),),
+    (pa.int64(), pa.float64()),
+    (pa.date32(), pa.timestamp("us"), pa.timestamp("ns")),
+    (pa.timestamp("us", "UTC"), pa.timestamp("ns", "UTC")),
 )
-_ALL = tuple(range(len(_CANDIDATES)))
 _GLANCE = 64
 
 
 class TextGuess:
-    """What a column of text may still be, narrowed batch by batch."""
+    """What a column of text may still be, narrowed batch by batch.
+
+    The first values choose a chain of types; later ones only move up it. Nothing is looked at twice: moving up is
+    allowed only if all values seen so far, whose extremes are remembered, fit the wider type too.
+    """
 
     def __init__(self) -> None:
-        self._left = _ALL
-        self._seen = False
+        self._left: tuple[pa.DataType, ...] | None = None
+        self._least: Any = None
+        self._greatest: Any = None
 
     def narrow(self, values: pa.Array) -> None:
         """Takes more of the column's values into account; nulls and empty fields tell nothing."""
-        if not self._left:
+        if self._left == ():
             return
-        values = pc.unique(values)
         values = values.filter(pc.not_equal(values, ""))
-        if len(values):
-            self._seen = True
-            self._left = tuple(number for number in self._left if _holds(number, values))
+        if len(values) == 0:
+            return
+        if self._left is None:
+            self._left = _chain_of(values.slice(0, _GLANCE))
+        while self._left:
+            found = _values(values, self._left[0])
+            if found is not None:
+                self._remember(found)
+                return
+            self._widen()
 
     @property
     def type(self) -> pa.DataType:
-        return _CANDIDATES[self._left[0]][0] if self._seen and self._left else pa.string()
+        return self._left[0] if self._left else pa.string()
+
+    def _remember(self, found: pa.Array) -> None:
+        if not (pat.is_int64(found.type) or pat.is_date32(found.type) or pat.is_timestamp(found.type)):
+            return
+        ends = pc.min_max(found if pat.is_int64(found.type) else found.cast(pa.timestamp("us"), safe=False))
+        least, greatest = ends["min"].as_py(), ends["max"].as_py()
+        self._least = least if self._least is None else min(self._least, least)
+        self._greatest = greatest if self._greatest is None else max(self._greatest, greatest)
+
+    def _widen(self) -> None:
+        assert self._left
+        wider = self._left[1:]
+        if wider and self._least is not None and not _widens(wider[0], self._least, self._greatest):
+            wider = ()
+        self._left = wider
+
+
+def _chain_of(values: pa.Array) -> tuple[pa.DataType, ...]:
+    for chain in _CHAINS:
+        for place, kind in enumerate(chain):
+            if _values(values, kind) is not None:
+                return chain[place:]
+    return ()
+
+
+def _widens(to: pa.DataType, least: Any, greatest: Any) -> bool:
+    """Whether all values from `least` to `greatest` keep their meaning in the wider type."""
+    if pat.is_floating(to):
+        return bool(least > -(10**15) and greatest < 10**15)
+    if pat.is_timestamp(to) and to.unit == "ns":
+        return bool(least.year >= _NANO_YEARS[0] and greatest.year <= _NANO_YEARS[1])
+    return True
+
+
+def _values(text: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """The values, if every text is one of `kind` and keeps all that it says; else None."""
+    if pat.is_boolean(kind):
+        return text if pc.all(pc.is_in(text, pa.array(_BOOLS))).as_py() else None
+    if pat.is_floating(kind) and not (_all_match(text, _FLOAT) and _keeps_digits(text)):
+        return None
+    if pat.is_timestamp(kind) and not _all_match(text, _time_pattern(kind)):
+        return None
+    try:
+        found = _convert(text, kind)
+    except pa.ArrowInvalid:
+        return None
+    if (pat.is_integer(kind) or pat.is_date(kind)) and not found.cast(pa.string()).equals(text):
+        return None
+    return found
+
+
+def _time_pattern(kind: pa.DataType) -> str:
+    clock = _CLOCK % ("1,9" if kind.unit == "ns" else "1,6")
+    return f"^{_DAY}({clock})?$" if kind.tz is None else f"^{_DAY}{clock}{_ZONE}$"
+
+
+def _all_match(text: pa.Array, pattern: str) -> bool:
+    return pc.all(pc.match_substring_regex(text, pattern)).as_py() is not False
+
+
+def _keeps_digits(text: pa.Array) -> bool:
+    """Whether a float64 keeps every digit: 17 significant ones, 15 in whole numbers."""
+    if pc.max(pc.binary_length(text)).as_py() <= 15:
+        return True
+    mantissa = pc.replace_substring_regex(text, r"[eE].*$", "")
+    digits = pc.replace_substring_regex(pc.replace_substring_regex(mantissa, r"[-.]", ""), r"^0+", "")
+    allowed = pc.if_else(pc.match_substring_regex(text, r"^-?[0-9]+$"), 15, 17)
+    return pc.all(pc.less_equal(pc.utf8_length(digits), allowed)).as_py() is not False
 
 
 def guess_type(values: list[str | None]) -> pa.DataType:
@@ -122,19 +201,3 @@ def _fails(text: pa.Array, to: pa.DataType) -> bool:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return True
     return False
-
-
-def _holds(number: int, values: pa.Array) -> bool:
-    kind, pattern = _CANDIDATES[number]
-    return all(
-        pc.all(pc.match_substring_regex(some, pattern)).as_py() is not False
-        for some in (values.slice(0, _GLANCE), values.slice(_GLANCE))
-    ) and (_keeps_digits(values) if pat.is_floating(kind) else not _fails(values, kind))
-
-
-def _keeps_digits(values: pa.Array) -> bool:
-    """Whether a float64 keeps every digit: 17 significant ones, 15 in whole numbers."""
-    mantissa = pc.replace_substring_regex(values, r"[eE].*$", "")
-    digits = pc.replace_substring_regex(pc.replace_substring_regex(mantissa, r"[-.]", ""), r"^0+", "")
-    allowed = pc.if_else(pc.match_substring_regex(values, _WHOLE), 15, 17)
-    return pc.all(pc.less_equal(pc.utf8_length(digits), allowed)).as_py() is not False
