@@ -12,7 +12,16 @@ import pyarrow as pa
 import pytest
 
 from strandline.errors import FormatError, InputError, SchemaError
-from strandline.relations import ReadOptions, Scan, csv_files, json_files, open_relation, read_scan, read_table
+from strandline.relations import (
+    ReadOptions,
+    Scan,
+    csv_files,
+    json_files,
+    open_relation,
+    read_relation,
+    read_scan,
+    read_table,
+)
 from strandline.relations.text import TextGuess
 
 
@@ -20,7 +29,10 @@ def opened(path: Path, text: str | bytes, **options: Any) -> pa.Table:
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     relation = open_relation(path, options=ReadOptions(**options))
     parts = relation.parts()
-    table = read_table([Scan.from_json(part.scan.to_json()) for part in parts])
+    table = read_relation(relation)
+    if parts:
+        again = read_table([Scan.from_json(part.scan.to_json()) for part in parts])
+        assert str(again.to_pylist()) == str(table.to_pylist())
     assert table.schema == relation.schema
     assert table.num_rows == relation.rows == sum(part.rows for part in parts)
     return table

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _OPENERS: dict[str, Callable[[Sequence[DataFile], str, ReadOptions], Relation]] = {
     "parquet": open_parquet,
-    "csv": open_csv,
     "json": open_json,
     "arrow": open_arrow,
 }
@@ -71,7 +70,8 @@ def _open_path(
     kind = kind or one_format(files, name)
     if kind == "iceberg":
         return _open_table(kind, path, name, options, spool)
-    return _OPENERS[kind](_data_only(files, kind), name, options)
+    files = _data_only(files, kind)
+    return open_csv(files, name, options, spool) if kind == "csv" else _OPENERS[kind](files, name, options)
 
 
 def _open_table(kind: str, path: str, name: str, options: ReadOptions, spool: Spool | None) -> Relation:

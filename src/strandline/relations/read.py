@@ -9,16 +9,16 @@ import pyarrow as pa
 from strandline.errors import FormatError, SchemaError
 from strandline.relations.arrow_files import read_arrow
 from strandline.relations.conform import conform
-from strandline.relations.csv_files import read_csv
 from strandline.relations.hive import with_constants
 from strandline.relations.json_files import read_json
 from strandline.relations.parquet_files import read_parquet
-from strandline.relations.scan import Scan
+from strandline.relations.relation import Relation
+from strandline.relations.scan import Scan, merged
 
 BATCH_ROWS = 65536
 
 Reader = Callable[[Scan, Sequence[str], int], Iterator[pa.RecordBatch]]
-_READERS: dict[str, Reader] = {"parquet": read_parquet, "csv": read_csv, "json": read_json, "arrow": read_arrow}
+_READERS: dict[str, Reader] = {"parquet": read_parquet, "json": read_json, "arrow": read_arrow}
 
 
 def read_scan(
@@ -43,6 +43,15 @@ def read_table(scans: Iterable[Scan], columns: Sequence[str] | None = None) -> p
     scans = list(scans)
     batches = [batch for scan in scans for batch in read_scan(scan, columns)]
     return pa.Table.from_batches(batches, schema=scan_schema(scans[0], columns))
+
+
+def read_relation(relation: Relation, columns: Sequence[str] | None = None) -> pa.Table:
+    """All the rows of a relation as a table, in file order; of one without parts, a table without rows."""
+    scans = merged(part.scan for part in relation.parts(()))
+    if scans:
+        return read_table(scans, columns)
+    whole = relation.schema.empty_table()
+    return whole if columns is None else whole.select(list(columns))
 
 
 def scan_schema(scan: Scan, columns: Sequence[str] | None = None) -> pa.Schema:

@@ -7,11 +7,13 @@ as a whole gives them, so that every part of a relation comes out with one schem
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
+
+from strandline.engine import Spool
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,8 @@ class Scan:
 
     `row_groups` counts row groups of a Parquet file or record batches of an Arrow file; None means all of them.
     `constants` holds columns that are not in the file, as text (None is null), such as the values of hive folders.
+    `spool` keeps a scratch file alive while this object lives; it does not travel: whoever sends a scan to a worker
+    holds it meanwhile.
     """
 
     format: str
@@ -30,6 +34,7 @@ class Scan:
     options: Mapping[str, Any] = field(default_factory=dict)
     rows: int | None = None
     bytes: int = 0
+    spool: Spool | None = field(default=None, compare=False, repr=False)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -56,6 +61,24 @@ class Scan:
             rows=record["rows"],
             bytes=record["bytes"],
         )
+
+
+def merged(scans: Iterable[Scan]) -> list[Scan]:
+    """The same rows in fewer scans: neighbouring scans of one file become one, so that it is opened once."""
+    runs: list[Scan] = []
+    for scan in scans:
+        last = runs[-1] if runs else None
+        if last is None or last.row_groups is None or scan.row_groups is None or not _alike(last, scan):
+            runs.append(scan)
+            continue
+        rows = None if last.rows is None or scan.rows is None else last.rows + scan.rows
+        groups = (*last.row_groups, *scan.row_groups)
+        runs[-1] = replace(last, row_groups=groups, rows=rows, bytes=last.bytes + scan.bytes)
+    return runs
+
+
+def _alike(one: Scan, other: Scan) -> bool:
+    return replace(one, row_groups=(), rows=None, bytes=0) == replace(other, row_groups=(), rows=None, bytes=0)
 
 
 def schema_to_text(schema: pa.Schema) -> str:
