@@ -8,6 +8,7 @@ from strandline.relations.open import open_relation
 from strandline.relations.options import ReadOptions, arrow_type
 from strandline.relations.read import read_relation, read_scan, read_table, scan_schema
 from strandline.relations.relation import Bounds, Part, Relation
+from strandline.relations.retyped import retyped
 from strandline.relations.scan import Scan, merged
 from strandline.relations.scan_sql import scan_sql
 
@@ -30,6 +31,7 @@ __all__ = [
     "read_relation",
     "read_scan",
     "read_table",
+    "retyped",
     "scan_schema",
     "scan_sql",
 ]

@@ -57,7 +57,7 @@ def open_csv(files: Sequence[DataFile], name: str, options: ReadOptions, spool: 
     guesses = {column: TextGuess() for column in columns if column not in given}
     spool = spool or Spool()
     pieces = [
-        replace(scan, constants=constant)
+        replace(scan, constants=constant, options={"empty_is_null": True})
         for layout, constant in zip(layouts, constants, strict=True)
         for scan in _spool_text(layout, guesses, given, spool)
     ]

@@ -20,6 +20,7 @@ from strandline.relations.json_files import open_json
 from strandline.relations.options import ReadOptions
 from strandline.relations.parquet_files import open_parquet
 from strandline.relations.relation import Relation
+from strandline.relations.retyped import retyped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +51,7 @@ def open_relation(
     if isinstance(source, (str, os.PathLike)):
         return _open_path(source, format, options, spool)
     if is_relation(source):
-        return source  # type: ignore[no-any-return]
+        return retyped(source, options.arrow_types())
     if is_spark_frame(source):
         return open_spark_frame(source, options, spool)
     if is_in_memory(source):

@@ -34,7 +34,8 @@ def read_scan(
     held = [field.name for field in schema if field.name not in scan.constants]
     before = 0
     for batch in _reader(scan)(scan, held, batch_rows):
-        yield conform(with_constants(batch, scan.constants, constants), schema, before)
+        whole = with_constants(batch, scan.constants, constants)
+        yield conform(whole, schema, before, empty_is_null=bool(scan.options.get("empty_is_null")))
         before += batch.num_rows
 
 

@@ -147,8 +147,15 @@ def guess_type(values: list[str | None]) -> pa.DataType:
     return guess.type
 
 
-def convert_text(text: pa.Array, to: pa.DataType, column: str, before: int = 0) -> pa.Array:
-    """The values that `text` means in the type `to`; `before` counts the rows already read, for the message."""
+def convert_text(
+    text: pa.Array, to: pa.DataType, column: str, before: int = 0, *, empty_is_null: bool = True
+) -> pa.Array:
+    """The values that `text` means in the type `to`; `before` counts the rows already read, for the message.
+
+    An empty field of CSV or of a folder's name is null; an empty string of other formats is no number and no date.
+    """
+    if empty_is_null and not _keeps_empty(to):
+        text = pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
     try:
         return _convert(text, to)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -162,15 +169,16 @@ def convert_text(text: pa.Array, to: pa.DataType, column: str, before: int = 0) 
 
 
 def _convert(text: pa.Array, to: pa.DataType) -> pa.Array:
-    if pat.is_string(to) or pat.is_large_string(to) or pat.is_binary(to) or pat.is_large_binary(to):
-        return text.cast(to)
-    text = pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
     if pat.is_timestamp(to) and to.tz is not None:
         return _instants(text, to)
     if pat.is_time(to):
         day = pc.binary_join_element_wise(pa.scalar("1970-01-01", text.type), text, pa.scalar(" ", text.type))
         return day.cast(pa.timestamp("ns" if to.unit == "ns" else "us")).cast(to)
     return text.cast(to)
+
+
+def _keeps_empty(kind: pa.DataType) -> bool:
+    return bool(pat.is_string(kind) or pat.is_large_string(kind) or pat.is_binary(kind) or pat.is_large_binary(kind))
 
 
 def _instants(text: pa.Array, to: pa.DataType) -> pa.Array:
