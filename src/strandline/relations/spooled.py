@@ -77,7 +77,8 @@ def bounds_of(array: pa.ChunkedArray) -> Bounds:
         return Bounds(None, None, nulls)
     try:
         ends = pc.min_max(array.cast(pa.int64()) if pat.is_timestamp(kind) else array).as_py()
-    except pa.ArrowNotImplementedError:
+    except (pa.ArrowNotImplementedError, OverflowError, ValueError):
+        # No order, or no such value in Python, as the year 0.
         return Bounds(None, None, nulls)
     least, greatest = ends["min"], ends["max"]
     if pat.is_timestamp(kind):

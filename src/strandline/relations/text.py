@@ -9,8 +9,6 @@ unless the column is text. A column without any value is text.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
@@ -22,8 +20,8 @@ _ZONE = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
 _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _FLOAT = r"^(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|NaN|nan|-?inf|-?Infinity)$"
 _BOOLS = ["true", "false", "True", "False", "TRUE", "FALSE"]
-# The years that 64 bits of nanoseconds hold whole.
-_NANO_YEARS = (1678, 2261)
+# Microseconds from 1970 that 64 bits of nanoseconds hold, too; exclusive.
+_NANO_LIMIT = (1 << 63) // 1000
 
 # Chains of types, each holding all values of the one before it (where `_widens` agrees); no value fits two chains.
 _CHAINS: tuple[tuple[pa.DataType, ...], ...] = (
@@ -44,8 +42,8 @@ class TextGuess:
 
     def __init__(self) -> None:
         self._left: tuple[pa.DataType, ...] | None = None
-        self._least: Any = None
-        self._greatest: Any = None
+        self._least: int | None = None
+        self._greatest: int | None = None
 
     def narrow(self, values: pa.Array) -> None:
         """Takes more of the column's values into account; nulls and empty fields tell nothing."""
@@ -70,7 +68,9 @@ class TextGuess:
     def _remember(self, found: pa.Array) -> None:
         if not (pat.is_int64(found.type) or pat.is_date32(found.type) or pat.is_timestamp(found.type)):
             return
-        ends = pc.min_max(found if pat.is_int64(found.type) else found.cast(pa.timestamp("us"), safe=False))
+        if not pat.is_int64(found.type):
+            found = found.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+        ends = pc.min_max(found)
         least, greatest = ends["min"].as_py(), ends["max"].as_py()
         self._least = least if self._least is None else min(self._least, least)
         self._greatest = greatest if self._greatest is None else max(self._greatest, greatest)
@@ -78,8 +78,8 @@ class TextGuess:
     def _widen(self) -> None:
         assert self._left
         wider = self._left[1:]
-        if wider and self._least is not None and not _widens(wider[0], self._least, self._greatest):
-            wider = ()
+        if wider and self._least is not None and self._greatest is not None:
+            wider = wider if _widens(wider[0], self._least, self._greatest) else ()
         self._left = wider
 
 
@@ -91,12 +91,12 @@ def _chain_of(values: pa.Array) -> tuple[pa.DataType, ...]:
     return ()
 
 
-def _widens(to: pa.DataType, least: Any, greatest: Any) -> bool:
-    """Whether all values from `least` to `greatest` keep their meaning in the wider type."""
+def _widens(to: pa.DataType, least: int, greatest: int) -> bool:
+    """Whether all numbers, or times in microseconds, from `least` to `greatest` keep their meaning in `to`."""
     if pat.is_floating(to):
-        return bool(least > -(10**15) and greatest < 10**15)
+        return least > -(10**15) and greatest < 10**15
     if pat.is_timestamp(to) and to.unit == "ns":
-        return bool(least.year >= _NANO_YEARS[0] and greatest.year <= _NANO_YEARS[1])
+        return least > -_NANO_LIMIT and greatest < _NANO_LIMIT
     return True
 
 
@@ -114,6 +114,8 @@ def _values(text: pa.Array, kind: pa.DataType) -> pa.Array | None:
         return None
     if (pat.is_integer(kind) or pat.is_date(kind)) and not found.cast(pa.string()).equals(text):
         return None
+    if pat.is_floating(kind) and not _in_range(text, found):
+        return None
     return found
 
 
@@ -124,6 +126,12 @@ def _time_pattern(kind: pa.DataType) -> str:
 
 def _all_match(text: pa.Array, pattern: str) -> bool:
     return pc.all(pc.match_substring_regex(text, pattern)).as_py() is not False
+
+
+def _in_range(text: pa.Array, found: pa.Array) -> bool:
+    """Whether what became infinite or zero was so in the text: 1e400 and 1e-400 are beyond a float64."""
+    infinite, zero = text.filter(pc.is_inf(found)), text.filter(pc.equal(found, 0.0))
+    return _all_match(pc.utf8_lower(infinite), r"^-?inf") and _all_match(pc.utf8_lower(zero), r"^-?0(\.0+)?(e.*)?$")
 
 
 def _keeps_digits(text: pa.Array) -> bool:
