@@ -15,7 +15,7 @@ from strandline.detect.question import Input, Question
 from strandline.detect.state import State
 from strandline.engine import Spool, choose_runner, machine_memory
 from strandline.errors import InputError, KeysError, SchemaError
-from strandline.relations import Relation
+from strandline.relations import Part, Relation
 from strandline.relations.expressions import parse_condition
 from strandline.relations.open import open_relation
 from strandline.relations.spooled import spool_batches
@@ -142,15 +142,20 @@ def _check_renames(old: Relation, rename: Mapping[str, str]) -> None:
 
 
 def _check_keys_are_not_all_null(question: Question) -> None:
-    """A key column of nothing but nulls is a mistake that statistics often show at once."""
+    """A key of nothing but nulls is a mistake that statistics often show at once."""
     for side, given in (("old", question.old), ("new", question.new)):
         parts = given.parts(question.comparison.key)
         rows = sum(part.rows for part in parts)
-        for name in question.comparison.key:
-            known = [part.bounds[name].nulls for part in parts if name in part.bounds]
-            if rows > 1 and len(known) == len(parts) and sum(count or 0 for count in known) == rows:
-                raise KeysError(
-                    f"key column {name!r} of the {side} side holds nothing but nulls",
-                    doing="reading the key",
-                    hint="Name a column that identifies rows",
-                )
+        nulls = [_known_nulls(parts, name) for name in question.comparison.key]
+        if rows > 1 and nulls and all(count == rows for count in nulls):
+            raise KeysError(
+                f"the key ({', '.join(question.comparison.key)}) of the {side} side holds nothing but nulls",
+                doing="reading the key",
+                hint="Name columns that identify rows",
+            )
+
+
+def _known_nulls(parts: Sequence[Part], name: str) -> int | None:
+    """How many nulls a column holds, where statistics of all parts tell."""
+    known = [part.bounds[name].nulls for part in parts if name in part.bounds]
+    return None if len(known) < len(parts) or None in known else sum(count or 0 for count in known)

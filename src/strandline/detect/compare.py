@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes.difference import deletes, difference, inserts, updates
-from strandline.changes.encoding import plain, restore
 from strandline.changes.shape import ChangeSet, finish
 from strandline.detect.comparators import Comparator
 from strandline.detect.comparison import Comparison
 from strandline.detect.pairing import number_copies
 from strandline.errors import KeysError
+from strandline.relations.encoding import plain, restore
 from strandline.relations.matching import Matching, Positions, match
 
 EXACTLY = Comparator()
