@@ -117,8 +117,10 @@ class _Window:
         self._age(self.new, new, events[2])
 
     def _pairs(self, events: Numbers, old: Stretch, new: Stretch) -> Pairs:
-        matches = events[0] == kernels.MATCH
-        pairs = Pairs(events[1, matches], events[2, matches])
+        matched = events[0] == kernels.MATCH
+        # Nearly always everything matched, and then nothing needs copying.
+        matches = events if matched.all() else events[:, matched]
+        pairs = Pairs(matches[1], matches[2])
         pairs.locate(old, self.old.buffer, new, self.new.buffer)
         return pairs
 
