@@ -2,6 +2,7 @@
 
     python -m benchmarks.window                  every figure with the paper's sizes
     python -m benchmarks.window speed 5000000    2 × 5 M rows × 8 columns of Parquet through the window
+    python -m benchmarks.window memory 500000    peak memory at 1 × and at 10 × so many rows
 
 A record counts as 156 bytes (figure 10) without being that long, so the figures take seconds. *Extra
 messages* are those beyond the updates that the generator made: two for each useless pair, one of which
@@ -10,11 +11,11 @@ would have been an update if the record had changed.
 
 from __future__ import annotations
 
-import resource
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -86,36 +87,65 @@ def figure_13(records: int = 650_000, average: int = 120_000) -> None:
 
 
 def speed(rows: int = 5_000_000) -> None:
-    """The window over two Parquet files against reading them, on one thread each, best of three."""
+    """The window over two Parquet files against reading them, on one thread, best of five in turns."""
     with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder) / name for name in ("old.parquet", "new.parquet")]
-        for file, table in zip(files, _pair(rows), strict=True):
-            pq.write_table(table, file, compression="zstd", row_group_size=131_072)
-        schema = pq.read_schema(files[0])
-
-        def read() -> None:
-            for file in files:
-                for _ in _batches(file):
-                    pass
-
-        def differential() -> None:
-            window(_batches(files[0]), _batches(files[1]), schema, ["id"], sink=lambda _: None)
-
-        differential()
-        reading, both = (min(_seconds(each) for _ in range(3)) for each in (read, differential))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        old, new = _write_pair(Path(folder), rows)
+        differential(old, new)
+        rounds = [(_seconds(read, old, new), _seconds(differential, old, new)) for _ in range(5)]
+    reading, both = (min(column) for column in zip(*rounds, strict=True))
     print(f"\n2 × {rows:,} rows × 8 columns: reading {reading:.2f} s, with the window {both:.2f} s", end="")
-    print(f" ({both / reading:.2f} ×); peak of this process {peak:,.0f} MB, the generator's tables included")
+    print(f" ({both / reading:.2f} ×)")
 
 
-def _seconds(work: object) -> float:
+def memory(rows: int = 500_000) -> None:
+    """Peak memory of a process that runs the window over files of 1 × and of 10 × the size."""
+    peaks = []
+    for times in (1, 10):
+        with tempfile.TemporaryDirectory() as folder:
+            files = [str(file) for file in _write_pair(Path(folder), times * rows)]
+            command = [sys.executable, "-m", "benchmarks.window", "peak", *files]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+        peaks.append(float(done.stdout))
+    print(
+        f"\nPeak memory: {peaks[0]:,.0f} MB at 2 × {rows:,} rows, {peaks[1]:,.0f} MB at ten times that",
+        end="",
+    )
+    print(f" ({peaks[1] / peaks[0]:.2f} ×)")
+
+
+def read(old: Path, new: Path) -> None:
+    for file in (old, new):
+        for _ in _batches(file):
+            pass
+
+
+def differential(old: Path, new: Path) -> None:
+    window(_batches(old), _batches(new), pq.read_schema(old), ["id"], sink=lambda _: None)
+
+
+def _peak(old: str, new: str) -> None:
+    differential(Path(old), Path(new))
+    # Not `ru_maxrss`: a process that was just started carries its parent's peak in there.
+    status = Path("/proc/self/status").read_text()
+    print(int(status.split("VmHWM:")[1].split()[0]) / 1024)
+
+
+def _write_pair(folder: Path, rows: int) -> tuple[Path, Path]:
+    files = folder / "old.parquet", folder / "new.parquet"
+    for file, table in zip(files, _pair(rows), strict=True):
+        pq.write_table(table, file, compression="zstd", row_group_size=131_072)
+    return files
+
+
+def _seconds(work: Callable[[Path, Path], None], old: Path, new: Path) -> float:
     start = time.perf_counter()
-    work()  # type: ignore[operator]
+    work(old, new)
     return time.perf_counter() - start
 
 
 def _batches(file: Path) -> Iterator[pa.RecordBatch]:
-    yield from pq.ParquetFile(file).iter_batches(batch_size=65_536, use_threads=False)
+    # `pre_buffer` would keep every byte of the file that was read until the end.
+    yield from pq.ParquetFile(file, pre_buffer=False).iter_batches(batch_size=65_536, use_threads=False)
 
 
 def _pair(rows: int) -> tuple[pa.Table, pa.Table]:
@@ -144,12 +174,18 @@ def _table(keys: np.ndarray[tuple[int], np.dtype[np.int64]], changed: object) ->
 
 
 def main(arguments: Sequence[str]) -> None:
-    if arguments and arguments[0] == "speed":
-        speed(*(int(number) for number in arguments[1:]))
-        return
-    figure_11()
-    figure_13()
-    speed()
+    match list(arguments):
+        case ["speed", *numbers]:
+            speed(*map(int, numbers))
+        case ["memory", *numbers]:
+            memory(*map(int, numbers))
+        case ["peak", old, new]:
+            _peak(old, new)
+        case _:
+            figure_11()
+            figure_13()
+            speed()
+            memory()
 
 
 if __name__ == "__main__":

@@ -45,8 +45,8 @@ class AgingBuffer:
 
     @property
     def bytes_held(self) -> int:
-        """What the records take, those included that matched and are not yet cleared away."""
-        return self._held
+        """What table, queue and records take, those included that matched and are not yet cleared away."""
+        return self._held + self.nodes.nbytes + self.buckets.nbytes
 
     def __len__(self) -> int:
         return int(self.counters[kernels.COUNT])
@@ -55,7 +55,7 @@ class AgingBuffer:
         """Make sure that so many more records can enter before the compiled loop looks again."""
         needed = len(self) + rows
         if needed > len(self.nodes):
-            self._fill(self.by_age(), 2 * needed)
+            self._fill(self.by_age(), needed + needed // 4)
 
     def by_age(self) -> Numbers:
         """Hash, row and size of every record, the oldest first."""
@@ -118,7 +118,7 @@ class AgingBuffer:
                 )
 
     def _fill(self, listed: Numbers, capacity: int) -> None:
-        buckets = 1 << (2 * capacity - 1).bit_length()
+        buckets = 1 << (capacity - 1).bit_length()
         self.nodes = np.empty((capacity, kernels.NODE_FIELDS), dtype=np.int64)
         self.buckets = np.empty(buckets, dtype=np.int64)
         columns = [np.ascontiguousarray(listed[:, k]) for k in range(3)]
