@@ -113,8 +113,8 @@ class _Window:
             self._take_back(events, old, new)
             events = self._run(old, new)
         self._send(events, pairs, old, new)
-        self._age(self.old, old, events[1])
-        self._age(self.new, new, events[2])
+        self._age(self.old, old)
+        self._age(self.new, new)
 
     def _pairs(self, events: Numbers, old: Stretch, new: Stretch) -> Pairs:
         matched = events[0] == kernels.MATCH
@@ -180,16 +180,14 @@ class _Window:
                 )
             )
 
-    def _age(self, side: _Side, stretch: Stretch, gone: Numbers) -> None:
+    def _age(self, side: _Side, stretch: Stretch) -> None:
         """Steps 7 and 8 for the records themselves: keep those of this stretch that are still aging."""
-        count = stretch.rows.num_rows
-        side.rows += count
-        stays = np.ones(count, dtype=np.bool_)
-        stays[gone[gone >= stretch.start] - stretch.start] = False
-        chosen = np.flatnonzero(stays)
-        records = stretch.rows.take(pa.array(chosen)) if len(chosen) else stretch.rows.slice(0, 0)
-        sizes = stretch.sizes[chosen]
-        side.buffer.keep(chosen + stretch.start, sizes, records, self.options.aging_bytes)
+        side.rows += stretch.rows.num_rows
+        rows = side.buffer.entered_since(stretch.start)
+        chosen = rows - stretch.start
+        side.buffer.keep(
+            rows, stretch.sizes[chosen], stretch.rows.take(pa.array(chosen)), self.options.aging_bytes
+        )
 
     def _report_the_rest(self) -> None:
         """Steps 11 and 12."""

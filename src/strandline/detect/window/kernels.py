@@ -123,6 +123,18 @@ def list_by_age(nodes: Any, counters: Any, out: Any) -> Any:
     return count
 
 
+@_compiled(_I8(_PLANE, _LINE, _I8, _LINE))
+def entered_since(nodes: Any, counters: Any, start: Any, out: Any) -> Any:
+    """Copy the rows from `start` on that are still in the buffer, the youngest first."""
+    node = counters[YOUNGEST]
+    count = 0
+    while node >= 0 and nodes[node, ROW] >= start:
+        out[count] = nodes[node, ROW]
+        count += 1
+        node = nodes[node, OLDER]
+    return count
+
+
 @_compiled(
     _I8(
         _READ,
