@@ -117,7 +117,7 @@ class _Window:
         self._age(self.new, new)
 
     def _pairs(self, events: Numbers, old: Stretch, new: Stretch) -> Pairs:
-        matched = events[0] == kernels.MATCH
+        matched = events[0] == UPDATE
         # Nearly always everything matched, and then nothing needs copying.
         matches = events if matched.all() else events[:, matched]
         pairs = Pairs(matches[1], matches[2])
@@ -125,7 +125,7 @@ class _Window:
         return pairs
 
     def _run(self, old: Stretch, new: Stretch) -> Numbers:
-        """Steps 3 to 10 on hashes; the events in order."""
+        """Steps 3 to 10 on hashes; the events in order. Every match is noted as an UPDATE for now."""
         for side, stretch in ((self.old, old), (self.new, new)):
             side.buffer.make_room(stretch.rows.num_rows)
         room = old.rows.num_rows + new.rows.num_rows + len(self.old.buffer) + len(self.new.buffer)
@@ -161,9 +161,9 @@ class _Window:
         self.displacement += displacement(pairs.old_rows, pairs.new_rows)
         kinds = events[0]
         told = np.ones(len(kinds), dtype=np.bool_)
-        told[kinds == kernels.MATCH] = changed
-        deleted = events[1, kinds == kernels.EVICT_OLD]
-        inserted = events[2, kinds == kernels.EVICT_NEW]
+        told[kinds == UPDATE] = changed
+        deleted = events[1, kinds == DELETE]
+        inserted = events[2, kinds == INSERT]
         self.old.evicted += len(deleted)
         self.new.evicted += len(inserted)
         if told.any():
@@ -208,6 +208,3 @@ def _gather(side: _Side, stretch: Stretch, rows: Numbers) -> pa.RecordBatch:
         return aged
     # The queue is in the order of rows, so everything aged is displaced before anything of this stretch.
     return pa.concat_batches([aged, stretch.rows.take(pa.array(recent))])
-
-
-assert (kernels.MATCH, kernels.EVICT_OLD, kernels.EVICT_NEW) == (UPDATE, DELETE, INSERT)
