@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
+from tests import model
 
 import strandline as sl
 from strandline.changes.shape import ChangeSet
 from strandline.detect.question import Question
 from strandline.relations import spooled
-from tests import model
 
 ALGORITHMS = ("merge", "hash", "kb", "kbp", "window")
 WITH_BEFORE = ("merge", "hash", "kbp", "window")
