@@ -1,10 +1,6 @@
 """The compiled loops, loaded when the first of them is called: importing the window loads no numba."""
 
-<<<<<<< HEAD
-from strandline.relations.signature.compiled_cache import compiled_cache
-=======
 from __future__ import annotations
->>>>>>> signatures
 
 from typing import Any
 

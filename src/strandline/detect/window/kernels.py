@@ -15,12 +15,8 @@ import numba
 import numpy as np
 from numba import types
 
-<<<<<<< HEAD
-from strandline.relations.signature.compiled_cache import compiled_cache
-=======
-from strandline.relations.signature.compiled_cache import compiled_cache
 from strandline.detect.window.options import DELETE, INSERT, UPDATE
->>>>>>> signatures
+from strandline.relations.signature.compiled_cache import compiled_cache
 
 F = TypeVar("F", bound=Callable[..., Any])
 
