@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.changes.apply import check_base
-from strandline.changes.encoding import plain_schema
 from strandline.changes.frames import frame_of
 from strandline.changes.kernels import apply_set
 from strandline.changes.parts import check_carried, read_batches, read_parts
@@ -22,6 +21,7 @@ from strandline.changes.shape import COUNTED
 from strandline.engine import Spool
 from strandline.errors import InputError
 from strandline.relations import Part, Relation, Scan
+from strandline.relations.encoding import plain_schema
 from strandline.relations.scan import schema_to_text
 
 if TYPE_CHECKING:

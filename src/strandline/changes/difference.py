@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes.encoding import plain, restore
 from strandline.changes.matching import (
     Flags,
     Room,
@@ -38,6 +37,7 @@ from strandline.changes.shape import (
     keyed_header,
 )
 from strandline.errors import KeysError
+from strandline.relations.encoding import plain, restore
 
 
 def difference(

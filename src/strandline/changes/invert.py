@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.changes.consolidate import consolidate
-from strandline.changes.encoding import restore
 from strandline.changes.matching import Room
 from strandline.changes.require import require_before
 from strandline.changes.shape import (
@@ -26,6 +25,7 @@ from strandline.changes.shape import (
     image_struct,
     kinds,
 )
+from strandline.relations.encoding import restore
 
 
 def invert(changes: ChangeSet, *, room: Room | None = None) -> ChangeSet:

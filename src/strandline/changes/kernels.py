@@ -16,7 +16,6 @@ import pyarrow as pa
 from strandline.changes.apply import apply
 from strandline.changes.compose import compose
 from strandline.changes.consolidate import consolidate
-from strandline.changes.encoding import plain
 from strandline.changes.fill import fill_by_header
 from strandline.changes.header_json import counts_to_json, header_from_json
 from strandline.changes.invert import invert
@@ -29,6 +28,7 @@ from strandline.changes.spark_types import spark_table
 from strandline.changes.to_counted import to_counted
 from strandline.changes.to_keyed import to_keyed
 from strandline.engine import Attempt, Result, WorkItem, kernel
+from strandline.relations.encoding import plain
 from strandline.relations.expressions import Condition
 from strandline.relations.read import read_table
 from strandline.relations.scan import Scan, schema_from_text

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from strandline.changes.encoding import plain_schema, restore
 from strandline.changes.shape import ChangeSet, Header
 from strandline.errors import FormatError, SchemaError
+from strandline.relations.encoding import plain_schema, restore
 
 
 def write_part(rows: pa.Table, path: str) -> int:

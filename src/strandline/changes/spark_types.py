@@ -9,8 +9,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.changes.encoding import plain_type, restore
 from strandline.errors import SchemaError
+from strandline.relations.encoding import plain_type, restore
 
 _UNSIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
 

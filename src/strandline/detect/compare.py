@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes.difference import deletes, difference, inserts, updates
-from strandline.changes.encoding import plain, restore
 from strandline.changes.shape import ChangeSet, finish
 from strandline.detect.comparators import Comparator
 from strandline.detect.comparison import Comparison
+from strandline.detect.pairing import number_copies
 from strandline.errors import KeysError
+from strandline.relations.encoding import plain, restore
 from strandline.relations.matching import Matching, Positions, match
 
 EXACTLY = Comparator()
@@ -23,6 +24,8 @@ def compare(comparison: Comparison, old: pa.Table, new: pa.Table) -> ChangeSet:
     if not comparison.key:
         return _counted(comparison, old, new)
     header = comparison.header
+    if comparison.pair:
+        old, new = number_copies(old, new, comparison.key)
     old, new = plain(old), plain(new)
     matching = match(old.select(header.key), new.select(header.key))
     check_unique(comparison, matching, old, new)

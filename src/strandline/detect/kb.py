@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from strandline.changes.encoding import plain, restore
 from strandline.changes.matching import names_of
+from strandline.changes.parts import write_part as write_rows
+from strandline.changes.running import PartFile
 from strandline.changes.shape import CHANGE, CHANGED, DELETE, INSERT, UPDATE, ChangeSet, Header, finish
 from strandline.detect.answer import Answer, gather, write_part
 from strandline.detect.comparison import Comparison, Side, read_side
@@ -33,6 +33,7 @@ from strandline.detect.segments import (
     Segment,
     between,
     column_names,
+    numbers_tell_keys,
     open_segment,
     same_signature,
     segment_keys,
@@ -43,6 +44,7 @@ from strandline.detect.segments import (
 from strandline.detect.state import State
 from strandline.detect.state_building import build_state, check_unique
 from strandline.engine import Attempt, Result, WorkItem, kernel
+from strandline.relations.encoding import plain, restore
 from strandline.relations.matching import Matching, match, match_numbers
 from strandline.relations.unequal import unequal
 
@@ -140,7 +142,7 @@ def match_segments(saved: pa.Table, mine: pa.Table, making: Making) -> Matching:
     """Rows of equal keys in two segments; where numbers are hashes, the keys themselves have the last word."""
     found = match_numbers(_numbers(saved), _numbers(mine))
     if not (len(found.repeated_old) or len(found.repeated_new)):
-        if making.number_is_key:
+        if numbers_tell_keys(saved, making) and numbers_tell_keys(mine, making):
             return found
         old = segment_keys(saved.take(pa.array(found.old)), making)
         new = segment_keys(mine.take(pa.array(found.new)), making)
@@ -191,8 +193,7 @@ def write_deleted(question: Question, header: Header, state: State, met: Sequenc
         columns.setdefault(field.name, pa.nulls(keys.num_rows, field.type))
     found = finish(header, restore(pa.table(columns), header.rows_schema), unchanged=0)
     path = Attempt(question.spool.path, 0).path("deleted.parquet")
-    pq.write_table(found.rows, path)
-    return Answer(found.header, (path,))
+    return Answer(found.header, (PartFile(path, found.rows.num_rows, write_rows(found.rows, path)),))
 
 
 def _marked(count: int, positions: npt.NDArray[np.int64]) -> Flags:

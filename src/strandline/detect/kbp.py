@@ -8,6 +8,7 @@ has before images.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,10 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from strandline.changes.encoding import plain, restore
 from strandline.changes.matching import names_of
-from strandline.changes.shape import CHANGE, CHANGED, DELETE, INSERT, UPDATE, Counts, finish
+from strandline.changes.shape import CHANGE, CHANGED, INSERT, UPDATE, Counts, finish
 from strandline.detect.answer import Answer, Work, gather, work_of, write_part
 from strandline.detect.comparison import Comparison, Side, read_side
 from strandline.detect.kb import answer_header, match_segments, write_deleted
@@ -30,6 +31,7 @@ from strandline.detect.segments import (
     Segment,
     between,
     column_names,
+    concat_segments,
     open_segment,
     same_signature,
     signature_names,
@@ -39,6 +41,7 @@ from strandline.detect.state_building import GREATEST, LEAST, sign_relation
 from strandline.detect.whole import compare_whole
 from strandline.engine import Attempt, Result, WorkItem, kernel
 from strandline.relations import Scan
+from strandline.relations.encoding import plain, restore
 
 FETCH_SCANS = 8
 """Row groups that one work item fetches from."""
@@ -108,7 +111,7 @@ def match_signatures(item: WorkItem, attempt: Attempt) -> Result:
         at = np.arange(start, start + len(piece), dtype=np.int64)
         pieces.append(piece.append_column("segment", pa.repeat(place, len(piece))).append_column("at", pa.array(at)))
     new = open_segment(Segment.from_json(item["new"])) if item["new"] else None
-    old = pa.concat_tables(pieces) if pieces else None
+    old = concat_segments(pieces, making) if pieces else None
     if old is None or new is None:
         pointers = _Pointers(_new_pointers(new, None, making), _old_pointers(old, None))
         unchanged = 0
@@ -119,11 +122,11 @@ def match_signatures(item: WorkItem, attempt: Attempt) -> Result:
         flags = {name: ~same_signature(before, after, [column]) for name, column in column_names(making).items()}
         inserted = new.take(pa.array(matching.only_new))
         updated = after.filter(pa.array(differ))
-        gone = pa.concat_tables([old.take(pa.array(matching.only_old)), before.filter(pa.array(differ))])
+        gone = concat_segments([old.take(pa.array(matching.only_old)), before.filter(pa.array(differ))], making)
         kinds = np.repeat([INSERT, UPDATE], [len(inserted), len(updated)])
         pointers = _Pointers(
             _new_pointers(
-                pa.concat_tables([inserted, updated]), (kinds, {n: f[differ] for n, f in flags.items()}), making
+                concat_segments([inserted, updated], making), (kinds, {n: f[differ] for n, f in flags.items()}), making
             ),
             _old_pointers(gone, len(matching.only_old)),
         )
@@ -209,7 +212,7 @@ def _fetch_items(given: Input, pointers: pa.Table, name: str) -> list[WorkItem]:
     scans = given.scans()
     files = np.asarray(pointers.column(FILE), dtype=np.int64)
     needed = np.unique(files).tolist()
-    items = []
+    items: list[WorkItem] = []
     for start in range(0, len(needed), FETCH_SCANS):
         group = needed[start : start + FETCH_SCANS]
         chosen = pointers.filter(pa.array(np.isin(files, group)))
@@ -227,10 +230,6 @@ def _fetch_items(given: Input, pointers: pa.Table, name: str) -> list[WorkItem]:
 @kernel
 def fetch_records(item: WorkItem, attempt: Attempt) -> Result:
     """The records that pointers name, from the scans that hold them."""
-    import os
-
-    import pyarrow.parquet as pq
-
     rows, read = _pointed(item)
     path = attempt.path(f"records-{item['name']}.parquet")
     pq.write_table(rows.drop_columns(["pointer"]), path, compression="none")
@@ -275,6 +274,3 @@ def _pointed(item: WorkItem) -> tuple[pa.Table, int]:
     if not tables:
         return side.schema.empty_table().append_column("pointer", pa.array([], pa.int64())), 0
     return pa.concat_tables(tables), read
-
-
-__all__ = ["DELETE", "fetch_changes", "fetch_records", "kbp", "match_signatures"]

@@ -29,7 +29,7 @@ from strandline.relations.key_range import KeyRange, inside
 OUTSIDE = ("old", "new")
 
 
-def merge(question: Question) -> Answer:
+def merge(question: Question, keep_sorted: str | None = None) -> Answer:
     """The differential of two sides clustered by the key, cut into key ranges by their statistics."""
     comparison = question.comparison
     old, new = question.old.parts(comparison.key), question.new.parts(comparison.key)

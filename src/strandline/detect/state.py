@@ -91,7 +91,7 @@ def is_state(path: object) -> bool:
     if not isinstance(path, (str, os.PathLike)):
         return False
     try:
-        return json.loads((Path(path) / MANIFEST).read_text()).get("kind") == KIND
+        return bool(json.loads((Path(path) / MANIFEST).read_text()).get("kind") == KIND)
     except (OSError, ValueError, AttributeError):
         return False
 

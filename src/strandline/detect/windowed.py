@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from strandline.changes.encoding import plain_type, restore
 from strandline.detect.answer import Answer, Work, gather, write_part
 from strandline.detect.compare import compare
 from strandline.detect.comparison import Comparison, Side, read_side, read_side_in_batches
@@ -26,6 +25,7 @@ from strandline.detect.window import POSITION, Messages, WindowOptions, WindowRe
 from strandline.engine import Attempt, Outcome, Result, WorkItem, kernel
 from strandline.relations import Part, Scan
 from strandline.relations.comparable import common_type
+from strandline.relations.encoding import plain_type, restore
 from strandline.relations.exchange import exchange
 from strandline.relations.matching import match
 

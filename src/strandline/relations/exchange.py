@@ -31,7 +31,7 @@ from strandline.engine import Attempt, Outcome, Result, Runner, Spool, WorkItem,
 from strandline.errors import InputError, KeysError
 from strandline.relations.buckets import buckets_of
 from strandline.relations.read import read_scan
-from strandline.relations.scan import Scan
+from strandline.relations.scan import Scan, merged
 
 _GROUP_BYTES = 64 << 20
 _ITEMS_PER_WORKER = 2
@@ -41,19 +41,18 @@ def exchange(scans: Sequence[Scan], key: Sequence[str], buckets: int, runner: Ru
     """The rows of `scans` in `buckets` lists of scans: rows of equal keys are in the same bucket.
 
     To bring two relations together, give the scans of both one schema first (`dataclasses.replace(scan, schema=…)`), so
-    that equal keys have equal types, and choose the same number of buckets. The scans returned live as long as
-    the spool.
+    that equal keys have equal types, and choose the same number of buckets. The scans returned hold the spool.
     """
     scans = list(scans)
     _check(scans, key, buckets)
     if not scans:
         return [[] for _ in range(buckets)]
     items = [
-        {"scans": [scan.to_json() for scan in some], "key": list(key), "buckets": buckets}
+        {"scans": [scan.to_json() for scan in merged(some)], "key": list(key), "buckets": buckets}
         for some in shares(scans, runner.parallelism * _ITEMS_PER_WORKER)
     ]
     outcomes = runner.run(split_by_key, items, spool, "Bringing keys together")
-    return _bucket_scans(outcomes, scans[0].schema, buckets)
+    return _bucket_scans(outcomes, scans[0].schema, buckets, spool)
 
 
 @kernel
@@ -125,7 +124,7 @@ def _sorted_by_bucket(group: pa.Table, key: Sequence[str], buckets: int) -> Iter
             start += count
 
 
-def _bucket_scans(outcomes: Sequence[Outcome], schema: pa.Schema, buckets: int) -> list[list[Scan]]:
+def _bucket_scans(outcomes: Sequence[Outcome], schema: pa.Schema, buckets: int, spool: Spool) -> list[list[Scan]]:
     return [
         [
             Scan(
@@ -135,6 +134,7 @@ def _bucket_scans(outcomes: Sequence[Outcome], schema: pa.Schema, buckets: int) 
                 row_groups=tuple(outcome.result["places"][bucket]),
                 rows=outcome.result["rows"][bucket],
                 bytes=outcome.result["sizes"][bucket],
+                spool=spool,
             )
             for outcome in outcomes
             if outcome.result["rows"][bucket]

@@ -155,7 +155,9 @@ def _literal(value: Any, name: str, doing: str) -> exp.Expression:
         return exp.Boolean(this=bool(value))
     if isinstance(value, (int, np.integer)):
         return (
-            exp.cast(exp.Literal.string(str(int(value))), "HUGEINT") if abs(int(value)) >= 2**63 else _number(int(value))
+            exp.cast(exp.Literal.string(str(int(value))), "HUGEINT")
+            if abs(int(value)) >= 2**63
+            else _number(int(value))
         )
     if isinstance(value, (float, np.floating)):
         number = float(value)

@@ -130,9 +130,19 @@ def _matching(path: str, hive: bool) -> list[DataFile]:
 def _inside(folder: str, root: str, hive: bool) -> Iterator[DataFile]:
     for above, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
         folders[:] = sorted(name for name in folders if not _hidden(name))
+        _check_loops(above, folders)
         for name in sorted(names):
             if not _hidden(name):
                 yield _data_file(os.path.join(above, name), root, hive)
+
+
+def _check_loops(above: str, folders: list[str]) -> None:
+    """Links to folders are followed; one that leads back up would give rows twice."""
+    here = os.path.realpath(above)
+    for name in folders:
+        link = os.path.join(above, name)
+        if os.path.islink(link) and os.path.commonpath([here, os.path.realpath(link)]) == os.path.realpath(link):
+            raise InputError("this link leads back to a folder above it", doing=f"reading {link}", hint="Remove it")
 
 
 def _data_file(path: str, root: str, hive: bool) -> DataFile:

@@ -20,13 +20,13 @@ from strandline.relations.json_files import open_json
 from strandline.relations.options import ReadOptions
 from strandline.relations.parquet_files import open_parquet
 from strandline.relations.relation import Relation
+from strandline.relations.retyped import retyped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _OPENERS: dict[str, Callable[[Sequence[DataFile], str, ReadOptions], Relation]] = {
     "parquet": open_parquet,
-    "csv": open_csv,
     "json": open_json,
     "arrow": open_arrow,
 }
@@ -51,7 +51,7 @@ def open_relation(
     if isinstance(source, (str, os.PathLike)):
         return _open_path(source, format, options, spool)
     if is_relation(source):
-        return source  # type: ignore[no-any-return]
+        return retyped(source, options.arrow_types())
     if is_spark_frame(source):
         return open_spark_frame(source, options, spool)
     if is_in_memory(source):
@@ -71,7 +71,8 @@ def _open_path(
     kind = kind or one_format(files, name)
     if kind == "iceberg":
         return _open_table(kind, path, name, options, spool)
-    return _OPENERS[kind](_data_only(files, kind), name, options)
+    files = _data_only(files, kind)
+    return open_csv(files, name, options, spool) if kind == "csv" else _OPENERS[kind](files, name, options)
 
 
 def _open_table(kind: str, path: str, name: str, options: ReadOptions, spool: Spool | None) -> Relation:

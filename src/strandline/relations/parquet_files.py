@@ -56,7 +56,7 @@ class ParquetRelation:
 
     def _parts(self, footer: Footer, columns: list[str]) -> Iterator[Part]:
         metadata = footer.metadata
-        whole = Scan("parquet", footer.file.path, self.schema, constants=dict(footer.constants))
+        whole = Scan("parquet", footer.file.path, self.schema, constants=dict(footer.constants), spool=self.spool)
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         weight = max(sum(group.total_byte_size for group in groups), 1)
         for number, group in enumerate(groups):
@@ -66,7 +66,8 @@ class ParquetRelation:
             scan = replace(whole, row_groups=(number,), rows=group.num_rows, bytes=size)
             bounds = group_bounds(group, footer.schema, self.schema, columns)
             constant = {name: _constant_bounds(scan, name) for name in columns if name in footer.constants}
-            yield Part(scan, group.num_rows, size, {**bounds, **constant})
+            absent = {name: Bounds(None, None, group.num_rows) for name in columns if name not in footer.schema.names}
+            yield Part(scan, group.num_rows, size, {**absent, **bounds, **constant})
 
 
 def open_parquet(files: Sequence[DataFile], name: str, options: ReadOptions) -> ParquetRelation:

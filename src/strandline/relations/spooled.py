@@ -1,7 +1,7 @@
 """Rows put into the spool: for sources that kernels can't open themselves.
 
-A table in memory, a stream, a Delta or Iceberg table whose deletes only its own library can apply: all are written once
-to an uncompressed Arrow file in the spool, which kernels map instead of copying.
+A table in memory, a stream, CSV text, a Delta or Iceberg table whose deletes only its own library can apply: all are
+written once to uncompressed Arrow files in the spool, which kernels map instead of copying.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ import pyarrow.types as pat
 
 from strandline.engine import Spool
 from strandline.relations.conform import conform
-from strandline.relations.files import reading
+from strandline.relations.read import read_table
 from strandline.relations.relation import Bounds, Part
 from strandline.relations.scan import Scan
 from strandline.relations.statistics import moment
@@ -28,58 +28,48 @@ PART_ROWS = 122_880
 
 @dataclass(frozen=True)
 class SpooledRelation:
-    """A relation in one Arrow file of the spool; `batches` holds the rows and bytes of its record batches."""
+    """A relation in the spool: one scan, of one record batch, for each part. It and its scans hold the spool."""
 
     name: str
     schema: pa.Schema
-    path: str
-    batches: tuple[tuple[int, int], ...]
+    scans: tuple[Scan, ...]
     spool: Spool
 
     @property
     def bytes(self) -> int:
-        return sum(size for _, size in self.batches)
+        return sum(scan.bytes for scan in self.scans)
 
     @property
     def rows(self) -> int:
-        return sum(rows for rows, _ in self.batches)
+        return sum(scan.rows or 0 for scan in self.scans)
 
     def parts(self, columns: Sequence[str] | None = None) -> list[Part]:
-        """One part for each record batch. Bounds are computed for the columns that are asked for by name."""
-        whole = Scan("arrow", self.path, self.schema)
-        scans = [
-            replace(whole, row_groups=(number,), rows=rows, bytes=size)
-            for number, (rows, size) in enumerate(self.batches)
-        ]
-        bounds = self._bounds(columns or ())
-        return [
-            Part(scan, rows, size, held) for scan, (rows, size), held in zip(scans, self.batches, bounds, strict=True)
-        ]
+        """One part for each record batch. Bounds are computed, for the columns that are asked for by name."""
+        return [Part(scan, scan.rows or 0, scan.bytes, _bounds(scan, columns or ())) for scan in self.scans]
 
-    def _bounds(self, columns: Sequence[str]) -> list[dict[str, Bounds]]:
-        if not columns:
-            return [{} for _ in self.batches]
-        with reading(self.path, "Arrow"), pa.memory_map(self.path) as source:
-            reader = pa.ipc.open_file(source)
-            batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-            return [{name: bounds_of(batch.column(name)) for name in columns} for batch in batches]
+
+def spool_path(spool: Spool) -> str:
+    """A new path for rows in the spool."""
+    return os.path.join(spool.path, f"rows-{secrets.token_hex(6)}.arrow")
 
 
 def spool_batches(
     batches: Iterable[pa.RecordBatch], name: str, schema: pa.Schema, spool: Spool | None
 ) -> SpooledRelation:
-    """Writes the batches, made to conform to `schema`, in record batches of about `PART_ROWS` rows."""
+    """Writes the batches, made to conform to `schema`, in record batches of at most `PART_ROWS` rows."""
     spool = spool or Spool()
-    path = os.path.join(spool.path, f"rows-{secrets.token_hex(6)}.arrow")
-    written: list[tuple[int, int]] = []
+    path = spool_path(spool)
+    scans: list[Scan] = []
     with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         for batch in _regrouped(batches, schema):
+            place = (len(scans),)
+            rows, size = batch.num_rows, batch.nbytes
+            scans.append(Scan("arrow", path, schema, row_groups=place, rows=rows, bytes=size, spool=spool))
             writer.write_batch(batch)
-            written.append((batch.num_rows, batch.nbytes))
-    return SpooledRelation(name, schema, path, tuple(written), spool)
+    return SpooledRelation(name, schema, tuple(scans), spool)
 
 
-def bounds_of(array: pa.Array) -> Bounds:
+def bounds_of(array: pa.ChunkedArray) -> Bounds:
     """The least and greatest value of an array, as statistics would give them."""
     nulls = array.null_count
     kind = array.type
@@ -87,7 +77,8 @@ def bounds_of(array: pa.Array) -> Bounds:
         return Bounds(None, None, nulls)
     try:
         ends = pc.min_max(array.cast(pa.int64()) if pat.is_timestamp(kind) else array).as_py()
-    except pa.ArrowNotImplementedError:
+    except (pa.ArrowNotImplementedError, OverflowError, ValueError):
+        # No order, or no such value in Python, as the year 0.
         return Bounds(None, None, nulls)
     least, greatest = ends["min"], ends["max"]
     if pat.is_timestamp(kind):
@@ -95,6 +86,13 @@ def bounds_of(array: pa.Array) -> Bounds:
     if least is None or greatest is None or not _ordered(least, greatest):
         return Bounds(None, None, nulls)
     return Bounds(least, greatest, nulls)
+
+
+def _bounds(scan: Scan, columns: Sequence[str]) -> dict[str, Bounds]:
+    if not columns:
+        return {}
+    table = read_table([scan], columns)
+    return {name: bounds_of(table.column(name)) for name in columns}
 
 
 def _ordered(least: Any, greatest: Any) -> bool:

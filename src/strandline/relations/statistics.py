@@ -29,7 +29,7 @@ def group_bounds(group: Any, held: pa.Schema, wanted: pa.Schema, columns: Iterab
         if name not in first_leaf:
             continue
         kind = held.field(name).type
-        if _same_order(kind, wanted.field(name).type):
+        if same_order(kind, wanted.field(name).type):
             found[name] = _bounds(group.column(first_leaf[name]), kind, group.num_rows)
     return found
 
@@ -88,7 +88,7 @@ def _expected(kind: pa.DataType) -> tuple[type, ...]:
     return ()
 
 
-def _same_order(held: pa.DataType, wanted: pa.DataType) -> bool:
+def same_order(held: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether values of `held` keep their order and their Python form when read as `wanted`."""
     if held == wanted:
         return not pat.is_nested(held)
