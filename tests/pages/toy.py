@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -171,11 +172,12 @@ def _note(transaction: Transaction, domain: DomainId, key: str) -> None:
 
 
 class Clock:
-    """Time that passes when told to, and ids that count."""
+    """Time that passes when told to, and ids that count and never repeat."""
+
+    ids = itertools.count(1)
 
     def __init__(self) -> None:
         self.time = 1000.0
-        self.ids = 0
 
     def surroundings(self) -> Surroundings:
         return Surroundings(now=self._now, monotonic=lambda: self.time, new_id=self._id, patience=60.0)
@@ -185,8 +187,7 @@ class Clock:
         return self.time
 
     def _id(self) -> str:
-        self.ids += 1
-        return f"{self.ids:016x}"
+        return f"{next(self.ids):016x}"
 
 
 def created(storage: Storage, clock: Clock | None = None) -> PageStore:

@@ -9,16 +9,16 @@ at once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from strandline.pages.context import Context
 from strandline.pages.forks import OpenVersion, clear_dropped, swap_master, tidy_forks
-from strandline.pages.ids import CommitNumber, PhysicalPage, ProcessId, VersionObject
+from strandline.pages.ids import CommitNumber, DomainId, PhysicalPage, ProcessId, VersionObject
 from strandline.pages.master import read_master
 from strandline.pages.node import DomainEntry, NodeRef, item_pages
 from strandline.pages.objects import Objects, Output
 from strandline.pages.page_table import Load
-from strandline.pages.pointer import Pointer, decode_pointer
+from strandline.pages.pointer import Pointer, SnapshotRecord, decode_pointer
 from strandline.pages.roll import ProcessRecord, change_roll, read_roll
 from strandline.pages.sweeping import sweep_block
 from strandline.pages.version import Current, Plan
@@ -29,7 +29,7 @@ def bury(context: Context, number: ProcessId, open_version: OpenVersion) -> int:
     swap_master(context, lambda master, _: replace(master, fenced=master.fenced | {number}))
     _fence(context, number, open_version)
     for name in read_master(context.objects).master.dropping:
-        clear_dropped(context, name, open_version)
+        clear_dropped(context, name, open_version, number)
     record = read_roll(context.storage).roll.processes.get(number)
     tried = 0
     if record is not None:
@@ -44,7 +44,7 @@ def _fence(context: Context, number: ProcessId, open_version: OpenVersion) -> No
     versions = _versions(context.objects)
     for name in versions:
         if _pointer(context.objects, name).dropped:
-            clear_dropped(context, name, open_version)
+            clear_dropped(context, name, open_version, number)
             continue
         version = open_version(name)
 
@@ -84,30 +84,36 @@ def _names_in(objects: Objects, pointer: Pointer, since: CommitNumber) -> set[Ph
     names = {one.name for one in pointer.all_freed(objects.chunk)}
     for roster in (pointer.freed, pointer.log, pointer.snapshots):
         names |= {chunk.name for chunk in roster.chunks}
-    seen: set[PhysicalPage] = set()
-    for state in pointer.chain(objects.chunk):
-        names.update(tree_names(objects.node, state.root, since, seen))
-    names.update(tree_names(objects.node, pointer.root, since, seen))
+    seen: set[tuple[PhysicalPage, frozenset[DomainId] | None]] = set()
+    current = SnapshotRecord(pointer.commit, "", pointer.root, 0.0)
+    for state in (*pointer.chain(objects.chunk), current):
+        names.update(_tree_names(_Walk(objects.node, state, since, seen), state.root))
     return names
 
 
-def tree_names(
-    load: Load, root: NodeRef | None, since: CommitNumber, seen: set[PhysicalPage]
-) -> Iterator[PhysicalPage]:
-    """Every name in a page table, both tiers, that is younger than `since`; subtrees in `seen` are
-    skipped.
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    load: Load
+    state: SnapshotRecord
+    since: CommitNumber
+    seen: set[tuple[PhysicalPage, frozenset[DomainId] | None]]
+
+
+def _tree_names(walk: _Walk, root: NodeRef | None) -> Iterator[PhysicalPage]:
+    """Every name in a page table, both tiers, that is younger than `since`; of a partial one only what it
+    holds.
     """
-    if root is None or root.born <= since or root.name in seen:
+    if root is None or root.born <= walk.since or (root.name, walk.state.domains) in walk.seen:
         return
-    seen.add(root.name)
+    walk.seen.add((root.name, walk.state.domains))
     yield root.name
-    for item in load(root).slots.values():
+    for item in walk.load(root).slots.values():
         if isinstance(item, NodeRef):
-            yield from tree_names(load, item, since, seen)
-            continue
-        yield from (page.name for page in item_pages(item) if page.born > since)
-        if isinstance(item, DomainEntry):
-            yield from tree_names(load, item.root, since, seen)
+            yield from _tree_names(walk, item)
+        elif not isinstance(item, DomainEntry) or walk.state.holds(item.domain):
+            yield from (page.name for page in item_pages(item) if page.born > walk.since)
+            if isinstance(item, DomainEntry):
+                yield from _tree_names(walk, item.root)
 
 
 def _versions(objects: Objects) -> set[VersionObject]:

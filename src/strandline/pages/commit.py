@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from strandline.errors import Conflict, StorageError, StrandlineError, Unanswered
+from strandline.errors import Conflict, StorageError, StrandlineError
 from strandline.pages.edit import DomainEdit, Outcome, StateEdit
 from strandline.pages.free_list import FreeList
 from strandline.pages.freeing import seen_by
@@ -35,6 +35,7 @@ class _Ticket:
     commit: CommitNumber | None = None
     error: BaseException | None = None
     resolved: dict[DomainId, DomainId] = field(default_factory=dict)
+    plan: Plan | None = None
 
     @property
     def done(self) -> bool:
@@ -56,6 +57,7 @@ class Committer:
         self._last = _INSTALLING
         self._active: dict[TransactionId, CommitNumber] = {}
         self._free_lists: dict[DomainId, FreeList] = {}
+        self._litter: list[tuple[Transaction, frozenset[PhysicalPage]]] = []
         version.on_new_state(self._forget_free_lists)
 
     def begin(self, message: str = "") -> Transaction:
@@ -150,7 +152,10 @@ class Committer:
             edit = self._install(live, base, output)
             outcome = edit.finish()
             output.keep_pages(outcome.named)
-            return self._plan(live, base, edit, outcome)
+            plan = self._plan(live, base, edit, outcome)
+            for ticket in live:
+                ticket.plan = plan
+            return plan
 
         try:
             pointer = self.version.swap(build)
@@ -160,8 +165,20 @@ class Committer:
         live = [ticket for ticket in batch if not ticket.done]
         for ticket in live:
             ticket.transaction.installed = ticket.resolved
-            self._clear_away(ticket.transaction, frozenset(outcome.named))
             ticket.commit = commit
+            self._litter.append((ticket.transaction, frozenset(outcome.named)))
+        self._clear_litter()
+
+    def _clear_litter(self) -> None:
+        """Delete what committed transactions wrote in vain. They stand, so an error must not end them: it
+        stays
+        on the list for the next commit, and in our block of names."""
+        waiting, self._litter = self._litter, []
+        for transaction, named in waiting:
+            try:
+                self._clear_away(transaction, named)
+            except StrandlineError:
+                self._litter.append((transaction, named))
 
     def _validate(self, batch: Sequence[_Ticket]) -> None:
         """Sections of history that other processes wrote: whom they concern must try again."""
@@ -273,7 +290,7 @@ class Committer:
         Names that stay are unsettled in our block; whoever buries this process finds them.
         """
         assert ticket.error is not None
-        if isinstance(ticket.error, Unanswered):
+        if ticket.plan is not None and ticket.plan.attempted:
             return
         try:
             self._clear_away(ticket.transaction, frozenset())

@@ -9,15 +9,15 @@ only clears away, and anybody can do it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from strandline.errors import InputError, InUse, NotFound, SnapshotExpired, Unanswered
 from strandline.pages.context import Context
 from strandline.pages.drop import Neighbours, freed_for_good
-from strandline.pages.ids import NO_DOMAIN, CommitNumber, PhysicalPage, VersionObject
+from strandline.pages.ids import CommitNumber, PhysicalPage, ProcessId, VersionObject
 from strandline.pages.master import Master, change_master, with_version, without_version
-from strandline.pages.node import Node, NodeRef
-from strandline.pages.objects import Objects, Output, version_name
+from strandline.pages.objects import Output, version_name
 from strandline.pages.pointer import (
     Base,
     Fork,
@@ -179,24 +179,44 @@ def drop_version(version: Version, open_version: OpenVersion) -> None:
         snapshots = [one.name for one in pointer.all_snapshots(output.load_chunk)]
         if snapshots:
             raise InUse(f"it has the snapshots {', '.join(snapshots)}", doing=doing, hint="Drop those first")
-        return Plan(replace(pointer, dropped=True), "drop version", name)
+        # The list of what belongs to this version alone becomes durable with the drop itself: deleting from
+        # a list can be repeated after a crash at any place, walking a half-deleted tree could not.
+        later = CommitNumber(pointer.commit + 1)
+        record = SnapshotRecord(pointer.commit, name, pointer.root, 0.0)
+        sides = Neighbours(pointer.base.commit, later, pointer.base.root)
+        gone = replace(pointer, dropped=True, root=None, commit=later)
+        return Plan(gone, "drop version", name, freed=freed_for_good(output.load, record, sides))
 
     version.swap(build)
+    version.context.membership.forget(version.object)
     clear_dropped(version.context, version.object, open_version)
 
 
-def clear_dropped(context: Context, name: VersionObject, open_version: OpenVersion) -> None:
-    """Clear away a version whose pointer says that it was dropped. May be repeated, and done by anybody."""
+def clear_dropped(
+    context: Context, name: VersionObject, open_version: OpenVersion, dead: ProcessId | None = None
+) -> None:
+    """Clear away a version whose pointer says that it was dropped. May be repeated, and done by anybody.
+
+    While a living process reads it, it only waits in MASTER's list.
+    """
     swap_master(context, lambda master, output: _dropping(master, name, output))
+    roll = read_roll(context.storage).roll
+    if any(name in record.floors for number, record in roll.processes.items() if number != dead):
+        return
     try:
         pointer = decode_pointer(name, context.storage.get(name))
     except NotFound:
         pointer = None
-    if pointer is not None:
-        assert pointer.base is not None
-        for gone in _only_here(context.objects, pointer):
-            context.objects.delete(gone)
+    if pointer is not None and pointer.base is not None:
+        with suppress(SnapshotExpired):  # an extension page is gone only after what it lists
+            for freed in pointer.all_freed(context.objects.chunk):
+                context.objects.delete(freed.name)
         release_fork(open_version(pointer.base.parent), name)
+        # A swap of whatever object makes the deletes durable; only then the list of them may go.
+        swap_master(context, lambda master, _: replace(master))
+        for roster in (pointer.freed, pointer.log, pointer.snapshots):
+            for chunk in roster.chunks:
+                context.objects.delete(chunk.name)
         context.storage.delete(name)
     swap_master(context, lambda master, _: _cleared(master, name))
 
@@ -212,28 +232,3 @@ def _cleared(master: Master, name: VersionObject) -> Master:
     if name not in master.dropping:
         return master
     return replace(master, dropping=tuple(one for one in master.dropping if one != name))
-
-
-def _only_here(objects: Objects, pointer: Pointer) -> list[PhysicalPage]:
-    """What belongs to a dropped version alone, children before parents: a walk cut short can be repeated."""
-
-    def load(ref: NodeRef) -> Node:
-        try:
-            return objects.node(ref)
-        except SnapshotExpired:
-            return Node(NO_DOMAIN, ref.level, 0, {})
-
-    assert pointer.base is not None
-    base = pointer.base
-    record = SnapshotRecord(pointer.commit, pointer.name, pointer.root, 0.0)
-    found = freed_for_good(load, record, Neighbours(base.commit, CommitNumber(pointer.commit), base.root))
-    names = [one.name for one in reversed(found)]
-    for roster in (pointer.freed, pointer.log, pointer.snapshots):
-        for chunk in roster.chunks:
-            try:
-                rows = objects.chunk(chunk) if roster is pointer.freed else ()
-            except SnapshotExpired:
-                rows = ()
-            names += [row[3] for row in rows]
-            names.append(chunk.name)
-    return names + [row[3] for row in pointer.freed.inline]

@@ -8,7 +8,7 @@ process still be reading a state that names it? Decided after that swap, from fl
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from strandline.pages.ids import CommitNumber, ProcessId, VersionObject
@@ -49,11 +49,6 @@ def readers_of(version: VersionObject, roll: Roll, own: ProcessId, pins: Iterabl
             floors.append(record.floors[version])
             states.update(record.holds.get(version, ()))
     return Readers(tuple(floors), tuple(sorted(states)))
-
-
-def deletable(freed: Sequence[Freed], chain: Sequence[SnapshotRecord], readers: Readers) -> list[Freed]:
-    """Those objects that neither a permanent state nor a reader can need."""
-    return [one for one in freed if not readers.may_read(one) and not seen_by(one, chain)]
 
 
 class DeathWatch:

@@ -29,7 +29,13 @@ CATALOG = DomainId(0)
 """The system domain: its directory maps the names of domains to their numbers."""
 
 NO_DOMAIN = DomainId(-1)
-"""Stands where an object belongs to no domain: nodes of the upper tier, and extension pages."""
+"""Stands where an object belongs to no domain: nodes of the upper tier. Every snapshot holds them."""
+
+EXTENSION = DomainId(-2)
+"""Stands where an object is an extension page: no snapshot holds any."""
+
+FIRST_PLACEHOLDER = DomainId(-10)
+"""Domains that a transaction creates are numbered from here downwards until they are installed."""
 
 DIRECTORY_ROOT = LogicalPage(0)
 """In every domain, the logical page that holds the root of its directory."""

@@ -18,6 +18,7 @@ BLOCK = 1024
 @dataclass(slots=True)
 class _OpenBlock:
     block: Block
+    reserved: bool
     used: int = 0
     unsettled: set[int] = field(default_factory=set)
 
@@ -43,7 +44,7 @@ class Membership:
         """
         with self._mutex:
             if self._current is None or self._current.used == self._current.block.count:
-                self._current = self._open_block(BLOCK, 1)
+                self._current = self._open_block(BLOCK, 1, reserved=False)
             opened = self._current
             index = opened.used
             opened.used += 1
@@ -53,7 +54,7 @@ class Membership:
     def reserve(self, runs: int, run: int) -> Block:
         """A block for pages that other processes write for us: `runs` runs of `run` names."""
         with self._mutex:
-            return self._open_block(runs * run, run).block
+            return self._open_block(runs * run, run, reserved=True).block
 
     def settled(self, names: Iterable[PhysicalPage]) -> None:
         """These names are committed, or deleted: nobody needs to look for them when this process dies."""
@@ -124,7 +125,7 @@ class Membership:
     def unsettled(self) -> bool:
         """Whether names are out whose fate is unknown: then somebody has to sweep after us."""
         with self._mutex:
-            return any(opened.unsettled for opened in self._blocks.values())
+            return any(opened.unsettled or opened.reserved for opened in self._blocks.values())
 
     def change(self, edit: Callable[[ProcessRecord], ProcessRecord]) -> Roll:
         """Replace this process's record; blocks that are used up and settled are left out."""
@@ -142,16 +143,16 @@ class Membership:
         opened = self._blocks.get(block.number)
         if opened is None:
             return False
-        if block.run == 1 and opened.used == block.count and not opened.unsettled:
+        if not opened.reserved and opened.used == block.count and not opened.unsettled:
             del self._blocks[block.number]
             return False
         return True
 
-    def _open_block(self, count: int, run: int) -> _OpenBlock:
+    def _open_block(self, count: int, run: int, *, reserved: bool) -> _OpenBlock:
         nonce = self._surroundings.new_id()
         since = dict(self.positions())
 
-        def reserved(roll: Roll) -> Roll:
+        def with_block(roll: Roll) -> Roll:
             record = roll.own(self.number)
             if any(block.nonce == nonce for block in record.blocks):
                 return roll
@@ -160,9 +161,9 @@ class Membership:
             changed = replace(record, blocks=(*kept, block))
             return replace(roll.with_record(changed), next_block=roll.next_block + 1)
 
-        roll = self._change_roll(reserved)
+        roll = self._change_roll(with_block)
         block = next(b for b in roll.processes[self.number].blocks if b.nonce == nonce)
-        opened = _OpenBlock(block)
+        opened = _OpenBlock(block, reserved)
         self._blocks[block.number] = opened
         return opened
 

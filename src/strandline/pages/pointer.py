@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from strandline.errors import Damaged
 from strandline.pages.envelope import Json, seal, unseal
 from strandline.pages.ids import (
+    EXTENSION,
     CommitNumber,
     DomainId,
     PhysicalPage,
@@ -37,7 +38,7 @@ class SnapshotRecord:
 
     def holds(self, domain: DomainId) -> bool:
         """Whether pages of `domain` belong to this snapshot. The upper tier and the catalog always do."""
-        return self.domains is None or domain <= 0 or domain in self.domains
+        return domain != EXTENSION and (self.domains is None or domain <= 0 or domain in self.domains)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection
 from types import TracebackType
 
-from strandline.errors import AlreadyExists, NotFound, SwapLost
+from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost
 from strandline.pages.burial import bury
 from strandline.pages.commit import Committer
 from strandline.pages.context import Context, Installer, Validator
@@ -137,14 +137,18 @@ class PageStore:
     def drop_version(self, name: str) -> None:
         """Drop a version that has no children and no snapshots."""
         version = self.version(name)
-        drop_version(version.inner, self._open_inner)
-        with self._mutex:
-            self._versions.pop(version.object, None)
-        self.context.membership.forget(version.object)
+        try:
+            drop_version(version.inner, self._open_inner)
+        finally:
+            if version.pointer().dropped:
+                with self._mutex:
+                    self._versions.pop(version.object, None)
 
     def beat(self) -> Roll:
         """Show that this process lives, publish how far its readers are, and bury the dead."""
+        self._follow()
         roll = self.context.membership.beat(self._floors)
+        self.recover()
         self._bury_dead(roll)
         return roll
 
@@ -197,6 +201,18 @@ class PageStore:
     def _open_inner(self, name: VersionObject) -> Version:
         return self._open(name).inner
 
+    def _follow(self) -> None:
+        """Take in what others committed, else an idle process would keep their old pages for ever."""
+        with self._mutex:
+            versions = list(self._versions.items())
+        for name, version in versions:
+            try:
+                version.refresh()
+            except NotFound:
+                with self._mutex:
+                    self._versions.pop(name, None)
+                self.context.membership.forget(name)
+
     def _positions(self) -> Commits:
         with self._mutex:
             return {name: one.pointer().commit for name, one in self._versions.items()}
@@ -211,6 +227,9 @@ class PageStore:
             try:
                 for number in dead:
                     bury(self.context, number, self._open_inner)
+            except StorageError:
+                # The dead stay on the roll, so burying is tried again; what led here, a commit, stands.
+                return
             finally:
                 self._burying.release()
 

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 
 from strandline.errors import StoreError
 from strandline.pages.edit import Draft
-from strandline.pages.ids import CATALOG, CommitNumber, DomainId, LogicalPage, TransactionId
+from strandline.pages.ids import (
+    CATALOG,
+    FIRST_PLACEHOLDER,
+    CommitNumber,
+    DomainId,
+    LogicalPage,
+    TransactionId,
+)
 from strandline.pages.locks import INTENTION, Mode, Resource, key_resource, page_resource, table_resource
 from strandline.pages.node import Entry, PageRef
 from strandline.pages.roll import Block
@@ -173,7 +180,7 @@ class Transaction:
     def create_domain(self, name: str, record: bytes) -> DomainId:
         """A new table; its number is negative until installed, then `installed` tells the final one."""
         self._lock_key(CATALOG, None, name.encode(), Mode.X)
-        domain = DomainId(-2 - len([one for one in self.catalog if one.kind == "create"]))
+        domain = DomainId(FIRST_PLACEHOLDER - len(self.catalog))
         self.catalog.append(CatalogChange("create", domain, name, record))
         return domain
 

@@ -8,7 +8,7 @@ reads as a recipe: build, make durable, swap, advance, delete.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -22,11 +22,12 @@ from strandline.errors import (
     Unanswered,
 )
 from strandline.pages.context import Context
-from strandline.pages.freeing import deletable, readers_of
-from strandline.pages.ids import NO_DOMAIN, CommitNumber, PhysicalPage, VersionObject
+from strandline.pages.envelope import Json
+from strandline.pages.freeing import Readers, readers_of, seen_by
+from strandline.pages.ids import EXTENSION, CommitNumber, PhysicalPage, VersionObject
 from strandline.pages.locks import LockManager, Resource
 from strandline.pages.objects import Output
-from strandline.pages.pointer import Freed, LogEntry, Pointer, decode_pointer, encode_pointer
+from strandline.pages.pointer import Freed, LogEntry, Pointer, SnapshotRecord, decode_pointer, encode_pointer
 from strandline.pages.roll import Roll, read_roll
 from strandline.pages.roster import Roster
 from strandline.pages.view import State, View
@@ -56,9 +57,29 @@ class Plan:
     moves: Sequence[tuple[Resource, Resource]] = ()
     done: Callable[[], None] = field(default=lambda: None)
     """Called when the swap is in place, before anybody sees the new state."""
+    attempted: bool = False
+    """Whether this may be in place: then nothing that it names may be deleted, whatever error was raised."""
 
 
 Build = Callable[[Current, Output], Plan | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """May a freed object be deleted? `freed` names those that the pointer, read after the roll, still
+    lists.
+    """
+
+    readers: Readers
+    chain: Sequence[SnapshotRecord]
+    freed: Container[PhysicalPage]
+
+    def allows(self, row: Json) -> bool:
+        one = Freed(*row)
+        return one.name in self.freed and not self.readers.may_read(one) and not seen_by(one, self.chain)
+
+    def allows_all(self, rows: Iterable[Json]) -> bool:
+        return all(self.allows(row) for row in rows)
 
 
 class Version:
@@ -188,11 +209,20 @@ class Version:
         """
         with self._swapping:
             pointer = self._swap(build)
-            roll = self.collect() if pointer is not None else None
+            roll = self._try_to_collect() if pointer is not None else None
         if roll is not None:
             # Burying somebody swaps all pointers, so it must not happen while one of them is taken.
             self._on_death(roll)
         return pointer
+
+    def _try_to_collect(self) -> Roll | None:
+        """The swap stands whatever happens now; what can't be deleted stays in the pointer's list for the
+        next.
+        """
+        try:
+            return self.collect()
+        except StorageError:
+            return None
 
     def _swap(self, build: Build) -> Pointer | None:
         while True:
@@ -210,29 +240,34 @@ class Version:
             if plan is None:
                 self.context.abandon(output)
                 return None
-            newest = self._put(base, plan.pointer, output)
+            newest = self._put(base, plan, output)
             if newest is not None:
                 self._advance(plan, newest)
                 self.context.membership.settled(output.taken)
                 return plan.pointer
 
     def collect(self) -> Roll:
-        """Delete what was freed and nobody reads: the roll is read only after the swap (invariant 7)."""
+        """Delete what was freed and nobody reads (invariant 7). The order is what makes it safe:
+
+        after the swap that freed, the roll is read, and after the roll the pointer again. Who named a
+        snapshot and then raised its floor is seen by one of the two. What others freed later waits: our
+        roll may be too old.
+        """
         pointer = self._current.pointer
         roll = read_roll(self.context.storage).roll
         if len(pointer.freed):
+            newest = self._read().pointer
             load = self.context.objects.chunk
             with self._mutex:
                 readers = readers_of(self.object, roll, self.context.membership.number, self._pins)
-            chain = pointer.chain(load)
+            judge = _Judge(readers, newest.chain(load), {one.name for one in newest.all_freed(load)})
             for chunk in pointer.freed.chunks:
-                if chunk.name not in self._emptied:
-                    freed = [Freed(*row) for row in load(chunk)]
-                    if len(gone := deletable(freed, chain, readers)) == len(freed):
-                        self._delete(one.name for one in gone)
-                        self._emptied.add(chunk.name)
-            inline = [Freed(*row) for row in pointer.freed.inline if row[3] not in self._deleted]
-            names = [one.name for one in deletable(inline, chain, readers)]
+                if chunk.name not in self._emptied and judge.allows_all(load(chunk)):
+                    self._delete(row[3] for row in load(chunk))
+                    self._emptied.add(chunk.name)
+            names = [
+                row[3] for row in pointer.freed.inline if row[3] not in self._deleted and judge.allows(row)
+            ]
             self._delete(names)
             self._deleted.update(names)
         return roll
@@ -271,8 +306,10 @@ class Version:
         inline = tuple(row for row in new.freed.inline if row[3] not in self._deleted)
         retired = _chunk_names(base) - {chunk.name for chunk in kept} - _chunk_names(replace(new, freed=Roster()))
         retired |= {chunk.name for chunk in forgotten}
-        # Nobody reads an extension page but through a pointer just read: it may go at once.
-        freed = [Freed(CommitNumber(0), CommitNumber(0), NO_DOMAIN, name) for name in sorted(retired)]
+        # Extension pages are read through a pointer read before: they wait for readers, but no snapshot has
+        # any.
+        later = CommitNumber(new.commit + 1)
+        freed = [Freed(later, CommitNumber(0), EXTENSION, name) for name in sorted(retired)]
         rows = [one.to_json() for one in (*plan.freed, *freed)]
         return replace(
             new,
@@ -281,9 +318,11 @@ class Version:
             freed=Roster(inline, kept).extended(rows, output.chunk),
         )
 
-    def _put(self, base: Current, new: Pointer, output: Output) -> Current | None:
+    def _put(self, base: Current, plan: Plan, output: Output) -> Current | None:
         """Swap. The state now in place when ours is in it; None when another process was first."""
+        new = plan.pointer
         data = encode_pointer(new)
+        plan.attempted = True
         view = self.view(State(self.object, new.commit, new.root))
         try:
             token = self.context.storage.compare_and_swap(self.object, base.token, data)
@@ -294,6 +333,7 @@ class Version:
             newest, landed = self._find_out(base, new, error)
             if landed:
                 return newest
+            plan.attempted = False
             self.context.abandon(output)
             if newest.token == base.token and not isinstance(error, SwapLost):
                 raise
@@ -334,12 +374,12 @@ class Version:
             if any(row[1] == base for row in rows):
                 break
             rows = [*self.context.objects.chunk(chunk), *rows]
-        ids = [row[1] for row in rows]
-        if swap in ids:
-            return True
-        if base not in ids:
-            raise StoreError("the log does not reach back far enough")
-        return False
+        for row in reversed(rows):
+            if row[1] == swap:
+                return True
+            if row[1] == base:
+                return False
+        raise StoreError("the log does not reach back far enough")
 
     def _advance(self, plan: Plan, newest: Current) -> None:
         ours = newest
@@ -358,7 +398,6 @@ class Version:
 
     def _absorb(self, newest: Current) -> None:
         """Take in what other processes committed; transactions under way are validated against it later."""
-        self._refuse(newest.pointer)
         with self._mutex:
             older = self._current.view
             if newest.pointer.commit != older.commit:

@@ -82,7 +82,7 @@ class LocalStorage:
         path = self._path(name)
         with _refusals("Deleting", name):
             try:
-                path.unlink()
+                os.unlink(path)
             except FileNotFoundError:
                 return
         with self._mutex:

@@ -1,0 +1,169 @@
+"""The local backend under a store, stopped after each system call, with every kind of loss.
+
+The calls of the real backend are recorded on a real disk; then, for each prefix of the record, the images
+that a crash could leave are rebuilt: everything kept, everything not flushed lost (bytes, new names,
+removed names), names kept but bytes lost, bytes torn. Each must open as the old or the new state.
+"""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pages.test_crash_points import OPERATIONS, bury_and_commit, facts, prepare
+from tests.pages.toy import Clock, assert_sound, opened
+
+import strandline.storage.local as local
+from strandline.pages import PageStore
+from strandline.storage import LocalStorage, MemoryStorage
+
+Call = tuple[str, Any, Any]
+
+
+class Loss(Enum):
+    NOTHING = "everything written is kept"
+    UNFLUSHED = "everything not flushed is lost"
+    BYTES = "names are kept, bytes not flushed are lost"
+    TORN = "names are kept, half of the bytes not flushed are lost"
+
+
+@dataclass
+class File:
+    written: bytes = b""
+    flushed: bytes = b""
+
+
+@dataclass
+class Recorder:
+    """Stands in for the module `os` inside the local backend."""
+
+    root: Path
+    calls: list[Call] = field(default_factory=list)
+    files: dict[int, Any] = field(default_factory=dict)
+
+    def open(self, path: Any, flags: int, mode: int = 0o777) -> int:
+        descriptor = os.open(path, flags, mode)
+        what: Any = object()
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            self.calls.append(("new", what, None))
+        elif flags & os.O_TRUNC:
+            self.calls.append(("new", what, None))
+            self.calls.append(("link", what, str(path)))
+        elif Path(path).is_dir():
+            what = str(path)
+        self.files[descriptor] = what
+        return descriptor
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        self.calls.append(("write", self.files[descriptor], bytes(data)))
+        return os.write(descriptor, data)
+
+    def fsync(self, descriptor: int) -> None:
+        os.fsync(descriptor)
+        self.calls.append(("flush", self.files[descriptor], None))
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    def link(self, source: str, path: Path, **options: Any) -> None:
+        os.link(source, path, **options)
+        self.calls.append(("link", self.files[int(source.rpartition("/")[2])], str(path)))
+
+    def replace(self, source: Path, path: Path) -> None:
+        os.replace(source, path)
+        self.calls.append(("rename", str(source), str(path)))
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+        self.calls.append(("unlink", str(path), None))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+
+def image(before: dict[str, bytes], calls: list[Call], root: Path, loss: Loss) -> MemoryStorage:
+    """What is on the disk after a crash."""
+    files = {path: File(data, data) for path, data in before.items()}
+    names: dict[str, Any] = {path: path for path in before}
+    flushed = dict(names)
+    contents: dict[Any, File] = dict(files)
+    for kind, what, more in calls:
+        if kind == "new":
+            contents[what] = File()
+        elif kind == "write":
+            contents[what].written += more
+        elif kind == "link":
+            names[more] = what
+        elif kind == "rename":
+            names[more] = names.pop(what)
+        elif kind == "unlink":
+            names.pop(what)
+        elif isinstance(what, str):
+            flushed = {path: file for path, file in flushed.items() if not _inside(path, what)}
+            flushed |= {path: file for path, file in names.items() if _inside(path, what)}
+        else:
+            contents[what].flushed = contents[what].written
+    survivors = flushed if loss is Loss.UNFLUSHED else names
+    kept: dict[str, bytes] = {}
+    for path, file in survivors.items():
+        if not Path(path).name.startswith("."):
+            kept[str(Path(path).relative_to(root))] = _bytes(contents[file], loss)
+    return MemoryStorage(kept)
+
+
+def _inside(path: str, folder: str) -> bool:
+    return str(Path(path).parent) == folder
+
+
+def _bytes(file: File, loss: Loss) -> bytes:
+    if loss is Loss.NOTHING:
+        return file.written
+    if loss is Loss.TORN:
+        return file.flushed + file.written[len(file.flushed) : (len(file.flushed) + len(file.written)) // 2]
+    return file.flushed
+
+
+KINDS = ["commit of one", "commit of many", "bulk load", "drop", "promote", "fork", "drop version"]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_crash_after_any_system_call_leaves_the_old_or_the_new_state(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operation: Callable[[PageStore], object] = OPERATIONS[name]
+    start = prepare()
+    for object_name, value in start.objects.items():
+        (tmp_path / object_name).parent.mkdir(exist_ok=True)
+        (tmp_path / object_name).write_bytes(value)
+    before = {str(tmp_path / object_name): value for object_name, value in start.objects.items()}
+    recorder = Recorder(tmp_path)
+    monkeypatch.setattr(local, "os", types.SimpleNamespace(**_members(recorder)))
+    operation(opened(LocalStorage(tmp_path), Clock()))
+    monkeypatch.undo()
+
+    states, tried, seen = [], 0, set()
+    for end in range(len(recorder.calls) + 1):
+        states.append(facts(opened(image(before, recorder.calls[:end], tmp_path, Loss.NOTHING))))
+    for end in range(len(recorder.calls) + 1):
+        for loss in Loss:
+            left = image(before, recorder.calls[:end], tmp_path, loss)
+            mark = tuple(sorted(left.objects.items()))
+            if mark in seen:
+                continue
+            seen.add(mark)
+            found = bury_and_commit(left)
+            assert found in states[: end + 1], (end, loss, recorder.calls[max(0, end - 3) : end])
+            assert_sound(left)
+            tried += 1
+    print(f"{name}: {len(recorder.calls)} system calls, {tried} different images")
+
+
+def _members(recorder: Recorder) -> dict[str, Any]:
+    own = {n: getattr(recorder, n) for n in ("open", "write", "fsync", "close", "link", "replace", "unlink")}
+    return {n: getattr(os, n) for n in dir(os) if not n.startswith("__")} | own
