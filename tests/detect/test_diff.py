@@ -23,7 +23,7 @@ def many_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tiny inputs in several parts, and several work items: what large inputs come to."""
     monkeypatch.setattr(spooled, "PART_ROWS", 2)
     monkeypatch.setattr(Question, "pieces", lambda *_: 3)
-    yield
+    return
 
 
 def changed(case: model.Case, algorithm: str, **options: Any) -> ChangeSet:

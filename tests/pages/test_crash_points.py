@@ -130,9 +130,7 @@ OPERATIONS: dict[str, Operation] = {
     "create table": lambda store: put(store.version(), "new", a=1),
     "drop table": drop_table,
     "snapshot": lambda store: store.version().name_snapshot("three"),
-    "partial snapshot": lambda store: store.version().name_snapshot(
-        "three", domains=[domain_of(store.version(), "t")]
-    ),
+    "partial snapshot": lambda store: store.version().name_snapshot("three", domains=[domain_of(store.version(), "t")]),
     "promote": promote,
     "demote": demote,
     "drop": lambda store: store.version().drop_snapshot("two"),

@@ -265,9 +265,7 @@ class Version:
                 if chunk.name not in self._emptied and judge.allows_all(load(chunk)):
                     self._delete(row[3] for row in load(chunk))
                     self._emptied.add(chunk.name)
-            names = [
-                row[3] for row in pointer.freed.inline if row[3] not in self._deleted and judge.allows(row)
-            ]
+            names = [row[3] for row in pointer.freed.inline if row[3] not in self._deleted and judge.allows(row)]
             self._delete(names)
             self._deleted.update(names)
         return roll

@@ -99,7 +99,7 @@ def _parse(sql: str, schema: pa.Schema, params: Mapping[str, Any] | None, doing:
     return expression, _run(expression, schema.empty_table(), sql).type
 
 
-def _tree(sql: str, doing: str) -> exp.Expression:
+def _tree(sql: str, doing: str) -> exp.Expr:
     import sqlglot
     from sqlglot.errors import SqlglotError
 
@@ -117,7 +117,7 @@ def _tree(sql: str, doing: str) -> exp.Expression:
     return found[0]
 
 
-def _bound(tree: exp.Expression, params: dict[str, Any], doing: str) -> exp.Expression:
+def _bound(tree: exp.Expr, params: dict[str, Any], doing: str) -> exp.Expr:
     """The tree with its `:name` parameters replaced by literals; each must be given, and each given one used."""
     from sqlglot import exp
 
@@ -146,7 +146,7 @@ def _bound(tree: exp.Expression, params: dict[str, Any], doing: str) -> exp.Expr
     return tree
 
 
-def _literal(value: Any, name: str, doing: str) -> exp.Expression:
+def _literal(value: Any, name: str, doing: str) -> exp.Expr:
     from sqlglot import exp
 
     if value is None:
@@ -179,14 +179,14 @@ def _literal(value: Any, name: str, doing: str) -> exp.Expression:
     raise SqlError(f"parameter :{name} is a {type(value).__name__}, which SQL does not know", doing=doing)
 
 
-def _number(value: int) -> exp.Expression:
+def _number(value: int) -> exp.Expr:
     from sqlglot import exp
 
     number = exp.Literal.number(str(abs(value)))
     return exp.Paren(this=exp.Neg(this=number)) if value < 0 else number
 
 
-def _decimal(value: Decimal, name: str, doing: str) -> exp.Expression:
+def _decimal(value: Decimal, name: str, doing: str) -> exp.Expr:
     from sqlglot import exp
 
     sign, digits, exponent = value.as_tuple()
@@ -200,7 +200,7 @@ def _decimal(value: Decimal, name: str, doing: str) -> exp.Expression:
     return exp.cast(exp.Literal.string(f"{value:f}"), f"DECIMAL({precision}, {scale})")
 
 
-def _columns(tree: exp.Expression, schema: pa.Schema, sql: str, doing: str) -> Iterator[str]:
+def _columns(tree: exp.Expr, schema: pa.Schema, sql: str, doing: str) -> Iterator[str]:
     """The columns that the tree reads; on the way their names become the schema's own."""
     from sqlglot import exp
 
@@ -222,7 +222,7 @@ def _resolve(name: str, schema: pa.Schema, *, quoted: bool) -> str | None:
     return alike[0] if len(alike) == 1 and not quoted else None
 
 
-def _unknown(place: exp.Expression, schema: pa.Schema, sql: str, doing: str) -> SqlError:
+def _unknown(place: exp.Expr, schema: pa.Schema, sql: str, doing: str) -> SqlError:
     name = place.name
     close = get_close_matches(name, schema.names, n=3, cutoff=0.5)
     meant = f"Did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
@@ -323,7 +323,8 @@ def _connection() -> duckdb.DuckDBPyConnection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET enable_external_access = false")
         _local.connection = connection
-    return _local.connection
+    found: duckdb.DuckDBPyConnection = _local.connection
+    return found
 
 
 def _functions() -> frozenset[str]:

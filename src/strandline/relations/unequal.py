@@ -50,7 +50,7 @@ def _unequal_leaf(a: Column, b: Column) -> Flags:
     differ = pc.not_equal(a, b)
     if pt.is_floating(a.type):
         differ = pc.and_not(differ, pc.and_(pc.is_nan(a), pc.is_nan(b)))
-    found = _flags(differ)
+    found: Flags = _flags(differ)
     if a.null_count or b.null_count:
         null_a, null_b = _flags(a.is_null()), _flags(b.is_null())
         found = np.asarray(np.where(null_a | null_b, null_a != null_b, found), dtype=np.bool_)
@@ -97,7 +97,8 @@ def _lengths(array: pa.ListArray) -> npt.NDArray[np.int64]:
 
 def _flags(column: Any) -> Flags:
     filled = pc.fill_null(column, False) if column.null_count else column
-    return np.asarray(_one(filled).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    found: Flags = np.asarray(_one(filled).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    return found
 
 
 def _one(column: Column) -> pa.Array:
