@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ WITH_BEFORE = ("merge", "hash", "kbp", "window")
 
 
 @pytest.fixture
-def many_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiny inputs in several parts, and several work items: what large inputs come to."""
     monkeypatch.setattr(spooled, "PART_ROWS", 2)
     monkeypatch.setattr(Question, "pieces", lambda *_: 3)

@@ -50,7 +50,7 @@ def _unequal_leaf(a: Column, b: Column) -> Flags:
     differ = pc.not_equal(a, b)
     if pt.is_floating(a.type):
         differ = pc.and_not(differ, pc.and_(pc.is_nan(a), pc.is_nan(b)))
-    found: Flags = _flags(differ)
+    found = _flags(differ)
     if a.null_count or b.null_count:
         null_a, null_b = _flags(a.is_null()), _flags(b.is_null())
         found = np.asarray(np.where(null_a | null_b, null_a != null_b, found), dtype=np.bool_)
@@ -60,7 +60,7 @@ def _unequal_leaf(a: Column, b: Column) -> Flags:
 def _unequal_canonical(a: pa.Array, b: pa.Array) -> Flags:
     """Canonical arrays hold only leaves, lists and structs; both sides are of one shape of type."""
     if pt.is_null(a.type) or pt.is_null(b.type):
-        return _flags(a.is_null()) != _flags(b.is_null())
+        return np.not_equal(_flags(a.is_null()), _flags(b.is_null()))
     if pt.is_struct(a.type):
         return _unequal_structs(a, b)
     if pt.is_list(a.type) or pt.is_large_list(a.type):
