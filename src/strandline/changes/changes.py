@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +101,11 @@ class Changes:
         return rows.take(pa.compute.array_sort_indices(order))
 
     arrow = to_arrow
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The change rows part by part, for those who don't want all of them in memory; no key is in two parts."""
+        for part in self._stored.parts:
+            yield read_parts([part.path], self.header.rows_schema)
 
     def to_spark(self, session: SparkSession | None = None) -> DataFrame:
         """The change rows as a Spark DataFrame, in Spark's types (the table is in docs/changes.md)."""

@@ -21,7 +21,7 @@ from strandline.detect import cost
 from strandline.detect.answer import Answer, Work
 from strandline.detect.ask import ask
 from strandline.detect.auto import choose
-from strandline.detect.drift import Drift, check_strict, find_drift, suggest_renames
+from strandline.detect.drift import check_strict, suggest_renames
 from strandline.detect.error_probability import (
     bits_for,
     error_of_one_comparison,
@@ -57,7 +57,7 @@ class Run:
     seconds: float
     work: Work
     estimates: tuple[cost.Estimate, ...]
-    drift: Drift
+    renames: tuple[tuple[str, str], ...] = ()
     miss_probability: float | None = None
     runs_to_first_miss: float | None = None
     missed: int | None = None
@@ -98,15 +98,17 @@ def diff(
     old, chosen = _old_or_state(old, chosen)
     question = ask(old, new, names_of(key), chosen, (runner, session))
     state = old if isinstance(old, State) else None
-    drift = _drift(question, chosen, state)
+    renames = _renames(question, chosen, state)
     estimate, estimates = choose(question, chosen, state)
     answer, missed = _verified(
         question, chosen, _answer(question, chosen, state, estimate.algorithm), estimate.algorithm
     )
     guard(answer.header.counts, chosen.fail_over, question)
     _save(question, chosen, answer)
-    run = _run(question, answer, estimate, estimates, drift)
-    return _differential(question, answer, replace(run, seconds=time.perf_counter() - started, missed=missed))
+    run = _run(question, answer, estimate, estimates)
+    return _differential(
+        question, answer, replace(run, seconds=time.perf_counter() - started, missed=missed, renames=renames)
+    )
 
 
 def window_raw(old: Any, new: Any, key: str | Sequence[str], **options: Any) -> tuple[pa.Table, WindowReport]:
@@ -234,14 +236,13 @@ def _save(question: Question, options: DiffOptions, answer: Answer) -> None:
         save_state(replace(answer.state, schema=schema), options.save_state)
 
 
-def _drift(question: Question, options: DiffOptions, state: State | None) -> Drift:
-    comparison = question.comparison
-    drift = find_drift(comparison.old_schema, comparison.new_schema, comparison.header)
+def _renames(question: Question, options: DiffOptions, state: State | None) -> tuple[tuple[str, str], ...]:
+    header = question.comparison.header
     if options.strict_schema:
-        check_strict(drift)
-    if drift.added and drift.removed and state is None and question.old.relation.rows != 0:
-        drift = replace(drift, renames=suggest_renames(question.old, question.new, comparison.key, drift))
-    return drift
+        check_strict(header)
+    if state is None and header.added and header.removed and question.old.relation.rows != 0:
+        return suggest_renames(question)
+    return ()
 
 
 def _run(
@@ -249,7 +250,6 @@ def _run(
     answer: Answer,
     estimate: cost.Estimate,
     estimates: tuple[cost.Estimate, ...],
-    drift: Drift,
 ) -> Run:
     miss, runs = None, None
     if estimate.algorithm in ("kb", "kbp") and answer.state is not None:
@@ -268,7 +268,6 @@ def _run(
         seconds=0.0,
         work=answer.work,
         estimates=estimates,
-        drift=drift,
         miss_probability=miss,
         runs_to_first_miss=runs,
         warnings=tuple(warnings),
