@@ -47,9 +47,7 @@ def choose(
             doing="choosing an algorithm",
             hint="Leave the choice to auto, or see --explain",
         )
-    return cost.Estimate(
-        **{**vars(asked), "possible": True, "why": f"{asked.algorithm}, because it was asked for"}
-    ), found
+    return cost.Estimate(**{**vars(asked), "possible": True, "why": "it was asked for"}), found
 
 
 def _limited(estimate: cost.Estimate, question: Question, state: State | None) -> cost.Estimate:
