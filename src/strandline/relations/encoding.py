@@ -116,38 +116,22 @@ def _restore_nested(array: pa.Array, type_: pa.DataType) -> pa.Array:
         return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask) if children else array
     if pt.is_map(array.type) and pt.is_map(type_):
         keys, items, lengths = map_entries(array)
-        keys, items = _restore(keys, type_.key_type), _restore(items, type_.item_type)
+        keys, items = restored(keys, type_.key_type), restored(items, type_.item_type)
         return pa.MapArray.from_arrays(pa.array(_offsets(lengths, np.int32)), keys, items, type=type_, mask=mask)
     if any(pt.is_struct(each) or pt.is_map(each) for each in (array.type, type_)):
         return array.cast(type_)
     if pt.is_fixed_size_list(array.type) and pt.is_fixed_size_list(type_) and array.type.list_size == type_.list_size:
         slots = array.values.slice(array.offset * type_.list_size, len(array) * type_.list_size)
-<<<<<<< HEAD:src/strandline/relations/encoding.py
         return pa.FixedSizeListArray.from_arrays(restored(slots, type_.value_type), type=type_, mask=mask)
-    lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return _lists(array, offsets, type_)
-=======
-        return pa.FixedSizeListArray.from_arrays(_restore(slots, type_.value_type), type=type_, mask=mask)
     return _lists(array, type_)
->>>>>>> changes:src/strandline/changes/encoding.py
 
 
 def _lists(array: pa.Array, type_: pa.DataType) -> pa.Array:
     """The rows of any list array as another kind of list."""
     mask = array.is_null() if array.null_count else None
-<<<<<<< HEAD:src/strandline/relations/encoding.py
-    if pt.is_map(type_):
-        keys, items = array.flatten().flatten()
-        keys, items = restored(keys, type_.key_type), restored(items, type_.item_type)
-        return pa.MapArray.from_arrays(pa.array(offsets.astype(np.int32)), keys, items, type=type_, mask=mask)
     child = restored(array.flatten(), type_.value_type)
-=======
-    child = _restore(array.flatten(), type_.value_type)
     wide = pt.is_large_list(type_) or pt.is_large_list_view(type_) or pt.is_fixed_size_list(type_)
     ends = pa.array(_offsets(list_lengths(array), np.int64 if wide else np.int32))
->>>>>>> changes:src/strandline/changes/encoding.py
     if pt.is_fixed_size_list(type_):
         return pa.LargeListArray.from_arrays(ends, child, mask=mask).cast(type_)
     if pt.is_list_view(type_) or pt.is_large_list_view(type_):
