@@ -23,6 +23,7 @@ from strandline.pages.pointer import Pointer, Reservation
 from strandline.pages.sweeping import sweep_block
 from strandline.pages.transaction import PageChange, RowChange, Transaction
 from strandline.pages.version import Current, Plan, Version
+from strandline.pages.view import View
 
 LARGEST_BATCH = 256
 _INSTALLING = TransactionId(0)
@@ -62,7 +63,7 @@ class Committer:
 
     def begin(self, message: str = "") -> Transaction:
         """A new transaction, based on the newest state that this process knows."""
-        view = self.version.pin_current()
+        view = self.version.enter()
         with self._mutex:
             self._last = TransactionId(self._last + 1)
             self._active[self._last] = view.commit
@@ -182,16 +183,22 @@ class Committer:
 
     def _validate(self, batch: Sequence[_Ticket]) -> None:
         """Sections of history that other processes wrote: whom they concern must try again."""
-        validator = self.version.context.validator
         for ticket in batch:
             transaction = ticket.transaction
             for older, newer in self.version.foreign_changes(transaction.validated):
-                why = None if ticket.done else validator.conflict(transaction, older, newer)
+                why = None if ticket.done else self._conflict(transaction, older, newer)
                 if why is not None:
                     ticket.error = Conflict(
                         why, doing="Committing", hint="Nothing was changed; try the transaction again"
                     )
                 transaction.validated = newer.commit
+
+    def _conflict(self, transaction: Transaction, older: View, newer: View) -> str | None:
+        for domain in transaction.touched():
+            before, after = older.domain(domain), newer.domain(domain)
+            if before is not None and after is not None and before.record != after.record:
+                return f"the description of table {before.name} has changed"
+        return self.version.context.validator.conflict(transaction, older, newer)
 
     def _install(self, live: Sequence[_Ticket], base: Current, output: Output) -> StateEdit:
         """Row changes and page changes of all transactions, as if one had made them (section 2.2)."""
@@ -279,7 +286,7 @@ class Committer:
     def _unpin(self, transaction: Transaction) -> None:
         if transaction.pinned:
             transaction.pinned = False
-            self.version.unpin(transaction.base.commit)
+            self.version.leave(transaction.base.commit)
 
     def _forget_free_lists(self) -> None:
         self._free_lists.clear()

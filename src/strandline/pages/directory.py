@@ -36,8 +36,12 @@ class Leafage:
 
     @staticmethod
     def from_json(body: Json) -> Leafage:
-        """The reverse of `to_json`; copies, so that it may be changed."""
+        """The reverse of `to_json`."""
         return Leafage(body[0], [key.encode("latin-1") for key in body[1]], list(body[2]))
+
+    def copy(self) -> Leafage:
+        """One that may be changed."""
+        return Leafage(self.level, list(self.separators), list(self.numbers))
 
 
 Get = Callable[[LogicalPage], Leafage | None]

@@ -65,6 +65,7 @@ class DomainEdit:
         self._leafage: dict[LogicalPage, Leafage | None] = {}
         self._free: FreeList | None = None
         self._entry = before
+        self._next_page = before.next_page
         self.dropped = False
         self.splits: list[tuple[LogicalPage, LogicalPage]] = []
 
@@ -185,7 +186,7 @@ class DomainEdit:
         for number, page in self._leafage.items():
             if page is not None:
                 self._store_leafage(number, page)
-        self._entry = replace(self._entry, record=self._born(self._entry.record))
+        self._entry = replace(self._entry, record=self._born(self._entry.record), next_page=self._next_page)
         root = self._finish_tree(outcome)
         self._free_pages(outcome, self._before, self._entry)
         outcome.named.update(page.name for page in (self._entry.record,) if page is not None)
@@ -229,7 +230,9 @@ class DomainEdit:
             outcome.freed.append(self._state.freed(page, self.domain))
 
     def _born(self, page: PageRef | None) -> PageRef | None:
-        return replace(page, born=self.commit) if page is not None and page.born == UNBORN else page
+        if page is None or page.born != UNBORN:
+            return page
+        return PageRef(page.name, self.commit, page.size, page.checksum, page.rows)
 
     def _old(self, number: LogicalPage) -> Entry | None:
         item = find(self._load, self._before.root, number)
@@ -243,8 +246,8 @@ class DomainEdit:
         number = self._free_list().get()
         if number is None:
             # Page 0 is the directory's root whether or not there is a directory.
-            number = max(self._entry.next_page, DIRECTORY_ROOT + 1)
-            self._entry = replace(self._entry, next_page=number + 1)
+            number = max(self._next_page, DIRECTORY_ROOT + 1)
+            self._next_page = number + 1
         return LogicalPage(number)
 
     def _free_list(self) -> FreeList:
@@ -257,7 +260,8 @@ class DomainEdit:
             entry = self.entry(number)
             if entry is None or entry.base is None or not entry.directory:
                 return None
-            return Leafage.from_json(self._state.output.read_sealed("directory", entry.base))
+            page: Leafage = self._state.output.read_sealed("directory", entry.base, Leafage.from_json)
+            return page.copy()
         return self._leafage[number]
 
     def _store_leafage(self, number: LogicalPage, page: Leafage) -> None:

@@ -57,8 +57,9 @@ def fork(parent: Version, name: str, of: Snapshot | None = None) -> VersionObjec
     context = parent.context
     if of is not None and of.view.state.domains is not None:
         raise InputError("a partial snapshot can't be a forking point", doing=f"Creating version {name}")
-    stem = context.membership.stem()
-    child = version_name(stem)
+    if of is not None and not of.belongs_to(parent):
+        raise InputError("the snapshot is closed or of another version", doing=f"Creating version {name}")
+    child = version_name(context.membership.stem())
     made = _hold_fork(parent, child, name, of)
     pointer = parent.current.pointer
     new = _child_pointer(context, pointer, made)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
+from contextlib import suppress
 from types import TracebackType
 
-from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost
+from strandline.errors import AlreadyExists, Fenced, NotFound, StorageError, SwapLost
 from strandline.pages.burial import bury
 from strandline.pages.commit import Committer
 from strandline.pages.context import Context, Installer, Validator
@@ -28,6 +29,8 @@ from strandline.pages.walk import Visits
 from strandline.storage import Storage
 
 MAIN = "main"
+BEATS = 6
+"""How often a process beats while others are patient with it."""
 
 
 class PageVersion:
@@ -110,6 +113,7 @@ class PageStore:
         self._burying = threading.Lock()
         self._closed = threading.Event()
         self._heart: threading.Thread | None = None
+        self._last_beat = context.surroundings.monotonic()
         context.membership.positions = self._positions
 
     @property
@@ -146,18 +150,28 @@ class PageStore:
 
     def beat(self) -> Roll:
         """Show that this process lives, publish how far its readers are, and bury the dead."""
+        self._last_beat = self.context.surroundings.monotonic()
         self._follow()
         roll = self.context.membership.beat(self._floors)
         self.recover()
         self._bury_dead(roll)
         return roll
 
-    def start_heart(self, every: float) -> None:
-        """Beat from a thread of its own, every so many seconds, until closed."""
+    def start_heart(self, every: float | None = None) -> None:
+        """Beat from a thread of its own until closed. A process that may idle or only read needs it to live.
+
+        Commits beat by themselves.
+        """
+        pause = self.context.surroundings.patience / BEATS if every is None else every
 
         def run() -> None:
-            while not self._closed.wait(every):
-                self.beat()
+            while not self._closed.wait(pause):
+                try:
+                    self.beat()
+                except Fenced:
+                    return  # whoever uses the store next is told
+                except StorageError:
+                    continue  # the next beat may come through
 
         self._heart = threading.Thread(target=run, name="strandline-heart", daemon=True)
         self._heart.start()
@@ -171,6 +185,7 @@ class PageStore:
         self._closed.set()
         if self._heart is not None:
             self._heart.join()
+        self.context.closed = True
         if not self.context.membership.unsettled:
             self.context.membership.leave()
 
@@ -194,7 +209,7 @@ class PageStore:
                     clear_dropped(self.context, name, self._open_inner)
                     raise NotFound("the version was dropped", doing="Opening a version")
                 version = Version(self.context, name)
-                version.on_death(self._bury_dead)
+                version.on_death(self._after_swap)
                 self._versions[name] = PageVersion(version)
             return self._versions[name]
 
@@ -220,6 +235,15 @@ class PageStore:
     def _floors(self) -> Commits:
         with self._mutex:
             return {name: one.inner.floor() for name, one in self._versions.items()}
+
+    def _after_swap(self, roll: Roll) -> None:
+        """Every swap is a sign of life, published now and then."""
+        surroundings = self.context.surroundings
+        if surroundings.monotonic() - self._last_beat > surroundings.patience / BEATS:
+            with suppress(StorageError):  # the commit that led here stands
+                self.beat()
+        else:
+            self._bury_dead(roll)
 
     def _bury_dead(self, roll: Roll) -> None:
         dead = self.context.watch.dead(roll, self.process, self.context.surroundings.monotonic())

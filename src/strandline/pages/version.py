@@ -92,11 +92,12 @@ class Version:
         self._mutex = threading.Lock()
         self._swapping = threading.RLock()
         self._pins: dict[CommitNumber, int] = {}
+        self._bases: dict[CommitNumber, int] = {}
         # Freed objects deleted by us, and extension pages of freed objects worked off: the next swap
         # forgets them.
         self._deleted: set[PhysicalPage] = set()
         self._emptied: set[PhysicalPage] = set()
-        self.held: dict[CommitNumber, int] = {}
+        self._held: dict[CommitNumber, int] = {}
         self._opened_names: dict[str, int] = {}
         self._absorbed: list[tuple[View, View]] = []
         self._watchers: list[Callable[[], None]] = []
@@ -137,10 +138,34 @@ class Version:
             if not self._pins[commit]:
                 del self._pins[commit]
 
+    def enter(self) -> View:
+        """A transaction begins: it reads the current state *and later ones*, so it counts as a floor."""
+        with self._mutex:
+            current = self._current
+            commit = current.pointer.commit
+            self._bases[commit] = self._bases.get(commit, 0) + 1
+        return current.view
+
+    def leave(self, base: CommitNumber) -> None:
+        """Undo one `enter`."""
+        with self._mutex:
+            self._bases[base] -= 1
+            if not self._bases[base]:
+                del self._bases[base]
+
     def pinned(self, commit: CommitNumber) -> int:
         """How many readers of this process are at that commit."""
         with self._mutex:
             return self._pins.get(commit, 0)
+
+    def hold(self, commit: CommitNumber, by: int) -> None:
+        """Publish that a state below the floor is being read, or no longer."""
+
+        def held() -> list[CommitNumber]:
+            self._held[commit] = self._held.get(commit, 0) + by
+            return [one for one, count in self._held.items() if count > 0]
+
+        self.context.membership.hold(self.object, held)
 
     def count_name(self, name: str, by: int) -> None:
         """Readers of this process come to, or leave, a snapshot by name."""
@@ -155,12 +180,12 @@ class Version:
     def readers(self) -> int:
         """How many readers of this process there are, transactions included."""
         with self._mutex:
-            return sum(self._pins.values()) - len(self._absorbed)
+            return sum(self._pins.values()) + sum(self._bases.values()) - len(self._absorbed)
 
     def floor(self) -> CommitNumber:
         """The least commit that this process may be reading."""
         with self._mutex:
-            return min([*self._pins, self._current.pointer.commit])
+            return min([*self._pins, *self._bases, self._current.pointer.commit])
 
     def refresh(self) -> View:
         """Look for commits of other processes, and return the newest view."""
@@ -259,7 +284,8 @@ class Version:
             newest = self._read().pointer
             load = self.context.objects.chunk
             with self._mutex:
-                readers = readers_of(self.object, roll, self.context.membership.number, self._pins)
+                own = Readers(tuple(self._bases), tuple(sorted(self._pins)))
+            readers = readers_of(self.object, roll, self.context.membership.number, own)
             judge = _Judge(readers, newest.chain(load), {one.name for one in newest.all_freed(load)})
             for chunk in pointer.freed.chunks:
                 if chunk.name not in self._emptied and judge.allows_all(load(chunk)):
@@ -289,6 +315,10 @@ class Version:
                 "this process was taken for dead and fenced",
                 doing=f"Writing version {pointer.name}",
                 hint="Open the store again; what was committed before stands, open transactions are lost",
+            )
+        if self.context.closed:
+            raise StoreError(
+                "the store is closed", doing=f"Using version {pointer.name}", hint="Open it again"
             )
         if pointer.dropped:
             raise NotFound(f"version {pointer.name} was dropped", doing=f"Using version {pointer.name}")
@@ -398,7 +428,7 @@ class Version:
         """Take in what other processes committed; transactions under way are validated against it later."""
         with self._mutex:
             older = self._current.view
-            if newest.pointer.commit != older.commit:
+            if newest.pointer.commit != older.commit and self._bases:
                 self._pins[older.commit] = self._pins.get(older.commit, 0) + 1
                 self._absorbed.append((older, newest.view))
             self._current = newest
