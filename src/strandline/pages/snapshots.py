@@ -92,9 +92,7 @@ def open_record(version: Version, record: SnapshotRecord) -> Snapshot:
             version.hold(record.commit, 1)
         # Hold first, then look again (invariant 7): it may have been dropped in between.
         if record not in version.refresh_pointer().chain(version.context.objects.chunk):
-            raise SnapshotExpired(
-                f"the state of commit {record.commit} was dropped just now", doing="Opening it"
-            )
+            raise SnapshotExpired(f"the state of commit {record.commit} was dropped just now", doing="Opening it")
     except StrandlineError:
         snapshot.close()
         raise

@@ -317,9 +317,7 @@ class Version:
                 hint="Open the store again; what was committed before stands, open transactions are lost",
             )
         if self.context.closed:
-            raise StoreError(
-                "the store is closed", doing=f"Using version {pointer.name}", hint="Open it again"
-            )
+            raise StoreError("the store is closed", doing=f"Using version {pointer.name}", hint="Open it again")
         if pointer.dropped:
             raise NotFound(f"version {pointer.name} was dropped", doing=f"Using version {pointer.name}")
 
