@@ -31,7 +31,8 @@ def saved(folder: Path) -> Path:
 @given(case=cases())
 def test_a_keyed_set_comes_back_as_it_was_saved(tmp_path_factory: pytest.TempPathFactory, case: Case) -> None:
     path = tmp_path_factory.mktemp("saved") / "x.changes"
-    changes = Changes.of(difference(*case.states, case.key))
+    old, new = case.states
+    changes = Changes.of(difference(old, new, case.key))
     changes.save(path)
     again = Changes.load(path)
     assert again.header == changes.header
