@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from strandline.detect.answer import Answer, Work, gather, write_part
 from strandline.detect.compare import compare
 from strandline.detect.comparison import Comparison, Side, read_side
+from strandline.detect.hash import hash
 from strandline.detect.question import Question
 from strandline.detect.typed import typed_scans
 from strandline.detect.whole import compare_pair, compare_whole, pair_item
@@ -45,12 +46,9 @@ def merge(question: Question, keep_sorted: str | None = None) -> Answer:
     ranges = cut_ranges(old, new, comparison.key, pieces)
     if keep_sorted is None and (pieces == 1 or len(ranges) > 1):
         return _merge_clustered(question, old, new, ranges)
-    if not can_be_ordered(comparison.header.after_schema, comparison.key):
-        raise InputError(
-            f"keys of ({', '.join(comparison.key)}) have no order to merge by",
-            doing="merging two sides",
-            hint="Use the hash algorithm, or leave the choice to auto",
-        )
+    if not can_be_ordered(comparison.header.after_schema, comparison.key) or not (old or new):
+        # Nested keys have no order to merge by; they meet by their hash.
+        return hash(question)
     return _merge_sorted(question, pieces, keep_sorted)
 
 

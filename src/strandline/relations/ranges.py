@@ -51,7 +51,7 @@ def sort_order(table: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:
     """The positions of a table's rows in ascending order of their keys; equal keys keep their order."""
     names = [f"k{place}" for place in range(len(key))]
     canonical = pa.table({name: comparable(table.column(column)) for name, column in zip(names, key, strict=True)})
-    found = pc.sort_indices(canonical, sort_keys=[(name, "ascending") for name in names], null_placement="at_end")
+    found = pc.sort_indices(canonical, sort_keys=[(name, "ascending", "at_end") for name in names])
     return np.asarray(found, dtype=np.int64)
 
 
