@@ -31,7 +31,7 @@ def saved(folder: Path) -> Path:
 @given(case=cases())
 def test_a_keyed_set_comes_back_as_it_was_saved(tmp_path_factory: pytest.TempPathFactory, case: Case) -> None:
     path = tmp_path_factory.mktemp("saved") / "x.changes"
-    changes = Changes.of(difference(*case.states, case.key))
+    changes = Changes.of(difference(case.states[0], case.states[1], case.key))
     changes.save(path)
     again = Changes.load(path)
     assert again.header == changes.header
@@ -43,7 +43,7 @@ def test_a_keyed_set_comes_back_as_it_was_saved(tmp_path_factory: pytest.TempPat
 @given(case=bags())
 def test_a_counted_set_comes_back_as_it_was_saved(tmp_path_factory: pytest.TempPathFactory, case: Case) -> None:
     path = tmp_path_factory.mktemp("saved") / "x.changes"
-    changes = Changes.of(difference(*case.states))
+    changes = Changes.of(difference(case.states[0], case.states[1]))
     changes.save(path)
     assert Changes.load(path).header == changes.header
     assert len(Changes.load(path)) == len(changes)
