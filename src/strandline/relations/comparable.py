@@ -221,7 +221,7 @@ def _canonical_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
         ticks = array.view(pa.int64())
         return ticks if target != _TICKS else _nanoseconds(ticks, array.type.unit)
     if pt.is_date(target):
-        return array.cast(pa.date32()).view(pa.int32())
+        return array.cast(pa.date32(), safe=False).view(pa.int32())  # a date is its day, whatever the milliseconds
     if pt.is_floating(target):
         return _ordered_bits(array.cast(target))
     if pt.is_time(target):
