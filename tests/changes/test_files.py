@@ -31,12 +31,7 @@ def saved(folder: Path) -> Path:
 @given(case=cases())
 def test_a_keyed_set_comes_back_as_it_was_saved(tmp_path_factory: pytest.TempPathFactory, case: Case) -> None:
     path = tmp_path_factory.mktemp("saved") / "x.changes"
-<<<<<<< HEAD
-    old, new = case.states
-    changes = Changes.of(difference(old, new, case.key))
-=======
     changes = Changes.of(difference(case.states[0], case.states[1], case.key))
->>>>>>> changes
     changes.save(path)
     again = Changes.load(path)
     assert again.header == changes.header

@@ -98,11 +98,7 @@ def _parse(sql: str, schema: pa.Schema, params: Mapping[str, Any] | None, doing:
     return expression, _run(expression, schema.empty_table(), sql).type
 
 
-<<<<<<< HEAD
-def _tree(sql: str, doing: str) -> exp.Expr:
-=======
 def _tree(sql: str, doing: str) -> Any:
->>>>>>> changes
     import sqlglot
     from sqlglot.errors import SqlglotError
 
@@ -120,11 +116,7 @@ def _tree(sql: str, doing: str) -> Any:
     return found[0]
 
 
-<<<<<<< HEAD
-def _bound(tree: exp.Expr, params: dict[str, Any], doing: str) -> exp.Expr:
-=======
 def _bound(tree: Any, params: dict[str, Any], doing: str) -> Any:
->>>>>>> changes
     """The tree with its `:name` parameters replaced by literals; each must be given, and each given one used."""
     from sqlglot import exp
 
@@ -153,11 +145,7 @@ def _bound(tree: Any, params: dict[str, Any], doing: str) -> Any:
     return tree
 
 
-<<<<<<< HEAD
-def _literal(value: Any, name: str, doing: str) -> exp.Expr:
-=======
 def _literal(value: Any, name: str, doing: str) -> Any:
->>>>>>> changes
     from sqlglot import exp
 
     if value is None:
@@ -190,22 +178,14 @@ def _literal(value: Any, name: str, doing: str) -> Any:
     raise SqlError(f"parameter :{name} is a {type(value).__name__}, which SQL does not know", doing=doing)
 
 
-<<<<<<< HEAD
-def _number(value: int) -> exp.Expr:
-=======
 def _number(value: int) -> Any:
->>>>>>> changes
     from sqlglot import exp
 
     number = exp.Literal.number(str(abs(value)))
     return exp.Paren(this=exp.Neg(this=number)) if value < 0 else number
 
 
-<<<<<<< HEAD
-def _decimal(value: Decimal, name: str, doing: str) -> exp.Expr:
-=======
 def _decimal(value: Decimal, name: str, doing: str) -> Any:
->>>>>>> changes
     from sqlglot import exp
 
     sign, digits, exponent = value.as_tuple()
@@ -219,11 +199,7 @@ def _decimal(value: Decimal, name: str, doing: str) -> Any:
     return exp.cast(exp.Literal.string(f"{value:f}"), f"DECIMAL({precision}, {scale})")
 
 
-<<<<<<< HEAD
-def _columns(tree: exp.Expr, schema: pa.Schema, sql: str, doing: str) -> Iterator[str]:
-=======
 def _columns(tree: Any, schema: pa.Schema, sql: str, doing: str) -> Iterator[str]:
->>>>>>> changes
     """The columns that the tree reads; on the way their names become the schema's own."""
     from sqlglot import exp
 
@@ -245,11 +221,7 @@ def _resolve(name: str, schema: pa.Schema, *, quoted: bool) -> str | None:
     return alike[0] if len(alike) == 1 and not quoted else None
 
 
-<<<<<<< HEAD
-def _unknown(place: exp.Expr, schema: pa.Schema, sql: str, doing: str) -> SqlError:
-=======
 def _unknown(place: Any, schema: pa.Schema, sql: str, doing: str) -> SqlError:
->>>>>>> changes
     name = place.name
     close = get_close_matches(name, schema.names, n=3, cutoff=0.5)
     meant = f"Did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
