@@ -53,7 +53,8 @@ class Committer:
     def __init__(self, version: Version) -> None:
         self.version = version
         self._mutex = threading.Lock()
-        self._leading = threading.Lock()
+        self._turn = threading.Condition(self._mutex)
+        self._led = False
         self._queue: list[_Ticket] = []
         self._last = _INSTALLING
         self._active: dict[TransactionId, CommitNumber] = {}
@@ -79,18 +80,32 @@ class Committer:
     def commit(self, transaction: Transaction) -> CommitNumber:
         """Queue a transaction, and lead a batch unless another thread has done its work meanwhile."""
         ticket = _Ticket(transaction)
-        with self._mutex:
+        with self._turn:
             self._queue.append(ticket)
-        while not ticket.done:
-            with self._leading:
-                if not ticket.done:
-                    with self._mutex:
-                        batch, self._queue = self._queue[:LARGEST_BATCH], self._queue[LARGEST_BATCH:]
-                    self._process(batch)
+        while (batch := self._next_batch(ticket)) is not None:
+            try:
+                self._process(batch)
+            finally:
+                with self._turn:
+                    self._led = False
+                    self._turn.notify_all()
         if ticket.error is not None:
             raise ticket.error
         assert ticket.commit is not None
         return ticket.commit
+
+    def _next_batch(self, ticket: _Ticket) -> list[_Ticket] | None:
+        """Wait until another thread has done our work (None), or it is our turn to lead whatever is
+        queued.
+        """
+        with self._turn:
+            while self._led and not ticket.done:
+                self._turn.wait()
+            if ticket.done:
+                return None
+            self._led = True
+            batch, self._queue = self._queue[:LARGEST_BATCH], self._queue[LARGEST_BATCH:]
+            return batch
 
     def abort(self, transaction: Transaction) -> None:
         """Free the new pages; nothing else has changed."""

@@ -110,6 +110,7 @@ def name_snapshot(
             "a snapshot needs a name and an open state of its version", doing=f"Naming the snapshot {name!r}"
         )
     made: SnapshotRecord | None = None
+    version.refresh()
 
     def build(base: Current, output: Output) -> Plan:
         nonlocal made
@@ -130,6 +131,7 @@ def name_snapshot(
 
 def drop_snapshot(version: Version, name: str, visits: Visits | None = None) -> int:
     """Drop a permanent snapshot; how many objects that freed."""
+    version.refresh()
     roll = read_roll(version.context.storage).roll
     count = 0
 
