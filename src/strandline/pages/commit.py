@@ -57,7 +57,6 @@ class Committer:
         self._led = False
         self._queue: list[_Ticket] = []
         self._last = _INSTALLING
-        self._active: dict[TransactionId, CommitNumber] = {}
         self._free_lists: dict[DomainId, FreeList] = {}
         self._litter: list[tuple[Transaction, frozenset[PhysicalPage]]] = []
         version.on_new_state(self._forget_free_lists)
@@ -66,16 +65,8 @@ class Committer:
         """A new transaction, based on the newest state that this process knows."""
         view = self.version.enter()
         with self._mutex:
-            self._last = TransactionId(self._last + 1)
-            self._active[self._last] = view.commit
-            number = self._last
+            self._last = number = TransactionId(self._last + 1)
         return Transaction(self, number, view, message)
-
-    @property
-    def active(self) -> int:
-        """How many transactions are under way."""
-        with self._mutex:
-            return len(self._active)
 
     def commit(self, transaction: Transaction) -> CommitNumber:
         """Queue a transaction, and lead a batch unless another thread has done its work meanwhile."""
@@ -346,13 +337,9 @@ class Committer:
     def _ended(self, transactions: Sequence[Transaction]) -> None:
         """The second phase of two-phase locking, and the end of the pins."""
         self.version.locks.release_all([one.number for one in transactions])
-        with self._mutex:
-            for one in transactions:
-                self._active.pop(one.number, None)
-            oldest = min(self._active.values(), default=self.version.current.pointer.commit)
         for one in transactions:
             self._unpin(one)
-        self.version.forget_foreign_changes(oldest)
+        self.version.forget_foreign_changes()
 
 
 def _resolve(ticket: _Ticket, domain: DomainId) -> DomainId:

@@ -153,11 +153,6 @@ class Version:
             if not self._bases[base]:
                 del self._bases[base]
 
-    def pinned(self, commit: CommitNumber) -> int:
-        """How many readers of this process are at that commit."""
-        with self._mutex:
-            return self._pins.get(commit, 0)
-
     def hold(self, commit: CommitNumber, by: int) -> None:
         """Publish that a state below the floor is being read, or no longer."""
 
@@ -211,9 +206,10 @@ class Version:
         with self._mutex:
             return [pair for pair in self._absorbed if pair[1].commit > since]
 
-    def forget_foreign_changes(self, before: CommitNumber) -> None:
-        """No transaction based before `before` is left: earlier changes of others need not be remembered."""
+    def forget_foreign_changes(self) -> None:
+        """Forget what other processes changed before the oldest transaction under way began."""
         with self._mutex:
+            before = min(self._bases, default=self._current.pointer.commit)
             gone = [pair for pair in self._absorbed if pair[1].commit <= before]
             self._absorbed = [pair for pair in self._absorbed if pair[1].commit > before]
         for older, _ in gone:
@@ -246,7 +242,7 @@ class Version:
         """
         try:
             return self.collect()
-        except StorageError:
+        except StrandlineError:
             return None
 
     def _swap(self, build: Build) -> Pointer | None:
