@@ -292,7 +292,7 @@ class Committer:
     def _unpin(self, transaction: Transaction) -> None:
         if transaction.pinned:
             transaction.pinned = False
-            self.version.leave(transaction.base.commit)
+            self.version.pins.leave(transaction.base.commit)
 
     def _forget_free_lists(self) -> None:
         self._free_lists.clear()
