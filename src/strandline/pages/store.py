@@ -57,6 +57,12 @@ class PageVersion:
         """The newest state that there is: takes in commits of other processes."""
         return self._version.refresh()
 
+    def look(self) -> View:
+        """The newest state, other processes' commits included, without waiting for a commit of this process that is
+        under way: that one takes them in.
+        """
+        return self._version.look()
+
     def begin(self, message: str = "") -> Transaction:
         """A transaction on this version."""
         return self._committer.begin(message)

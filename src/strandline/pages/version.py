@@ -148,11 +148,20 @@ class Version:
     def refresh(self) -> View:
         """Look for commits of other processes, and return the newest view."""
         with self._swapping:
-            newest = self._read()
+            newest = self._read(self._current)
             self._refuse(newest.pointer)
             if newest.token != self._current.token:
                 self._absorb(newest)
             return self._current.view
+
+    def look(self) -> View:
+        """`refresh`, unless a swap of this process is under way."""
+        if self._swapping.acquire(blocking=False):
+            try:
+                return self.refresh()
+            finally:
+                self._swapping.release()
+        return self._current.view
 
     def refresh_pointer(self) -> Pointer:
         """Look for swaps of other processes, and return the newest pointer."""
@@ -257,11 +266,14 @@ class Version:
         for name in names:
             self.context.objects.delete(name)
 
-    def _read(self) -> Current:
+    def _read(self, known: Current | None = None) -> Current:
+        """The pointer as stored; `known` itself when that is what is stored."""
         try:
             stored = self.context.storage.get_with_token(self.object)
         except NotFound:
             raise NotFound("this version was dropped", doing=f"Reading {self.object}") from None
+        if known is not None and stored.token == known.token:
+            return known
         pointer = decode_pointer(self.object, stored.value)
         state = State(self.object, pointer.commit, pointer.root)
         return Current(pointer, stored.token, self.view(state))
