@@ -127,13 +127,13 @@ class DomainEdit:
 
     def page_before(self, separator: bytes) -> tuple[bytes, Entry] | None:
         """The separator and entry of the page before the one with that separator."""
-        found = floor(self._get_leafage, separator, below=True)
+        found = floor(self.get_leafage, separator, below=True)
         entry = self.entry(LogicalPage(found[1])) if found is not None else None
         return (found[0], entry) if found is not None and entry is not None else None
 
     def page_after(self, separator: bytes) -> tuple[bytes, Entry] | None:
         """The separator and entry of the page after the one with that separator."""
-        for key, number in scan(self._get_leafage, separator):
+        for key, number in scan(self.get_leafage, separator):
             entry = self.entry(LogicalPage(number))
             if key > separator and entry is not None:
                 return key, entry
