@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from strandline.changes.matching import Flags, Room
+from strandline.changes.matching import Flags
 from strandline.changes.shape import BEFORE, CHANGED, COUNTED, KINDS, UPDATE, ChangeSet, Header, kinds
 from strandline.errors import ChangesError, InputError, NoBeforeImages
 from strandline.relations.unequal import unequal
@@ -65,7 +65,6 @@ def differing(changes: ChangeSet) -> dict[str, Flags] | None:
         return _named(rows.column(CHANGED), header.values)
     if not header.knows_before:
         return None
-    room = Room()
     return {name: updates & unequal(before_column(changes, name), rows.column(name)) for name in header.values}
 
 
