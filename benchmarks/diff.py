@@ -28,7 +28,7 @@ def duckdb_join(old: str, new: str) -> Work:
     """DuckDB's full outer join, changed rows out as Arrow."""
     import duckdb
 
-    names = [row[0] for row in duckdb.sql(f"describe select * from '{new}'").fetchall() if row[0] != "id"]
+    names = [row[0] for row in duckdb.execute(f"describe select * from '{new}'").fetchall() if row[0] != "id"]
     differ = " or ".join(f'o."{name}" is distinct from n."{name}"' for name in names)
     both = ", ".join(f'o."{name}" as "old {name}", n."{name}"' for name in names)
     query = f"""select o.id as old_id, n.id, {both}
@@ -196,7 +196,8 @@ def main() -> None:
     parser.add_argument("--files", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.contender:
-        return run_one(arguments.contender, *arguments.files, arguments.repeat)
+        old, new = arguments.files
+        return run_one(arguments.contender, old, new, arguments.repeat)
     chosen = [name for name in CONTENDERS if not arguments.only or any(word in name for word in arguments.only)]
     for columns, rows in ((8, arguments.rows), (60, arguments.wide_rows)):
         for changed in arguments.changed:

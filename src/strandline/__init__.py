@@ -1,1 +1,36 @@
-"""Strandline: tables through time."""
+"""Strandline: tables through time.
+
+The public names, each loaded when it is first used: importing this package imports no Spark, no DuckDB and no SQL
+parser.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from strandline._version import __version__
+from strandline.errors import StrandlineError
+
+if TYPE_CHECKING:
+    from strandline.changes import Changes
+    from strandline.detect import diff
+    from strandline.engine.session import session
+
+_HOMES = {
+    "Changes": "strandline.changes",
+    "diff": "strandline.detect",
+    "session": "strandline.engine.session",
+}
+
+__all__ = ["Changes", "StrandlineError", "__version__", "diff", "session"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'strandline' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -34,7 +34,7 @@ def leaves() -> st.SearchStrategy[tuple[pa.DataType, st.SearchStrategy[Any]]]:
     ]
     pairs += [(t, st.integers(-(2 ** (b - 1)), 2 ** (b - 1) - 1)) for t, b in _INTEGERS.items()]
     pairs += [(t, st.integers(0, 2**b - 1)) for t, b in _UNSIGNED.items()]
-    pairs += [(t, st.floats(width=w)) for t, w in ((pa.float16(), 16), (pa.float32(), 32), (pa.float64(), 64))]
+    pairs += [(pa.float16(), st.floats(width=16)), (pa.float32(), st.floats(width=32)), (pa.float64(), st.floats())]
     decimals = (pa.decimal32(9, 2), pa.decimal64(18, 4), pa.decimal128(38, 10), pa.decimal256(76, 5))
     pairs += [(t, _decimals(t)) for t in decimals]
     pairs += [(pa.date32(), st.integers(-(10**6), 10**6)), (pa.date64(), _days_in_milliseconds())]

@@ -249,6 +249,7 @@ def test_auto_takes_numba_once_enough_was_hashed(monkeypatch: pytest.MonkeyPatch
 
 
 def test_numba_is_not_loaded_before_there_is_work_for_it() -> None:
-    code = "import sys, strandline.relations.signature; raise SystemExit('numba' in sys.modules)"
+    modules = "strandline.relations.signature, strandline.detect.window, strandline.detect.cost"
+    code = f"import sys, {modules}; raise SystemExit('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": "src"}, check=False)
     assert done.returncode == 0

@@ -17,9 +17,9 @@ from tests.pages.toy import Clock, all_rows, assert_sound, created, domain_of, o
 
 from strandline.errors import AlreadyExists, NotFound, StrandlineError
 from strandline.pages import Draft, PageStore, page_name
-from strandline.pages.commit import _Ticket
 from strandline.pages.envelope import checksum
 from strandline.pages.ids import UNBORN
+from strandline.pages.installing import Ticket
 from strandline.pages.node import PageRef
 from strandline.storage import MemoryStorage, Storage
 
@@ -73,7 +73,7 @@ def commit_batch(store: PageStore) -> None:
     for n, transaction in enumerate(transactions):
         write(transaction, t, f"k{n:02}", "batch")
         transaction._ended = True
-    tickets = [_Ticket(transaction) for transaction in transactions]
+    tickets = [Ticket(transaction) for transaction in transactions]
     main._committer._process(tickets)
     for ticket in tickets:
         if ticket.error is not None:
@@ -136,9 +136,7 @@ OPERATIONS: dict[str, Operation] = {
     "create table": lambda store: put(store.version(), "new", a=1),
     "drop table": drop_table,
     "snapshot": lambda store: store.version().name_snapshot("three"),
-    "partial snapshot": lambda store: store.version().name_snapshot(
-        "three", domains=[domain_of(store.version(), "t")]
-    ),
+    "partial snapshot": lambda store: store.version().name_snapshot("three", domains=[domain_of(store.version(), "t")]),
     "promote": promote,
     "demote": demote,
     "drop": lambda store: store.version().drop_snapshot("two"),

@@ -105,9 +105,7 @@ def test_opening_a_large_store_reads_a_handful_of_nodes() -> None:
         before = len(storage.objects)
         with store.version().begin() as transaction:
             page = PageRef(PhysicalPage("pages/0-fffff.parquet"), UNBORN, 1, "", 1)
-            transaction.put_page(
-                found.domain, entry, Draft(page, rows=1, least=b"012345", greatest=b"012345")
-            )
+            transaction.put_page(found.domain, entry, Draft(page, rows=1, least=b"012345", greatest=b"012345"))
         assert len(storage.objects) == before, "the changed path is replaced, and nothing else"
 
 

@@ -185,13 +185,16 @@ def test_writers_of_different_rows_of_one_page_share_a_commit() -> None:
         transactions = [main.begin() for _ in range(3)]
         for key, transaction in zip("abc", transactions, strict=True):
             write(transaction, domain, key, 1)
-        gate = threading.Barrier(3)
-        with main._committer._leading:
-            threads = [threading.Thread(target=lambda t=t: (gate.wait(), t.commit())) for t in transactions]
-            for thread in threads:
-                thread.start()
-            while len(main._committer._queue) < 3:
-                pass
+        committer = main._committer
+        committer._led = True  # as if another thread were leading a batch
+        threads = [threading.Thread(target=transaction.commit) for transaction in transactions]
+        for thread in threads:
+            thread.start()
+        while len(committer._queue) < 3:
+            pass
+        with committer._turn:
+            committer._led = False
+            committer._turn.notify_all()
         for thread in threads:
             thread.join()
         assert main.view().commit == before + 1

@@ -54,9 +54,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(
         version=versions,
         changes=st.lists(
-            st.tuples(
-                st.sampled_from(TABLES), st.sampled_from(KEYS), st.one_of(st.none(), st.integers(0, 9))
-            ),
+            st.tuples(st.sampled_from(TABLES), st.sampled_from(KEYS), st.one_of(st.none(), st.integers(0, 9))),
             max_size=25,
         ),
         fate=st.sampled_from(["commit", "commit", "abort"]),

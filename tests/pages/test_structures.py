@@ -149,9 +149,7 @@ def test_trees_of_any_depth_agree_with_dictionaries(commits: list[set[int]]) -> 
         assert {ref.name for ref in rewritten.replaced} == {n for n in names[-2] - names[-1] if n[0] == "n"}
     for root, model in zip(roots, models, strict=True):
         assert list(items(nodes.load, root)) == [model[number] for number in sorted(model)]
-        assert all(
-            find(nodes.load, root, number) == model.get(number) for number in [*model, 0, 127, 128, 10**6]
-        )
+        assert all(find(nodes.load, root, number) == model.get(number) for number in [*model, 0, 127, 128, 10**6])
     for old in range(len(roots)):
         for new in range(old, len(roots)):
             found = {

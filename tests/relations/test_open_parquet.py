@@ -104,6 +104,16 @@ def test_a_folder_is_one_relation_in_order_of_names_without_hidden_files(tmp_pat
     assert rows_of(open_relation(tmp_path))["a"].to_pylist() == [0, 1, 2]
 
 
+def test_links_to_folders_are_followed_and_loops_are_errors(tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere" / "x.parquet", pa.table({"a": [1]}))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "link").symlink_to(tmp_path / "elsewhere")
+    assert rows_of(open_relation(tmp_path / "data")).num_rows == 1
+    (tmp_path / "data" / "loop").symlink_to(tmp_path / "data")
+    with pytest.raises(InputError, match="leads back"):
+        open_relation(tmp_path / "data")
+
+
 def test_a_glob_is_one_relation(tmp_path: Path) -> None:
     for number in range(3):
         write(tmp_path / f"{number}" / "x.parquet", pa.table({"a": [number]}))

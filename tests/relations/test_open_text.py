@@ -12,14 +12,27 @@ import pyarrow as pa
 import pytest
 
 from strandline.errors import FormatError, InputError, SchemaError
-from strandline.relations import ReadOptions, Scan, csv_files, json_files, open_relation, read_scan, read_table
+from strandline.relations import (
+    ReadOptions,
+    Scan,
+    csv_files,
+    json_files,
+    open_relation,
+    read_relation,
+    read_scan,
+    read_table,
+)
+from strandline.relations.text import TextGuess
 
 
 def opened(path: Path, text: str | bytes, **options: Any) -> pa.Table:
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     relation = open_relation(path, options=ReadOptions(**options))
     parts = relation.parts()
-    table = read_table([Scan.from_json(part.scan.to_json()) for part in parts])
+    table = read_relation(relation)
+    if parts:
+        again = read_table([Scan.from_json(part.scan.to_json()) for part in parts])
+        assert str(again.to_pylist()) == str(table.to_pylist())
     assert table.schema == relation.schema
     assert table.num_rows == relation.rows == sum(part.rows for part in parts)
     return table
@@ -77,11 +90,44 @@ def test_csv_types_are_recognised(tmp_path: Path) -> None:
         (["2024-01-01 10:00:00Z", "2024-01-01 10:00:00"], "string"),
         ([" 1"], "string"),
         (["", ""], "string"),
+        (["1", "", "2.5", "true"], "string"),
+        (["1", "00"], "string"),
+        (["1.5", "1e400"], "string"),
+        (["1.5", "1e-400"], "string"),
+        (["0.0", "0e5", "-0", "-Infinity"], "double"),
+        (["1234567890123456", "x"], "string"),
+        (["2024-01-01", "2024-01-01 00:00:00.123456789"], "timestamp[ns]"),
+        (["1500-01-01", "2024-01-01 00:00:00.123456789"], "string"),
+        (["2024-01-01T00:00Z", "2024-01-01 00:00:00.123456789+01:00"], "timestamp[ns, tz=UTC]"),
     ],
 )
 def test_a_csv_column_takes_the_first_type_that_loses_nothing(tmp_path: Path, values: list[str], expected: str) -> None:
     table = opened(tmp_path / "t.csv", "v,w\n" + "".join(f"{value},x\n" for value in values))
     assert types(table)["v"] == expected
+
+
+@pytest.mark.parametrize("block", [1 << 24, 40])
+@pytest.mark.parametrize(
+    ("early", "late", "expected"),
+    [
+        ("1", "2.5", "double"),
+        ("123456789012345678", "2.5", "string"),
+        ("2024-01-01", "2024-01-01 00:00:00", "timestamp[us]"),
+        ("1500-01-01", "2024-01-01 00:00:00.123456789", "string"),
+        ("2.5", "1", "double"),
+        ("true", "1", "string"),
+        ("1", "2024-01-01", "string"),
+    ],
+)
+def test_a_late_value_widens_a_type_only_if_early_ones_keep_their_meaning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, early: str, late: str, expected: str
+) -> None:
+    guess = TextGuess()
+    for value in [early] * 3 + [late]:
+        guess.narrow(pa.array([value]))
+    assert str(guess.type) == expected
+    monkeypatch.setattr(csv_files, "_BLOCK", block)
+    assert types(opened(tmp_path / "t.csv", "v\n" + f"{early}\n" * 9 + f"{late}\n"))["v"] == expected
 
 
 def test_csv_types_are_guessed_over_the_whole_of_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ def test_what_duckdb_would_read_otherwise_goes_through_arrow(tmp_path: Path, tab
 
 
 def test_casts_other_formats_and_glob_characters_go_through_arrow(tmp_path: Path, whole: Scan) -> None:
-    typed = open_relation(whole.path, options=ReadOptions(types={"id": "int32"})).parts()[0].scan
+    typed = open_relation(whole.path, options=ReadOptions(types={"id": "double"})).parts()[0].scan
     assert scan_sql(typed) is None
     assert scan_sql(typed, ["day"]) is not None
     assert scan_sql(whole, []) is None
@@ -93,6 +93,21 @@ def test_casts_other_formats_and_glob_characters_go_through_arrow(tmp_path: Path
     assert scan_sql(open_relation(tmp_path / "t.csv").parts()[0].scan) is None
     pq.write_table(TABLE, tmp_path / "[x].parquet")
     assert scan_sql(open_relation(tmp_path / "[x].parquet").parts()[0].scan) is None
+
+
+def test_narrower_columns_are_widened_in_sql(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "i": pa.array([1, -2, None], pa.int8()),
+            "f": pa.array([0.1, float("nan"), -0.0], pa.float32()),
+            "d": pa.array([Decimal("1.1"), None, Decimal("-2.2")], pa.decimal128(5, 1)),
+        }
+    )
+    pq.write_table(table, tmp_path / "t.parquet")
+    wide = ReadOptions(types={"i": "int64", "f": "double", "d": "decimal(10,3)"})
+    check(open_relation(tmp_path / "t.parquet", options=wide).parts()[0].scan)
+    tight = ReadOptions(types={"d": "decimal(5,2)"})
+    assert scan_sql(open_relation(tmp_path / "t.parquet", options=tight).parts()[0].scan) is None
 
 
 def test_int96_times_go_through_arrow(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes.encoding import plain, restore
 from strandline.changes.fill import fill as fill_in
 from strandline.changes.fill import widen
 from strandline.changes.matching import Room, Rows, canonical, classes, match, own_room, show
@@ -16,6 +15,7 @@ from strandline.changes.require import require_whole
 from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds
 from strandline.errors import ChangesError, KeysError
 from strandline.relations.comparable import Incomparable, common_type
+from strandline.relations.encoding import plain, restore
 
 _DOING = "applying a change set"
 _LENIENT = "Apply it to the relation it was made from, or use lenient for last-writer semantics"

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes.consolidate import consolidate, net
-from strandline.changes.encoding import restore
 from strandline.changes.fill import fill as fill_in
 from strandline.changes.fill import filled_header
 from strandline.changes.matching import Room, own_room
@@ -28,6 +27,7 @@ from strandline.changes.shape import (
 )
 from strandline.errors import ChangesError
 from strandline.relations.comparable import Incomparable, common_type
+from strandline.relations.encoding import restore
 
 _DOING = "composing change sets"
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes.encoding import plain_type, restore
 from strandline.changes.shape import BEFORE, COUNTED, ChangeSet, Header, before_table, finish, image_struct, kinds
 from strandline.errors import ChangesError, InputError
+from strandline.relations.encoding import plain_type, restore
 
 
 def fill(changes: ChangeSet, values: Mapping[str, Any]) -> ChangeSet:
@@ -19,8 +19,12 @@ def fill(changes: ChangeSet, values: Mapping[str, Any]) -> ChangeSet:
 
     Retyped columns count as removed and added again. A set that is not partial takes no values.
     """
-    header = filled_header(changes.header, values)
-    if header.fill is None:
+    return fill_by_header(changes, filled_header(changes.header, values))
+
+
+def fill_by_header(changes: ChangeSet, header: Header) -> ChangeSet:
+    """The set under a header that `filled_header` made for it."""
+    if header.fill is None or changes.header.fill is not None:
         return changes
     rows, count = changes.rows, len(changes.rows)
     added = [name for name in header.columns if name not in changes.header.columns]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.changes.consolidate import consolidate
-from strandline.changes.encoding import restore
+from strandline.changes.matching import Room
 from strandline.changes.require import require_before
 from strandline.changes.shape import (
     BEFORE,
@@ -25,9 +25,10 @@ from strandline.changes.shape import (
     image_struct,
     kinds,
 )
+from strandline.relations.encoding import restore
 
 
-def invert(changes: ChangeSet) -> ChangeSet:
+def invert(changes: ChangeSet, *, room: Room | None = None) -> ChangeSet:
     """The set that undoes `changes`: inserts become deletes, updates turn round. Needs before images."""
     header = inverted_header(changes.header)
     counts = changes.header.counts
@@ -45,7 +46,7 @@ def invert(changes: ChangeSet) -> ChangeSet:
         columns[CHANGED] = changes.rows.column(CHANGED)
     inverse = finish(header, restore(pa.table(columns), header.rows_schema), counts.unchanged)
     # Filled columns fall away again, and with them some of what differed.
-    return inverse if changes.header.fill is None else consolidate(inverse)
+    return inverse if changes.header.fill is None else consolidate(inverse, room=room)
 
 
 def inverted_header(header: Header) -> Header:

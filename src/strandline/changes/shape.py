@@ -21,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.changes.encoding import plain_schema, plain_type, restore
 from strandline.changes.matching import Flags, Rows
 from strandline.errors import InputError, KeysError, SchemaError
 from strandline.relations.comparable import Incomparable, common_type
+from strandline.relations.encoding import plain_schema, plain_type, restore
 
 CHANGE, BEFORE, CHANGED, COUNT = "_change", "_before", "_changed", "_count"
 RESERVED = (CHANGE, BEFORE, CHANGED, COUNT, "_row")

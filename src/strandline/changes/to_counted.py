@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes.consolidate import consolidate
-from strandline.changes.encoding import restore
 from strandline.changes.matching import Room
 from strandline.changes.require import require_before
 from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, after_table, before_table, kinds
+from strandline.relations.encoding import restore
 
 
 def to_counted(changes: ChangeSet, *, room: Room | None = None) -> ChangeSet:

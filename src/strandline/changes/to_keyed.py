@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes.consolidate import net
-from strandline.changes.encoding import restore
 from strandline.changes.matching import Room, canonical, classes, own_room, show
 from strandline.changes.shape import (
     BEFORE,
@@ -24,6 +23,7 @@ from strandline.changes.shape import (
     image_struct,
 )
 from strandline.errors import ChangesError
+from strandline.relations.encoding import restore
 
 
 def to_keyed(changes: ChangeSet, key: Sequence[str], *, room: Room | None = None) -> ChangeSet:

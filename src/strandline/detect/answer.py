@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pyarrow.parquet as pq
-
+from strandline.changes.header_json import counts_from_json, counts_to_json
+from strandline.changes.parts import write_part as write_rows
+from strandline.changes.running import PartFile
 from strandline.changes.shape import ChangeSet, Counts, Header, total
 from strandline.detect.state import State
 from strandline.engine import Attempt, Outcome
@@ -41,7 +41,7 @@ class Answer:
     """The change rows in Parquet files of the spool. `state` is what the next run may start from, if it was asked."""
 
     header: Header
-    parts: tuple[str, ...]
+    parts: tuple[PartFile, ...]
     work: Work = field(default_factory=Work)
     state: State | None = None
 
@@ -49,12 +49,11 @@ class Answer:
 def write_part(changes: ChangeSet, attempt: Attempt, name: str = "changes.parquet") -> dict[str, Any]:
     """Writes change rows, if there are any, and gives the record of it that a kernel returns."""
     counts = changes.header.counts
-    record: dict[str, Any] = {"counts": counts_to_json(counts), "path": None, "bytes_written": 0}
-    if changes.rows.num_rows:
-        record["path"] = attempt.path(name)
-        pq.write_table(changes.rows, record["path"], compression="zstd", compression_level=1)
-        record["bytes_written"] = os.path.getsize(record["path"])
-    return record
+    if not changes.rows.num_rows:
+        return {"counts": counts_to_json(counts), "path": None, "rows": 0, "bytes_written": 0}
+    path = attempt.path(name)
+    written = write_rows(changes.rows, path)
+    return {"counts": counts_to_json(counts), "path": path, "rows": changes.rows.num_rows, "bytes_written": written}
 
 
 def gather(header: Header, outcomes: Sequence[Outcome], extra: Iterable[Counts] = ()) -> Answer:
@@ -62,7 +61,11 @@ def gather(header: Header, outcomes: Sequence[Outcome], extra: Iterable[Counts] 
     counts = total([*(counts_from_json(outcome.result["counts"]) for outcome in outcomes), *extra])
     return Answer(
         header=replace(header, counts=counts),
-        parts=tuple(outcome.result["path"] for outcome in outcomes if outcome.result["path"]),
+        parts=tuple(
+            PartFile(outcome.result["path"], outcome.result["rows"], outcome.result["bytes_written"])
+            for outcome in outcomes
+            if outcome.result["path"]
+        ),
         work=work_of(outcomes),
     )
 
@@ -74,12 +77,3 @@ def work_of(outcomes: Sequence[Outcome]) -> Work:
         bytes_written=sum(outcome.result.get("bytes_written", 0) for outcome in outcomes),
         items=len(outcomes),
     )
-
-
-def counts_to_json(counts: Counts) -> dict[str, Any]:
-    columns = None if counts.columns is None else dict(counts.columns)
-    return {**vars(counts), "columns": columns}
-
-
-def counts_from_json(record: Mapping[str, Any]) -> Counts:
-    return Counts(**record)

@@ -15,7 +15,9 @@ import pyarrow as pa
 
 from strandline.changes.shape import COUNTED, Header, counted_header, keyed_header
 from strandline.detect.comparators import Comparator, comparators_for
+from strandline.detect.pairing import COPY
 from strandline.relations import Scan
+from strandline.relations.expressions import parse_condition
 from strandline.relations.read import read_scan, read_table
 from strandline.relations.scan import schema_from_text, schema_to_text
 
@@ -24,21 +26,26 @@ from strandline.relations.scan import schema_from_text, schema_to_text
 class Comparison:
     """The question. `old_schema` and `new_schema` are the sides' columns that take part, under their common names.
 
-    Without a key rows are compared as a whole and counted. `rules` are comparators by column, kind or `*`.
+    Without a key rows are compared as a whole and counted. `rules` are comparators by column, kind or `*`. With `pair`
+    the key need not be unique: rows of one key are paired by likeness, and `_copy` numbers them in the answer.
     """
 
     old_schema: pa.Schema
     new_schema: pa.Schema
     key: tuple[str, ...] = ()
     rules: Mapping[str, str] = field(default_factory=dict)
-    where: str | None = None
+    pair: bool = False
 
     @cached_property
     def header(self) -> Header:
         """The header of the change set that answers the question, its counts still empty."""
         if not self.key:
             return counted_header(self.old_schema, self.new_schema)
-        header = keyed_header(self.old_schema, self.new_schema, self.key)
+        old, new, key = self.old_schema, self.new_schema, self.key
+        if self.pair:
+            copy = pa.field(COPY, pa.int32())
+            old, new, key = old.append(copy), new.append(copy), (*key, COPY)
+        header = keyed_header(old, new, key)
         return replace(header, inexact=any(not rule.is_equivalence for rule in self._comparators(header).values()))
 
     @cached_property
@@ -54,13 +61,23 @@ class Comparison:
         )
         return comparators_for(values, self.rules)
 
+    @cached_property
+    def old_schema_shared(self) -> pa.Schema:
+        """The old side's columns that are compared."""
+        return pa.schema([self.old_schema.field(name) for name in self.header.columns if name != COPY])
+
+    @cached_property
+    def new_schema_shared(self) -> pa.Schema:
+        """The new side's columns that are compared."""
+        return pa.schema([self.new_schema.field(name) for name in self.header.columns if name != COPY])
+
     def to_json(self) -> dict[str, Any]:
         return {
             "old_schema": schema_to_text(self.old_schema),
             "new_schema": schema_to_text(self.new_schema),
             "key": list(self.key),
             "rules": dict(self.rules),
-            "where": self.where,
+            "pair": self.pair,
         }
 
     @staticmethod
@@ -70,7 +87,7 @@ class Comparison:
             new_schema=schema_from_text(record["new_schema"]),
             key=tuple(record["key"]),
             rules=record["rules"],
-            where=record["where"],
+            pair=record["pair"],
         )
 
 
@@ -132,7 +149,5 @@ def read_side_in_batches(side: Side, batch_rows: int) -> Iterator[pa.Table]:
 def _as_asked(table: pa.Table, side: Side) -> pa.Table:
     table = table.rename_columns(list(side.names))
     if side.where is not None:
-        from strandline.relations.expressions import parse_condition
-
         table = table.filter(parse_condition(side.where, table.schema).mask(table))
     return table.select(side.schema.names)

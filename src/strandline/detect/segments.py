@@ -2,7 +2,7 @@
 
 The columns of a segment: `number` (int64, ascending: the key itself where it is one integer, and otherwise the key's
 signature), `low` and, above 64 bits, `high` (the row's signature), the key columns under the names `k0`, `k1`, …
-where the number is not the key itself, per-column signatures `c0`, `c1`, … if asked for, and `file` and `row` (the
+where the number does not tell the key, per-column signatures `c0`, `c1`, … if asked for, and `file` and `row` (the
 pointer: which scan, which row of it) in segments with pointers. Arrow files are mapped into memory: what is not
 looked at is not read.
 """
@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.detect.comparators import Comparator, parse_comparator
-from strandline.errors import FormatError, KeysError
+from strandline.errors import FormatError
 from strandline.relations.comparable import comparable
 from strandline.relations.scan import schema_from_text, schema_to_text
 from strandline.relations.signature import DEFAULT_SEED, Scheme, column_row_signatures, row_signatures, signature
@@ -45,7 +44,7 @@ class Making:
 
     @property
     def number_is_key(self) -> bool:
-        """One integer as the key is its own number; `NULL_KEY` stands for the null key."""
+        """One integer as the key is its own number; the null key shares `NULL_KEY` with the integer of that value."""
         return len(self.key) == 1 and _is_integer(self.key_schema.field(0).type)
 
     def to_json(self) -> dict[str, Any]:
@@ -88,10 +87,10 @@ class Segment:
 
 
 def sign(table: pa.Table, making: Making, file: int | None = None, first_row: int = 0) -> pa.Table:
-    """The segment of a table's rows, sorted by number; a key that stands twice in it is refused."""
+    """The segment of a table's rows, sorted by number."""
     columns: dict[str, Any] = {NUMBER: numbers_of(table, making)}
     columns |= _signatures(table, making)
-    if not making.number_is_key:
+    if not making.number_is_key or bool((columns[NUMBER] == NULL_KEY).any()):
         columns |= {f"k{place}": table.column(name) for place, name in enumerate(making.key)}
     if making.pointers:
         columns[FILE] = np.full(table.num_rows, file or 0, dtype=np.int32)
@@ -106,14 +105,8 @@ def numbers_of(table: pa.Table, making: Making) -> Numbers:
     ]
     if not making.number_is_key:
         return signature(columns, DEFAULT_SEED).view(np.int64)
-    nulls = columns[0].null_count
-    if pc.any(pc.equal(columns[0], NULL_KEY)).as_py():
-        raise KeysError(
-            f"key column {making.key[0]!r} holds {NULL_KEY}, the one integer that stands for null in signatures",
-            doing="making signatures",
-            hint="Use the merge or hash algorithm",
-        )
-    return np.asarray(columns[0].fill_null(NULL_KEY) if nulls else columns[0], dtype=np.int64)
+    column = columns[0]
+    return np.asarray(column.fill_null(NULL_KEY) if column.null_count else column, dtype=np.int64)
 
 
 def sort_segment(segment: pa.Table) -> pa.Table:
@@ -126,11 +119,32 @@ def sort_segment(segment: pa.Table) -> pa.Table:
 
 def segment_keys(segment: pa.Table, making: Making) -> pa.Table:
     """The key columns of a segment's rows, in the relation's own names and types."""
-    if making.number_is_key:
-        numbers = segment.column(NUMBER)
-        keys = pc.if_else(pc.equal(numbers, NULL_KEY), None, numbers)
-        return pa.table({making.key[0]: keys.cast(making.key_schema.field(0).type)})
-    return pa.table({name: segment.column(f"k{place}") for place, name in enumerate(making.key)})
+    if "k0" in segment.column_names:
+        return pa.table({name: segment.column(f"k{place}") for place, name in enumerate(making.key)})
+    return pa.table({making.key[0]: segment.column(NUMBER).cast(making.key_schema.field(0).type)})
+
+
+def numbers_tell_keys(segment: pa.Table, making: Making) -> bool:
+    """Whether equal numbers mean equal keys. Where the number `NULL_KEY` occurs, the key is kept beside it."""
+    return making.number_is_key and "k0" not in segment.column_names
+
+
+def concat_segments(segments: Sequence[pa.Table], making: Making) -> pa.Table:
+    """Segments one after the other, unsorted; if one keeps its keys beside the numbers, all do."""
+    if any("k0" in segment.column_names for segment in segments):
+        segments = [_with_keys(segment, making) for segment in segments]
+    return pa.concat_tables(segments)
+
+
+def _with_keys(segment: pa.Table, making: Making) -> pa.Table:
+    if "k0" in segment.column_names:
+        keys = segment.select([f"k{place}" for place in range(len(making.key))])
+    else:
+        keys = segment_keys(segment, making).rename_columns(["k0"])
+    others = segment.select([name for name in segment.column_names if not name.startswith("k")])
+    for name in keys.column_names:
+        others = others.append_column(name, keys.column(name))
+    return others
 
 
 def write_segment(segment: pa.Table, path: str) -> Segment:

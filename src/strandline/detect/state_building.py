@@ -20,6 +20,7 @@ from strandline.detect.segments import (
     Making,
     Segment,
     between,
+    concat_segments,
     open_segment,
     segment_keys,
     sign,
@@ -57,7 +58,7 @@ def sign_scans(item: WorkItem, attempt: Attempt) -> Result:
     for place, scan in enumerate(side.scans):
         rows = read_side(side.with_scans([scan]))
         tables.append(sign(rows, making, file=item["first"] + place))
-    signed = sort_segment(pa.concat_tables(tables))
+    signed = sort_segment(concat_segments(tables, making))
     check_unique(signed, making, item["name"])
     segment = write_segment(signed, attempt.path("segment.arrow"))
     return {"segment": segment.to_json(), "rows_read": segment.rows, "bytes_read": side.bytes}
@@ -95,7 +96,7 @@ def merge_segments(item: WorkItem, attempt: Attempt) -> Result:
     making = Making.from_json(item["making"])
     opened = [open_segment(Segment.from_json(record)) for record in item["segments"]]
     pieces = [between(segment, item["least"], item["greatest"])[1] for segment in opened]
-    merged = sort_segment(pa.concat_tables(pieces))
+    merged = sort_segment(concat_segments(pieces, making))
     check_unique(merged, making, item["side"])
     return {"segment": write_segment(merged, attempt.path("merged.arrow")).to_json()}
 
@@ -124,7 +125,8 @@ def _ranges(segments: Sequence[Segment]) -> list[tuple[list[Segment], int, int]]
     )
     cuts = np.unique(sample[np.linspace(0, len(sample) - 1, len(segments) + 1).astype(int)[1:-1]]).tolist()
     lows, highs = [LEAST, *cuts], [*(cut - 1 for cut in cuts), GREATEST]
-    return [
+    ranges = [
         ([s for s in segments if s.least <= high and s.greatest >= low], low, high)
         for low, high in zip(lows, highs, strict=True)
     ]
+    return [each for each in ranges if each[0]]

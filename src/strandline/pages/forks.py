@@ -92,6 +92,7 @@ def fork(parent: Version, name: str, of: Snapshot | None = None) -> VersionObjec
 
 def _hold_fork(parent: Version, child: VersionObject, name: str, of: Snapshot | None) -> Fork:
     made: Fork | None = None
+    parent.refresh()
 
     def build(base: Current, output: Output) -> Plan:
         nonlocal made
@@ -162,6 +163,7 @@ def drop_version(version: Version, open_version: OpenVersion) -> None:
     """Drop a version without children and without snapshots of its own."""
     name = version.name
     doing = f"Dropping version {name}"
+    version.refresh()
     if version.readers():
         raise InUse("it is being read or written in this process", doing=doing, hint="Close its readers first")
     roll = read_roll(version.context.storage).roll

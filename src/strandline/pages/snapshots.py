@@ -30,7 +30,7 @@ class Snapshot:
         self.view = view
         self.name = name
         if name is not None:
-            version.count_name(name, 1)
+            version.pins.count_name(name, 1)
 
     @property
     def commit(self) -> CommitNumber:
@@ -52,14 +52,14 @@ class Snapshot:
             return
         self._closed = True
         self.forget_name()
-        self._version.unpin(self.commit)
+        self._version.pins.unpin(self.commit)
         if self._held:
             self._version.hold(self.commit, -1)
 
     def forget_name(self) -> None:
         """From now on this is a reader of the state, and no longer of the snapshot's name."""
         if self.name is not None:
-            self._version.count_name(self.name, -1)
+            self._version.pins.count_name(self.name, -1)
             self.name = None
 
     def __enter__(self) -> Snapshot:
@@ -83,7 +83,7 @@ def open_named(version: Version, name: str) -> Snapshot:
 
 def open_record(version: Version, record: SnapshotRecord) -> Snapshot:
     """Pin a permanent state. It is held in PROCESSES when the published floor does not cover it."""
-    version.pin(record.commit)
+    version.pins.pin(record.commit)
     held = not version.context.membership.covers(version.object, record.commit)
     state = State(version.object, record.commit, record.root, record.domains)
     snapshot = Snapshot(version, version.view(state), record.name or None, held=held)
@@ -108,6 +108,7 @@ def name_snapshot(
             "a snapshot needs a name and an open state of its version", doing=f"Naming the snapshot {name!r}"
         )
     made: SnapshotRecord | None = None
+    version.refresh()
 
     def build(base: Current, output: Output) -> Plan:
         nonlocal made
@@ -128,6 +129,7 @@ def name_snapshot(
 
 def drop_snapshot(version: Version, name: str, visits: Visits | None = None) -> int:
     """Drop a permanent snapshot; how many objects that freed."""
+    version.refresh()
     roll = read_roll(version.context.storage).roll
     count = 0
 
@@ -136,7 +138,7 @@ def drop_snapshot(version: Version, name: str, visits: Visits | None = None) -> 
         pointer = base.pointer
         record = _record(version, pointer, name)
         _refuse_children(pointer, record)
-        if version.name_count(name) or any(
+        if version.pins.name_count(name) or any(
             record.commit in other.holds.get(version.object, ())
             for number, other in roll.processes.items()
             if number != version.context.membership.number

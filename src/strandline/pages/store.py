@@ -7,7 +7,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from types import TracebackType
 
-from strandline.errors import AlreadyExists, Fenced, NotFound, StorageError, SwapLost
+from strandline.errors import AlreadyExists, Fenced, NotFound, StorageError, StrandlineError, SwapLost
 from strandline.pages.burial import bury
 from strandline.pages.commit import Committer
 from strandline.pages.context import Context, Installer, Validator
@@ -234,22 +234,25 @@ class PageStore:
                     self._versions.pop(name, None)
                 self.context.membership.forget(name)
 
+    # These two are asked for inside the membership's mutex, so they must not take ours: opening a version
+    # takes them in the other order. Copying a dictionary is one step.
+
     def _positions(self) -> Commits:
-        with self._mutex:
-            return {name: one.pointer().commit for name, one in self._versions.items()}
+        return {name: one.pointer().commit for name, one in dict(self._versions).items()}
 
     def _floors(self) -> Commits:
-        with self._mutex:
-            return {name: one.inner.floor() for name, one in self._versions.items()}
+        return {name: one.inner.floor() for name, one in dict(self._versions).items()}
 
     def _after_swap(self, roll: Roll) -> None:
-        """Every swap is a sign of life, published now and then."""
+        """Every swap is a sign of life, published now and then. The swap stands, so no error may pass from
+        here:
+        what could not be done is tried again after the next, and who is fenced is told then."""
         surroundings = self.context.surroundings
-        if surroundings.monotonic() - self._last_beat > surroundings.patience / BEATS:
-            with suppress(StorageError):  # the commit that led here stands
+        with suppress(StrandlineError):
+            if surroundings.monotonic() - self._last_beat > surroundings.patience / BEATS:
                 self.beat()
-        else:
-            self._bury_dead(roll)
+            else:
+                self._bury_dead(roll)
 
     def _bury_dead(self, roll: Roll) -> None:
         dead = self.context.watch.dead(roll, self.process, self.context.surroundings.monotonic())
@@ -257,9 +260,6 @@ class PageStore:
             try:
                 for number in dead:
                     bury(self.context, number, self._open_inner)
-            except StorageError:
-                # The dead stay on the roll, so burying is tried again; what led here, a commit, stands.
-                return
             finally:
                 self._burying.release()
 

@@ -6,9 +6,10 @@ from strandline.relations.exchange import exchange
 from strandline.relations.key_range import KeyRange, inside, inside_sql
 from strandline.relations.open import open_relation
 from strandline.relations.options import ReadOptions, arrow_type
-from strandline.relations.read import read_scan, read_table, scan_schema
+from strandline.relations.read import read_relation, read_scan, read_table, scan_schema
 from strandline.relations.relation import Bounds, Part, Relation
-from strandline.relations.scan import Scan
+from strandline.relations.retyped import retyped
+from strandline.relations.scan import Scan, merged
 from strandline.relations.scan_sql import scan_sql
 
 __all__ = [
@@ -25,9 +26,12 @@ __all__ = [
     "exchange",
     "inside",
     "inside_sql",
+    "merged",
     "open_relation",
+    "read_relation",
     "read_scan",
     "read_table",
+    "retyped",
     "scan_schema",
     "scan_sql",
 ]

@@ -7,11 +7,14 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from strandline.errors import SchemaError
+from strandline.relations.encoding import restored
 from strandline.relations.schemas import plain_type
 from strandline.relations.text import convert_text
 
 
-def conform(batch: pa.RecordBatch, schema: pa.Schema, before: int = 0) -> pa.RecordBatch:
+def conform(
+    batch: pa.RecordBatch, schema: pa.Schema, before: int = 0, *, empty_is_null: bool = False
+) -> pa.RecordBatch:
     """The batch with exactly `schema`: an absent column is null, a cast that would lose something is an error."""
     if batch.schema.equals(schema, check_metadata=True):
         return batch
@@ -21,21 +24,21 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, before: int = 0) -> pa.Rec
         if index < 0:
             arrays.append(pa.nulls(batch.num_rows, field.type))
         else:
-            arrays.append(convert(batch.column(index), field.type, field.name, before))
+            arrays.append(convert(batch.column(index), field.type, field.name, before, empty_is_null=empty_is_null))
     if not arrays:
         return batch.select([])
     return pa.record_batch(arrays, schema=schema)
 
 
-def convert(array: pa.Array, to: pa.DataType, column: str, before: int = 0) -> pa.Array:
+def convert(array: pa.Array, to: pa.DataType, column: str, before: int = 0, *, empty_is_null: bool = False) -> pa.Array:
     """The array as type `to`, value for value."""
     array = decoded(array)
     if array.type == to:
         return array.cast(to) if pat.is_nested(to) and not array.type.equals(to, check_metadata=True) else array
     if plain_type(array.type) == to:
-        return array.cast(to)
+        return restored(array, to)
     if _is_text(array.type) and not _is_text(to) and not _is_bytes(to):
-        return convert_text(array.cast(pa.string()), to, column, before)
+        return convert_text(array.cast(pa.string()), to, column, before, empty_is_null=empty_is_null)
     try:
         return _checked(array, to)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError) as error:
@@ -61,6 +64,9 @@ def _checked(array: pa.Array, to: pa.DataType) -> pa.Array:
         return _zoned(array, to)
     if pat.is_struct(kind) and pat.is_struct(to) and {f.name for f in kind} - {f.name for f in to}:
         raise ValueError("fields would be lost")
+    if pat.is_integer(kind) and pat.is_decimal(to):
+        # Arrow wants room for any integer first; the second cast checks the values.
+        array = array.cast(pa.decimal256(20 + max(to.scale, 0), max(to.scale, 0)))
     result = array.cast(to)
     if _may_round(kind, to) and not _equal(result.cast(kind, safe=False), array):
         raise ValueError("values would be rounded")

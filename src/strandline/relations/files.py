@@ -65,7 +65,7 @@ def find_files(path: str, *, hive: bool = True) -> list[DataFile]:
 def check_readable(files: list[DataFile]) -> None:
     for file in files:
         if not os.access(file.path, os.R_OK):
-            raise _forbidden(file.path)
+            raise _forbidden(file.path) if os.path.exists(file.path) else missing(file.path)
 
 
 @contextmanager
@@ -73,8 +73,8 @@ def reading(path: str, what: str = "") -> Iterator[None]:
     """Turns what goes wrong while reading `path` into our errors; a failing disk stays what it is."""
     try:
         yield
-    except FileNotFoundError:
-        raise missing(path) from None
+    except FileNotFoundError as error:
+        raise damaged(path, what, error) if os.path.exists(path) else missing(path) from None
     except PermissionError:
         raise _forbidden(path) from None
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
@@ -130,9 +130,19 @@ def _matching(path: str, hive: bool) -> list[DataFile]:
 def _inside(folder: str, root: str, hive: bool) -> Iterator[DataFile]:
     for above, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
         folders[:] = sorted(name for name in folders if not _hidden(name))
+        _check_loops(above, folders)
         for name in sorted(names):
             if not _hidden(name):
                 yield _data_file(os.path.join(above, name), root, hive)
+
+
+def _check_loops(above: str, folders: list[str]) -> None:
+    """Links to folders are followed; one that leads back up would give rows twice."""
+    here = os.path.realpath(above)
+    for name in folders:
+        link = os.path.join(above, name)
+        if os.path.islink(link) and os.path.commonpath([here, os.path.realpath(link)]) == os.path.realpath(link):
+            raise InputError("this link leads back to a folder above it", doing=f"reading {link}", hint="Remove it")
 
 
 def _data_file(path: str, root: str, hive: bool) -> DataFile:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.json as pa_json
@@ -22,9 +23,23 @@ from strandline.relations.options import ReadOptions
 from strandline.relations.relation import ScannedRelation
 from strandline.relations.scan import Scan, schema_from_text, schema_to_text
 from strandline.relations.schemas import check_names, one_schema, with_types
-from strandline.relations.streams import open_stream
+from strandline.relations.streams import is_packed, open_stream
 
-_CHUNK = 8 << 20
+# Pieces of this size are parsed, and become parts; the lines of one are held in memory.
+_CHUNK = 16 << 20
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Whole lines of a file: where they begin, in bytes and in lines counted from 1, and how many rows they hold.
+
+    `length` is None for a packed file, which can only be read from its beginning.
+    """
+
+    start: int
+    length: int | None
+    line: int
+    rows: int
 
 
 def open_json(files: Sequence[DataFile], name: str, options: ReadOptions) -> ScannedRelation:
@@ -39,13 +54,13 @@ def open_json(files: Sequence[DataFile], name: str, options: ReadOptions) -> Sca
     schema = pa.schema([*body, *hive])
     check_names(schema.names, name)
     schema = with_types(schema, given, name)
-    raw = {"held": schema_to_text(body)}
     return ScannedRelation(
         name,
         schema,
         tuple(
-            Scan("json", file.path, schema, constants=constant, options=raw, rows=rows, bytes=file.bytes)
-            for file, constant, (_, rows) in zip(files, constants, studied, strict=True)
+            replace(scan, schema=schema, constants=constant)
+            for file, constant, (_, pieces) in zip(files, constants, studied, strict=True)
+            for scan in _scans(file, body, pieces)
         ),
     )
 
@@ -57,51 +72,65 @@ def read_json(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[p
     # An object's fields can't all be left out: rows would not be counted.
     asked = wanted if len(wanted) else pa.schema([held.field(0)])
     parse = pa_json.ParseOptions(explicit_schema=asked, unexpected_field_behavior="ignore")
-    for line, chunk in _chunks(scan.path):
+    for _, line, chunk in _chunks(scan.path, scan.options["start"], scan.options["length"], scan.options["line"]):
         table = _parse(scan.path, line, chunk, parse).select(wanted.names)
         yield from table.to_batches(max_chunksize=batch_rows)
 
 
-def _study(path: str, decimals: pa.Schema) -> tuple[pa.Schema, int]:
-    """The schema that one file's lines have together, strings as text, and how many there are."""
+def _scans(file: DataFile, held: pa.Schema, pieces: Sequence[_Piece]) -> Iterator[Scan]:
+    """A scan for each piece; a packed file is one."""
+    if is_packed(file.path) and pieces:
+        pieces = [_Piece(0, None, 1, sum(piece.rows for piece in pieces))]
+    text = schema_to_text(held)
+    for piece in pieces:
+        place = {"held": text, "start": piece.start, "length": piece.length, "line": piece.line}
+        size = file.bytes if piece.length is None else piece.length
+        yield Scan("json", file.path, held, options=place, rows=piece.rows, bytes=size)
+
+
+def _study(path: str, decimals: pa.Schema) -> tuple[pa.Schema, list[_Piece]]:
+    """The schema that one file's lines have together, strings as text, and the pieces that it can be read in."""
     schemas: dict[str, pa.Schema] = {}
-    rows = 0
+    pieces: list[_Piece] = []
     parse = pa_json.ParseOptions(explicit_schema=decimals, unexpected_field_behavior="infer")
-    for line, chunk in _chunks(path):
+    for start, line, chunk in _chunks(path, 0, None, 1):
         table = _parse(path, line, chunk, parse)
-        rows += table.num_rows
+        pieces.append(_Piece(start, len(chunk), line, table.num_rows))
         found = pa.schema([pa.field(field.name, _text_for_times(field.type)) for field in table.schema])
         schemas[f"{path} (from line {line})"] = found
         if len(schemas) > 1:
             schemas = {path: one_schema(schemas, union_by_name=True)}
-    return next(iter(schemas.values()), pa.schema([])), rows
+    return next(iter(schemas.values()), pa.schema([])), pieces
 
 
-def _chunks(path: str) -> Iterator[tuple[int, bytes]]:
-    """The file in pieces of whole lines, each with the number of its first line, counted from 1."""
+def _chunks(path: str, start: int, length: int | None, line: int) -> Iterator[tuple[int, int, bytes]]:
+    """`length` bytes of the file from `start`, in pieces of whole lines; each with its first byte and line."""
     with reading(path, "JSON lines"), open_stream(path) as stream:
-        line, rest = 1, b""
-        while block := stream.read(_CHUNK):
-            if line == 1 and not rest:
-                block = block.removeprefix(b"\xef\xbb\xbf")
+        if start:
+            stream.seek(start)
+        rest, left = b"", length
+        while block := stream.read(_CHUNK if left is None else min(_CHUNK, left)):
+            left = None if left is None else left - len(block)
             cut = block.rfind(b"\n") + 1
             if not cut:
                 rest += block
                 continue
             chunk, rest = rest + block[:cut], block[cut:]
             if chunk.strip():
-                yield line, chunk
+                yield start, line, chunk
+            start += len(chunk)
             line += chunk.count(b"\n")
         if rest.strip():
-            yield line, rest
+            yield start, line, rest
 
 
 def _parse(path: str, line: int, chunk: bytes, parse: pa_json.ParseOptions) -> pa.Table:
-    read = pa_json.ReadOptions(use_threads=False, block_size=len(chunk) + 1)
+    text = chunk.removeprefix(b"\xef\xbb\xbf") if line == 1 else chunk
+    read = pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
     try:
-        return pa_json.read_json(pa.BufferReader(chunk), read_options=read, parse_options=parse)
+        return pa_json.read_json(pa.BufferReader(text), read_options=read, parse_options=parse)
     except pa.ArrowInvalid as error:
-        raise _bad_line(path, line, chunk, str(error)) from None
+        raise _bad_line(path, line, text, str(error)) from None
 
 
 def _bad_line(path: str, first: int, chunk: bytes, said: str) -> FormatError:

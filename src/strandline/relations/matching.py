@@ -55,6 +55,14 @@ def match(old: pa.Table, new: pa.Table) -> Matching:
     return match_numbers(*_exact_numbers(left, right))
 
 
+def key_numbers(old: pa.Table, new: pa.Table) -> tuple[Numbers, Numbers]:
+    """One integer per row of each table, equal (within and across the tables) exactly where the keys are equal."""
+    pairs = list(zip(old.columns, new.columns, strict=True))
+    left = [comparable(a, b.type) for a, b in pairs]
+    right = [comparable(b, a.type) for a, b in pairs]
+    return _exact_numbers(left, right)
+
+
 def match_numbers(old: Numbers, new: Numbers) -> Matching:
     """Matches two lists of integers: ascending ones are merged, others sorted together."""
     if _ascends(old) and _ascends(new):

@@ -12,19 +12,21 @@ from strandline.engine import Spool
 from strandline.errors import InputError
 from strandline.relations.arrow_files import open_arrow
 from strandline.relations.csv_files import open_csv
-from strandline.relations.files import DataFile, find_files, local_path
+from strandline.relations.dataframe import is_spark_frame, open_spark_frame
+from strandline.relations.files import DataFile, find_files, local_path, missing
 from strandline.relations.formats import format_of_folder, one_format, said_format
+from strandline.relations.in_memory import is_in_memory, open_in_memory
 from strandline.relations.json_files import open_json
 from strandline.relations.options import ReadOptions
 from strandline.relations.parquet_files import open_parquet
 from strandline.relations.relation import Relation
+from strandline.relations.retyped import retyped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _OPENERS: dict[str, Callable[[Sequence[DataFile], str, ReadOptions], Relation]] = {
     "parquet": open_parquet,
-    "csv": open_csv,
     "json": open_json,
     "arrow": open_arrow,
 }
@@ -44,22 +46,45 @@ def open_relation(
     `format` says what a path holds when name and content don't. `spool` is where rows are put that kernels could not
     read otherwise; without one the relation makes and holds its own. `session` is kept for sources that need Spark.
     """
-    del session, spool
+    del session
     options = options or ReadOptions()
     if isinstance(source, (str, os.PathLike)):
-        return _open_path(source, format, options)
-    if _is_relation(source):
-        return source  # type: ignore[no-any-return]
+        return _open_path(source, format, options, spool)
+    if is_relation(source):
+        return retyped(source, options.arrow_types())
+    if is_spark_frame(source):
+        return open_spark_frame(source, options, spool)
+    if is_in_memory(source):
+        return open_in_memory(source, options, spool)
     raise _unknown(source)
 
 
-def _open_path(source: str | os.PathLike[str], format: str | None, options: ReadOptions) -> Relation:
+def _open_path(
+    source: str | os.PathLike[str], format: str | None, options: ReadOptions, spool: Spool | None
+) -> Relation:
     path = local_path(source)
     name = os.fspath(source)
     kind = said_format(format) if format else format_of_folder(path)
+    if kind in ("delta", "iceberg"):
+        return _open_table(kind, path, name, options, spool)
     files = find_files(path, hive=options.hive)
     kind = kind or one_format(files, name)
-    return _OPENERS[kind](_data_only(files, kind), name, options)
+    if kind == "iceberg":
+        return _open_table(kind, path, name, options, spool)
+    files = _data_only(files, kind)
+    return open_csv(files, name, options, spool) if kind == "csv" else _OPENERS[kind](files, name, options)
+
+
+def _open_table(kind: str, path: str, name: str, options: ReadOptions, spool: Spool | None) -> Relation:
+    if not os.path.exists(path):
+        raise missing(path)
+    if kind == "delta":
+        from strandline.relations.delta import open_delta
+
+        return open_delta(path, name, options, spool)
+    from strandline.relations.iceberg import open_iceberg
+
+    return open_iceberg(path, name, options, spool)
 
 
 def _data_only(files: list[DataFile], kind: str) -> list[DataFile]:
@@ -69,7 +94,8 @@ def _data_only(files: list[DataFile], kind: str) -> list[DataFile]:
     return [file for file in files if file.bytes] or files
 
 
-def _is_relation(source: Any) -> bool:
+def is_relation(source: Any) -> bool:
+    """Whether `source` has what a `Relation` has."""
     return isinstance(getattr(source, "schema", None), pa.Schema) and callable(getattr(source, "parts", None))
 
 

@@ -56,7 +56,7 @@ class ParquetRelation:
 
     def _parts(self, footer: Footer, columns: list[str]) -> Iterator[Part]:
         metadata = footer.metadata
-        whole = Scan("parquet", footer.file.path, self.schema, constants=dict(footer.constants))
+        whole = Scan("parquet", footer.file.path, self.schema, constants=dict(footer.constants), spool=self.spool)
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         weight = max(sum(group.total_byte_size for group in groups), 1)
         for number, group in enumerate(groups):
@@ -66,23 +66,26 @@ class ParquetRelation:
             scan = replace(whole, row_groups=(number,), rows=group.num_rows, bytes=size)
             bounds = group_bounds(group, footer.schema, self.schema, columns)
             constant = {name: _constant_bounds(scan, name) for name in columns if name in footer.constants}
-            yield Part(scan, group.num_rows, size, {**bounds, **constant})
+            absent = {name: Bounds(None, None, group.num_rows) for name in columns if name not in footer.schema.names}
+            yield Part(scan, group.num_rows, size, {**absent, **bounds, **constant})
 
 
 def open_parquet(files: Sequence[DataFile], name: str, options: ReadOptions) -> ParquetRelation:
     """The relation of these files; their schemas must agree, unless `union_by_name` widens them."""
-    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-        opened = list(pool.map(_open_footer, files))
-    schemas = {file.path: plain_schema(schema) for file, (_, schema) in zip(files, opened, strict=True)}
-    body = one_schema(schemas, union_by_name=options.union_by_name)
+    opened = _open_footers(files)
+    body = one_schema({file.path: held for file, (_, held) in opened}, union_by_name=options.union_by_name)
     constants, hive = hive_constants(files, body.names, options)
     schema = pa.schema([*body, *hive])
     check_names(schema.names, name)
-    footers = tuple(
-        Footer(file, metadata, schemas[file.path], held)
-        for file, (metadata, _), held in zip(files, opened, constants, strict=True)
-    )
-    return ParquetRelation(name, with_types(schema, options.arrow_types(), name), footers)
+    schema = with_types(schema, options.arrow_types(), name)
+    return ParquetRelation(name, schema, _footers(opened, constants))
+
+
+def parquet_relation(
+    name: str, schema: pa.Schema, files: Sequence[DataFile], constants: Sequence[Mapping[str, str | None]]
+) -> ParquetRelation:
+    """The relation of files whose schema is said elsewhere, in a table's log: absent columns are null."""
+    return ParquetRelation(name, schema, _footers(_open_footers(files), constants))
 
 
 def read_parquet(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
@@ -101,10 +104,25 @@ def read_parquet(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterato
             yield batch.select(present) if dotted else batch
 
 
+_Opened = tuple[DataFile, tuple[Any, pa.Schema]]
+
+
+def _footers(opened: Sequence[_Opened], constants: Sequence[Mapping[str, str | None]]) -> tuple[Footer, ...]:
+    return tuple(
+        Footer(file, metadata, held, constant)
+        for (file, (metadata, held)), constant in zip(opened, constants, strict=True)
+    )
+
+
+def _open_footers(files: Sequence[DataFile]) -> list[_Opened]:
+    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+        return list(zip(files, pool.map(_open_footer, files), strict=True))
+
+
 def _open_footer(file: DataFile) -> tuple[Any, pa.Schema]:
     with reading(file.path, "Parquet"):
         opened = parquet_file(file.path)
-        schema = opened.schema_arrow
+        schema = plain_schema(opened.schema_arrow)
     check_names(schema.names, file.path)
     return opened.metadata, schema
 

@@ -9,17 +9,17 @@ import pyarrow as pa
 from strandline.errors import FormatError, SchemaError
 from strandline.relations.arrow_files import read_arrow
 from strandline.relations.conform import conform
-from strandline.relations.csv_files import read_csv
 from strandline.relations.hive import with_constants
 from strandline.relations.json_files import read_json
 from strandline.relations.parquet_files import read_parquet
-from strandline.relations.scan import Scan, coalesced
+from strandline.relations.relation import Relation
+from strandline.relations.scan import Scan, merged
 
 BATCH_ROWS = 65536
 TABLE_BATCH_ROWS = 1 << 20
 
 Reader = Callable[[Scan, Sequence[str], int], Iterator[pa.RecordBatch]]
-_READERS: dict[str, Reader] = {"parquet": read_parquet, "csv": read_csv, "json": read_json, "arrow": read_arrow}
+_READERS: dict[str, Reader] = {"parquet": read_parquet, "json": read_json, "arrow": read_arrow}
 
 
 def read_scan(
@@ -35,15 +35,25 @@ def read_scan(
     held = [field.name for field in schema if field.name not in scan.constants]
     before = 0
     for batch in _reader(scan)(scan, held, batch_rows):
-        yield conform(with_constants(batch, scan.constants, constants), schema, before)
+        whole = with_constants(batch, scan.constants, constants)
+        yield conform(whole, schema, before, empty_is_null=bool(scan.options.get("empty_is_null")))
         before += batch.num_rows
 
 
 def read_table(scans: Iterable[Scan], columns: Sequence[str] | None = None) -> pa.Table:
     """All the rows of several scans of one relation as a table; at least one scan is needed to know the schema."""
     scans = list(scans)
-    batches = [batch for scan in coalesced(scans) for batch in read_scan(scan, columns, TABLE_BATCH_ROWS)]
+    batches = [batch for scan in merged(scans) for batch in read_scan(scan, columns, TABLE_BATCH_ROWS)]
     return pa.Table.from_batches(batches, schema=scan_schema(scans[0], columns))
+
+
+def read_relation(relation: Relation, columns: Sequence[str] | None = None) -> pa.Table:
+    """All the rows of a relation as a table, in file order; of one without parts, a table without rows."""
+    scans = merged(part.scan for part in relation.parts(()))
+    if scans:
+        return read_table(scans, columns)
+    whole = relation.schema.empty_table()
+    return whole if columns is None else whole.select(list(columns))
 
 
 def scan_schema(scan: Scan, columns: Sequence[str] | None = None) -> pa.Schema:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from strandline.engine import Spool
+
 
 @dataclass(frozen=True)
 class Scan:
@@ -20,6 +22,8 @@ class Scan:
 
     `row_groups` counts row groups of a Parquet file or record batches of an Arrow file; None means all of them.
     `constants` holds columns that are not in the file, as text (None is null), such as the values of hive folders.
+    `spool` keeps a scratch file alive while this object lives; it does not travel: whoever sends a scan to a worker
+    holds it meanwhile.
     """
 
     format: str
@@ -30,6 +34,7 @@ class Scan:
     options: Mapping[str, Any] = field(default_factory=dict)
     rows: int | None = None
     bytes: int = 0
+    spool: Spool | None = field(default=None, compare=False, repr=False)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -58,22 +63,22 @@ class Scan:
         )
 
 
-def coalesced(scans: Iterable[Scan]) -> list[Scan]:
-    """The same rows in the same order, with neighbouring row groups of one file in one scan: it is opened once."""
-    found: list[Scan] = []
+def merged(scans: Iterable[Scan]) -> list[Scan]:
+    """The same rows in fewer scans: neighbouring scans of one file become one, so that it is opened once."""
+    runs: list[Scan] = []
     for scan in scans:
-        last = found[-1] if found else None
-        if last and last.row_groups is not None and scan.row_groups is not None and _of_one_file(last, scan):
-            rows = None if last.rows is None or scan.rows is None else last.rows + scan.rows
-            groups = (*last.row_groups, *scan.row_groups)
-            found[-1] = replace(last, row_groups=groups, rows=rows, bytes=last.bytes + scan.bytes)
-        else:
-            found.append(scan)
-    return found
+        last = runs[-1] if runs else None
+        if last is None or last.row_groups is None or scan.row_groups is None or not _alike(last, scan):
+            runs.append(scan)
+            continue
+        rows = None if last.rows is None or scan.rows is None else last.rows + scan.rows
+        groups = (*last.row_groups, *scan.row_groups)
+        runs[-1] = replace(last, row_groups=groups, rows=rows, bytes=last.bytes + scan.bytes)
+    return runs
 
 
-def _of_one_file(a: Scan, b: Scan) -> bool:
-    return (a.path, a.format, a.constants, a.options) == (b.path, b.format, b.constants, b.options)
+def _alike(one: Scan, other: Scan) -> bool:
+    return replace(one, row_groups=(), rows=None, bytes=0) == replace(other, row_groups=(), rows=None, bytes=0)
 
 
 def schema_to_text(schema: pa.Schema) -> str:

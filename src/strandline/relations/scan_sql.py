@@ -56,7 +56,7 @@ _VIRTUAL = {"file_row_number", "filename", "file_index", "rowid"}
 def scan_sql(scan: Scan, columns: Sequence[str] | None = None) -> str | None:
     """A parenthesised SELECT for a FROM clause, giving what `read_scan` gives; None if DuckDB can't give exactly that.
 
-    It can for Parquet files whose columns are scalars of the very types that the relation has (no cast is needed),
+    It can for Parquet files whose columns are scalars of the very types that the relation has, or of narrower ones,
     whose names differ by more than case, and whose path has no character of a glob. Instants come out as DuckDB's own
     `TIMESTAMP WITH TIME ZONE`.
     """
@@ -67,7 +67,7 @@ def scan_sql(scan: Scan, columns: Sequence[str] | None = None) -> str | None:
         file = parquet_file(scan.path)
     if not all(_direct(file, scan, name) for name in wanted):
         return None
-    selected = ", ".join(_selected(scan, name) for name in wanted)
+    selected = ", ".join(_selected(file, scan, name) for name in wanted)
     source = f"read_parquet({quoted_text(scan.path)}, hive_partitioning = false)"
     return f"(SELECT {selected} FROM {source}{_restriction(scan, file.metadata)})"
 
@@ -102,7 +102,9 @@ def _direct(file: Any, scan: Scan, name: str) -> bool:
     if name in scan.constants:
         return not pat.is_timestamp(kind) and not pat.is_binary(kind)
     held = plain_schema(file.schema_arrow)
-    if name not in held.names or held.field(name).type != kind or len(set(map(str.casefold, held.names))) < len(held):
+    if name not in held.names or len(set(map(str.casefold, held.names))) < len(held.names):
+        return False
+    if held.field(name).type != kind and not _widened(held.field(name).type, kind):
         return False
     if not pat.is_timestamp(kind):
         return True
@@ -110,12 +112,24 @@ def _direct(file: Any, scan: Scan, name: str) -> bool:
     return all(leaf.physical_type != "INT96" for leaf in leaves if leaf.path == name)
 
 
-def _selected(scan: Scan, name: str) -> str:
+def _widened(held: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether DuckDB's cast can't lose or refuse anything, nor change what Arrow's would give."""
+    if pat.is_signed_integer(held) and pat.is_signed_integer(kind):
+        return bool(held.bit_width <= kind.bit_width)
+    if pat.is_decimal128(held) and pat.is_decimal128(kind):
+        return bool(held.scale <= kind.scale and held.precision - held.scale <= kind.precision - kind.scale)
+    return bool(pat.is_float32(held) and pat.is_float64(kind))
+
+
+def _selected(file: Any, scan: Scan, name: str) -> str:
+    kind = sql_type(scan.schema.field(name).type)
     if name not in scan.constants:
-        return quoted_name(name)
+        held = plain_schema(file.schema_arrow).field(name).type
+        quoted = quoted_name(name)
+        return quoted if sql_type(held) == kind else f"CAST({quoted} AS {kind}) AS {quoted}"
     value = scan.constants[name]
     text = "NULL" if value is None else quoted_text(value)
-    return f"CAST({text} AS {sql_type(scan.schema.field(name).type)}) AS {quoted_name(name)}"
+    return f"CAST({text} AS {kind}) AS {quoted_name(name)}"
 
 
 def _restriction(scan: Scan, metadata: Any) -> str:

@@ -29,7 +29,7 @@ def group_bounds(group: Any, held: pa.Schema, wanted: pa.Schema, columns: Iterab
         if name not in first_leaf:
             continue
         kind = held.field(name).type
-        if _same_order(kind, wanted.field(name).type):
+        if same_order(kind, wanted.field(name).type):
             found[name] = _bounds(group.column(first_leaf[name]), kind, group.num_rows)
     return found
 
@@ -50,7 +50,7 @@ def _bounds(chunk: Any, kind: pa.DataType, rows: int) -> Bounds:
 def _value(statistics: Any, end: str, kind: pa.DataType) -> Any:
     if pat.is_timestamp(kind):
         raw = getattr(statistics, f"{end}_raw")
-        return _moment(raw, kind, upwards=end == "max") if isinstance(raw, int) else None
+        return moment(raw, kind, upwards=end == "max") if isinstance(raw, int) else None
     try:
         value = getattr(statistics, end)
     except (ValueError, OverflowError, UnicodeDecodeError, pa.ArrowException):
@@ -60,7 +60,8 @@ def _value(statistics: Any, end: str, kind: pa.DataType) -> Any:
     return value if isinstance(value, _expected(kind)) else None
 
 
-def _moment(raw: int, kind: pa.DataType, *, upwards: bool) -> dt.datetime | None:
+def moment(raw: int, kind: pa.DataType, *, upwards: bool) -> dt.datetime | None:
+    """A timestamp's count as Python's, rounded to microseconds down or up; None beyond Python's years."""
     per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
     micros = -(-raw * 10**6 // per_second) if upwards else raw * 10**6 // per_second
     try:
@@ -87,7 +88,7 @@ def _expected(kind: pa.DataType) -> tuple[type, ...]:
     return ()
 
 
-def _same_order(held: pa.DataType, wanted: pa.DataType) -> bool:
+def same_order(held: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether values of `held` keep their order and their Python form when read as `wanted`."""
     if held == wanted:
         return not pat.is_nested(held)

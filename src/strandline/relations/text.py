@@ -18,43 +18,130 @@ from strandline.errors import SchemaError
 _CLOCK = r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{%s})?)?"
 _ZONE = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
 _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_WHOLE = r"^(0|-?[1-9][0-9]*)$"
+_FLOAT = r"^(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|NaN|nan|-?inf|-?Infinity)$"
+_BOOLS = ["true", "false", "True", "False", "TRUE", "FALSE"]
+# Microseconds from 1970 that 64 bits of nanoseconds hold, too; exclusive.
+_NANO_LIMIT = (1 << 63) // 1000
 
-# In order of preference: the type, and the pattern that every value must match before conversion is tried.
-_CANDIDATES: tuple[tuple[pa.DataType, str], ...] = (
-    (pa.bool_(), r"^(true|false|True|False|TRUE|FALSE)$"),
-    (pa.int64(), _WHOLE),
-    (pa.float64(), r"^(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|NaN|nan|-?inf|-?Infinity)$"),
-    (pa.date32(), f"^{_DAY}$"),
-    (pa.timestamp("us"), f"^{_DAY}({_CLOCK % '1,6'})?$"),
-    (pa.timestamp("us", "UTC"), f"^{_DAY}{_CLOCK % '1,6'}{_ZONE}$"),
-    (pa.timestamp("ns"), f"^{_DAY}({_CLOCK % '1,9'})?$"),
-    (pa.timestamp("ns", "UTC"), f"^{_DAY}{_CLOCK % '1,9'}{_ZONE}$"),
+# Chains of types, each holding all values of the one before it (where `_widens` agrees); no value fits two chains.
+_CHAINS: tuple[tuple[pa.DataType, ...], ...] = (
+    (pa.bool_(),),
+    (pa.int64(), pa.float64()),
+    (pa.date32(), pa.timestamp("us"), pa.timestamp("ns")),
+    (pa.timestamp("us", "UTC"), pa.timestamp("ns", "UTC")),
 )
-_ALL = tuple(range(len(_CANDIDATES)))
 _GLANCE = 64
 
 
 class TextGuess:
-    """What a column of text may still be, narrowed batch by batch."""
+    """What a column of text may still be, narrowed batch by batch.
+
+    The first values choose a chain of types; later ones only move up it. Nothing is looked at twice: moving up is
+    allowed only if all values seen so far, whose extremes are remembered, fit the wider type too.
+    """
 
     def __init__(self) -> None:
-        self._left = _ALL
-        self._seen = False
+        self._left: tuple[pa.DataType, ...] | None = None
+        self._least: int | None = None
+        self._greatest: int | None = None
 
     def narrow(self, values: pa.Array) -> None:
         """Takes more of the column's values into account; nulls and empty fields tell nothing."""
-        if not self._left:
+        if self._left == ():
             return
-        values = pc.unique(values)
         values = values.filter(pc.not_equal(values, ""))
-        if len(values):
-            self._seen = True
-            self._left = tuple(number for number in self._left if _holds(number, values))
+        if len(values) == 0:
+            return
+        if self._left is None:
+            self._left = _chain_of(values.slice(0, _GLANCE))
+        while self._left:
+            found = _values(values, self._left[0])
+            if found is not None:
+                self._remember(found)
+                return
+            self._widen()
 
     @property
     def type(self) -> pa.DataType:
-        return _CANDIDATES[self._left[0]][0] if self._seen and self._left else pa.string()
+        return self._left[0] if self._left else pa.string()
+
+    def _remember(self, found: pa.Array) -> None:
+        if not (pat.is_int64(found.type) or pat.is_date32(found.type) or pat.is_timestamp(found.type)):
+            return
+        if not pat.is_int64(found.type):
+            found = found.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+        ends = pc.min_max(found)
+        least, greatest = ends["min"].as_py(), ends["max"].as_py()
+        self._least = least if self._least is None else min(self._least, least)
+        self._greatest = greatest if self._greatest is None else max(self._greatest, greatest)
+
+    def _widen(self) -> None:
+        assert self._left
+        wider = self._left[1:]
+        if wider and self._least is not None and self._greatest is not None:
+            wider = wider if _widens(wider[0], self._least, self._greatest) else ()
+        self._left = wider
+
+
+def _chain_of(values: pa.Array) -> tuple[pa.DataType, ...]:
+    for chain in _CHAINS:
+        for place, kind in enumerate(chain):
+            if _values(values, kind) is not None:
+                return chain[place:]
+    return ()
+
+
+def _widens(to: pa.DataType, least: int, greatest: int) -> bool:
+    """Whether all numbers, or times in microseconds, from `least` to `greatest` keep their meaning in `to`."""
+    if pat.is_floating(to):
+        return least > -(10**15) and greatest < 10**15
+    if pat.is_timestamp(to) and to.unit == "ns":
+        return least > -_NANO_LIMIT and greatest < _NANO_LIMIT
+    return True
+
+
+def _values(text: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """The values, if every text is one of `kind` and keeps all that it says; else None."""
+    if pat.is_boolean(kind):
+        return text if pc.all(pc.is_in(text, pa.array(_BOOLS))).as_py() else None
+    if pat.is_floating(kind) and not (_all_match(text, _FLOAT) and _keeps_digits(text)):
+        return None
+    if pat.is_timestamp(kind) and not _all_match(text, _time_pattern(kind)):
+        return None
+    try:
+        found = _convert(text, kind)
+    except pa.ArrowInvalid:
+        return None
+    if (pat.is_integer(kind) or pat.is_date(kind)) and not found.cast(pa.string()).equals(text):
+        return None
+    if pat.is_floating(kind) and not _in_range(text, found):
+        return None
+    return found
+
+
+def _time_pattern(kind: pa.DataType) -> str:
+    clock = _CLOCK % ("1,9" if kind.unit == "ns" else "1,6")
+    return f"^{_DAY}({clock})?$" if kind.tz is None else f"^{_DAY}{clock}{_ZONE}$"
+
+
+def _all_match(text: pa.Array, pattern: str) -> bool:
+    return pc.all(pc.match_substring_regex(text, pattern)).as_py() is not False
+
+
+def _in_range(text: pa.Array, found: pa.Array) -> bool:
+    """Whether what became infinite or zero was so in the text: 1e400 and 1e-400 are beyond a float64."""
+    infinite, zero = text.filter(pc.is_inf(found)), text.filter(pc.equal(found, 0.0))
+    return _all_match(pc.utf8_lower(infinite), r"^-?inf") and _all_match(pc.utf8_lower(zero), r"^-?0(\.0+)?(e.*)?$")
+
+
+def _keeps_digits(text: pa.Array) -> bool:
+    """Whether a float64 keeps every digit: 17 significant ones, 15 in whole numbers."""
+    if pc.max(pc.binary_length(text)).as_py() <= 15:
+        return True
+    mantissa = pc.replace_substring_regex(text, r"[eE].*$", "")
+    digits = pc.replace_substring_regex(pc.replace_substring_regex(mantissa, r"[-.]", ""), r"^0+", "")
+    allowed = pc.if_else(pc.match_substring_regex(text, r"^-?[0-9]+$"), 15, 17)
+    return pc.all(pc.less_equal(pc.utf8_length(digits), allowed)).as_py() is not False
 
 
 def guess_type(values: list[str | None]) -> pa.DataType:
@@ -68,8 +155,15 @@ def guess_type(values: list[str | None]) -> pa.DataType:
     return guess.type
 
 
-def convert_text(text: pa.Array, to: pa.DataType, column: str, before: int = 0) -> pa.Array:
-    """The values that `text` means in the type `to`; `before` counts the rows already read, for the message."""
+def convert_text(
+    text: pa.Array, to: pa.DataType, column: str, before: int = 0, *, empty_is_null: bool = True
+) -> pa.Array:
+    """The values that `text` means in the type `to`; `before` counts the rows already read, for the message.
+
+    An empty field of CSV or of a folder's name is null; an empty string of other formats is no number and no date.
+    """
+    if empty_is_null and not _keeps_empty(to):
+        text = pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
     try:
         return _convert(text, to)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -83,15 +177,16 @@ def convert_text(text: pa.Array, to: pa.DataType, column: str, before: int = 0) 
 
 
 def _convert(text: pa.Array, to: pa.DataType) -> pa.Array:
-    if pat.is_string(to) or pat.is_large_string(to) or pat.is_binary(to) or pat.is_large_binary(to):
-        return text.cast(to)
-    text = pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
     if pat.is_timestamp(to) and to.tz is not None:
         return _instants(text, to)
     if pat.is_time(to):
         day = pc.binary_join_element_wise(pa.scalar("1970-01-01", text.type), text, pa.scalar(" ", text.type))
         return day.cast(pa.timestamp("ns" if to.unit == "ns" else "us")).cast(to)
     return text.cast(to)
+
+
+def _keeps_empty(kind: pa.DataType) -> bool:
+    return bool(pat.is_string(kind) or pat.is_large_string(kind) or pat.is_binary(kind) or pat.is_large_binary(kind))
 
 
 def _instants(text: pa.Array, to: pa.DataType) -> pa.Array:
@@ -122,19 +217,3 @@ def _fails(text: pa.Array, to: pa.DataType) -> bool:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return True
     return False
-
-
-def _holds(number: int, values: pa.Array) -> bool:
-    kind, pattern = _CANDIDATES[number]
-    return all(
-        pc.all(pc.match_substring_regex(some, pattern)).as_py() is not False
-        for some in (values.slice(0, _GLANCE), values.slice(_GLANCE))
-    ) and (_keeps_digits(values) if pat.is_floating(kind) else not _fails(values, kind))
-
-
-def _keeps_digits(values: pa.Array) -> bool:
-    """Whether a float64 keeps every digit: 17 significant ones, 15 in whole numbers."""
-    mantissa = pc.replace_substring_regex(values, r"[eE].*$", "")
-    digits = pc.replace_substring_regex(pc.replace_substring_regex(mantissa, r"[-.]", ""), r"^0+", "")
-    allowed = pc.if_else(pc.match_substring_regex(values, _WHOLE), 15, 17)
-    return pc.all(pc.less_equal(pc.utf8_length(digits), allowed)).as_py() is not False

@@ -60,7 +60,7 @@ def _unequal_leaf(a: Column, b: Column) -> Flags:
 def _unequal_canonical(a: pa.Array, b: pa.Array) -> Flags:
     """Canonical arrays hold only leaves, lists and structs; both sides are of one shape of type."""
     if pt.is_null(a.type) or pt.is_null(b.type):
-        return _flags(a.is_null()) != _flags(b.is_null())
+        return np.not_equal(_flags(a.is_null()), _flags(b.is_null()))
     if pt.is_struct(a.type):
         return _unequal_structs(a, b)
     if pt.is_list(a.type) or pt.is_large_list(a.type):
@@ -97,7 +97,8 @@ def _lengths(array: pa.ListArray) -> npt.NDArray[np.int64]:
 
 def _flags(column: Any) -> Flags:
     filled = pc.fill_null(column, False) if column.null_count else column
-    return np.asarray(_one(filled).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    found: Flags = np.asarray(_one(filled).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    return found
 
 
 def _one(column: Column) -> pa.Array:

@@ -95,7 +95,7 @@ def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     try:
         return column.cast(kind)
     except pa.ArrowNotImplementedError:
-        from strandline.changes.encoding import restore
+        from strandline.relations.encoding import restore
 
         return restore(pa.table({"v": column}), pa.schema([pa.field("v", kind)])).column(0)
 

@@ -38,6 +38,7 @@ class AgingBuffer:
         self._schema = schema
         self._segments: list[_Segment] = []
         self._held = 0
+        self._counted = 0
         self.nodes = np.empty((0, kernels.NODE_FIELDS), dtype=np.int64)
         self.buckets = np.empty(0, dtype=np.int64)
         self.counters = np.zeros(kernels.COUNTERS, dtype=np.int64)
@@ -45,8 +46,8 @@ class AgingBuffer:
 
     @property
     def bytes_held(self) -> int:
-        """What the records take, those included that matched and are not yet cleared away."""
-        return self._held
+        """What table, queue and records take, those included that matched and are not yet cleared away."""
+        return self._held + self.nodes.nbytes + self.buckets.nbytes
 
     def __len__(self) -> int:
         return int(self.counters[kernels.COUNT])
@@ -55,13 +56,18 @@ class AgingBuffer:
         """Make sure that so many more records can enter before the compiled loop looks again."""
         needed = len(self) + rows
         if needed > len(self.nodes):
-            self._fill(self.by_age(), 2 * needed)
+            self._fill(self.by_age(), needed + needed // 4)
 
     def by_age(self) -> Numbers:
         """Hash, row and size of every record, the oldest first."""
         listed = np.empty((len(self), 3), dtype=np.int64)
         kernels.list_by_age(self.nodes, self.counters, listed)
         return listed
+
+    def entered_since(self, start: int) -> Numbers:
+        """The rows from `start` on that are still here, in their order."""
+        rows = np.empty(len(self), dtype=np.int64)
+        return rows[: kernels.entered_since(self.nodes, self.counters, start, rows)][::-1]
 
     def rebuild(self, rows: Numbers, hashes: Numbers) -> None:
         """Hold exactly these records, whose batches are still here, under new hashes."""
@@ -75,7 +81,7 @@ class AgingBuffer:
         """Store the records that entered; clear away those that left when they take half of `limit`."""
         if len(rows):
             self._append(rows, sizes, records)
-        if self._held > int(self.counters[kernels.BYTES]) + limit // 2:
+        if self._counted > int(self.counters[kernels.BYTES]) + limit // 2:
             self._clear_away()
 
     def fetch(self, rows: Numbers) -> pa.RecordBatch:
@@ -100,14 +106,16 @@ class AgingBuffer:
         if self._segments and len(self._segments[-1].rows) + len(rows) <= _FEW_ROWS:
             last = self._segments.pop()
             self._held -= last.bytes
+            self._counted -= int(last.sizes.sum())
             rows, sizes = np.concatenate([last.rows, rows]), np.concatenate([last.sizes, sizes])
             records = pa.concat_batches([last.records, records])
         self._segments.append(_Segment(rows, sizes, records, records.nbytes))
-        self._held += self._segments[-1].bytes
+        self._held += records.nbytes
+        self._counted += int(sizes.sum())
 
     def _clear_away(self) -> None:
         alive = self.by_age()[:, 1]
-        kept, self._segments, self._held = self._segments, [], 0
+        kept, self._segments, self._held, self._counted = self._segments, [], 0, 0
         for segment in kept:
             chosen = np.flatnonzero(np.isin(segment.rows, alive, assume_unique=True))
             if len(chosen) == len(segment.rows):
@@ -116,7 +124,7 @@ class AgingBuffer:
                 self._append(segment.rows[chosen], segment.sizes[chosen], segment.records.take(pa.array(chosen)))
 
     def _fill(self, listed: Numbers, capacity: int) -> None:
-        buckets = 1 << (2 * capacity - 1).bit_length()
+        buckets = 1 << (capacity - 1).bit_length()
         self.nodes = np.empty((capacity, kernels.NODE_FIELDS), dtype=np.int64)
         self.buckets = np.empty(buckets, dtype=np.int64)
         columns = [np.ascontiguousarray(listed[:, k]) for k in range(3)]

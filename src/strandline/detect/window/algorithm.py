@@ -113,17 +113,19 @@ class _Window:
             self._take_back(events, old, new)
             events = self._run(old, new)
         self._send(events, pairs, old, new)
-        self._age(self.old, old, events[1])
-        self._age(self.new, new, events[2])
+        self._age(self.old, old)
+        self._age(self.new, new)
 
     def _pairs(self, events: Numbers, old: Stretch, new: Stretch) -> Pairs:
-        matches = events[0] == kernels.MATCH
-        pairs = Pairs(events[1, matches], events[2, matches])
+        matched = events[0] == UPDATE
+        # Nearly always everything matched, and then nothing needs copying.
+        matches = events if matched.all() else events[:, matched]
+        pairs = Pairs(matches[1], matches[2])
         pairs.locate(old, self.old.buffer, new, self.new.buffer)
         return pairs
 
     def _run(self, old: Stretch, new: Stretch) -> Numbers:
-        """Steps 3 to 10 on hashes; the events in order."""
+        """Steps 3 to 10 on hashes; the events in order. Every match is noted as an UPDATE for now."""
         for side, stretch in ((self.old, old), (self.new, new)):
             side.buffer.make_room(stretch.rows.num_rows)
         room = old.rows.num_rows + new.rows.num_rows + len(self.old.buffer) + len(self.new.buffer)
@@ -159,9 +161,9 @@ class _Window:
         self.displacement += displacement(pairs.old_rows, pairs.new_rows)
         kinds = events[0]
         told = np.ones(len(kinds), dtype=np.bool_)
-        told[kinds == kernels.MATCH] = changed
-        deleted = events[1, kinds == kernels.EVICT_OLD]
-        inserted = events[2, kinds == kernels.EVICT_NEW]
+        told[kinds == UPDATE] = changed
+        deleted = events[1, kinds == DELETE]
+        inserted = events[2, kinds == INSERT]
         self.old.evicted += len(deleted)
         self.new.evicted += len(inserted)
         if told.any():
@@ -178,16 +180,12 @@ class _Window:
                 )
             )
 
-    def _age(self, side: _Side, stretch: Stretch, gone: Numbers) -> None:
+    def _age(self, side: _Side, stretch: Stretch) -> None:
         """Steps 7 and 8 for the records themselves: keep those of this stretch that are still aging."""
-        count = stretch.rows.num_rows
-        side.rows += count
-        stays = np.ones(count, dtype=np.bool_)
-        stays[gone[gone >= stretch.start] - stretch.start] = False
-        chosen = np.flatnonzero(stays)
-        records = stretch.rows.take(pa.array(chosen)) if len(chosen) else stretch.rows.slice(0, 0)
-        sizes = stretch.sizes[chosen]
-        side.buffer.keep(chosen + stretch.start, sizes, records, self.options.aging_bytes)
+        side.rows += stretch.rows.num_rows
+        rows = side.buffer.entered_since(stretch.start)
+        chosen = rows - stretch.start
+        side.buffer.keep(rows, stretch.sizes[chosen], stretch.rows.take(pa.array(chosen)), self.options.aging_bytes)
 
     def _report_the_rest(self) -> None:
         """Steps 11 and 12."""
@@ -208,6 +206,3 @@ def _gather(side: _Side, stretch: Stretch, rows: Numbers) -> pa.RecordBatch:
         return aged
     # The queue is in the order of rows, so everything aged is displaced before anything of this stretch.
     return pa.concat_batches([aged, stretch.rows.take(pa.array(recent))])
-
-
-assert (kernels.MATCH, kernels.EVICT_OLD, kernels.EVICT_NEW) == (UPDATE, DELETE, INSERT)

@@ -1,8 +1,20 @@
-"""The compiled loops, with their machine code kept where `compiled_cache` says."""
+"""The compiled loops, loaded when the first of them is called: importing the window loads no numba."""
 
-from strandline.relations.signature.compiled_cache import compiled_cache
+from __future__ import annotations
 
-with compiled_cache:
-    from strandline.detect.window import kernels
+from typing import Any
 
-__all__ = ["kernels"]
+
+class _Kernels:
+    """Stands for the module `kernels`, with its machine code kept where `compiled_cache` says."""
+
+    def __getattr__(self, name: str) -> Any:
+        from strandline.relations.signature.compiled_cache import compiled_cache
+
+        with compiled_cache:
+            from strandline.detect.window import kernels as loaded
+        self.__dict__.update(vars(loaded))
+        return getattr(loaded, name)
+
+
+kernels: Any = _Kernels()

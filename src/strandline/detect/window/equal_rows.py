@@ -37,10 +37,21 @@ def _differ(changed: Differ, a: pa.Array, i: Rows, b: pa.Array, j: Rows) -> None
     if not len(i):
         return
     a, b = _comparable(a), _comparable(b)
-    type_ = a.type
-    if pa.types.is_null(type_) and pa.types.is_null(b.type):
+    if pa.types.is_null(a.type) and pa.types.is_null(b.type):
+        return
+    a_valid, b_valid = validity(a), validity(b)
+    if a_valid is None and b_valid is None:
+        _values_differ(changed, a, i, b, j)
         return
     differ = np.zeros(len(i), dtype=np.bool_)
+    _values_differ(differ, a, i, b, j)
+    in_a, in_b = (_NO_NULLS if flags is None else flags for flags in (a_valid, b_valid))
+    kernels.settle_nulls(differ, changed, in_a, i, in_b, j)
+
+
+def _values_differ(differ: Differ, a: pa.Array, i: Rows, b: pa.Array, j: Rows) -> None:
+    """differ |= a[i] ≠ b[j], whatever null slots hold."""
+    type_ = a.type
     if pa.types.is_struct(type_):
         for k in range(type_.num_fields):
             _differ(differ, a.field(k), i, b.field(k), j)
@@ -54,9 +65,6 @@ def _differ(changed: Differ, a: pa.Array, i: Rows, b: pa.Array, j: Rows) -> None
         kernels.floats_differ(differ, _floats(a), i, _floats(b), j)
     else:
         _words_differ(differ, a, i, b, j)
-    present = (validity(array) for array in (a, b))
-    a_valid, b_valid = (_NO_NULLS if flags is None else flags for flags in present)
-    kernels.settle_nulls(differ, changed, a_valid, i, b_valid, j)
 
 
 def _comparable(array: pa.Array) -> pa.Array:

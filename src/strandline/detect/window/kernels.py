@@ -1,4 +1,4 @@
-"""The loops of the window algorithm, compiled. Import `compiled`, which says where compiled code is kept.
+"""The loops of the window algorithm, compiled. Use them through `compiled`.
 
 An aging buffer is a pool of nodes, one row of an int64 array each, a table of buckets that head chains of
 nodes with equal low bits of the hash, and a few counters. Nodes also hang in the aging queue from the
@@ -15,6 +15,7 @@ import numba
 import numpy as np
 from numba import types
 
+from strandline.detect.window.options import DELETE, INSERT, UPDATE
 from strandline.relations.signature.compiled_cache import compiled_cache
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,7 +24,6 @@ HASH, ROW, SIZE, OLDER, YOUNGER, CHAIN = range(6)
 NODE_FIELDS = 6
 OLDEST, YOUNGEST, FREE, COUNT, BYTES = range(5)
 COUNTERS = 5
-MATCH, EVICT_OLD, EVICT_NEW = range(3)
 
 _I8 = types.int64
 _LINE = types.Array(_I8, 1, "C")
@@ -123,6 +123,18 @@ def list_by_age(nodes: Any, counters: Any, out: Any) -> Any:
     return count
 
 
+@_compiled(_I8(_PLANE, _LINE, _I8, _LINE))
+def entered_since(nodes: Any, counters: Any, start: Any, out: Any) -> Any:
+    """Copy the rows from `start` on that are still in the buffer, the youngest first."""
+    node = counters[YOUNGEST]
+    count = 0
+    while node >= 0 and nodes[node, ROW] >= start:
+        out[count] = nodes[node, ROW]
+        count += 1
+        node = nodes[node, OLDER]
+    return count
+
+
 @_compiled(
     _I8(
         _READ,
@@ -164,7 +176,7 @@ def turn(
     """Steps 3 to 10 for several input buffers, on hashes alone; returns how many events were noted.
 
     The k-th input buffer of a side ends before row ends[k]; rows count on from `start` in the snapshot. An
-    event is (MATCH, old row, new row), (EVICT_OLD, row, −1) or (EVICT_NEW, −1, row).
+    event is (UPDATE, old row, new row), (DELETE, row, −1) or (INSERT, −1, row).
     """
     widest = 1
     previous = 0
@@ -204,7 +216,7 @@ def turn(
                     following[before - begin_2] = following[j - begin_2]
                 matched_1[i] = True
                 matched_2[j] = True
-                events[0, noted] = MATCH
+                events[0, noted] = UPDATE
                 events[1, noted] = start_1 + i
                 events[2, noted] = start_2 + j
                 noted += 1
@@ -214,7 +226,7 @@ def turn(
                 node = find_oldest(nodes_2, buckets_2, hashes_1[i])
                 if node >= 0:
                     matched_1[i] = True
-                    events[0, noted] = MATCH
+                    events[0, noted] = UPDATE
                     events[1, noted] = start_1 + i
                     events[2, noted] = nodes_2[node, ROW]
                     noted += 1
@@ -225,7 +237,7 @@ def turn(
                 node = find_oldest(nodes_1, buckets_1, hashes_2[j])
                 if node >= 0:
                     matched_2[j] = True
-                    events[0, noted] = MATCH
+                    events[0, noted] = UPDATE
                     events[1, noted] = nodes_1[node, ROW]
                     events[2, noted] = start_2 + j
                     noted += 1
@@ -235,7 +247,7 @@ def turn(
             if not matched_1[i]:
                 while counters_1[COUNT] > 0 and counters_1[BYTES] + sizes_1[i] > limit:
                     node = counters_1[OLDEST]
-                    events[0, noted] = EVICT_OLD
+                    events[0, noted] = DELETE
                     events[1, noted] = nodes_1[node, ROW]
                     events[2, noted] = -1
                     noted += 1
@@ -246,7 +258,7 @@ def turn(
             if not matched_2[j]:
                 while counters_2[COUNT] > 0 and counters_2[BYTES] + sizes_2[j] > limit:
                     node = counters_2[OLDEST]
-                    events[0, noted] = EVICT_NEW
+                    events[0, noted] = INSERT
                     events[1, noted] = -1
                     events[2, noted] = nodes_2[node, ROW]
                     noted += 1
@@ -293,10 +305,11 @@ def bytes_differ(differ: Any, a_ends: Any, a: Any, i: Any, b_ends: Any, b: Any, 
         if length != np.uint64(b_ends[j[k] + 1]) - q:
             differ[k] = True
             continue
+        # Without a branch for each byte the compiler compares many at once; most strings are equal anyway.
+        odd = np.uint8(0)
         for n in range(length):
-            if a[p + np.uint64(n)] != b[q + np.uint64(n)]:
-                differ[k] = True
-                break
+            odd |= a[p + np.uint64(n)] ^ b[q + np.uint64(n)]
+        differ[k] |= odd != 0
 
 
 @_compiled(types.void(_FLAGS, _FLAGS, _FLAGS_READ, _READ, _FLAGS_READ, _READ))

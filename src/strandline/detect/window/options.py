@@ -89,7 +89,10 @@ class Messages:
 
 @dataclass(frozen=True)
 class WindowReport:
-    """What happened. `evicted_…` were displaced from a full aging buffer, `left_…` remained at the end."""
+    """What happened. `evicted_…` were displaced from a full aging buffer, `left_…` remained at the end.
+
+    `peak_bytes` counts the aging buffers with their tables and queues, and one stretch of input on each side.
+    """
 
     old_rows: int
     new_rows: int

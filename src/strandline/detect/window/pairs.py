@@ -36,7 +36,7 @@ class Pairs:
     def locate(self, old: Stretch, aging_old: AgingBuffer, new: Stretch, aging_new: AgingBuffer) -> None:
         """Find the records. Two aged records never match: each met the other's buffer when it was read."""
         old_aged, new_aged = self.old_rows < old.start, self.new_rows < new.start
-        which = np.flatnonzero(~old_aged & ~new_aged)
+        which = np.flatnonzero(~(old_aged | new_aged))
         old_at, new_at = self.old_rows[which] - old.start, self.new_rows[which] - new.start
         self._groups.append(_Group(which, old.rows, old_at, new.rows, new_at))
         if len(which := np.flatnonzero(old_aged)):

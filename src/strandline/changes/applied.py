@@ -1,0 +1,135 @@
+"""A relation after a change set: read it, save it, hand it on."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from strandline.changes.apply import check_base
+from strandline.changes.frames import frame_of
+from strandline.changes.kernels import apply_set
+from strandline.changes.parts import check_carried, read_batches, read_parts
+from strandline.changes.running import PartFile, Running, Stored, exchange_scans, exchange_set, part_of
+from strandline.changes.shape import COUNTED
+from strandline.engine import Spool
+from strandline.errors import InputError
+from strandline.relations import Part, Relation, Scan
+from strandline.relations.encoding import plain_schema
+from strandline.relations.scan import schema_to_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A relation of Parquet files in a spool, which it keeps alive. It is itself a `Relation`."""
+
+    name: str
+    schema: pa.Schema
+    files: tuple[PartFile, ...]
+    spool: Spool
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+    def parts(self, columns: Sequence[str] | None = None) -> list[Part]:
+        return [Part(scan, file.rows, file.bytes) for scan, file in zip(self._scans(), self.files, strict=True)]
+
+    def to_arrow(self) -> pa.Table:
+        """All rows in memory, in exactly the relation's types."""
+        return read_parts([file.path for file in self.files], self.schema)
+
+    arrow = to_arrow
+
+    def to_spark(self, session: SparkSession | None = None) -> DataFrame:
+        """The rows as a Spark DataFrame, in Spark's types."""
+        schema = schema_to_text(plain_schema(self.schema))
+        items = [{"rows": {"schema": schema, "paths": [file.path]}} for file in self.files]
+        return frame_of(items, self.schema, self.bytes, session)
+
+    @property
+    def df(self) -> DataFrame:
+        return self.to_spark()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes one Parquet file, or where `path` does not end in `.parquet` a folder of them; whole or not at all."""
+        target = os.path.abspath(os.fspath(path))
+        if os.path.lexists(target):
+            raise InputError(
+                "there is something there already", doing=f"saving rows to {target}", hint="Remove it first"
+            )
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        fresh = f"{target}.{secrets.token_hex(6)}.tmp"
+        try:
+            if target.endswith(".parquet"):
+                self._write_file(fresh)
+            else:
+                os.mkdir(fresh)
+                for number, file in enumerate(self.files):
+                    shutil.copyfile(file.path, os.path.join(fresh, f"part-{number:05d}.parquet"))
+                if not self.files:
+                    self._write_file(os.path.join(fresh, "part-00000.parquet"))
+            os.rename(fresh, target)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True) if os.path.isdir(fresh) else _unlink(fresh)
+            raise
+
+    def _write_file(self, path: str) -> None:
+        schema = plain_schema(self.schema)
+        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+            for batch in read_batches([file.path for file in self.files], schema):
+                writer.write_batch(batch)
+
+    def _scans(self) -> list[Scan]:
+        schema = plain_schema(self.schema)
+        return [Scan("parquet", file.path, schema, rows=file.rows, bytes=file.bytes) for file in self.files]
+
+
+def apply_stored(running: Running, changes: Stored, base: Relation, *, lenient: bool = False) -> Applied:
+    """A stored set applied to a relation, once it is sure that the schemas fit.
+
+    What one item can hold keeps the base's order; beyond that both sides are exchanged by key, and order is lost.
+    """
+    header = changes.header
+    check_base(base.schema, header)
+    check_carried(header.new_schema)
+    scans = [part.scan for part in base.parts([])]
+    count = running.buckets(base.bytes + changes.bytes)
+    if count == 1:
+        rows = {"schema": schema_to_text(base.schema), "scans": [scan.to_json() for scan in scans]}
+        items = [{"base": rows, "changes": changes.record(), "lenient": lenient}]
+    else:
+        columns = header.columns if header.form == COUNTED else header.key
+        mine = exchange_set(running, changes, count, columns, base.schema)
+        theirs = exchange_scans(running, scans, count, columns, header.after_schema)
+        schema = schema_to_text(plain_schema(base.schema))
+        items = [
+            {
+                "base": {"schema": schema, "paths": [file.path for file in files]},
+                "changes": changes.record(own),
+                "lenient": lenient,
+            }
+            for files, own in zip(theirs, mine, strict=True)
+            if files or own
+        ]
+    outcomes = running.runner.run(apply_set, items, running.spool, "applying changes")
+    parts = tuple(part_of(outcome) for outcome in outcomes if outcome.result["path"])
+    return Applied(header.target or base.name, header.new_schema, parts, running.spool)
+
+
+def _unlink(path: str) -> None:
+    if os.path.lexists(path):
+        os.unlink(path)

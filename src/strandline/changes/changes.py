@@ -1,0 +1,245 @@
+"""`Changes`: a change set as users hold it. It only delegates; each verb runs once, when it is called."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from strandline.changes import files
+from strandline.changes.applied import Applied, apply_stored
+from strandline.changes.compose import composed_header
+from strandline.changes.consolidate import consolidated_header
+from strandline.changes.fill import filled_header
+from strandline.changes.frames import frame_of
+from strandline.changes.header_json import header_to_json
+from strandline.changes.invert import inverted_header
+from strandline.changes.parts import check_carried, read_parts
+from strandline.changes.project import projected_header
+from strandline.changes.restrict import restricted_header
+from strandline.changes.running import Call, PartFile, Running, Stored, run_by_part, run_by_value, store
+from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds
+from strandline.changes.summary import Summary, summarise
+from strandline.changes.to_counted import counted_again
+from strandline.changes.to_keyed import keyed_again
+from strandline.engine import Spool
+from strandline.relations.expressions import parse_condition
+from strandline.relations.open import open_relation
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Changes:
+    """What changed between two relations: rows in Parquet parts, and a header that says what they mean.
+
+    Verbs give new change sets and leave this one alone. Each takes `runner` (`auto`, `inline` or `spark`) and
+    `session`, a Spark session to use instead of Strandline's own.
+    """
+
+    def __init__(self, stored: Stored, spool: Spool | None = None) -> None:
+        self._stored = stored
+        self._spool = spool  # kept alive: the parts are in it
+
+    @staticmethod
+    def of(changes: ChangeSet) -> Changes:
+        """A change set in memory as `Changes`."""
+        check_carried(changes.header.rows_schema)
+        spool = Spool()
+        return Changes(store(changes, spool), spool)
+
+    @staticmethod
+    def of_parts(header: Header, paths: Sequence[str], spool: Spool | None) -> Changes:
+        """Part files that kernels wrote, with the header of all of them; `spool` lives as long as the set."""
+        parts = [PartFile(path, pq.read_metadata(path).num_rows, os.path.getsize(path)) for path in paths]
+        return Changes(Stored(header, tuple(parts)), spool)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Changes:
+        """A saved change set, once every byte of it is checked."""
+        return Changes(files.load(path))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the set to the folder `path`, as a whole or not at all."""
+        files.save(self._stored, path)
+
+    @property
+    def header(self) -> Header:
+        return self._stored.header
+
+    @property
+    def form(self) -> str:
+        """`keyed` or `counted`."""
+        return self.header.form
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.header.key
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the relation that the set leads to."""
+        return self.header.new_schema
+
+    def summary(self) -> Summary:
+        """The set in numbers, without reading its rows."""
+        return summarise(self.header)
+
+    def to_arrow(self) -> pa.Table:
+        """All change rows in memory."""
+        rows = read_parts([part.path for part in self._stored.parts], self.header.rows_schema)
+        if len(self._stored.parts) < 2:
+            return rows
+        # Each part has its deletes first, and so has the whole.
+        rank = np.sign(np.asarray(rows.column(COUNT))) if self.form == COUNTED else kinds(rows)
+        return rows.take(pa.array(np.argsort(rank, kind="stable")))
+
+    arrow = to_arrow
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The change rows part by part, for those who don't want all of them in memory; no key is in two parts."""
+        for part in self._stored.parts:
+            yield read_parts([part.path], self.header.rows_schema)
+
+    def to_spark(self, session: SparkSession | None = None) -> DataFrame:
+        """The change rows as a Spark DataFrame, in Spark's types (the table is in docs/changes.md)."""
+        items = [{"set": self._stored.record([part])} for part in self._stored.parts]
+        return frame_of(items, self.header.rows_schema, self._stored.bytes, session)
+
+    @property
+    def df(self) -> DataFrame:
+        return self.to_spark()
+
+    def invert(self, *, runner: str = "auto", session: SparkSession | None = None) -> Changes:
+        """The set that undoes this one. Needs before images."""
+        call = Call("invert", inverted_header(self.header))
+        return self._by_part(call, self.header.counts.unchanged, runner, session)
+
+    def compose(
+        self,
+        later: Changes,
+        *,
+        fill: Mapping[str, Any] | None = None,
+        runner: str = "auto",
+        session: SparkSession | None = None,
+    ) -> Changes:
+        """This set and `later`, applied in turn, as one. `fill` says what columns hold that drift added."""
+        header = composed_header(self.header, later.header, fill)
+        sets = [each if fill is None else each._filled(fill, runner, session) for each in (self, later)]
+        columns = header.columns if header.form == COUNTED else header.key
+        stored = [each._stored for each in sets]
+        running = Running.choose(runner, sum(each.bytes for each in stored), session)
+        return Changes(run_by_value(running, Call("compose", header), stored, columns), running.spool)
+
+    def apply(
+        self,
+        relation: Any,
+        *,
+        lenient: bool = False,
+        fill: Mapping[str, Any] | None = None,
+        runner: str = "auto",
+        session: SparkSession | None = None,
+    ) -> Applied:
+        """`relation` (a path, a table, a DataFrame) after these changes.
+
+        A set that does not fit is a `ChangesError` that shows keys; `lenient` asks for last-writer semantics. `fill`
+        says what columns hold that drift added.
+        """
+        whole = self if fill is None else self._filled(fill, runner, session)
+        spool = Spool()
+        base = open_relation(relation, session=session, spool=spool)
+        running = replace(Running.choose(runner, base.bytes + whole._stored.bytes, session), spool=spool)
+        return apply_stored(running, whole._stored, base, lenient=lenient)
+
+    def consolidate(
+        self, *, ordered: bool = True, runner: str = "auto", session: SparkSession | None = None
+    ) -> Changes:
+        """The net effect of raw rows; a set that is net already stays as it is."""
+        call = Call("consolidate", consolidated_header(self.header), {"ordered": ordered})
+        return self._by_value(call, None, runner, session)
+
+    def restrict(
+        self,
+        where: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        runner: str = "auto",
+        session: SparkSession | None = None,
+    ) -> Changes:
+        """The changes of the rows that satisfy `where`, an SQL condition; updates may become inserts or deletes."""
+        held = pa.schema([self.header.new_schema.field(name) for name in self.header.columns])
+        condition = parse_condition(where, held, params)
+        options = {"sql": condition.sql, "columns": list(condition.columns)}
+        return self._by_part(
+            Call("restrict", restricted_header(self.header, condition), options), None, runner, session
+        )
+
+    def project(self, columns: Sequence[str], *, runner: str = "auto", session: SparkSession | None = None) -> Changes:
+        """The changes of some columns; a set that loses part of its key becomes counted."""
+        header = projected_header(self.header, columns)
+        call = Call("project", header, {"columns": list(columns)})
+        if header.form == COUNTED:
+            counted = self.to_counted(runner=runner, session=session)
+            return counted._by_value(call, None, runner, session)
+        result = self._by_part(call, None, runner, session)
+        unchanged = self.header.counts.unchanged
+        dropped = self.header.counts.rows - result.header.counts.rows
+        return result._knowing(None if unchanged is None else unchanged + dropped)
+
+    def to_counted(self, *, runner: str = "auto", session: SparkSession | None = None) -> Changes:
+        """The same changes as counts of rows. Needs before images."""
+        call = Call("to_counted", counted_again(self.header))
+        return self._by_part(call, self.header.counts.unchanged, runner, session)
+
+    def to_keyed(
+        self, key: str | Sequence[str], *, runner: str = "auto", session: SparkSession | None = None
+    ) -> Changes:
+        """The same changes by key. Needs at most one row added and one removed for each key."""
+        names = [key] if isinstance(key, str) else list(key)
+        call = Call("to_keyed", keyed_again(self.header, names), {"key": names})
+        return self._by_value(call, self.header.counts.unchanged, runner, session, names)
+
+    def _filled(self, fill: Mapping[str, Any], runner: str, session: SparkSession | None) -> Changes:
+        wanted = {*self.header.added, *self.header.retyped} if self.header.partial else set()
+        header = filled_header(self.header, {name: value for name, value in fill.items() if name in wanted})
+        call = Call("fill", header, {"header": header_to_json(header)})
+        return self._by_part(call, self.header.counts.unchanged, runner, session)
+
+    def _by_part(self, call: Call, unchanged: int | None, runner: str, session: SparkSession | None) -> Changes:
+        running = Running.choose(runner, self._stored.bytes, session)
+        return Changes(run_by_part(running, call, self._stored), running.spool)._knowing(unchanged)
+
+    def _by_value(
+        self,
+        call: Call,
+        unchanged: int | None,
+        runner: str,
+        session: SparkSession | None,
+        columns: Sequence[str] = (),
+    ) -> Changes:
+        running = Running.choose(runner, self._stored.bytes, session)
+        met = columns or (call.header.key if call.header.form != COUNTED else call.header.columns)
+        return Changes(run_by_value(running, call, [self._stored], met), running.spool)._knowing(unchanged)
+
+    def _knowing(self, unchanged: int | None) -> Changes:
+        counts = replace(self.header.counts, unchanged=unchanged)
+        return Changes(replace(self._stored, header=replace(self.header, counts=counts)), self._spool)
+
+    def __len__(self) -> int:
+        """How many change rows there are."""
+        return sum(part.rows for part in self._stored.parts)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a change set is neither true nor false; ask len(changes) or changes.summary().changed")
+
+    def __repr__(self) -> str:
+        keyed = f" by {', '.join(self.key)}" if self.key else ""
+        way = f", {self.header.source} → {self.header.target}" if self.header.source or self.header.target else ""
+        marks = [name for name, is_so in (("partial", self.header.partial), ("inexact", self.header.inexact)) if is_so]
+        marked = f", {', '.join(marks)}" if marks else ""
+        return f"<Changes {self.form}{keyed}: {self.summary()}{marked}{way}>"

@@ -1,0 +1,44 @@
+"""`strandline bench`: the tables of docs/benchmarks.md, measured on this machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from strandline.errors import NotFound
+
+BENCHMARKS = ("diff", "window", "store")
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]…")
+@click.option("--rows", type=int, help="Rows of the large tables, for a quicker run.")
+def bench(names: tuple[str, ...], rows: int | None) -> int:
+    """Runs the benchmarks against peers and prints their tables.
+
+    They live beside the source, in benchmarks/, and need the packages of the `bench` extra: `make bench` installs them.
+
+    \b
+    Example:
+      strandline bench diff --rows 2000000
+    """
+    root = Path(__file__).parents[3]
+    known = [name for name in BENCHMARKS if (root / "benchmarks" / f"{name}.py").exists()]
+    if not known:
+        raise NotFound(
+            "the benchmarks are not installed with the package",
+            doing="running benchmarks",
+            hint="Run in a clone: make bench",
+        )
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise click.UsageError(f"There is no benchmark {unknown[0]!r}. Choose from {', '.join(known)}.")
+    code = 0
+    for name in names or known:
+        command = [sys.executable, "-m", f"benchmarks.{name}"]
+        command += ["--rows", str(rows)] if rows and name == "diff" else []
+        code = max(code, subprocess.run(command, cwd=root).returncode)
+    return min(code, 2)

@@ -1,0 +1,283 @@
+"""`diff`: what changed between two extracts of a table.
+
+The pipeline, in order: ask (open both sides, check schemas and key), choose an algorithm by cost, run it on a runner,
+guard against a suspect share of changes, save the next state, and hand out the change set with what was done.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from strandline.changes.changes import Changes
+from strandline.changes.running import Stored
+from strandline.changes.shape import Counts
+from strandline.detect import cost
+from strandline.detect.answer import Answer, Work
+from strandline.detect.ask import ask
+from strandline.detect.auto import choose
+from strandline.detect.drift import check_strict, suggest_renames
+from strandline.detect.error_probability import (
+    bits_for,
+    error_of_one_comparison,
+    expected_runs_to_first_miss,
+    miss_probability,
+)
+from strandline.detect.hash import hash
+from strandline.detect.kb import kb
+from strandline.detect.kbp import kbp
+from strandline.detect.merge import merge
+from strandline.detect.options import DiffOptions, names_of, options_from
+from strandline.detect.question import Question
+from strandline.detect.segments import Making
+from strandline.detect.state import State, is_state, load_state, save_state
+from strandline.detect.state_building import sign_relation
+from strandline.detect.window import WindowReport
+from strandline.detect.windowed import window_messages, windowed
+from strandline.engine import Spool
+from strandline.errors import GuardTripped, InputError, KeysError
+from strandline.relations.signature import scheme_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one differential did: the algorithm and why, estimates beside what was really done, how sure it is."""
+
+    algorithm: str
+    why: str
+    runner: str
+    seconds: float
+    work: Work
+    estimates: tuple[cost.Estimate, ...]
+    renames: tuple[tuple[str, str], ...] = ()
+    miss_probability: float | None = None
+    runs_to_first_miss: float | None = None
+    missed: int | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class Differential(Changes):
+    """A change set found by `diff`: beside the changes it knows how they were found."""
+
+    def __init__(self, stored: Stored, spool: Spool, run: Run) -> None:
+        super().__init__(stored, spool)
+        self.run = run
+
+    def explain(self) -> str:
+        """What each algorithm would have cost, which was taken and why, and what was really read and moved."""
+        from strandline.detect.explain import explain
+
+        return explain(self.run)
+
+
+def diff(
+    old: Any,
+    new: Any,
+    key: str | Sequence[str] | None = None,
+    *,
+    runner: str = "auto",
+    session: SparkSession | None = None,
+    **options: Any,
+) -> Differential:
+    """What changed between two extracts of a table, as a change set.
+
+    Each side is a path (Parquet, CSV, JSON lines, Arrow, Delta, Iceberg; file, folder or glob), a Spark DataFrame or
+    anything that holds Arrow; `old` may also be a folder of saved signatures. Rows are matched by `key`; without
+    one they are counted. `options` are those of `DiffOptions`.
+    """
+    started = time.perf_counter()
+    chosen = options_from(options)
+    old, chosen = _old_or_state(old, chosen)
+    question = ask(old, new, names_of(key), chosen, (runner, session))
+    state = old if isinstance(old, State) else None
+    renames = _renames(question, chosen, state)
+    estimate, estimates = choose(question, chosen, state)
+    answer, missed = _verified(
+        question, chosen, _answer(question, chosen, state, estimate.algorithm), estimate.algorithm
+    )
+    guard(answer.header.counts, chosen.fail_over, question)
+    _save(question, chosen, answer)
+    run = _run(question, answer, estimate, estimates)
+    return _differential(
+        question, answer, replace(run, seconds=time.perf_counter() - started, missed=missed, renames=renames)
+    )
+
+
+def window_raw(old: Any, new: Any, key: str | Sequence[str], **options: Any) -> tuple[pa.Table, WindowReport]:
+    """The window algorithm's own messages (section 4), in its order, useless delete-insert pairs included."""
+    chosen = options_from(options)
+    question = ask(old, new, names_of(key), chosen, ("inline", None))
+    if not question.comparison.key:
+        raise KeysError("the window algorithm needs a key", doing="sliding a window", hint="Give one with key=")
+    return window_messages(question, chosen.window)
+
+
+def _old_or_state(old: Any, options: DiffOptions) -> tuple[Any, DiffOptions]:
+    """The old side, which may be a state: given as a path, or by `state`, which is also where the next one goes."""
+    if options.state is not None:
+        if old is not None and not os.path.exists(options.state):
+            return old, replace(options, save_state=options.save_state or options.state)
+        if old is not None:
+            raise InputError(
+                "both an old side and a state are given",
+                doing="comparing with saved signatures",
+                hint="The state stands for the old side: leave the old side out",
+            )
+        saved = load_state(options.state) if os.path.exists(options.state) else None
+        return saved, replace(options, save_state=options.save_state or options.state)
+    if is_state(old):
+        return load_state(old), options
+    return old, options
+
+
+def _answer(question: Question, options: DiffOptions, state: State | None, algorithm: str) -> Answer:
+    if algorithm in ("kb", "kbp"):
+        return _by_signatures(question, options, state, algorithm)
+    answer = {
+        "merge": lambda: merge(question, keep_sorted=options.keep_sorted),
+        "hash": lambda: hash(question),
+        "window": lambda: windowed(question, options.window, options.slices),
+    }[algorithm]()
+    if options.save_state is None:
+        return answer
+    next_state, _ = sign_relation(question, "new", _making(question, options, algorithm))
+    return replace(answer, state=next_state)
+
+
+def _by_signatures(question: Question, options: DiffOptions, state: State | None, algorithm: str) -> Answer:
+    making = _making(question, options, algorithm, state)
+    if state is not None:
+        state.check_fits(making, question.new.side.where)
+        if algorithm == "kb":
+            return kb(question, state, making, keep=options.save_state is not None)
+        return kbp(question, state, making, old_at_hand=False)
+    made, signed = sign_relation(question, "old", making)
+    before = Work(bytes_read=question.old.bytes, items=len(signed))
+    answer = (
+        kb(question, made, making, keep=options.save_state is not None)
+        if algorithm == "kb"
+        else kbp(question, made, making, old_at_hand=True)
+    )
+    return replace(answer, work=answer.work + before)
+
+
+def _making(question: Question, options: DiffOptions, algorithm: str, state: State | None = None) -> Making:
+    """How signatures are made: as asked for, and otherwise as those that were saved."""
+    header = question.comparison.header
+    if not question.comparison.key:
+        raise KeysError("signatures need a key", doing="making signatures", hint="Give one with key= (--key)")
+    saved = state.making if state else None
+    rows = question.new.relation.rows or 10**6
+    bits = options.bits or (bits_for(rows, options.miss_probability) if options.miss_probability else None)
+    rules = [(name, str(rule)) for name, rule in question.comparison.comparators.items()]
+    return Making(
+        key=question.comparison.key,
+        key_schema=pa.schema([header.after_schema.field(name) for name in header.key]),
+        scheme=scheme_of(
+            header.after_schema,
+            _signed_columns(header.values, saved),
+            seed=saved.scheme.seed if saved else options.seed,
+            bits=bits or (saved.scheme.bits if saved else 64),
+            normalisation=rules,
+        ),
+        column_signatures=options.column_signatures or bool(saved and saved.column_signatures),
+        pointers=algorithm == "kbp",
+    )
+
+
+def _signed_columns(values: Sequence[str], saved: Making | None) -> Sequence[str]:
+    """The columns to sign, in the saved order if they are the same ones."""
+    return saved.scheme.columns if saved and set(saved.scheme.columns) == set(values) else values
+
+
+def _verified(question: Question, options: DiffOptions, answer: Answer, algorithm: str) -> tuple[Answer, int | None]:
+    """An answer by signatures, re-checked exactly if asked: how many updates it missed, and the exact answer then."""
+    if not options.verify:
+        return answer, None
+    if algorithm not in ("kb", "kbp"):
+        return answer, 0
+    exact_question = question
+    if isinstance(options.verify, str):
+        given = replace(options, state=None, save_state=None, verify=False, algorithm="auto")
+        exact_question = ask(options.verify, question.new.relation, question.comparison.key, given, ("auto", None))
+        exact_question = replace(exact_question, runner=question.runner)
+    elif not question.old.relation.rows and question.old.relation.rows == 0:
+        raise InputError(
+            "only signatures of the old side are at hand",
+            doing="verifying a differential",
+            hint="Name the old extract: verify='monday.parquet' (--verify monday.parquet)",
+        )
+    exact = hash(exact_question)
+    missed = exact.header.counts.rows - answer.header.counts.rows
+    return (replace(exact, state=answer.state) if missed else answer), missed
+
+
+def guard(counts: Counts, fail_over: float | None, question: Question) -> None:
+    """Stops a suspect reload: more rows changed than the share that was said to be believable."""
+    if fail_over is None:
+        return
+    before = (counts.unchanged or 0) + counts.updated + counts.deleted
+    share = counts.rows / max(before, 1)
+    if share > fail_over:
+        raise GuardTripped(
+            f"suspect reload: {counts.rows:,} of {before:,} rows changed ({share:.1%}; allowed are {fail_over:.1%})",
+            doing=f"comparing {question.old.relation.name} with {question.new.relation.name}",
+            hint="Nothing was written. Look at the extract; if it is right, run again with a larger --fail-over",
+        )
+
+
+def _save(question: Question, options: DiffOptions, answer: Answer) -> None:
+    if options.save_state is not None and answer.state is not None:
+        schema = pa.schema(list(question.new.relation.schema))
+        save_state(replace(answer.state, schema=schema), options.save_state)
+
+
+def _renames(question: Question, options: DiffOptions, state: State | None) -> tuple[tuple[str, str], ...]:
+    header = question.comparison.header
+    if options.strict_schema:
+        check_strict(header)
+    if state is None and header.added and header.removed and question.old.relation.rows != 0:
+        return suggest_renames(question)
+    return ()
+
+
+def _run(
+    question: Question,
+    answer: Answer,
+    estimate: cost.Estimate,
+    estimates: tuple[cost.Estimate, ...],
+) -> Run:
+    miss, runs = None, None
+    if estimate.algorithm in ("kb", "kbp") and answer.state is not None:
+        compared = (answer.header.counts.unchanged or 0) + answer.header.counts.updated
+        error = error_of_one_comparison(answer.state.making.scheme.bits)
+        miss, runs = miss_probability(compared, error), expected_runs_to_first_miss(compared, error)
+    warnings = []
+    if not answer.header.has_before and answer.header.form == "keyed" and answer.header.values:
+        warnings.append("no before images: the old side was signatures alone, so the changes can't be inverted")
+    if answer.header.inexact:
+        warnings.append("compared with tolerances: the change set is inexact")
+    return Run(
+        algorithm=estimate.algorithm,
+        why=estimate.why,
+        runner=question.runner.name,
+        seconds=0.0,
+        work=answer.work,
+        estimates=estimates,
+        miss_probability=miss,
+        runs_to_first_miss=runs,
+        warnings=tuple(warnings),
+    )
+
+
+def _differential(question: Question, answer: Answer, run: Run) -> Differential:
+    header = replace(answer.header, source=question.old.relation.name, target=question.new.relation.name)
+    return Differential(Stored(header, answer.parts), question.spool, run)

@@ -1,0 +1,120 @@
+"""Rows put into the spool: for sources that kernels can't open themselves.
+
+A table in memory, a stream, CSV text, a Delta or Iceberg table whose deletes only its own library can apply: all are
+written once to uncompressed Arrow files in the spool, which kernels map instead of copying.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from strandline.engine import Spool
+from strandline.relations.conform import conform
+from strandline.relations.read import read_table
+from strandline.relations.relation import Bounds, Part
+from strandline.relations.scan import Scan
+from strandline.relations.statistics import moment
+
+PART_ROWS = 122_880
+
+
+@dataclass(frozen=True)
+class SpooledRelation:
+    """A relation in the spool: one scan, of one record batch, for each part. It and its scans hold the spool."""
+
+    name: str
+    schema: pa.Schema
+    scans: tuple[Scan, ...]
+    spool: Spool
+
+    @property
+    def bytes(self) -> int:
+        return sum(scan.bytes for scan in self.scans)
+
+    @property
+    def rows(self) -> int:
+        return sum(scan.rows or 0 for scan in self.scans)
+
+    def parts(self, columns: Sequence[str] | None = None) -> list[Part]:
+        """One part for each record batch. Bounds are computed, for the columns that are asked for by name."""
+        return [Part(scan, scan.rows or 0, scan.bytes, _bounds(scan, columns or ())) for scan in self.scans]
+
+
+def spool_path(spool: Spool) -> str:
+    """A new path for rows in the spool."""
+    return os.path.join(spool.path, f"rows-{secrets.token_hex(6)}.arrow")
+
+
+def spool_batches(
+    batches: Iterable[pa.RecordBatch], name: str, schema: pa.Schema, spool: Spool | None
+) -> SpooledRelation:
+    """Writes the batches, made to conform to `schema`, in record batches of at most `PART_ROWS` rows."""
+    spool = spool or Spool()
+    path = spool_path(spool)
+    scans: list[Scan] = []
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for batch in _regrouped(batches, schema):
+            place = (len(scans),)
+            rows, size = batch.num_rows, batch.nbytes
+            scans.append(Scan("arrow", path, schema, row_groups=place, rows=rows, bytes=size, spool=spool))
+            writer.write_batch(batch)
+    return SpooledRelation(name, schema, tuple(scans), spool)
+
+
+def bounds_of(array: pa.ChunkedArray) -> Bounds:
+    """The least and greatest value of an array, as statistics would give them."""
+    nulls = array.null_count
+    kind = array.type
+    if pat.is_nested(kind) or isinstance(kind, pa.BaseExtensionType) or nulls == len(array):
+        return Bounds(None, None, nulls)
+    try:
+        ends = pc.min_max(array.cast(pa.int64()) if pat.is_timestamp(kind) else array).as_py()
+    except (pa.ArrowNotImplementedError, OverflowError, ValueError):
+        # No order, or no such value in Python, as the year 0.
+        return Bounds(None, None, nulls)
+    least, greatest = ends["min"], ends["max"]
+    if pat.is_timestamp(kind):
+        least, greatest = moment(least, kind, upwards=False), moment(greatest, kind, upwards=True)
+    if least is None or greatest is None or not _ordered(least, greatest):
+        return Bounds(None, None, nulls)
+    return Bounds(least, greatest, nulls)
+
+
+def _bounds(scan: Scan, columns: Sequence[str]) -> dict[str, Bounds]:
+    if not columns:
+        return {}
+    table = read_table([scan], columns)
+    return {name: bounds_of(table.column(name)) for name in columns}
+
+
+def _ordered(least: Any, greatest: Any) -> bool:
+    # False for NaN.
+    return bool(least <= greatest)
+
+
+def _regrouped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
+    held: list[pa.RecordBatch] = []
+    rows = before = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, PART_ROWS):
+            piece = conform(batch.slice(start, PART_ROWS), schema, before)
+            before += piece.num_rows
+            if held and rows + piece.num_rows > PART_ROWS:
+                yield _joined(held)
+                held, rows = [], 0
+            held.append(piece)
+            rows += piece.num_rows
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.concat_batches(batches) if len(batches) > 1 else batches[0]

@@ -1,0 +1,105 @@
+"""Where along the key order changes lie: counts of inserts, updates and deletes in buckets of equal width."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pt
+
+from strandline.changes.shape import COUNTED, DELETE, INSERT, KINDS, UPDATE, ChangeSet
+from strandline.errors import InputError
+from strandline.report.cells import of_kind
+from strandline.report.values import python_values, text
+
+BUCKETS = 150
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Counts for each bucket, in key order; all three are of one length. `first` and `last` label the two ends."""
+
+    inserted: tuple[int, ...]
+    updated: tuple[int, ...]
+    deleted: tuple[int, ...]
+    first: str = ""
+    last: str = ""
+
+    def __post_init__(self) -> None:
+        if not len(self.inserted) == len(self.updated) == len(self.deleted):
+            raise InputError("the counts of inserts, updates and deletes have different numbers of buckets")
+
+    @property
+    def highest(self) -> int:
+        """The greatest number of changes in one bucket."""
+        return max((sum(each) for each in zip(self.inserted, self.updated, self.deleted, strict=True)), default=0)
+
+
+def positions(ranks: Mapping[str, Sequence[int]], total: int, buckets: int = BUCKETS) -> Positions:
+    """Counts from the ranks of changed keys, by kind of change: rank 0 is the least of `total` keys of both sides.
+
+    >>> positions({"insert": [0, 9], "update": [5]}, 10, 2).inserted
+    (1, 1)
+    """
+    width = max(total, 1)
+    counts = {}
+    for kind in KINDS:
+        found = np.asarray(ranks.get(kind, ()), dtype=np.int64)
+        if len(found) and (found.min() < 0 or found.max() >= width):
+            raise InputError(f"the ranks of keys reach from {found.min()} to {found.max()}, but there are {total} keys")
+        counts[kind] = _tally(found * buckets // width, buckets)
+    return Positions(counts[INSERT], counts[UPDATE], counts[DELETE])
+
+
+def positions_by_key(changes: ChangeSet, buckets: int = BUCKETS) -> Positions | None:
+    """Counts by the value of the first key column, between its least and greatest value among the changes.
+
+    For callers who don't know ranks. None where the key has no values to measure along: text, or none at all.
+    """
+    header = changes.header
+    if header.form == COUNTED or not len(changes.rows):
+        return None
+    column = changes.rows.column(header.key[0])
+    places = _measured(column)
+    if places is None or not np.isfinite(places).any():
+        return None
+    low, high = float(np.nanmin(places)), float(np.nanmax(places))
+    scaled = np.nan_to_num((places - low) / ((high - low) or 1.0)) * buckets
+    bucket = np.minimum(scaled.astype(np.int64), buckets - 1)
+    counts = {kind: _tally(bucket[of_kind(changes.rows, kind) & np.isfinite(places)], buckets) for kind in KINDS}
+    ends = python_values(column.take(pa.array([int(np.nanargmin(places)), int(np.nanargmax(places))])))
+    return Positions(counts[INSERT], counts[UPDATE], counts[DELETE], text(ends[0]), text(ends[1]))
+
+
+def combined(parts: Iterable[Positions]) -> Positions:
+    """The counts of all parts together, bucket by bucket; the ends are the first part's and the last part's."""
+    known = list(parts)
+    if not known:
+        return Positions((), (), ())
+    sums = [
+        tuple(sum(each) for each in zip(*(getattr(part, name) for part in known), strict=True))
+        for name in ("inserted", "updated", "deleted")
+    ]
+    return Positions(sums[0], sums[1], sums[2], known[0].first, known[-1].last)
+
+
+def _measured(column: pa.ChunkedArray) -> npt.NDArray[np.float64] | None:
+    """The values as places on a line, NaN where there is none."""
+    type_ = column.type
+    if pt.is_date32(type_):
+        column = column.cast(pa.int32())
+    elif pt.is_temporal(type_):
+        column = column.cast(pa.int64()) if not pt.is_time32(type_) else column.cast(pa.int32())
+    elif not (pt.is_integer(type_) or pt.is_floating(type_) or pt.is_decimal(type_)):
+        return None
+    values: Any = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    places = np.asarray(values, dtype=np.float64)
+    return np.where(np.isfinite(places), places, np.nan)
+
+
+def _tally(buckets_found: npt.NDArray[np.int64], buckets: int) -> tuple[int, ...]:
+    return tuple(np.bincount(buckets_found, minlength=buckets).tolist())

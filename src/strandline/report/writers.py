@@ -1,0 +1,184 @@
+"""Rows into files: Parquet, CSV and JSON lines, told by the file's suffix, each written whole or not at all.
+
+A file is written beside its name and then renamed over it: a reader sees the old file or the new one, and a failure
+leaves the old one. A regular file of that name is replaced; a folder never is. Pipes and devices such as
+`/dev/stdout` are written straight through.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from strandline.errors import InputError, NotFound, StorageError
+from strandline.report.values import json_lines, texts
+
+FORMATS = {
+    "parquet": (".parquet",),
+    "csv": (".csv",),
+    "jsonl": (".jsonl", ".ndjson"),
+    "sql": (".sql",),
+    "changes": (".changes",),
+}
+_SUFFIXES = {suffix: name for name, suffixes in FORMATS.items() for suffix in suffixes}
+_FLUSHED = 4096  # rows of JSON lines put together before they are written
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written: how many rows, into which file, of what size (0 for pipes)."""
+
+    path: Path
+    rows: int
+    bytes: int
+
+
+def format_of(path: str | Path) -> str:
+    """The format that a file's suffix names."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise InputError(
+            f"the suffix {suffix!r} names no format" if suffix else "the name has no suffix that names a format",
+            doing=f"writing {path}",
+            hint=f"Use one of {', '.join(_SUFFIXES)}, or say the format",
+        )
+    return _SUFFIXES[suffix]
+
+
+def write_rows(tables: pa.Table | Iterable[pa.Table], path: str | Path, format: str = "") -> Written:
+    """Writes the rows of one or more tables of one schema into one file, and says what was written.
+
+    CSV holds nested values as JSON text, bytes as base64, instants in ISO form; null is nothing, an empty text is
+    `""`, and floats may be `nan` or `inf`. JSON lines holds decimals and instants as text, and NaN and infinities as
+    the texts `NaN`, `Infinity`, `-Infinity`.
+    """
+    format = format or format_of(path)
+    writers: dict[str, Callable[[Iterable[pa.Table], BinaryIO], int]] = {
+        "parquet": _parquet,
+        "csv": _csv,
+        "jsonl": _json_lines,
+    }
+    if format not in writers:
+        raise InputError(
+            f"rows are not written as {format!r}", doing=f"writing {path}", hint=f"Choose one of {', '.join(writers)}"
+        )
+    parts = iter([tables] if isinstance(tables, pa.Table) else tables)
+    with replacing(path) as file:
+        rows = writers[format](parts, file)
+    return Written(Path(path), rows, _size(path))
+
+
+def write_text(pieces: Iterable[str], path: str | Path) -> Written:
+    """Writes text, piece by piece, as UTF-8: a SQL script, an HTML report."""
+    count = 0
+    with replacing(path) as file:
+        for piece in pieces:
+            file.write(piece.encode("utf-8", "backslashreplace"))
+            count += 1
+    return Written(Path(path), count, _size(path))
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[BinaryIO]:
+    """A file to write that takes the place of `path` when the block ends well, and leaves no trace otherwise."""
+    target = Path(os.path.realpath(path))
+    _check_target(target, path)
+    if target.exists() and not target.is_file():
+        with target.open("wb") as straight:
+            yield straight
+        return
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        with beside.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if target.exists():
+            beside.chmod(stat.S_IMODE(target.stat().st_mode))
+        beside.replace(target)
+    except OSError as error:
+        raise StorageError(str(error.strerror or error), doing=f"writing {path}") from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _check_target(target: Path, path: str | Path) -> None:
+    if target.is_dir():
+        raise InputError(
+            "a folder of that name is there", doing=f"writing {path}", hint="Name a file, or remove the folder yourself"
+        )
+    if not target.parent.is_dir():
+        raise NotFound(f"the folder {target.parent.name!r} is not there", doing=f"writing {path}", hint="Make it first")
+
+
+def _parquet(tables: Iterable[pa.Table], file: BinaryIO) -> int:
+    import pyarrow.parquet as pq
+
+    rows, writer = 0, None
+    try:
+        for table in tables:
+            if writer is None:
+                writer = pq.ParquetWriter(file, table.schema, compression="zstd")
+            writer.write_table(table)
+            rows += len(table)
+    except pa.ArrowNotImplementedError as error:
+        raise InputError(f"Parquet can't hold these rows: {error}", doing="writing Parquet") from None
+    finally:
+        if writer is not None:
+            writer.close()
+    if writer is None:
+        raise InputError("there is not even an empty table, so the columns are unknown", doing="writing Parquet")
+    return rows
+
+
+def _csv(tables: Iterable[pa.Table], file: BinaryIO) -> int:
+    import pyarrow.csv as csv
+
+    rows, writer = 0, None
+    try:
+        for table in tables:
+            told = _as_text(table)
+            if writer is None:
+                writer = csv.CSVWriter(file, told.schema)
+            if len(told):
+                writer.write_table(told)
+            rows += len(table)
+    finally:
+        if writer is not None:
+            writer.close()
+    return rows
+
+
+def _as_text(table: pa.Table) -> pa.Table:
+    """The columns that CSV has no form for as text; booleans, numbers and dates as they are."""
+    columns = [column if _is_simple(column.type) else pa.array(texts(column), pa.string()) for column in table.columns]
+    return pa.Table.from_arrays(columns, names=table.column_names)
+
+
+def _is_simple(type_: pa.DataType) -> bool:
+    exact = pt.is_string(type_) or pt.is_large_string(type_) or pt.is_boolean(type_) or pt.is_integer(type_)
+    return bool(exact or pt.is_float32(type_) or pt.is_float64(type_) or pt.is_decimal128(type_) or pt.is_date32(type_))
+
+
+def _json_lines(tables: Iterable[pa.Table], file: BinaryIO) -> int:
+    rows = 0
+    for table in tables:
+        for start in range(0, len(table), _FLUSHED):
+            part = table.slice(start, _FLUSHED)
+            lines = json_lines(dict(zip(part.column_names, part.columns, strict=True)))
+            file.write("".join(f"{line}\n" for line in lines).encode())
+            rows += len(part)
+    return rows
+
+
+def _size(path: str | Path) -> int:
+    return Path(path).stat().st_size if Path(path).is_file() else 0

@@ -1,0 +1,149 @@
+"""SQL over one table: what is understood, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import subprocess
+import sys
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from strandline.errors import SqlError
+from strandline.relations.expressions import parse_condition, parse_expression
+
+UTC = datetime.UTC
+TABLE = pa.table(
+    {
+        "qty": [1, 5, None],
+        "name": ["a", "O'B", None],
+        "items": [[1, 2], [], None],
+        "address": pa.array([{"zip": "1"}, None, {"zip": None}]),
+        "my col": [1.0, 2.0, 3.0],
+        "at": pa.array([1, 2, 10**12], pa.timestamp("ns", "Europe/Paris")),
+        "wide": pa.array([Decimal("0.01"), Decimal("0.02"), None], pa.decimal256(50, 2)),
+        "day": pa.array([0, 1, 2], pa.date32()),
+        "half": pa.array([1, 2, 3], pa.float16()),
+        "view": pa.array(["a", "b", None], pa.string_view()),
+        "kind": pa.array(["a", "b", None]).dictionary_encode(),
+        "Mixed": [1, 2, 3],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("sql", "params", "expected"),
+    [
+        ("qty > 3", {}, [False, True, False]),
+        ("qty > 3 and name = :n", {"n": "O'B"}, [False, True, False]),
+        ("qty IS NULL OR NOT qty > -1", {}, [False, False, True]),
+        ("address.zip = '1'", {}, [True, False, False]),
+        ('"my col" >= :x', {"x": Decimal("2.5")}, [False, False, True]),
+        ("at > :t", {"t": datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)}, [False, False, True]),
+        ("wide > 0.015", {}, [False, True, False]),
+        ("day = :d", {"d": datetime.date(1970, 1, 2)}, [False, True, False]),
+        ("half > 1 and view = 'b' and kind = 'b'", {}, [False, True, False]),
+        ("list_transform(items, e -> e + 1) = [2, 3]", {}, [True, False, False]),
+        ("qty in (:many)", {"many": [5, 6]}, [False, True, False]),
+        ("qty in (:many)", {"many": []}, [False, False, False]),
+        ("mixed = 2", {}, [False, True, False]),
+        ("name = :n", {"n": "x' or 1 = 1 --"}, [False, False, False]),
+        ("qty = :big", {"big": 2**70}, [False, False, False]),
+        ("qty > :low", {"low": float("-inf")}, [True, True, False]),
+        ("name = :n and :yes", {"n": "a", "yes": True}, [True, False, False]),
+        ("encode(name) = :b", {"b": b"a"}, [True, False, False]),
+        ("true", {}, [True, True, True]),
+        ("null", {}, [False, False, False]),
+        ("name = 'a' -- and nothing else", {}, [True, False, False]),
+    ],
+)
+def test_a_condition_chooses_rows_and_null_counts_as_no(sql: str, params: dict[str, Any], expected: list[bool]) -> None:
+    assert parse_condition(sql, TABLE.schema, params).mask(TABLE).to_pylist() == expected
+
+
+def test_a_condition_tells_its_columns_and_quotes_them() -> None:
+    condition = parse_condition("NAME = 'x' AND \"my col\" > qty", TABLE.schema)
+    assert condition.columns == ("qty", "name", "my col")
+    assert condition.sql == '"name" = \'x\' AND "my col" > "qty"'
+
+
+def test_an_expression_is_evaluated_for_each_row_in_order() -> None:
+    expression = parse_expression("qty * 2 + :n", TABLE.schema, {"n": 1})
+    assert expression.evaluate(TABLE).to_pylist() == [3, 11, None]
+    assert parse_expression("'closed'", TABLE.schema).evaluate(TABLE).to_pylist() == ["closed"] * 3
+    assert len(parse_expression("qty", TABLE.schema).evaluate(TABLE.slice(0, 0))) == 0
+
+
+def test_an_unknown_column_is_told_with_its_place_and_the_nearest_names() -> None:
+    with pytest.raises(SqlError) as caught:
+        parse_condition("qty > 1 and adress = 'x'", TABLE.schema)
+    assert "no column 'adress' at position 13" in str(caught.value)
+    assert "'address'" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("qty in (select 1)", "holds a query"),
+        ("exists (select 1)", "holds a query"),
+        ("sum(qty) > 1", "sum()"),
+        ("row_number() over () > 1", "holds a window"),
+        ("random() > 0.5", "random()"),
+        ("uuid() = name", "()"),
+        ("now() > at", "now()"),
+        ("current_date > day", "CURRENT_DATE()"),
+        ("read_text('/etc/hostname') = 'a'", "read_text()"),
+        ("getenv('HOME') = ''", "getenv()"),
+        ("nextval('s') = 1", "nextval()"),
+        ("qty = 1; drop table t", "several statements"),
+        ("qty = 1; qty = 2", "several statements"),
+        ("select 1", "query"),
+        ("", "is empty"),
+        ("qty >", "is not SQL"),
+        ("qty > (1)) or (true", "is not SQL"),
+        ("*", "star"),
+        ("columns(*) = 1", "star"),
+        ("#1 > 2", "positional reference"),
+        ("qty = ?", "has no value"),
+        ("qty = :absent", "has no value"),
+        ("qty", "not true or false"),
+        ("qty + name > 1", "can't be evaluated"),
+    ],
+)
+def test_what_is_no_plain_condition_is_refused(sql: str, reason: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        parse_condition(sql, TABLE.schema)
+    assert reason in str(caught.value)
+
+
+def test_parameters_that_nothing_uses_or_sql_cannot_hold_are_refused() -> None:
+    with pytest.raises(SqlError, match="not used"):
+        parse_condition("qty = 1", TABLE.schema, {"q": 1})
+    with pytest.raises(SqlError, match="SQL does not know"):
+        parse_condition("qty = :q", TABLE.schema, {"q": object()})
+    with pytest.raises(SqlError, match="more than 38"):
+        parse_condition("qty = :q", TABLE.schema, {"q": Decimal(10) ** 40})
+
+
+def test_columns_that_differ_only_in_case_are_refused_together_but_not_alone() -> None:
+    table = pa.table({"a": [1], "A": [2]})
+    assert parse_condition('"A" = 2', table.schema).mask(table).to_pylist() == [True]
+    with pytest.raises(SqlError, match="only in case"):
+        parse_condition('"A" = a', table.schema)
+
+
+def test_an_error_in_the_data_is_told_as_an_sql_error() -> None:
+    condition = parse_condition("cast(name as integer) = 1", TABLE.schema)
+    with pytest.raises(SqlError, match="can't be evaluated"):
+        condition.mask(TABLE)
+    assert parse_condition("qty = 1", TABLE.schema).mask(TABLE).to_pylist() == [True, False, False]
+
+
+def test_importing_expressions_loads_neither_sqlglot_nor_duckdb() -> None:
+    code = "import sys, strandline.relations.expressions; print({'sqlglot', 'duckdb', 'pyspark'} & set(sys.modules))"
+    there = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=there)
+    assert done.stdout.strip() == "set()"
