@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from strandline.changes.shape import ChangeSet
+from strandline.changes import Changes
 from strandline.errors import Conflict, InputError, NotFound
 from strandline.pages import (
     MAIN,
@@ -245,10 +245,10 @@ class Store:
         """What happened to this version, oldest first."""
         return self._version.log()
 
-    def changes(self, table: str, *, since: Any, until: Any = None) -> ChangeSet:
+    def changes(self, table: str, *, since: Any, until: Any = None) -> Changes:
         """What changed in a table from one state to another, or to now: only pages that differ are read."""
         with self.state(since) as older, self.state(until) as newer:
-            return table_changes(self._cache, table, older, newer)
+            return Changes.of(table_changes(self._cache, table, older, newer))
 
     @contextmanager
     def state(self, at: Any = None) -> Iterator[View]:
@@ -360,3 +360,14 @@ class Table:
 
     def delete(self, *, where: str | None = None, params: Mapping[str, Any] | None = None) -> int:
         return self.store.autocommit(lambda tx: tx.delete(self.name, where=where, params=params))
+
+    def apply(self, changes: Changes, *, lenient: bool = False) -> int:
+        return self.store.autocommit(lambda tx: tx.apply(self.name, changes, lenient=lenient))
+
+    def overwrite(self, rows: Any) -> int:
+        """Make it hold exactly these rows; rows that stay keep their numbers."""
+        return self.store.autocommit(lambda tx: tx.overwrite(self.name, rows))
+
+    def changes(self, *, since: Any, until: Any = None) -> Changes:
+        """What changed in it from one state to another, or to now."""
+        return self.store.changes(self.name, since=since, until=until)

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
+from strandline.changes import Changes, ChangeSet
 from strandline.changes.apply import apply
 from strandline.errors import InUse, KeysError
 from strandline.pages import check
@@ -102,7 +103,9 @@ class Machine(RuleBasedStateMachine):
 
     def _verb(self, tx: TableTransaction, model: Model, version: str, data: st.DataObject) -> None:
         verb = data.draw(
-            st.sampled_from(["insert", "upsert", "update", "point", "move", "delete", "range", "heap", "drop"])
+            st.sampled_from(
+                ["insert", "upsert", "update", "point", "move", "delete", "range", "heap", "drop", "overwrite"]
+            )
         )
         v, s = model.columns[:2]
         if verb == "insert":
@@ -146,6 +149,13 @@ class Machine(RuleBasedStateMachine):
             where, params = (f'"{s}" IS NULL', {}) if text is None else (f'"{s}" = :t', {"t": text})
             tx.delete("t", where=where, params=params)
             model.keyed = {key: row for key, row in model.keyed.items() if row[1] != text}
+        elif verb == "overwrite":
+            rows = data.draw(new_rows)
+            tx.overwrite("t", self._table(rows, version))
+            model.keyed = {key: self._pad(row, version) for key, row in rows.items()}
+            again = [row for row in model.heap if row[0] % 2]
+            tx.overwrite("h", pa.Table.from_pylist([dict(zip(SCHEMA.names, r, strict=True)) for r in again], SCHEMA))
+            model.heap = again
         elif verb == "range":
             low, high = data.draw(ids), data.draw(ids)
             tx.delete("t", where="id between :a and :b", params={"a": low, "b": high})
@@ -241,10 +251,10 @@ class Machine(RuleBasedStateMachine):
         version, model = self.frozen[name]
         store = self.versions[version]
         if model.columns == self.models[version].columns:
-            changes = store.changes("t", since=name)
+            changes = _in_memory(store.changes("t", since=name))
             applied = apply(store.table("t").to_arrow(at=name), changes)
             assert sorted(map(_key, _rows(applied))) == list(map(_key, self._expected(self.models[version])))
-        counted = store.changes("h", since=name)
+        counted = _in_memory(store.changes("h", since=name))
         applied = apply(store.table("h").to_arrow(at=name), counted)
         assert Counter(_heap(applied)) == Counter(self.models[version].heap)
 
@@ -291,6 +301,10 @@ def _rows(table: pa.Table) -> list[Row]:
 
 def _heap(table: pa.Table) -> list[Row]:
     return _rows(table)
+
+
+def _in_memory(changes: Changes) -> ChangeSet:
+    return ChangeSet(changes.header, changes.to_arrow())
 
 
 def _key(row: Row) -> Any:

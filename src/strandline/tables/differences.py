@@ -9,18 +9,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 
-from strandline.changes.difference import deletes, difference, inserts, updates
-from strandline.changes.encoding import plain, restore
-from strandline.changes.shape import ChangeSet, Header, finish, keyed_header
+from strandline.changes.difference import difference, keyed_difference
+from strandline.changes.shape import ChangeSet, Header, keyed_header
 from strandline.pages import View
-from strandline.relations.matching import match
-from strandline.relations.unequal import unequal
 from strandline.tables.cache import PageCache
 from strandline.tables.changed_rows import changed_rows
-from strandline.tables.reading import find_table
+from strandline.tables.reading import TableReader, find_table
 from strandline.tables.record import ROW, Record
 
 
@@ -46,26 +42,13 @@ def table_changes(cache: PageCache, name: str, older: View, newer: View) -> Chan
     header = keyed_header(_with_schema(old, record).schema, _with_schema(new, record).schema, record.key)
     if same:
         header = _filled(header, _added(old_record, record), record)
-    return _keyed(header, plain(old), plain(new), unchanged)
+    return _keyed(header, old, new, unchanged)
 
 
 def _keyed(header: Header, old: pa.Table, new: pa.Table, unchanged: int) -> ChangeSet:
-    matching = match(old.select(header.key), new.select(header.key))
-    left, right = pa.array(matching.old), pa.array(matching.new)
-    flags = [unequal(old.column(n).take(left), new.column(n).take(right)) for n in header.values]
-    updated = np.logical_or.reduce(flags) if flags else np.zeros(len(matching.old), dtype=np.bool_)
-    parts = [
-        deletes(header, old.take(pa.array(matching.only_old))),
-        updates(
-            header,
-            old.take(pa.array(matching.old[updated])),
-            new.take(pa.array(matching.new[updated])),
-            [flag[updated] for flag in flags],
-        ),
-        inserts(header, new.take(pa.array(matching.only_new))),
-    ]
-    rows = pa.concat_tables([restore(part, header.rows_schema) for part in parts])
-    return finish(header, rows, unchanged=unchanged + len(matching.old) - int(np.count_nonzero(updated)))
+    found = keyed_difference(header, old, new)
+    counts = replace(found.header.counts, unchanged=unchanged + (found.header.counts.unchanged or 0))
+    return ChangeSet(replace(found.header, counts=counts), found.rows)
 
 
 def _counted(old: pa.Table, new: pa.Table, added: tuple[str, ...], record: Record, unchanged: int) -> ChangeSet:
@@ -102,8 +85,6 @@ def _with_schema(table: pa.Table, record: Record) -> pa.Table:
 
 
 def _whole(cache: PageCache, view: View, name: str, record: Record) -> pa.Table:
-    from strandline.tables.reading import TableReader
-
     rows = TableReader(view, name, cache).to_arrow()
     return pa.Table.from_arrays(rows.columns, schema=record.schema)
 

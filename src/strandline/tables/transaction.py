@@ -16,12 +16,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from strandline.changes import Changes, ChangeSet
+from strandline.changes.difference import difference
 from strandline.errors import InputError, KeysError, NotFound, SchemaError, StoreError
 from strandline.pages import CommitNumber, Entry, Mode, Transaction
 from strandline.relations.conform import convert
+from strandline.tables.applying import apply_changes
 from strandline.tables.cache import PageCache
 from strandline.tables.delta import FRESH, NONE, Expected
-from strandline.tables.expressions import Expression, parse_expression
+from strandline.tables.expressions import Expression, check_params
 from strandline.tables.footprint import Footprint
 from strandline.tables.incoming import check_distinct, check_not_null, fitted, rows_of, taken_keys
 from strandline.tables.key_bounds import KeyBounds, key_bounds
@@ -131,10 +134,10 @@ class TableTransaction:
         pending = self._open(table)
         new = fitted(rows, pending.record, doing)
         if not pending.record.key:
-            self._append(pending, new)
+            self.append(pending, new)
             return len(new)
         keys = self._own_keys(pending, new, doing)
-        present = self._present(pending, keys)
+        present = self.present(pending, keys)
         if present:
             raise taken_keys(new, pending.record, [n for n, key in enumerate(keys) if key in present], doing)
         pending.put(keys, new)
@@ -148,7 +151,7 @@ class TableTransaction:
             raise InputError(f"{table} has no key", doing=doing, hint="Use insert; only keys tell which row to replace")
         new = fitted(rows, pending.record, doing)
         keys = self._own_keys(pending, new, doing)
-        self._lock_keys(pending, keys, Mode.X)
+        self.lock_keys(pending, keys, Mode.X)
         pending.put(keys, new)
         return len(new)
 
@@ -170,9 +173,11 @@ class TableTransaction:
             raise InputError("no column is given, or one twice", doing=doing, hint="Use set={…} or values={…}")
         for name in columns:
             record.column(name)
-        sets = {name: parse_expression(text, record.schema, params) for name, text in (set or {}).items()}
+        sets = {name: Expression(text, record.schema, params) for name, text in (set or {}).items()}
+        condition = None if where is None else Expression(where, record.schema, params)
+        check_params(params, [*sets.values(), *([condition] if condition is not None else [])])
         plain = {name: _literal(value, record.schema.field(name), doing) for name, value in (values or {}).items()}
-        chosen = self._select(pending, where, params, Mode.X)
+        chosen = self.select(pending, condition, Mode.X)
         if not chosen.keys:
             return 0
         new = chosen.rows
@@ -192,10 +197,32 @@ class TableTransaction:
     def delete(self, table: str, *, where: str | None = None, params: Mapping[str, Any] | None = None) -> int:
         """Delete the rows that satisfy `where`, or all; how many they were."""
         pending = self._open(table)
-        chosen = self._select(pending, where, params, Mode.X)
+        chosen = self.select(pending, _condition(where, pending, params), Mode.X)
         pending.forget([key for key in chosen.keys if is_provisional(key)])
         pending.delete([key for key in chosen.keys if not is_provisional(key)])
         return len(chosen.keys)
+
+    def apply(self, table: str, changes: Changes | ChangeSet, *, lenient: bool = False) -> int:
+        """Make the changes of a change set; how many rows that concerned.
+
+        One that does not fit the table's rows is a `ChangesError` that shows keys; with `lenient` the set wins.
+        """
+        pending = self._open(table)
+        rows = changes.rows if isinstance(changes, ChangeSet) else changes.to_arrow()
+        return apply_changes(self, pending, ChangeSet(changes.header, rows), lenient=lenient)
+
+    def overwrite(self, table: str, rows: Any) -> int:
+        """Make a table hold exactly these rows: what differs is changed, and rows keep their numbers.
+
+        How many rows were inserted, updated or deleted.
+        """
+        pending = self._open(table)
+        new = fitted(rows, pending.record, f"Overwriting {table}")
+        old = self.select(pending, None, Mode.X).rows
+        if pending.record.key:
+            _in_order(new, pending.record, f"Overwriting {table}")
+            return apply_changes(self, pending, difference(old, new, pending.record.key), lenient=True)
+        return apply_changes(self, pending, difference(old, new), lenient=True)
 
     def to_arrow(
         self,
@@ -209,7 +236,7 @@ class TableTransaction:
         pending = self._open(table)
         for name in columns or ():
             pending.record.column(name)
-        found = self._select(pending, where, params, Mode.S)
+        found = self.select(pending, _condition(where, pending, params), Mode.S)
         chosen = found.rows
         if pending.net:
             order = sorted(range(len(found.keys)), key=found.keys.__getitem__)
@@ -319,7 +346,7 @@ class TableTransaction:
         if not pending.created:
             self._inner.lock_table(pending.domain, mode)
 
-    def _lock_keys(self, pending: Pending, keys: Sequence[bytes], mode: Mode) -> list[tuple[Entry, list[bytes]]]:
+    def lock_keys(self, pending: Pending, keys: Sequence[bytes], mode: Mode) -> list[tuple[Entry, list[bytes]]]:
         """Lock keys, or the pages that they belong to when they are many; the pages with their keys, in order."""
         self._footprint.note_keys(pending.domain, keys)
         ordered = sorted(key for key in keys if not is_provisional(key))
@@ -352,10 +379,10 @@ class TableTransaction:
         pages = list(self._inner.view().pages_between(pending.domain, ordered[0], ordered[-1]))
         return _grouped(pages, ordered)
 
-    def _present(self, pending: Pending, keys: Sequence[bytes]) -> dict[bytes, int]:
+    def present(self, pending: Pending, keys: Sequence[bytes]) -> dict[bytes, int]:
         """Lock keys for writing; those that are there, with their row numbers."""
         there: dict[bytes, int] = {}
-        for entry, part in self._lock_keys(pending, keys, Mode.X):
+        for entry, part in self.lock_keys(pending, keys, Mode.X):
             rows = self._contents(pending, entry, pending.record.order).rows_of(part)
             there |= {key: row for key, row in zip(part, rows.tolist(), strict=True) if row != NONE}
         for key in keys:
@@ -371,10 +398,11 @@ class TableTransaction:
             return self._cache.contents(entry, pending.record, self._inner.output.read)
         return self._cache.chosen(entry, pending.record, self._inner.output.read, columns)
 
-    def _select(self, pending: Pending, where: str | None, params: Mapping[str, Any] | None, mode: Mode) -> Selection:
+    def select(self, pending: Pending, condition: Expression | None, mode: Mode) -> Selection:
         """The rows that satisfy a condition, locked in `mode` (S or X), own changes included."""
-        condition = None if where is None else parse_expression(where, pending.record.schema, params)
         bounds = key_bounds(condition, pending.record)
+        if condition is not None and not bounds.exact:
+            _ = condition.condition  # what is wrong with it is said before anything is locked
         if bounds.points is not None:
             found = self._select_points(pending, bounds, mode)
         else:
@@ -382,13 +410,13 @@ class TableTransaction:
         test = None if bounds.exact else condition
         chosen = self._with_own(pending, found, test, bounds)
         if bounds.points is None and mode is Mode.X:
-            self._lock_keys(pending, chosen.keys, Mode.X)
+            self.lock_keys(pending, chosen.keys, Mode.X)
         return chosen
 
     def _select_points(self, pending: Pending, bounds: KeyBounds, mode: Mode) -> pa.Table:
         assert bounds.points is not None
         tables = [pending.record.row_schema.empty_table()]
-        for entry, keys in self._lock_keys(pending, bounds.points, mode):
+        for entry, keys in self.lock_keys(pending, bounds.points, mode):
             contents = self._contents(pending, entry)
             found = [one for key in keys if (one := contents.find(key)) is not None]
             if found:
@@ -443,7 +471,7 @@ class TableTransaction:
 
     # Writing
 
-    def _append(self, pending: Pending, rows: pa.Table) -> None:
+    def append(self, pending: Pending, rows: pa.Table) -> None:
         """Rows of a table without a key go behind all others: the last page is announced for writing."""
         if not pending.created and pending.pages is None:
             while True:
@@ -468,7 +496,7 @@ class TableTransaction:
         keys = encode_keys(new, pending.record.key)
         check_distinct(keys, new, pending.record, doing)
         left = {*chosen.keys}
-        present = self._present(pending, [key for key in keys if key not in left])
+        present = self.present(pending, [key for key in keys if key not in left])
         if present:
             raise taken_keys(new, pending.record, [n for n, key in enumerate(keys) if key in present], doing)
         numbers = self._settled_numbers(pending, chosen)
@@ -479,7 +507,7 @@ class TableTransaction:
         """Numbers that rows take along to another key: their own, that of the row they replaced, or a new one."""
         unknown = [key for key, number in zip(chosen.keys, chosen.numbers, strict=True) if number == NONE]
         standing: dict[bytes, int] = {}
-        for entry, part in self._lock_keys(pending, unknown, Mode.X) if unknown else ():
+        for entry, part in self.lock_keys(pending, unknown, Mode.X) if unknown else ():
             rows = self._contents(pending, entry, pending.record.order).rows_of(part)
             standing |= {key: row for key, row in zip(part, rows.tolist(), strict=True) if row != NONE}
         return [
@@ -515,6 +543,15 @@ def _in_order(rows: pa.Table, record: Record, doing: str) -> pa.Table:
             hint="Keep one row for each key, or choose a key that is unique",
         )
     return rows
+
+
+def _condition(where: str | None, pending: Pending, params: Mapping[str, Any] | None) -> Expression | None:
+    if where is None:
+        check_params(params, ())
+        return None
+    condition = Expression(where, pending.record.schema, params)
+    check_params(params, [condition])
+    return condition
 
 
 def _names(key: str | Sequence[str] | None) -> tuple[str, ...]:
