@@ -34,7 +34,13 @@ SAMPLE = 2000
 @click.option("--rename", multiple=True, metavar="OLD=NEW", help="A column of the old side by its new name.")
 @click.option("--compare", multiple=True, metavar="COLUMN=RULE", help="E.g. price=abs:0.01, string=trim, *=empty.")
 @click.option("--where", help="Compare only rows that meet this SQL condition.")
-@click.option("--duplicates", type=click.Choice(["error", "count", "pair"]), default="error", show_default=True)
+@click.option(
+    "--duplicates",
+    type=click.Choice(["error", "count", "pair"]),
+    default="error",
+    show_default=True,
+    help="Several rows of one key: refuse them, compare them as a multiset, or pair them by likeness.",
+)
 @click.option("--strict-schema", is_flag=True, help="A differing column or type is an error.")
 @click.option("--state", type=click.Path(), help="Signatures kept here stand for OLD, and are replaced at the end.")
 @click.option("--save-state", type=click.Path(), help="Keep signatures of NEW here for the next run.")
