@@ -15,7 +15,7 @@ BENCHMARKS = ("diff", "window", "store")
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]…")
-@click.option("--rows", type=int, help="Rows of the large tables, for a quicker run.")
+@click.option("--rows", type=click.IntRange(min=1), help="Rows of the large tables, for a quicker run.")
 def bench(names: tuple[str, ...], rows: int | None) -> int:
     """Runs the benchmarks against peers and prints their tables.
 
