@@ -103,7 +103,8 @@ def diff(
     answer, missed = _verified(
         question, chosen, _answer(question, chosen, state, estimate.algorithm), estimate.algorithm
     )
-    guard(answer.header.counts, chosen.fail_over, question)
+    if old is not None:
+        guard(answer.header.counts, chosen.fail_over, question)
     _save(question, chosen, answer)
     run = _run(question, answer, estimate, estimates)
     return _differential(
