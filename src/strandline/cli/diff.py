@@ -85,15 +85,16 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
       strandline diff tuesday.parquet --key id --state orders.state
       strandline diff a.csv b.csv -k shop,id --compare price=abs:0.01 --html report.html
     """
-    import strandline as sl
+    from strandline.detect import find_changes
 
     old, new = _old_and_new(sides, given["state"])
     options = _options(given)
     key = _names(given["key"])
     if given["raw"]:
         return _raw(old, new, key, options)
-    changes = sl.diff(old, new, key or None, runner=runner, **options)
+    changes = find_changes(old, new, key or None, runner=runner, **options)
     _write(changes, given)
+    changes.keep_state()
     facts = _facts(changes)
     if as_json:
         _print_json(changes, facts, explain=given["explain"])

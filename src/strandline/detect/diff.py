@@ -64,12 +64,27 @@ class Run:
     warnings: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class NextState:
+    """Signatures of the new side, in the spool, and the folder that they shall go to."""
+
+    state: State
+    path: str
+
+
 class Differential(Changes):
     """A change set found by `diff`: beside the changes it knows how they were found."""
 
-    def __init__(self, stored: Stored, spool: Spool, run: Run) -> None:
+    def __init__(self, stored: Stored, spool: Spool, run: Run, next_state: NextState | None = None) -> None:
         super().__init__(stored, spool)
         self.run = run
+        self._next_state = next_state
+
+    def keep_state(self) -> None:
+        """Puts the next state where it was asked to be; does nothing if there is none, or the second time."""
+        if self._next_state is not None:
+            save_state(self._next_state.state, self._next_state.path)
+        self._next_state = None
 
     def explain(self) -> str:
         """What each algorithm would have cost, which was taken and why, and what was really read and moved."""
@@ -93,6 +108,24 @@ def diff(
     anything that holds Arrow; `old` may also be a folder of saved signatures. Rows are matched by `key`; without
     one they are counted. `options` are those of `DiffOptions`.
     """
+    found = find_changes(old, new, key, runner=runner, session=session, **options)
+    found.keep_state()
+    return found
+
+
+def find_changes(
+    old: Any,
+    new: Any,
+    key: str | Sequence[str] | None = None,
+    *,
+    runner: str = "auto",
+    session: SparkSession | None = None,
+    **options: Any,
+) -> Differential:
+    """`diff` up to the last step: the next state is not in its place before `keep_state` is called.
+
+    So whoever hands the changes on can do that first: a state that moved on without them would lose them.
+    """
     started = time.perf_counter()
     chosen = options_from(options)
     old, chosen = _old_or_state(old, chosen)
@@ -105,10 +138,13 @@ def diff(
     )
     if old is not None:
         guard(answer.header.counts, chosen.fail_over, question)
-    _save(question, chosen, answer)
     run = _run(question, answer, estimate, estimates)
-    return _differential(
-        question, answer, replace(run, seconds=time.perf_counter() - started, missed=missed, renames=renames)
+    header = replace(answer.header, source=question.old.relation.name, target=question.new.relation.name)
+    return Differential(
+        Stored(header, answer.parts),
+        question.spool,
+        replace(run, seconds=time.perf_counter() - started, missed=missed, renames=renames),
+        _next_state(question, chosen, answer),
     )
 
 
@@ -231,10 +267,11 @@ def guard(counts: Counts, fail_over: float | None, question: Question) -> None:
         )
 
 
-def _save(question: Question, options: DiffOptions, answer: Answer) -> None:
-    if options.save_state is not None and answer.state is not None:
-        schema = pa.schema(list(question.new.relation.schema))
-        save_state(replace(answer.state, schema=schema), options.save_state)
+def _next_state(question: Question, options: DiffOptions, answer: Answer) -> NextState | None:
+    if options.save_state is None or answer.state is None:
+        return None
+    schema = pa.schema(list(question.new.relation.schema))
+    return NextState(replace(answer.state, schema=schema), options.save_state)
 
 
 def _renames(question: Question, options: DiffOptions, state: State | None) -> tuple[tuple[str, str], ...]:
@@ -273,8 +310,3 @@ def _run(
         runs_to_first_miss=runs,
         warnings=tuple(warnings),
     )
-
-
-def _differential(question: Question, answer: Answer, run: Run) -> Differential:
-    header = replace(answer.header, source=question.old.relation.name, target=question.new.relation.name)
-    return Differential(Stored(header, answer.parts), question.spool, run)
