@@ -144,7 +144,7 @@ def find_changes(
         Stored(header, answer.parts),
         question.spool,
         replace(run, seconds=time.perf_counter() - started, missed=missed, renames=renames),
-        _next_state(question, chosen, answer),
+        _next_state(question, chosen, answer, estimate.algorithm),
     )
 
 
@@ -267,11 +267,28 @@ def guard(counts: Counts, fail_over: float | None, question: Question) -> None:
         )
 
 
-def _next_state(question: Question, options: DiffOptions, answer: Answer) -> NextState | None:
+def _next_state(question: Question, options: DiffOptions, answer: Answer, algorithm: str) -> NextState | None:
     if options.save_state is None or answer.state is None:
         return None
+    header, state = question.comparison.header, answer.state
+    if header.added or header.retyped:
+        state = _signed_anew(question, options, state, algorithm)
     schema = pa.schema(list(question.new.relation.schema))
-    return NextState(replace(answer.state, schema=schema), options.save_state)
+    return NextState(replace(state, schema=schema), options.save_state)
+
+
+def _signed_anew(question: Question, options: DiffOptions, state: State, algorithm: str) -> State:
+    """Signatures of all columns of the new side: those that both sides shared would be refused by the next run."""
+    names = question.new.relation.schema.names
+    given = replace(
+        options,
+        columns=tuple(name for name in options.columns if name in names),
+        ignore=tuple(name for name in options.ignore if name in names),
+        rename={},
+    )
+    alone = ask(None, question.new.relation, question.comparison.key, given, ("inline", None))
+    alone = replace(alone, runner=question.runner, spool=question.spool)
+    return sign_relation(alone, "new", _making(alone, options, algorithm, state))[0]
 
 
 def _renames(question: Question, options: DiffOptions, state: State | None) -> tuple[tuple[str, str], ...]:
