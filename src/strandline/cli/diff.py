@@ -91,7 +91,7 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
     options = _options(given)
     key = _names(given["key"])
     if given["raw"]:
-        return _raw(old, new, key, options)
+        return _raw(old, new, key, options, as_json=as_json)
     changes = find_changes(old, new, key or None, runner=runner, **options)
     _write(changes, given)
     changes.keep_state()
@@ -145,10 +145,15 @@ def _names(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for text in given for name in text.split(",") if name)
 
 
-def _raw(old: str | None, new: str, key: Sequence[str], options: dict[str, Any]) -> int:
+def _raw(old: str | None, new: str, key: Sequence[str], options: dict[str, Any], *, as_json: bool) -> int:
     from strandline.detect import window_raw
 
+    if old is None or options["state"] or options["save_state"]:
+        raise click.UsageError("--raw reads both sides, and neither takes nor leaves signatures: give OLD and NEW.")
     messages, report = window_raw(old, new, key, **{**options, "algorithm": "window"})
+    if as_json:
+        emit_json({"messages": messages.to_pylist(), "distance": report.distance, **vars(report)})
+        return 1 if report.messages else 0
     for row in messages.to_pylist():
         emit_json(row)
     say(f"{report.messages:,} messages; {report.evicted_old + report.evicted_new:,} rows outgrew the aging buffers.")
