@@ -70,7 +70,9 @@ SAMPLE = 2000
 @click.option("--sql-table", default="", help="The table that a .sql script changes.")
 @click.option("--dialect", default="standard", show_default=True, help="The dialect of a .sql script.")
 @click.option("--html", "html_path", type=click.Path(), help="Write a report to open in a browser.")
-@click.option("--limit", type=click.IntRange(min=0), default=3, show_default=True, help="Examples of each kind to show.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=3, show_default=True, help="Examples of each kind to show."
+)
 @click.option("--explain", is_flag=True, help="Show what each algorithm would cost and why one was taken.")
 @running
 def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> int:
