@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import click
 
 from strandline._version import __version__
-from strandline.cli.output import emit_json, say
+from strandline.cli.output import complain, emit_json
 from strandline.errors import Cancelled, StrandlineError
 
 COMMANDS = ("diff", "show", "apply", "invert", "compose", "demo", "bench")
@@ -86,7 +86,7 @@ def _unforeseen(error: Exception) -> str:
 def _trouble(record: dict[str, str], words: str, wants_json: bool) -> int:
     if wants_json:
         emit_json(record)
-    say(words)
+    complain(words)
     return TROUBLE
 
 
