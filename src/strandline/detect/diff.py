@@ -6,7 +6,6 @@ guard against a suspect share of changes, save the next state, and hand out the 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +34,7 @@ from strandline.detect.merge import merge
 from strandline.detect.options import DiffOptions, names_of, options_from
 from strandline.detect.question import Question
 from strandline.detect.segments import Making
-from strandline.detect.state import State, is_state, load_state, save_state
+from strandline.detect.state import State, has_state, is_state, load_state, save_state
 from strandline.detect.state_building import sign_relation
 from strandline.detect.window import WindowReport
 from strandline.detect.windowed import window_messages, windowed
@@ -160,7 +159,7 @@ def window_raw(old: Any, new: Any, key: str | Sequence[str], **options: Any) -> 
 def _old_or_state(old: Any, options: DiffOptions) -> tuple[Any, DiffOptions]:
     """The old side, which may be a state: given as a path, or by `state`, which is also where the next one goes."""
     if options.state is not None:
-        if old is not None and not os.path.exists(options.state):
+        if old is not None and not has_state(options.state):
             return old, replace(options, save_state=options.save_state or options.state)
         if old is not None:
             raise InputError(
@@ -168,7 +167,7 @@ def _old_or_state(old: Any, options: DiffOptions) -> tuple[Any, DiffOptions]:
                 doing="comparing with saved signatures",
                 hint="The state stands for the old side: leave the old side out",
             )
-        saved = load_state(options.state) if os.path.exists(options.state) else None
+        saved = load_state(options.state) if has_state(options.state) else None
         return saved, replace(options, save_state=options.save_state or options.state)
     if is_state(old):
         return load_state(old), options
