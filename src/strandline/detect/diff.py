@@ -240,7 +240,7 @@ def _verified(question: Question, options: DiffOptions, answer: Answer, algorith
     if isinstance(options.verify, str):
         given = replace(options, state=None, save_state=None, verify=False, algorithm="auto")
         exact_question = ask(options.verify, question.new.relation, question.comparison.key, given, ("auto", None))
-        exact_question = replace(exact_question, runner=question.runner)
+        exact_question = replace(exact_question, runner=question.runner, spool=question.spool)
     elif not question.old.relation.rows and question.old.relation.rows == 0:
         raise InputError(
             "only signatures of the old side are at hand",
