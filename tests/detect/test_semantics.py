@@ -335,7 +335,7 @@ def test_formats_mix(tmp_path: Path, old: str, new: str) -> None:
     paths = [str(tmp_path / f"{side}.{suffix}") for side, suffix in (("old", old), ("new", new))]
     WRITERS[old](OLD, paths[0])
     WRITERS[new](NEW, paths[1])
-    found = sl.diff(*paths, "id")
+    found = sl.diff(*paths, key="id")
     assert changed(found) == {1: ["name"], 2: ["qty", "note"]}
     assert kinds(found) == {1: "update", 2: "update", 3: "delete", 4: "insert"}
     assert (found.header.added, found.header.removed, found.header.retyped) == ((), (), ())
