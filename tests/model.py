@@ -82,9 +82,7 @@ def value(scalar: pa.Scalar) -> Any:
     if pt.is_date(type_):
         return ("day", scalar.value // (86_400_000 if pt.is_date64(type_) else 1))
     if pt.is_map(type_):
-        # Read as a list of entries: Arrow's own reading of a map would join equal keys.
-        entries = pa.array([scalar.as_py()], type_).cast(pa.list_(pa.struct([type_.key_field, type_.item_field])))[0]
-        return ("map", frozenset(Counter(value(entry) for entry in entries.values).items()))
+        return ("map", frozenset(Counter(value(entry) for entry in scalar.values).items()))
     if pt.is_struct(type_):
         return ("struct", frozenset((name, value(scalar[place])) for place, name in enumerate(_names(type_))))
     if pt.is_nested(type_):

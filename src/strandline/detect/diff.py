@@ -193,11 +193,15 @@ def _by_signatures(question: Question, options: DiffOptions, state: State | None
     if state is not None:
         state.check_fits(making, question.new.side.where)
         if algorithm == "kb":
-            return kb(question, state, making)
+            return kb(question, state, making, keep=options.save_state is not None)
         return kbp(question, state, making, old_at_hand=False)
     made, signed = sign_relation(question, "old", making)
     before = Work(bytes_read=question.old.bytes, items=len(signed))
-    answer = kb(question, made, making) if algorithm == "kb" else kbp(question, made, making, old_at_hand=True)
+    answer = (
+        kb(question, made, making, keep=options.save_state is not None)
+        if algorithm == "kb"
+        else kbp(question, made, making, old_at_hand=True)
+    )
     return replace(answer, work=answer.work + before)
 
 

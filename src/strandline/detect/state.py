@@ -21,6 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from strandline.detect.blocks import Block
 from strandline.detect.segments import Making, Segment
 from strandline.errors import FormatError, InputError, NotFound, StateError
 from strandline.relations.scan import schema_from_text, schema_to_text
@@ -30,21 +31,6 @@ MANIFEST = "manifest.json"
 KIND = "strandline signatures"
 _GENERATION = re.compile("[0-9a-f]{12}")
 _DOING = "reading saved signatures"
-
-
-@dataclass(frozen=True)
-class Block:
-    """A row group of the extract that was signed, so that an identical one need not be read again (block compression).
-
-    `shape` is what the file's footer tells (rows, sizes of column chunks); `digest` is that of its bytes.
-    `least` and `greatest` are the numbers of its keys, both inclusive; `total` is the sum of its row signatures.
-    """
-
-    shape: str
-    digest: str
-    rows: int
-    least: int
-    greatest: int
 
 
 @dataclass(frozen=True)
@@ -217,7 +203,7 @@ def _record(state: State, folder: Path) -> dict[str, Any]:
             {**segment.to_json(), "path": Path(segment.path).relative_to(folder).as_posix()}
             for segment in state.segments
         ],
-        "blocks": [dict(vars(block)) for block in state.blocks],
+        "blocks": [block.to_json() for block in state.blocks],
     }
 
 

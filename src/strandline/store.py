@@ -1,0 +1,347 @@
+"""A store of tables, as users hold it: `Store`, `Table`, `Snapshot`. They only delegate.
+
+Taking snapshots, branching, listing, dropping never start Spark; reading many rows may.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from strandline.errors import Conflict, InputError, NotFound
+from strandline.pages import (
+    MAIN,
+    Holding,
+    LogEntry,
+    PageStore,
+    PageVersion,
+    Report,
+    SnapshotRecord,
+    View,
+    create_store,
+    open_store,
+)
+from strandline.pages import Snapshot as PageSnapshot
+from strandline.pages import check as check_pages
+from strandline.pages import space as page_space
+from strandline.storage import Storage, open_storage
+from strandline.tables import PageCache, TableInstaller, TableReader, TableTransaction, TableValidator
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ATTEMPTS = 10
+"""How often a single verb is tried when other transactions are in its way."""
+
+R = TypeVar("R")
+At = "str | int | dt.datetime | Snapshot | None"
+
+
+def create(path: str | os.PathLike[str], *, session: SparkSession | None = None) -> Store:
+    """A new, empty store in a folder or at an `s3://bucket/prefix` URL."""
+    return create_on(open_storage(path), session=session)
+
+
+def open(path: str | os.PathLike[str], *, session: SparkSession | None = None) -> Store:
+    """An existing store."""
+    return open_on(open_storage(path), session=session)
+
+
+def create_on(storage: Storage, *, session: SparkSession | None = None) -> Store:
+    """A new store on any storage."""
+    cache = PageCache()
+    return _started(create_store(storage, TableInstaller(cache), TableValidator(cache)), cache, session)
+
+
+def open_on(storage: Storage, *, session: SparkSession | None = None) -> Store:
+    """An existing store on any storage."""
+    cache = PageCache()
+    try:
+        pages = open_store(storage, TableInstaller(cache), TableValidator(cache))
+    except NotFound:
+        raise NotFound(
+            f"there is no store at {storage.url}", doing="Opening a store", hint="Create one with create()"
+        ) from None
+    return _started(pages, cache, session)
+
+
+def _started(pages: PageStore, cache: PageCache, session: SparkSession | None) -> Store:
+    pages.start_heart()
+    return Store(pages, pages.version(MAIN), cache, session)
+
+
+class Snapshot:
+    """A state that stays readable until closed: a context manager, usable wherever `at=` is."""
+
+    def __init__(self, inner: PageSnapshot, store: Store) -> None:
+        self._inner = inner
+        self._store = store
+
+    @property
+    def view(self) -> View:
+        """The state; `SnapshotExpired` may follow when it is closed."""
+        if self._inner.closed:
+            raise InputError("the snapshot is closed", doing="Reading a snapshot", hint="Take another, or name one")
+        return self._inner.view
+
+    @property
+    def commit(self) -> int:
+        """The last commit that the snapshot includes."""
+        return int(self._inner.commit)
+
+    @property
+    def inner(self) -> PageSnapshot:
+        return self._inner
+
+    def close(self) -> None:
+        """Let go of the state. Closing twice is no error."""
+        self._inner.close()
+
+    def __enter__(self) -> Snapshot:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Store:
+    """One version of a store: tables, transactions, snapshots. Safe for many threads. A context manager."""
+
+    def __init__(
+        self, pages: PageStore, version: PageVersion, cache: PageCache, session: SparkSession | None = None
+    ) -> None:
+        self._pages = pages
+        self._version = version
+        self._cache = cache
+        self._session = session
+
+    @property
+    def name(self) -> str:
+        """The version's name; the store itself is `main`."""
+        return self._version.name
+
+    @property
+    def url(self) -> str:
+        """Where the store is."""
+        return self._pages.context.storage.url
+
+    @property
+    def pages(self) -> PageVersion:
+        """The control plane of this version, for the other parts of Strandline."""
+        return self._version
+
+    @property
+    def storage(self) -> Storage:
+        return self._pages.context.storage
+
+    @property
+    def cache(self) -> PageCache:
+        """Decoded pages."""
+        return self._cache
+
+    # Tables and transactions
+
+    def transaction(self, message: str = "") -> TableTransaction:
+        """Several changes that become visible together, or not at all. `message` goes to the log."""
+        self._version.look()
+        return TableTransaction(self._version.begin(message), self._cache)
+
+    def table(self, name: str) -> Table:
+        """A table, whether or not it is there yet."""
+        return Table(self, name)
+
+    def tables(self, *, at: Any = None) -> list[str]:
+        """The names of the tables."""
+        with self.state(at) as view:
+            return sorted(entry.name for entry in view.domains())
+
+    def create_table(
+        self, name: str, data: Any, *, key: str | Sequence[str] | None = None, not_null: Sequence[str] = ()
+    ) -> Table:
+        """A new table, in a transaction of its own."""
+        self.autocommit(lambda tx: tx.create_table(name, data, key=key, not_null=not_null))
+        return self.table(name)
+
+    def drop_table(self, name: str) -> None:
+        """Drop a table, in a transaction of its own; snapshots keep it."""
+        self.autocommit(lambda tx: tx.drop_table(name))
+
+    def autocommit(self, work: Callable[[TableTransaction], R], attempts: int = ATTEMPTS) -> R:
+        """Do work in a transaction of its own, again when another one was in its way."""
+        for attempt in range(attempts):
+            try:
+                with self.transaction() as transaction:
+                    return work(transaction)
+            except Conflict:
+                if attempt == attempts - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    # States
+
+    def snapshot(self, name: str | None = None, *, tables: Sequence[str] | None = None) -> Snapshot:
+        """Freeze the present state: with a name for good, without one until it is closed.
+
+        `tables` makes a named snapshot hold only these.
+        """
+        if name is None:
+            if tables is not None:
+                raise InputError("a temporary snapshot holds all tables", hint="Give it a name to hold some only")
+            return Snapshot(self._version.snapshot(), self)
+        domains = (
+            None if tables is None else [TableReader(self._version.look(), t, self._cache).entry.domain for t in tables]
+        )
+        self._version.name_snapshot(name, domains=domains)
+        return Snapshot(self._version.at(name), self)
+
+    def snapshots(self) -> list[SnapshotRecord]:
+        """The named snapshots, oldest first."""
+        return self._version.snapshots()
+
+    def drop_snapshot(self, name: str) -> int:
+        """Drop a named snapshot; how many objects that freed."""
+        return self._version.drop_snapshot(name)
+
+    def branch(self, name: str, *, at: Any = None) -> Store:
+        """A new version on the present state, or on that of `at`: the same face as the store."""
+        if at is None:
+            version = self._pages.fork(name, parent=self._version.name)
+        else:
+            with self._snapshot_at(at) as snapshot:
+                version = self._pages.fork(name, parent=self._version.name, of=snapshot)
+        return Store(self._pages, version, self._cache, self._session)
+
+    def version(self, name: str) -> Store:
+        """An existing branch, or `main`."""
+        return Store(self._pages, self._pages.version(name), self._cache, self._session)
+
+    def branches(self) -> list[str]:
+        """The names of all versions, `main` among them."""
+        return sorted(self._pages.versions())
+
+    def drop_branch(self, name: str) -> None:
+        """Drop a version that nothing stands on."""
+        self._pages.drop_version(name)
+
+    def log(self) -> list[LogEntry]:
+        """What happened to this version, oldest first."""
+        return self._version.log()
+
+    @contextmanager
+    def state(self, at: Any = None) -> Iterator[View]:
+        """The state that `at` means, readable inside: None (now), a name, a snapshot, a commit number, a datetime."""
+        if isinstance(at, Snapshot):
+            yield at.view
+            return
+        with self._snapshot_at(at) as snapshot:
+            yield snapshot.view
+
+    @contextmanager
+    def _snapshot_at(self, at: Any) -> Iterator[PageSnapshot]:
+        if isinstance(at, Snapshot):
+            yield at.inner
+            return
+        if at is None:
+            self._version.look()
+            found = self._version.snapshot()
+        elif isinstance(at, dt.datetime):
+            found = self._version.at(at.timestamp())
+        elif isinstance(at, (str, int)) and not isinstance(at, bool):
+            found = self._version.at(at)
+        else:
+            raise InputError(
+                f"{at!r} is no state",
+                doing="Reading a state",
+                hint="Give a name, a snapshot, a commit number, a datetime",
+            )
+        with found:
+            yield found
+
+    # Upkeep
+
+    def space(self) -> list[Holding]:
+        """Who holds which bytes: per version, snapshot and table."""
+        return page_space(self.storage)
+
+    def check(self, *, repair: bool = False) -> Report:
+        """Verify every invariant and every checksum; with `repair`, delete what is proved unreachable."""
+        return check_pages(self.storage, repair=repair)
+
+    def close(self) -> None:
+        """Leave the store. Branches that were opened through it are closed too."""
+        self._pages.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Table:
+    """A table of a store by name. Its verbs are transactions of their own, tried again when others are in the way."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self.store = store
+        self.name = name
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its columns, now."""
+        with self.store.state() as view:
+            return TableReader(view, self.name, self.store.cache).record.schema
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Its key columns; empty when it has no key."""
+        with self.store.state() as view:
+            return TableReader(view, self.name, self.store.cache).record.key
+
+    def count(self, *, at: Any = None) -> int:
+        """How many rows it has; reads no page."""
+        with self.store.state(at) as view:
+            root = TableReader(view, self.name, self.store.cache).entry.root
+            return root.sums.rows if root is not None else 0
+
+    def to_arrow(
+        self,
+        *,
+        at: Any = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> pa.Table:
+        """Rows in order of the key: now, or at a state. `columns` may ask for the hidden `_row` too."""
+        with self.store.state(at) as view:
+            return TableReader(view, self.name, self.store.cache).to_arrow(columns, where, params)
+
+    def insert(self, rows: Any) -> int:
+        return self.store.autocommit(lambda tx: tx.insert(self.name, rows))
+
+    def upsert(self, rows: Any) -> int:
+        return self.store.autocommit(lambda tx: tx.upsert(self.name, rows))
+
+    def update(
+        self,
+        *,
+        where: str | None = None,
+        set: Mapping[str, str] | None = None,
+        values: Mapping[str, Any] | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> int:
+        return self.store.autocommit(
+            lambda tx: tx.update(self.name, where=where, set=set, values=values, params=params)
+        )
+
+    def delete(self, *, where: str | None = None, params: Mapping[str, Any] | None = None) -> int:
+        return self.store.autocommit(lambda tx: tx.delete(self.name, where=where, params=params))
