@@ -332,10 +332,10 @@ WRITERS: dict[str, Callable[[pa.Table, str], None]] = {
 @pytest.mark.parametrize("new", WRITERS)
 @pytest.mark.parametrize("old", WRITERS)
 def test_formats_mix(tmp_path: Path, old: str, new: str) -> None:
-    paths = [str(tmp_path / f"{side}.{suffix}") for side, suffix in (("old", old), ("new", new))]
-    WRITERS[old](OLD, paths[0])
-    WRITERS[new](NEW, paths[1])
-    found = sl.diff(*paths, key="id")
+    before, after = str(tmp_path / f"old.{old}"), str(tmp_path / f"new.{new}")
+    WRITERS[old](OLD, before)
+    WRITERS[new](NEW, after)
+    found = sl.diff(before, after, "id")
     assert changed(found) == {1: ["name"], 2: ["qty", "note"]}
     assert kinds(found) == {1: "update", 2: "update", 3: "delete", 4: "insert"}
     assert (found.header.added, found.header.removed, found.header.retyped) == ((), (), ())
