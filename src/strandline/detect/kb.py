@@ -82,7 +82,8 @@ def kb(question: Question, state: State, making: Making, *, keep: bool = True) -
 
 def answer_header(comparison: Comparison, making: Making) -> Header:
     """Such runs have no before images; which columns differ is known if each column was signed."""
-    return replace(comparison.header, has_before=False, has_changed=making.column_signatures)
+    has_changed = making.column_signatures and bool(comparison.header.values)
+    return replace(comparison.header, has_before=False, has_changed=has_changed)
 
 
 @kernel

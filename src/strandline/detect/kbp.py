@@ -8,7 +8,6 @@ has before images.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from strandline.changes.matching import names_of
 from strandline.changes.shape import CHANGE, CHANGED, INSERT, UPDATE, Counts, finish
@@ -35,6 +33,7 @@ from strandline.detect.segments import (
     open_segment,
     signature_names,
 )
+from strandline.detect.spill import spill
 from strandline.detect.state import State
 from strandline.detect.state_building import GREATEST, LEAST, sign_relation
 from strandline.detect.whole import compare_whole
@@ -202,7 +201,7 @@ def _with_new_records(
 def _fetch(question: Question, given: Input, pointers: pa.Table, name: str) -> tuple[Side, Work]:
     items = _fetch_items(given, pointers, name)
     outcomes = question.runner.run(fetch_records, items, question.spool, f"fetching changed records of the {name} side")
-    scans = tuple(Scan.from_json(outcome.result["scan"]) for outcome in outcomes)
+    scans = tuple(Scan.from_json(outcome.result["scan"]) for outcome in outcomes if outcome.result["scan"])
     names = tuple(given.side.schema.names)
     return Side(scans, names, names, given.side.schema), work_of(outcomes)
 
@@ -231,11 +230,12 @@ def _fetch_items(given: Input, pointers: pa.Table, name: str) -> list[WorkItem]:
 def fetch_records(item: WorkItem, attempt: Attempt) -> Result:
     """The records that pointers name, from the scans that hold them."""
     rows, read = _pointed(item)
-    path = attempt.path(f"records-{item['name']}.parquet")
-    pq.write_table(rows.drop_columns(["pointer"]), path, compression="none")
-    side = Side.from_json(item["side"])
-    scan = Scan("parquet", path, side.schema, rows=rows.num_rows, bytes=os.path.getsize(path))
-    return {"scan": scan.to_json(), "rows_read": read, "bytes_read": side.bytes}
+    scan = spill(rows.drop_columns(["pointer"]), attempt.path(f"records-{item['name']}.arrow"))
+    return {
+        "scan": scan.to_json() if scan else None,
+        "rows_read": read,
+        "bytes_read": Side.from_json(item["side"]).bytes,
+    }
 
 
 @kernel

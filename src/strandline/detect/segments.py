@@ -106,7 +106,7 @@ def numbers_of(table: pa.Table, making: Making) -> Numbers:
     if not making.number_is_key:
         return signature(columns, DEFAULT_SEED).view(np.int64)
     column = columns[0]
-    return np.asarray(column.fill_null(NULL_KEY) if column.null_count else column, dtype=np.int64)
+    return np.asarray(column.cast(pa.int64()).fill_null(NULL_KEY) if column.null_count else column, dtype=np.int64)
 
 
 def sort_segment(segment: pa.Table) -> pa.Table:
