@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from strandline.changes import Changes
 from strandline.changes.shape import Header
 from strandline.errors import EngineError, InputError, NotFound, StrandlineError
-from strandline.pages import State
+from strandline.pages import PageVersion, Snapshot, State
 from strandline.sources.options import ReadRequest
 from strandline.storage import open_storage
-from strandline.store import Snapshot, Store
+from strandline.store import Store
 from strandline.store import open as open_store
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Holdings:
     def pin(self, request: ReadRequest) -> Pinned:
         """Keep the state that a request asks for."""
         store = self._version(request.path, request.version)
-        snapshot = state_at(store, request.at)
+        snapshot = pin(store.pages, request.at)
         pinned = Pinned(store.url, snapshot.view.state)
         self._keep((store.url, store.name, snapshot.commit, pinned.state.domains), snapshot)
         return pinned
@@ -104,8 +104,8 @@ class Holdings:
     def changes(self, request: ReadRequest) -> Parts:
         """What changed in a table, computed now."""
         store = self._version(request.path, request.version)
-        with state_at(store, request.since) as since, state_at(store, request.until) as until:
-            return self._parts(store.changes(request.table, since=since, until=until))
+        since, until = meant(store.pages, request.since), meant(store.pages, request.until)
+        return self._parts(store.changes(request.table, since=since, until=until))
 
     def diff(self, old: str, new: str, options: Mapping[str, Any]) -> Parts:
         """What changed between two extracts, computed now."""
@@ -148,26 +148,33 @@ class Holdings:
                 each.close()
 
 
-def state_at(store: Store, at: str | None) -> Snapshot:
-    """The state that a text names: a snapshot, else a commit number, else a time. Without a text: now."""
+def meant(version: PageVersion, at: str | None) -> str | int | dt.datetime | None:
+    """What a text means as a state: a snapshot's name, else a commit number, else a time. Without a text: now."""
     if at is None:
-        store.pages.look()
-        return store.snapshot()
-    if any(record.name == at for record in store.snapshots()):
-        return Snapshot(store.pages.at(at), store)
+        return None
+    known = [record.name for record in version.snapshots()]
+    if at in known:
+        return at
     if at.isdigit():
-        return Snapshot(store.pages.at(int(at)), store)
+        return int(at)
     try:
-        when = dt.datetime.fromisoformat(at)
+        return dt.datetime.fromisoformat(at)
     except ValueError:
-        known = [record.name for record in store.snapshots()]
         hint = f"The snapshots are {', '.join(known[:20])}" if known else "There are no snapshots yet"
         raise NotFound(
             f"there is no snapshot {at}",
             doing=f"Looking for the state {at}",
             hint=f"{hint}; a commit number or a time like 2030-01-31T12:00 will do too",
         ) from None
-    return Snapshot(store.pages.at(when.timestamp()), store)
+
+
+def pin(version: PageVersion, at: str | None) -> Snapshot:
+    """The state that a text means, held by this process until closed."""
+    value = meant(version, at)
+    if value is None:
+        version.look()
+        return version.snapshot()
+    return version.at(value.timestamp() if isinstance(value, dt.datetime) else value)
 
 
 class Keeper:
