@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from strandline.cli.output import emit_json
-from strandline.cli.stores import json_option, show_rows, size, storage_of, store_argument
+from strandline.cli.stores import control, json_option, show_rows, size, storage_of, store_argument
 
 
 @click.command()
@@ -25,6 +25,8 @@ def space(store: str, as_json: bool) -> int:
     from strandline.pages import space as held
 
     rows: list[dict[str, Any]] = []
+    with control(store) as pages:
+        named = {name: {one.name for one in pages.version(name).snapshots()} for name in pages.versions()}
     for one in held(storage_of(store)):
         if rows and not one.table and not rows[-1]["table"] and _place(rows[-1]) == (one.version, one.snapshot or None):
             # The page table above all tables, and the catalog, are one to a user.
@@ -35,6 +37,8 @@ def space(store: str, as_json: bool) -> int:
             {
                 "version": one.version,
                 "snapshot": one.snapshot or None,
+                # What a branch stands on is held like a snapshot, under the branch's name.
+                "fork": bool(one.snapshot) and one.snapshot not in named.get(one.version, ()),
                 "table": one.table or None,
                 "pages": one.pages,
                 "bytes": one.bytes,
@@ -49,7 +53,7 @@ def space(store: str, as_json: bool) -> int:
         [
             (
                 row["version"],
-                row["snapshot"] or "(now)",
+                f"(below {row['snapshot']})" if row["fork"] else row["snapshot"] or "(now)",
                 row["table"] or "(catalog)",
                 row["pages"],
                 size(row["bytes"]),
