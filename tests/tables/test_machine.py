@@ -208,7 +208,7 @@ class Machine(RuleBasedStateMachine):
     def snapshot(self, version: str) -> str:
         self.count += 1
         name = f"s{self.count}"
-        self.versions[version].snapshot(name).close()
+        self.versions[version].snapshot(name)
         self.frozen[name] = (version, self.models[version].copy())
         return name
 

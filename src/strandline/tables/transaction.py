@@ -11,29 +11,35 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from strandline.changes import Changes, ChangeSet
 from strandline.changes.difference import difference
+from strandline.engine import INLINE_LIMIT, Spool, choose_runner
 from strandline.errors import InputError, KeysError, NotFound, SchemaError, StoreError
 from strandline.pages import CommitNumber, Entry, Mode, Transaction
+from strandline.relations import open_relation, read_relation
 from strandline.relations.conform import convert
 from strandline.tables.applying import apply_changes
 from strandline.tables.cache import PageCache
 from strandline.tables.delta import FRESH, NONE, Expected
 from strandline.tables.expressions import Expression, check_params
 from strandline.tables.footprint import Footprint
-from strandline.tables.incoming import check_distinct, check_not_null, fitted, rows_of, taken_keys
+from strandline.tables.incoming import check_distinct, check_not_null, fitted, in_memory, rows_of, taken_keys
 from strandline.tables.key_bounds import KeyBounds, key_bounds
 from strandline.tables.keys import encode_keys, is_provisional, repeats, sort_order
 from strandline.tables.keys import show_keys as show
+from strandline.tables.loading import load_relation
 from strandline.tables.page_files import check_storable
 from strandline.tables.pending import LocalPage, Pending
 from strandline.tables.record import ROW, Record, new_record, renamed, widened, with_column
 from strandline.tables.rewriting import Room, change_pages, draft_of, load
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MANY_KEYS = 200
 """More keys than this are locked page by page."""
@@ -54,9 +60,13 @@ class Selection:
 class TableTransaction:
     """Used by one thread at a time. A context manager: commits at the end, aborts when an error passes through."""
 
-    def __init__(self, inner: Transaction, cache: PageCache) -> None:
+    def __init__(
+        self, inner: Transaction, cache: PageCache, url: str = "", session: SparkSession | None = None
+    ) -> None:
         self._inner = inner
         self._cache = cache
+        self._url = url
+        self._session = session
         self._tables: dict[str, Pending] = {}
         self._gone: set[str] = set()
         self._footprint = Footprint()
@@ -71,8 +81,8 @@ class TableTransaction:
         doing = f"Creating table {name}"
         if not name or name != name.strip():
             raise InputError(f"{name!r} is no name for a table", doing=doing)
-        rows = data.empty_table() if isinstance(data, pa.Schema) else rows_of(data)
-        record = new_record(rows.schema, _names(key), not_null)
+        source, spool = self._source(data)
+        record = new_record(source.schema, _names(key), not_null)
         check_storable(record.schema)
         if name in self._tables or (name not in self._gone and self._inner.view().find_domain(name) is not None):
             raise InputError(f"there is a table {name} already", doing=doing, hint="Drop it, or insert into it")
@@ -81,8 +91,26 @@ class TableTransaction:
             raise InputError(f"there is a table {name} already", doing=doing, hint="Drop it, or insert into it")
         self._footprint.absent.add(name)
         self._tables[name] = pending = Pending(name, domain, record, created=True)
-        load(pending, _in_order(fitted(rows, record, doing), record, doing), self._room())
-        return len(rows)
+        if isinstance(source, pa.Table):
+            load(pending, _in_order(fitted(source, record, doing), record, doing), self._room())
+            return len(source)
+        runner = choose_runner("auto", source.bytes, self._session)
+        rows = load_relation(pending, source, self._inner, self._url, runner, spool)
+        if not rows:
+            load(pending, pa.schema(list(record.row_schema)[1:]).empty_table(), self._room())
+        return rows
+
+    def _source(self, data: Any) -> tuple[Any, Spool]:
+        """Rows in memory as a table; large files, DataFrames and relations as a relation, to be loaded by kernels."""
+        spool = Spool()
+        if isinstance(data, pa.Schema):
+            return data.empty_table(), spool
+        if in_memory(data):
+            return rows_of(data), spool
+        relation = open_relation(data, session=self._session, spool=spool)
+        if relation.bytes < INLINE_LIMIT:
+            return read_relation(relation), spool
+        return relation, spool
 
     def drop_table(self, name: str) -> None:
         """The table with all its rows."""
