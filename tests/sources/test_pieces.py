@@ -29,7 +29,8 @@ from strandline.sources.options import ReadRequest, read_request, write_request
 from strandline.sources.staging import Staged, read, stage, sweep
 from strandline.sources.table_rows import PrunedTableRows, TableRows
 from strandline.storage import LocalStorage
-from strandline.store import Store
+from strandline.store import Store, create_on
+from strandline.tables import Limits
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("day", pa.date32()), ("price", pa.float64())])
 
@@ -108,7 +109,7 @@ def test_reading_too_late_is_an_error_and_never_wrong_rows(shop: Store) -> None:
         rows_of(TableRows(found, "orders", shop.table("orders").schema, None))
 
 
-def test_the_state_asked_for_longest_ago_is_let_go_first(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_asked_for_longest_ago_is_let_go_first(shop: Store) -> None:
     holdings = Holdings(limit=2)
     found = []
     for number in range(3):
@@ -117,6 +118,7 @@ def test_the_state_asked_for_longest_ago_is_let_go_first(shop: Store, monkeypatc
     wanted = pa.schema([("qty", pa.int64())])
     kept = [rows_of(TableRows(one, "orders", wanted, "id = 1")) for one in found[1:]]
     assert kept == [[{"qty": 0}], [{"qty": 1}]]
+    holdings._stores[shop.url]._pages.beat()  # publishes that the first state is no longer read
     shop.table("orders").update(set={"qty": "5"})
     with pytest.raises(SnapshotExpired):
         rows_of(TableRows(found[0], "orders", wanted, None))
@@ -135,22 +137,25 @@ def test_a_state_is_a_snapshot_a_commit_or_a_time(shop: Store) -> None:
     holdings.release()
 
 
-def test_pages_outside_the_condition_are_not_opened(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    more = pa.table({"id": range(5000, 60_000), "qty": [1] * 55_000, "name": ["x"] * 55_000})
-    shop.table("orders").insert(more)
+def test_pages_outside_the_condition_are_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_rows, "GROUP_BYTES", 1)
-    holdings, found = pinned(shop)
-    schema = shop.table("orders").schema
-    everything = TableRows(found, "orders", schema, None)
-    assert len(everything.partitions()) > 2
-    assert len(rows_of(everything)) == 60_000
-    assert len(TableRows(found, "orders", schema, "id = 7").partitions()) == 1
-    pushed = PrunedTableRows(found, "orders", schema, "qty > 2")
-    filters: list[Filter] = [EqualTo(("id",), 7), StringStartsWith(("name",), "n")]
-    assert list(pushed.pushFilters(filters)) == filters, "Spark applies them again"
-    assert len(pushed.partitions()) == 1
-    assert rows_of(pushed) == [{"id": 7, "qty": 100, "name": "n7"}]
-    holdings.release()
+    small = Limits(page_rows=100, cut_rows=80, join_rows=10, fewest_for_overlay=20)
+    with create_on(LocalStorage(tmp_path / "small"), limits=small) as store:
+        store.create_table("orders", pa.schema([("id", pa.int64()), ("qty", pa.int64())]), key="id")
+        for first in range(0, 300, 50):
+            store.table("orders").insert([{"id": n, "qty": n % 7} for n in range(first, first + 50)])
+        holdings, found = pinned(store)
+        schema = store.table("orders").schema
+        everything = TableRows(found, "orders", schema, None)
+        assert len(everything.partitions()) > 2
+        assert [row["id"] for row in rows_of(everything)] == list(range(300))
+        assert len(TableRows(found, "orders", schema, "id = 7").partitions()) == 1
+        pushed = PrunedTableRows(found, "orders", schema, "qty < 6")
+        filters: list[Filter] = [LessThanOrEqual(("id",), 7), StringStartsWith(("name",), "n")]
+        assert list(pushed.pushFilters(filters)) == filters, "Spark applies them again"
+        assert len(pushed.partitions()) == 1
+        assert [row["id"] for row in rows_of(pushed)] == [0, 1, 2, 3, 4, 5, 7]
+        holdings.release()
 
 
 def test_a_keeper_answers_for_its_process_and_tells_its_errors(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:

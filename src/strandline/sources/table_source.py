@@ -2,7 +2,8 @@
 
 Spark makes an instance and asks its schema when `load()` is called, and pickles it; that pins the state. Reading is
 planned once, later, from the pickled instance, so every action sees the same state. With `.schema(…)` Spark does
-nothing at `load()`: then the state is pinned by the first action.
+nothing at `load()`: then the state is pinned by the first action. A Connect client does nothing at `load()` either, and
+its server makes an instance for each action: there the option `at` names one state for all of them.
 """
 
 from __future__ import annotations
