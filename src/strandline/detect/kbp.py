@@ -20,7 +20,7 @@ from strandline.changes.matching import names_of
 from strandline.changes.shape import CHANGE, CHANGED, INSERT, UPDATE, Counts, finish
 from strandline.detect.answer import Answer, Work, gather, work_of, write_part
 from strandline.detect.comparison import Comparison, Side, read_side
-from strandline.detect.kb import answer_header, match_segments, write_deleted
+from strandline.detect.kb import answer_header, differing, match_segments, write_deleted
 from strandline.detect.question import Input, Question
 from strandline.detect.segments import (
     FILE,
@@ -31,7 +31,6 @@ from strandline.detect.segments import (
     column_names,
     concat_segments,
     open_segment,
-    same_signature,
     signature_names,
 )
 from strandline.detect.spill import spill
@@ -116,12 +115,13 @@ def match_signatures(item: WorkItem, attempt: Attempt) -> Result:
         unchanged = 0
     else:
         matching = match_segments(old, new, making)
-        before, after = old.take(pa.array(matching.old)), new.take(pa.array(matching.new))
-        differ = ~same_signature(before, after, signature_names(making))
-        flags = {name: ~same_signature(before, after, [column]) for name, column in column_names(making).items()}
+        differ = differing(old, new, matching, signature_names(making))
+        flags = {name: differing(old, new, matching, [column]) for name, column in column_names(making).items()}
         inserted = new.take(pa.array(matching.only_new))
-        updated = after.filter(pa.array(differ))
-        gone = concat_segments([old.take(pa.array(matching.only_old)), before.filter(pa.array(differ))], making)
+        updated = new.take(pa.array(matching.new[differ]))
+        gone = concat_segments(
+            [old.take(pa.array(matching.only_old)), old.take(pa.array(matching.old[differ]))], making
+        )
         kinds = np.repeat([INSERT, UPDATE], [len(inserted), len(updated)])
         pointers = _Pointers(
             _new_pointers(

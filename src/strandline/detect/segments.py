@@ -187,14 +187,6 @@ def between(segment: pa.Table, least: int, greatest: int) -> tuple[int, pa.Table
     return first, segment.slice(first, last - first)
 
 
-def same_signature(a: pa.Table, b: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """True where two segments, row by row, agree in all of the named signature columns."""
-    same = np.ones(a.num_rows, dtype=np.bool_)
-    for name in names:
-        same &= np.asarray(a.column(name)) == np.asarray(b.column(name))
-    return same
-
-
 def signature_names(making: Making) -> tuple[str, ...]:
     if not making.scheme.columns:
         return ()
