@@ -93,11 +93,12 @@ def load_state(path: str | os.PathLike[str]) -> State:
     try:
         record = json.loads((folder / MANIFEST).read_bytes())
         checksum = record.pop("checksum")
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+        newer = record.get("format", 0) > FORMAT
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise FormatError(f"{folder} is no state, or its manifest is damaged ({error})", doing=_DOING) from error
     if record.get("kind") != KIND:
         raise FormatError(f"{folder} is not a folder of saved signatures", doing=_DOING)
-    if record.get("format", 0) > FORMAT:
+    if newer:
         raise FormatError(
             f"{folder} has format {record['format']}, and this version reads up to {FORMAT}",
             doing=_DOING,
