@@ -432,24 +432,32 @@ class TableTransaction:
         if condition is not None and not bounds.exact:
             _ = condition.condition  # what is wrong with it is said before anything is locked
         if bounds.points is not None:
-            found = self._select_points(pending, bounds, mode)
+            keys, found = self._select_points(pending, bounds, mode)
         else:
             found = self._select_range(pending, condition, bounds, mode)
+            keys = encode_keys(found, pending.record.order)
+        numbers: list[int] = found.column(ROW).to_pylist()
         test = None if bounds.exact else condition
-        chosen = self._with_own(pending, found, test, bounds)
+        chosen = self._with_own(pending, Selection(keys, numbers, found.drop_columns([ROW])), test, bounds)
         if bounds.points is None and mode is Mode.X:
             self.lock_keys(pending, chosen.keys, Mode.X)
         return chosen
 
-    def _select_points(self, pending: Pending, bounds: KeyBounds, mode: Mode) -> pa.Table:
+    def _select_points(self, pending: Pending, bounds: KeyBounds, mode: Mode) -> tuple[list[bytes], pa.Table]:
+        """Committed rows of single keys, and these keys."""
         assert bounds.points is not None
-        tables = [pending.record.row_schema.empty_table()]
+        tables: list[pa.Table] = []
+        there: list[bytes] = []
         for entry, keys in self.lock_keys(pending, bounds.points, mode):
             contents = self._contents(pending, entry)
-            found = [one for key in keys if (one := contents.find(key)) is not None]
+            found = [(key, one) for key in keys if (one := contents.find(key)) is not None]
             if found:
-                tables.append(contents.image(found[0]) if len(found) == 1 else contents.images(found))
-        return pa.concat_tables(tables[1:]) if len(tables) > 1 else tables[0]
+                there += [key for key, _ in found]
+                images = [one for _, one in found]
+                tables.append(contents.image(images[0]) if len(images) == 1 else contents.images(images))
+        if not tables:
+            return [], pending.record.row_schema.empty_table()
+        return there, tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
     def _select_range(self, pending: Pending, condition: Expression | None, bounds: KeyBounds, mode: Mode) -> pa.Table:
         if not pending.created:
@@ -472,12 +480,10 @@ class TableTransaction:
         return self._inner.lock_range(pending.domain, bounds.low, bounds.high, mode)
 
     def _with_own(
-        self, pending: Pending, found: pa.Table, condition: Expression | None, bounds: KeyBounds
+        self, pending: Pending, found: Selection, condition: Expression | None, bounds: KeyBounds
     ) -> Selection:
         """Committed rows as this transaction has changed them."""
-        keys = encode_keys(found, pending.record.order)
-        numbers = np.asarray(found.column(ROW), dtype=np.int64).tolist()
-        rows = found.drop_columns([ROW])
+        keys, numbers, rows = found.keys, found.numbers, found.rows
         if condition is not None and bounds.points is not None and len(rows):
             kept = np.flatnonzero(condition.mask(rows))
             keys, numbers = [keys[n] for n in kept], [numbers[n] for n in kept]
