@@ -30,7 +30,7 @@ from strandline.errors import (
 from strandline.relations import open_relation, read_relation
 from strandline.storage import LocalStorage, MemoryStorage
 from strandline.store import create, create_on, open, open_on
-from strandline.tables import transaction
+from strandline.tables import TableTransaction, transaction
 
 
 def test_a_state_is_named_by_name_snapshot_commit_number_and_time() -> None:
@@ -267,3 +267,24 @@ def test_two_creators_at_once_make_one_store() -> None:
         create_on(storage)
     with open_on(storage) as store:
         assert store.tables() == []
+
+
+def test_a_stream_is_kept_when_a_transaction_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage()
+    with shop(storage) as store:
+        store.create_table("t", numbered(3), key="id")
+        with open_on(storage) as other:
+            begun: list[TableTransaction] = []
+            begin = store.transaction
+
+            def disturbed(message: str = "") -> TableTransaction:
+                tx = begin(message)
+                if not begun:
+                    other.table("t").insert(numbered(1, 7))
+                begun.append(tx)
+                return tx
+
+            monkeypatch.setattr(store, "transaction", disturbed)
+            assert store.table("t").upsert(numbered(5, 5).to_reader()) == 5
+            assert len(begun) == 2
+        assert [row["id"] for row in rows(store, "t")] == [0, 1, 2, 5, 6, 7, 8, 9]

@@ -48,6 +48,7 @@ from strandline.tables import (
     table_changes,
     table_relation,
 )
+from strandline.tables.incoming import repeatable
 from strandline.tables.key_bounds import key_bounds
 from strandline.tables.querying import Query
 from strandline.tables.reading import find_table
@@ -200,7 +201,8 @@ class Store:
         self, name: str, data: Any, *, key: str | Sequence[str] | None = None, not_null: Sequence[str] = ()
     ) -> Table:
         """A new table, in a transaction of its own."""
-        self.autocommit(lambda tx: tx.create_table(name, data, key=key, not_null=not_null))
+        rows = repeatable(data)
+        self.autocommit(lambda tx: tx.create_table(name, rows, key=key, not_null=not_null))
         return self.table(name)
 
     def drop_table(self, name: str) -> None:
@@ -437,10 +439,14 @@ class Table:
         return self._held.parts(columns)
 
     def insert(self, rows: Any) -> int:
-        return self.store.autocommit(lambda tx: tx.insert(self.name, rows))
+        """New rows; a key that is there already is an error."""
+        kept = repeatable(rows)
+        return self.store.autocommit(lambda tx: tx.insert(self.name, kept))
 
     def upsert(self, rows: Any) -> int:
-        return self.store.autocommit(lambda tx: tx.upsert(self.name, rows))
+        """Rows that replace those of the same key, or are new."""
+        kept = repeatable(rows)
+        return self.store.autocommit(lambda tx: tx.upsert(self.name, kept))
 
     def update(
         self,
@@ -462,7 +468,8 @@ class Table:
 
     def overwrite(self, rows: Any) -> int:
         """Make it hold exactly these rows; rows that stay keep their numbers."""
-        return self.store.autocommit(lambda tx: tx.overwrite(self.name, rows))
+        kept = repeatable(rows)
+        return self.store.autocommit(lambda tx: tx.overwrite(self.name, kept))
 
     def changes(self, *, since: Any, until: Any = None) -> Changes:
         """What changed in it from one state to another, or to now."""

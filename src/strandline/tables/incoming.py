@@ -40,6 +40,12 @@ def rows_of(data: Any, schema: pa.Schema | None = None) -> pa.Table:
     return read_relation(open_relation(data))
 
 
+def repeatable(data: Any) -> Any:
+    """The same rows, fit to be read again when a transaction is tried again: a stream is read into memory."""
+    kept = isinstance(data, (pa.Table, pa.RecordBatch, Mapping, list, tuple)) or _is_pandas(data)
+    return data if kept or not in_memory(data) else pa.table(data)
+
+
 def _is_pandas(data: Any) -> bool:
     return type(data).__module__.partition(".")[0] == "pandas"
 

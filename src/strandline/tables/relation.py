@@ -21,7 +21,7 @@ from strandline.pages.objects import Objects
 from strandline.relations import Bounds, Part, Scan
 from strandline.relations.read import register_reader
 from strandline.relations.statistics import moment
-from strandline.storage import Storage, open_storage
+from strandline.storage import LocalStorage, ObjectStorage, Storage, open_storage
 from strandline.tables.cache import PageCache
 from strandline.tables.key_bounds import ALL, KeyBounds
 from strandline.tables.keys import decode_first
@@ -29,7 +29,8 @@ from strandline.tables.reading import TableReader
 from strandline.tables.record import Record
 
 FORMAT = "page"
-_storages: dict[str, Storage] = {}
+_here: weakref.WeakValueDictionary[str, Storage] = weakref.WeakValueDictionary()
+"""Storages that only this process can reach, as those in memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +40,7 @@ class TableRelation:
     name: str
     schema: pa.Schema
     reader: TableReader
-    storage: Storage
+    store: str
     bounds: KeyBounds = ALL
 
     @property
@@ -58,11 +59,11 @@ class TableRelation:
         size = sum(page.size for page in entry.pages)
         options = {
             "module": __name__,
-            "store": self.storage.url,
+            "store": self.store,
             "pages": [_page_to_json(page) for page in entry.pages],
             "record": self.reader.record.to_bytes().decode(),
         }
-        path = f"{self.storage.url}/{entry.base.name}"
+        path = f"{self.store}/{entry.base.name}"
         scan = Scan(FORMAT, path, self.schema, options=options, rows=entry.rows, bytes=size)
         return Part(scan, entry.rows, size, _bounds(entry, self.reader.record))
 
@@ -72,9 +73,8 @@ def table_relation(
 ) -> TableRelation:
     """A table at a state. The relation takes a snapshot over and closes it when it is no longer used itself."""
     reader = TableReader(view, name, cache)
-    _storages[storage.url] = storage
     plain = pa.schema([pa.field(field.name, field.type) for field in reader.record.schema])
-    relation = TableRelation(name, plain, reader, storage)
+    relation = TableRelation(name, plain, reader, _reachable(storage))
     if snapshot is not None:
         weakref.finalize(reader, snapshot.close)
     return relation
@@ -94,10 +94,23 @@ def read_page(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[p
 register_reader(FORMAT, read_page)
 
 
+def _reachable(storage: Storage) -> str:
+    """The name by which workers find a storage; one in memory is found by this process alone."""
+    if isinstance(storage, (LocalStorage, ObjectStorage)):
+        return storage.url
+    name = f"{storage.url}{id(storage)}"
+    _here[name] = storage
+    return name
+
+
+def _objects(store: str) -> Objects:
+    here = _here.get(store)
+    return Objects(here) if here is not None else _opened(store)
+
+
 @lru_cache(maxsize=16)
-def _objects(url: str) -> Objects:
-    known = _storages.get(url)
-    return Objects(known if known is not None else open_storage(url))
+def _opened(url: str) -> Objects:
+    return Objects(open_storage(url))
 
 
 def _entry(pages: Sequence[PageRef]) -> Entry:

@@ -382,6 +382,7 @@ class TableTransaction:
             return _grouped([(page.separator, page.entry) for page in pending.pages], ordered)
         if len(ordered) > MANY_ROWS:
             self._inner.lock_table(pending.domain, mode)
+            return self._pages_of(pending, ordered)
         if len(ordered) > MANY_KEYS:
             return self._lock_pages_of(pending, ordered, mode)
         found: list[tuple[Entry, list[bytes]]] = []
