@@ -19,8 +19,8 @@ strandline --help · strandline COMMAND --help · strandline --version
 
 | exit code | meaning |
 |---|---|
-| 0 | done; for `diff`: both sides are the same |
-| 1 | `diff` found differences, in rows or in columns |
+| 0 | done; for `diff` and `changes`: nothing differs |
+| 1 | `diff` or `changes` found differences, in rows or in columns; `check` found damage |
 | 2 | trouble: nothing was answered, and one paragraph on standard error says why and what to do |
 
 Results go to standard output, words about them and progress to standard error. With `--json` standard output holds

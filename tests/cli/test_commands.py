@@ -137,6 +137,23 @@ def test_nightly_runs_need_the_new_extract_and_the_state_alone(command: Command)
     assert (third.code, third.json["same"]) == (0, True)
 
 
+def test_keep_sorted_leaves_the_new_side_in_key_order(command: Command) -> None:
+    write("shuffled.parquet", rows("tuesday.parquet")[::-1])
+    ran = command("diff", "monday.parquet", "shuffled.parquet", "-k", "id", "--keep-sorted", "sorted", "--json")
+    assert (ran.code, ran.json["algorithm"]) == (1, "merge")
+    assert pq.read_table("sorted")["id"].to_pylist() == [2, 3, 4]
+    assert command("diff", "tuesday.parquet", "sorted", "-k", "id").code == 0
+
+
+def test_part_files_may_differ_if_that_is_said(command: Command) -> None:
+    Path("parts").mkdir()
+    write("parts/0.parquet", rows("monday.parquet")[:2])
+    write("parts/1.parquet", [{"id": 3, "name": "chain"}], pa.schema([("id", pa.int32()), ("name", pa.string())]))
+    assert command("diff", "monday.parquet", "parts", "-k", "id").code == 2
+    found = command("diff", "monday.parquet", "parts", "-k", "id", "--union-by-name", "--json").json
+    assert (found["updated"], found["unchanged"]) == (1, 2)
+
+
 def test_show_tells_what_a_saved_set_holds(command: Command) -> None:
     command("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--out", "tuesday.changes")
     ran = command("show", "tuesday.changes")

@@ -16,6 +16,10 @@ WRONG: dict[str, tuple[str, ...]] = {
     "one side without a state": ("diff", "monday.parquet"),
     "three sides": ("diff", "monday.parquet", "tuesday.parquet", "wednesday.parquet"),
     "a missing file": ("diff", "monday.parquet", "nowhere.parquet", "-k", "id"),
+    "an empty key": ("diff", "monday.parquet", "tuesday.parquet", "-k", ""),
+    "keeping hashed rows sorted": (
+        *("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--algorithm", "hash", "--keep-sorted", "sorted"),
+    ),
     "no such key": ("diff", "monday.parquet", "tuesday.parquet", "-k", "number"),
     "no such algorithm": ("diff", "monday.parquet", "tuesday.parquet", "--algorithm", "guess"),
     "no such runner": ("diff", "monday.parquet", "tuesday.parquet", "--runner", "guess"),

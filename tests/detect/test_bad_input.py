@@ -274,6 +274,14 @@ def test_a_state_that_names_files_outside_is_refused() -> None:
         sl.diff(None, "new.parquet", key="id", state="orders.state")
 
 
+@pytest.mark.parametrize("content", ["", "[]", "3", "null", '{"checksum": 1, "format": "one"}', "{}", "\\xff"])
+def test_a_manifest_that_is_something_else_is_refused(content: str) -> None:
+    sl.diff(None, "good.parquet", key="id", state="orders.state")
+    Path("orders.state/manifest.json").write_text(content)
+    with pytest.raises(FormatError, match=r"orders\.state"):
+        sl.diff(None, "new.parquet", key="id", state="orders.state")
+
+
 def flipped(path: Path, place: int) -> None:
     content = bytearray(path.read_bytes())
     content[place] ^= 0x20

@@ -6,7 +6,9 @@ import contextlib
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +235,24 @@ def answers(path: str) -> str:
         if len(sl.diff(path, table, "id")) == 0:
             return name
     return "neither"
+
+
+def test_saves_at_the_same_time_wait_for_each_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import strandline.detect.state as module
+
+    states = [state_of(table, folder / name) for name, table in (("monday", MONDAY), ("tuesday", TUESDAY))]
+    copying, copy = threading.Barrier(2), module._copy_segments
+
+    def slowly(segments: Any, generation: Path) -> Any:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            copying.wait(timeout=0.3)  # both are here at once, or the other one waits outside
+        return copy(segments, generation)
+
+    monkeypatch.setattr(module, "_copy_segments", slowly)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda state: save_state(state, folder / "s"), states))
+    assert copying.broken
+    assert answers(str(folder / "s")) in ("old", "new")
 
 
 ERRORS: dict[str, Callable[[], BaseException]] = {

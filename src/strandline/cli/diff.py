@@ -57,6 +57,7 @@ SAMPLE = 2000
 @click.option("--fail-over", metavar="SHARE", help="Stop with an error if more changed, e.g. 30%.")
 @click.option("--format", "format_", help="What both sides are, if name and content don't tell: csv, parquet, …")
 @click.option("--types", multiple=True, metavar="COLUMN=TYPE", help="The type of a column, e.g. id=int64.")
+@click.option("--union-by-name", is_flag=True, help="Part files may differ: types are widened, absent columns null.")
 @click.option("--no-header", is_flag=True, help="CSV without a header line.")
 @click.option("--delimiter", help="CSV delimiter.")
 @click.option("--out", type=click.Path(), help="Write the changes: .parquet, .csv, .jsonl, .sql or .changes.")
@@ -92,6 +93,8 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
     old, new = _old_and_new(sides, given["state"])
     options = _options(given)
     key = _names(given["key"])
+    if given["key"] and not key:
+        raise click.UsageError("--key names no column. Leave it out to compare rows without a key.")
     if given["raw"]:
         return _raw(old, new, key, options, as_json=as_json)
     changes = find_changes(old, new, key or None, runner=runner, **options)
@@ -121,7 +124,10 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
     from strandline.relations.options import ReadOptions
 
     read = ReadOptions(
-        types=pairs(given["types"], "--types"), header=not given["no_header"], delimiter=given["delimiter"]
+        types=pairs(given["types"], "--types"),
+        header=not given["no_header"],
+        delimiter=given["delimiter"],
+        union_by_name=given["union_by_name"],
     )
     names = (
         "algorithm where duplicates strict_schema state save_state bits miss_probability column_signatures memory "

@@ -71,6 +71,12 @@ class DiffOptions:
             raise InputError(
                 "bits and miss_probability are both given", doing="reading options", hint="Give one of them"
             )
+        if self.keep_sorted is not None and self.algorithm != "merge":
+            raise InputError(
+                f"keep_sorted is given, but the algorithm is {self.algorithm}",
+                doing="reading options",
+                hint="Only merge sorts the new side: leave the algorithm out, or say merge",
+            )
         if self.slices is not None and self.slices < 1:
             raise InputError(f"slices is {self.slices}", doing="reading options", hint="Give 1 or more")
         if self.bits is not None and not MINIMUM_BITS <= self.bits <= MAXIMUM_BITS:
@@ -104,6 +110,8 @@ def options_from(given: Mapping[str, Any]) -> DiffOptions:
             hint = f"Did you mean {close[0]!r}?" if close else f"The options are {', '.join(sorted(known))}"
             raise InputError(f"unknown option {name!r}", doing="reading the options of diff", hint=hint)
     values = dict(given)
+    if values.get("keep_sorted") is not None and values.get("algorithm", "auto") == "auto":
+        values["algorithm"] = "merge"
     for name in ("columns", "ignore"):
         if name in values:
             values[name] = names_of(values[name])

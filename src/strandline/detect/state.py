@@ -8,13 +8,14 @@ leaves the old state or the new one, and what it may leave besides is removed by
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,11 +93,12 @@ def load_state(path: str | os.PathLike[str]) -> State:
     try:
         record = json.loads((folder / MANIFEST).read_bytes())
         checksum = record.pop("checksum")
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+        newer = record.get("format", 0) > FORMAT
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise FormatError(f"{folder} is no state, or its manifest is damaged ({error})", doing=_DOING) from error
     if record.get("kind") != KIND:
         raise FormatError(f"{folder} is not a folder of saved signatures", doing=_DOING)
-    if record.get("format", 0) > FORMAT:
+    if newer:
         raise FormatError(
             f"{folder} has format {record['format']}, and this version reads up to {FORMAT}",
             doing=_DOING,
@@ -120,18 +122,33 @@ def save_state(state: State, path: str | os.PathLike[str]) -> State:
             doing="saving signatures",
             hint="Name another folder",
         )
-    generation = secrets.token_hex(6)
-    (folder / generation).mkdir(parents=True)
-    try:
-        segments = _copy_segments(state.segments, folder / generation)
-        saved = State(state.making, state.schema, segments, state.blocks, state.source, state.where, str(folder))
-        _replace_manifest(folder, _record(saved, folder))
-    except BaseException:
-        # The failure may have come after the manifest was replaced: then the new generation is the state.
-        _sweep(folder)
-        raise
-    _sweep(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        try:
+            return _save_generation(state, folder)
+        finally:
+            # Also after a failure, which may have come after the manifest was replaced: what it names stays.
+            _sweep(folder)
+
+
+def _save_generation(state: State, folder: Path) -> State:
+    generation = folder / secrets.token_hex(6)
+    generation.mkdir()
+    segments = _copy_segments(state.segments, generation)
+    saved = State(state.making, state.schema, segments, state.blocks, state.source, state.where, str(folder))
+    _replace_manifest(folder, _record(saved, folder))
     return saved
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One save at a time: sweeping must not meet a generation that another process is writing."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def has_state(path: str | os.PathLike[str]) -> bool:
