@@ -29,6 +29,15 @@ def _server() -> Any:
     return server
 
 
+@functools.cache
+def _connection(url: str) -> Any:
+    import adbc_driver_postgresql.dbapi as driver
+
+    connection = driver.connect(url, autocommit=True)
+    atexit.register(connection.close)
+    return connection
+
+
 @dataclass(frozen=True)
 class Postgres:
     """A schema in a database: `url` says where the database is, `schema` is this test's own."""
@@ -40,9 +49,7 @@ class Postgres:
         return f"{self.url}#{self.schema}.{name}"
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
-        import adbc_driver_postgresql.dbapi as driver
-
-        with driver.connect(self.url, autocommit=True) as connection, connection.cursor() as cursor:
+        with _connection(self.url).cursor() as cursor:
             cursor.execute(f"SET search_path = {self.schema}")
             cursor.execute(sql)
             return [tuple(row) for row in cursor.fetchall()] if cursor.description else []

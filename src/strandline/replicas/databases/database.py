@@ -27,7 +27,7 @@ class Database(ABC):
     def __init__(self, address: Address) -> None:
         self.address = address
 
-    def watch(self, step: str) -> None:
+    def watch(self, step: str) -> None:  # noqa: B027
         """Called before each step, and after each commit."""
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
