@@ -34,7 +34,9 @@ def rows_at(url: str) -> list[tuple[Any, ...]]:
     if address.kind == "parquet":
         import pyarrow.dataset as ds
 
-        return sorted(tuple(row.values()) for row in ds.dataset(address.location, format="parquet").to_table().to_pylist())
+        return sorted(
+            tuple(row.values()) for row in ds.dataset(address.location, format="parquet").to_table().to_pylist()
+        )
     with connect(address) as database:
         return sorted(tuple(row) for row in database.execute(f'SELECT * FROM "{address.table}"'))
 
@@ -74,7 +76,7 @@ operation = st.tuples(st.sampled_from("iiuuudt"), st.integers(1, 12), st.integer
 
 
 @pytest.mark.parametrize("algorithm", ["paper", "marked"])
-@settings(max_examples=6)
+@settings(max_examples=3)
 @given(rounds=st.lists(st.tuples(st.lists(operation, max_size=10), st.integers(0, 2)), min_size=1, max_size=4))
 def test_every_refreshed_copy_equals_its_query(source: Source, algorithm: str, rounds: Any) -> None:
     """Several copies with their own restrictions and targets, each refreshed when it pleases."""

@@ -12,7 +12,7 @@ from strandline.detect.annotated.copy import METHODS, Copy, opened
 from strandline.detect.annotated.delivery import definition_of
 from strandline.detect.annotated.fixing import Site, fix_up
 from strandline.detect.annotated.names import ADDRESS, ALGORITHMS, MARKED, PAPER, UNHELD, fields
-from strandline.detect.annotated.restriction import check_restriction
+from strandline.detect.annotated.restriction import check_restriction, restriction
 from strandline.errors import InputError, NotFound
 from strandline.replicas import open_replica
 from strandline.replicas.databases import Address, connect, parse_address, quoted
@@ -125,9 +125,8 @@ def _annotate(site: Site, algorithm: str | None) -> None:
         )
     record = known or _new_record(site, algorithm or MARKED)
     wanted = [*fields(record.algorithm), *([ADDRESS] if record.own_address else [])]
-    columns = tuple(column.name for column in site.table.columns)
     whole = known is not None and set(wanted) <= site.table.present and site.table.has_trigger()
-    if whole and columns == record.columns:
+    if whole:
         return
     with site.table.database.transaction():
         site.table.lock()
@@ -135,9 +134,9 @@ def _annotate(site: Site, algorithm: str | None) -> None:
         site.table.drop_trigger()
         site.table.annotate(wanted)
         site.table.create_trigger(record.address, fields(record.algorithm))
-        if known is not None and not whole:
+        if known is not None:
             record = replace(record, since=record.time + 1, rows=0)
-        site.catalog.put_base(replace(record, columns=columns))
+        site.catalog.put_base(record)
 
 
 def _new_record(site: Site, algorithm: str) -> BaseRecord:
@@ -157,8 +156,9 @@ def _wanted(site: Site, target: Address, where: str | None, columns: Sequence[st
     schema = site.table.schema
     chosen = tuple(schema.names if columns is None else columns)
     check_columns(schema, chosen, "choosing the columns of a copy")
-    check_restriction(site.restriction(where), where, site.table.database, site.table.sql)
-    return CopyRecord("", record.table, 0, target.shown, chosen, where)
+    found = restriction(where, schema, site.table.database.dialect)
+    check_restriction(found, where, site.table.database, site.table.sql)
+    return CopyRecord("", record.table, 0, target.shown, chosen, where, found.sql, found.columns)
 
 
 def _check_same(known: CopyRecord | None, wanted: CopyRecord) -> None:

@@ -39,13 +39,13 @@ class BaseRecord:
     next_address: int = 1
     since: int = 0
     bits: int = 0
-    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class CopyRecord:
     """A copy of a base. `taken` is the position that it is known to have; `offered` the one last sent to it.
 
+    `where` is what the user said, `qualifies` what it means in the base's own SQL, checked when the copy was defined.
     A copy that says it stands anywhere else belongs to another history of the base.
     """
 
@@ -55,6 +55,8 @@ class CopyRecord:
     target: str
     columns: tuple[str, ...]
     where: str | None = None
+    qualifies: str = "(1 = 1)"
+    restricted_by: tuple[str, ...] = ()
     method: str = "auto"
     taken: Position | None = None
     offered: Position | None = None
@@ -80,13 +82,13 @@ class Catalog:
 
     def base(self, table: str, *, lock: bool = False) -> BaseRecord | None:
         record = self._get(BASES, table, lock) if self.exists() else None
-        return None if record is None else BaseRecord(**{**record, "columns": tuple(record["columns"])})
+        return None if record is None else BaseRecord(**record)
 
     def bases(self) -> list[BaseRecord]:
         if not self.exists():
             return []
         rows = self._database.execute(f"SELECT record FROM {quoted(self._schema, BASES)} ORDER BY name")
-        return [BaseRecord(**{**json.loads(text), "columns": tuple(json.loads(text)["columns"])}) for (text,) in rows]
+        return [BaseRecord(**json.loads(text)) for (text,) in rows]
 
     def put_base(self, record: BaseRecord) -> None:
         self._put(BASES, record.table, asdict(record))
@@ -127,4 +129,5 @@ class Catalog:
 
 def _copy(record: dict[str, Any]) -> CopyRecord:
     places = {name: Position.from_json(record[name]) for name in ("taken", "offered")}
-    return CopyRecord(**{**record, **places, "columns": tuple(record["columns"])})
+    names = {name: tuple(record[name]) for name in ("columns", "restricted_by")}
+    return CopyRecord(**{**record, **places, **names})

@@ -175,8 +175,7 @@ class Copy:
             f"SELECT count(*), sum(CASE WHEN {quoted(TIME)} <= {position.time} THEN 0 ELSE 1 END) FROM {site.table.sql}"
         )
         rows, changed = site.table.database.execute(sql)[0]
-        condition = site.restriction(copy.where)
-        indexed = bool(condition.columns) and site.table.has_index(condition.columns)
+        indexed = bool(copy.restricted_by) and site.table.has_index(copy.restricted_by)
         deleted = max(record.rows - rows, 0)
         facts = Facts(rows, copy.held, (changed or 0) + deleted, indexed, copy.where is not None, record.algorithm)
         return explain(facts, delivery.obstacle(record, position))

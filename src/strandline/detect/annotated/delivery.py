@@ -87,12 +87,11 @@ def send_differential(site: Site, copy: CopyRecord, replica: Replica, state: Sta
 def send_full(site: Site, copy: CopyRecord, replica: Replica, state: State, *, anchored: bool) -> tuple[State, Sent]:
     """All qualified rows in one state of the base, read into a spool so that writers wait no longer than that."""
     database = site.table.database
-    qualifies = site.restriction(copy.where).sql
     with Spool() as spool:
         path = os.path.join(spool.path, "full.arrow")
         with database.transaction():
             record = fix_up(site, copy.bit)[0] if anchored else site.record(lock=True)
-            rest = f"{site.table.sql} WHERE {qualifies} ORDER BY {quoted(record.address)}"
+            rest = f"{site.table.sql} WHERE {copy.qualifies} ORDER BY {quoted(record.address)}"
             _spool(path, rows_schema(site, copy.columns), row_batches(site, record, copy.columns, rest))
             position = offer(site, copy, record, anchored=anchored)
         sent = Sent()
@@ -128,7 +127,7 @@ def send_first(site: Site, copy: CopyRecord, replica: Replica, state: State) -> 
     record = site.record()
     began = Position.from_json(cursor["position"])
     assert began is not None
-    wanted = f"{site.restriction(copy.where).sql} AND {unchanged_since(began.time)}"
+    wanted = f"{copy.qualifies} AND {unchanged_since(began.time)}"
     above, first, last = cursor["above"], state.loading is None, False
     while not last:
         beyond = "" if above is None else f" AND {quoted(record.address)} > {int(above)}"

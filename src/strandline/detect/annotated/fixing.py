@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from strandline.detect.annotated.catalog import BaseRecord, Catalog, CopyRecord
 from strandline.detect.annotated.names import ADDRESS, SENT, TIME, fields
-from strandline.detect.annotated.restriction import Restriction, restriction
 from strandline.detect.annotated.statements import CHANGED, LAST_QUAL, A, Statements
 from strandline.detect.annotated.tables import BaseTable, Column
 from strandline.errors import KeysError, NotFound, StateError
@@ -57,12 +56,9 @@ class Site:
             )
         return found
 
-    def restrictions(self, base: str) -> dict[int, Restriction]:
+    def restrictions(self, base: str) -> dict[int, str]:
         """The condition of every copy of the base, by its bit."""
-        return {copy.bit: self.restriction(copy.where) for copy in self.catalog.copies(base)}
-
-    def restriction(self, where: str | None) -> Restriction:
-        return restriction(where, self.table.schema, self.table.database.dialect)
+        return {copy.bit: copy.qualifies for copy in self.catalog.copies(base)}
 
 
 @dataclass(frozen=True)
@@ -103,8 +99,7 @@ def fix_up(site: Site, refreshing: int | None = None) -> tuple[BaseRecord, State
         database.execute(statements.by_lookup(refreshing, deletions=not survived or _restarted(site, record)))
     else:
         database.execute(statements.by_scan(refreshing))
-    bits = {bit: found.sql for bit, found in site.restrictions(record.table).items()}
-    database.execute(statements.fix_up(bits, refreshing))
+    database.execute(statements.fix_up(site.restrictions(record.table), refreshing))
     record = replace(record, rows=rows, last=record.start if greatest is None else greatest)
     if gone_at_end:
         record = replace(record, tail_gap=record.time)
@@ -136,8 +131,7 @@ def differential(site: Site, copy: CopyRecord, snap_time: int) -> Sending:
     database = site.table.database
     with database.transaction():
         record, statements = fix_up(site, copy.bit)
-        qualifies = site.restriction(copy.where).sql
-        database.execute(statements.sent(qualifies, snap_time, copy.bit, record.tail_gap))
+        database.execute(statements.sent(copy.qualifies, snap_time, copy.bit, record.tail_gap))
         messages = database.read(
             f"SELECT {A}, {LAST_QUAL}, {CHANGED} FROM {SENT} ORDER BY {A} NULLS LAST", _SENT_SCHEMA
         )

@@ -110,8 +110,14 @@ class BaseTable(ABC):
     def has_index(self, columns: Sequence[str]) -> bool:
         """Whether an index begins with one of these columns."""
 
-    def _watched(self) -> str:
-        return ", ".join(quoted(name) for name, _ in self._described if name not in (PREVIOUS, TIME, GAP, UNHELD))
+    def _fires(self, address: str, fields: Sequence[str], same: str) -> tuple[str, str]:
+        """When the trigger fires, and whether the entry moved. Fix-up always changes an annotation; users never do.
+
+        No column of the user's is named: they may drop, rename and add theirs, and added ones are watched at once.
+        """
+        moved = f"NOT (NEW.{quoted(address)} {same} OLD.{quoted(address)})" if address != ADDRESS else "(1 = 0)"
+        untouched = " AND ".join(f"NEW.{quoted(name)} {same} OLD.{quoted(name)}" for name in fields)
+        return f"(NEW.{quoted(TIME)} IS NOT NULL AND {untouched}) OR {moved}", moved
 
 
 class SqliteTable(BaseTable):
@@ -147,14 +153,13 @@ class SqliteTable(BaseTable):
         """`BEGIN IMMEDIATE` did it."""
 
     def create_trigger(self, address: str, fields: Sequence[str]) -> None:
-        moved = f"NEW.{quoted(address)} IS NOT OLD.{quoted(address)}"
+        fires, moved = self._fires(address, fields, "IS")
         sets = [f"{quoted(TIME)} = NULL"]
         sets += [f"{quoted(n)} = CASE WHEN {moved} THEN NULL ELSE {quoted(n)} END" for n in fields if n != TIME]
         key = self.integer_key()
         here = f"{quoted(key)} = NEW.{quoted(key)}" if key else "rowid = NEW.rowid"
         self.database.execute(
-            f"CREATE TRIGGER {quoted(self.trigger)} AFTER UPDATE OF {self._watched()} ON {self.sql} "
-            f"WHEN NEW.{quoted(TIME)} IS NOT NULL OR {moved} "
+            f"CREATE TRIGGER {quoted(self.trigger)} AFTER UPDATE ON {self.sql} WHEN {fires} "
             f"BEGIN UPDATE {quoted(self.address.table)} SET {', '.join(sets)} WHERE {here}; END"
         )
 
@@ -222,15 +227,15 @@ class PostgresTable(BaseTable):
         self.database.execute(f"LOCK TABLE {self.sql} IN SHARE ROW EXCLUSIVE MODE")
 
     def create_trigger(self, address: str, fields: Sequence[str]) -> None:
-        moved = f"NEW.{quoted(address)} IS DISTINCT FROM OLD.{quoted(address)}"
+        fires, moved = self._fires(address, fields, "IS NOT DISTINCT FROM")
         cleared = " ".join(f"NEW.{quoted(name)} := NULL;" for name in fields if name != TIME)
         self.database.execute(
             f"CREATE OR REPLACE FUNCTION {self._function}() RETURNS trigger LANGUAGE plpgsql AS $strandline$ BEGIN "
             f"NEW.{quoted(TIME)} := NULL; IF {moved} THEN {cleared} END IF; RETURN NEW; END $strandline$"
         )
         self.database.execute(
-            f"CREATE TRIGGER {quoted(self.trigger)} BEFORE UPDATE OF {self._watched()} ON {self.sql} "
-            f"FOR EACH ROW EXECUTE FUNCTION {self._function}()"
+            f"CREATE TRIGGER {quoted(self.trigger)} BEFORE UPDATE ON {self.sql} "
+            f"FOR EACH ROW WHEN ({fires}) EXECUTE FUNCTION {self._function}()"
         )
 
     def drop_trigger(self) -> None:

@@ -45,7 +45,7 @@ class Comparison:
 def compare(site: Site, copy: CopyRecord, replica: Replica, definition: Definition) -> Comparison:
     """Both sides by address and row signature (128 bits)."""
     record = site.record()
-    wanted = read_rows(site, record, copy.columns, f"{site.table.sql} WHERE {site.restriction(copy.where).sql}")
+    wanted = read_rows(site, record, copy.columns, f"{site.table.sql} WHERE {copy.qualifies}")
     held = pa.Table.from_batches(replica.rows(), schema=definition.stored)
     left = _signed(wanted, ADDRESS, definition)
     right = _signed(held, definition.identity[0], definition)
