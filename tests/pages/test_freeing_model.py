@@ -30,7 +30,6 @@ Freed = frozenset[tuple[str, int, int]]
 
 @dataclass(frozen=True)
 class Pointer:
-    token: int = 0
     commit: int = 0
     page: str = "p0"
     born: int = 0
@@ -80,7 +79,7 @@ def reader(world: World, broken: Broken) -> Iterator[World]:
     elif me.step == 2:
         seen = me.seen if broken is Broken.NO_SECOND_READ else pointer
         assert seen is not None
-        yield replace(world, reader=replace(me, step=3, commit=seen.commit, page=seen.page))
+        yield replace(world, reader=replace(me, step=3, seen=None, commit=seen.commit, page=seen.page))
     elif me.step in (3, 7):
         if me.page not in world.pages:
             raise Lost("the reader's page is gone")
@@ -91,17 +90,16 @@ def reader(world: World, broken: Broken) -> Iterator[World]:
         yield replace(world, apart=world.apart | {me.commit}, reader=replace(me, step=6))
     elif me.step == 5:
         if me.seen != pointer:
-            yield replace(world, reader=replace(me, step=4))
+            yield replace(world, reader=replace(me, step=4, seen=None))
             return
         kept = frozenset(one for one in pointer.freed if not one[1] <= me.commit < one[2])
         named = replace(
             pointer,
-            token=pointer.token + 1,
             snapshots=pointer.snapshots | {me.commit},
             held=pointer.held | {me.page},
             freed=kept,
         )
-        yield replace(world, pointer=named, reader=replace(me, step=6))
+        yield replace(world, pointer=named, reader=replace(me, step=6, seen=None))
     elif me.step == 6:
         yield replace(world, floor=None, reader=replace(me, step=7))
 
@@ -123,13 +121,13 @@ def committer(world: World, which: str, broken: Broken) -> Iterator[World]:
         yield become(replace(me, step=2), pages=world.pages | {which})
     elif me.step == 2:
         if me.seen != pointer:
-            yield become(replace(me, step=0))
+            yield become(Actor())
             return
         commit = pointer.commit + 1
         freed = pointer.freed
         if not any(pointer.born <= c < commit for c in me.snapshots):
             freed |= {(pointer.page, pointer.born, commit)}
-        new = replace(pointer, token=pointer.token + 1, commit=commit, page=which, born=commit, freed=freed)
+        new = replace(pointer, commit=commit, page=which, born=commit, freed=freed)
         yield become(replace(me, step=3, seen=new), pointer=new)
     elif me.step == 3:
         floor = me.floor if broken is Broken.FLOORS_BEFORE_SWAP else world.floor
@@ -144,10 +142,10 @@ def committer(world: World, which: str, broken: Broken) -> Iterator[World]:
             for one in me.seen.freed & newest.freed
             if (me.floor is None or one[2] <= me.floor) and not any(one[1] <= c < one[2] for c in snapshots)
         )
-        yield become(replace(me, step=5, todo=todo))
+        yield become(Actor(step=5, todo=todo))
     elif me.step == 5:
         if not me.todo:
-            yield become(replace(me, step=DONE))
+            yield become(Actor(step=DONE))
         for one in me.todo:
             yield become(replace(me, todo=me.todo - {one}), pages=world.pages - {one[0]})
 
@@ -156,7 +154,7 @@ def sweeper(world: World, broken: Broken) -> Iterator[World]:
     me, pointer = world.sweeper, world.pointer
     if me.step == 0:
         if broken is not Broken.UNFENCED:
-            pointer = replace(pointer, token=pointer.token + 1, fenced=True)
+            pointer = replace(pointer, fenced=True)
         yield replace(world, pointer=pointer, sweeper=replace(me, step=1))
     elif me.step == 1:
         known = {pointer.page} | pointer.held | {one[0] for one in pointer.freed}

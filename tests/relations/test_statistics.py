@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 from strandline.relations import Bounds, Part, ReadOptions, open_relation
 
@@ -105,3 +106,12 @@ def test_long_strings_of_other_writers_stay_enclosed(tmp_path: Path, length: int
     for name in ("d.parquet", "p.parquet"):
         bounds = open_relation(tmp_path / name).parts()[0].bounds["v"]
         assert bounds.least is None or (bounds.least <= low and high <= bounds.greatest)
+
+
+def test_shortened_bounds_enclose_without_occurring(tmp_path: Path) -> None:
+    low, high = "a" * 200 + "m", "z" * 200 + "m"
+    write_deltalake(str(tmp_path), pa.table({"v": [low, high]}))
+    bounds = open_relation(tmp_path).parts()[0].bounds["v"]
+    assert len(bounds.least) < len(low), "this writer shortens"
+    assert bounds.least <= low
+    assert bounds.greatest >= high

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.storage import s3
 
 from strandline.errors import AlreadyExists, InputError, NotFound, StorageError, SwapLost
 from strandline.storage import LocalStorage, MemoryStorage, Storage, auditing, open_storage
@@ -18,26 +17,8 @@ Opener = Callable[[], Storage]
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
-    """An S3-compatible server with one bucket; credentials reach the backend through the environment only."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    settings = {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT": f"http://{host}:{port}",
-        "AWS_ALLOW_HTTP": "true",
-    }
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
-    urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/strand", method="PUT")).close()
-    yield "strand"
-    server.stop()
-    for name, value in before.items():
-        os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
+    with s3.bucket() as name:
+        yield name
 
 
 @pytest.fixture(params=["local", "local without unnamed files", "memory", "s3"])

@@ -56,7 +56,8 @@ class Applied:
 
     def to_spark(self, session: SparkSession | None = None) -> DataFrame:
         """The rows as a Spark DataFrame, in Spark's types."""
-        items = [{"scan": scan.to_json()} for scan in self._scans()]
+        schema = schema_to_text(plain_schema(self.schema))
+        items = [{"rows": {"schema": schema, "paths": [file.path]}} for file in self.files]
         return frame_of(items, self.schema, self.bytes, session)
 
     @property
@@ -107,26 +108,26 @@ def apply_stored(running: Running, changes: Stored, base: Relation, *, lenient: 
     check_carried(header.new_schema)
     scans = [part.scan for part in base.parts([])]
     count = running.buckets(base.bytes + changes.bytes)
-    record = {"schema": schema_to_text(base.schema), "lenient": lenient}
     if count == 1:
-        items = [{**record, "base": [scan.to_json() for scan in scans], "changes": changes.record()}]
+        rows = {"schema": schema_to_text(base.schema), "scans": [scan.to_json() for scan in scans]}
+        items = [{"base": rows, "changes": changes.record(), "lenient": lenient}]
     else:
         columns = header.columns if header.form == COUNTED else header.key
         mine = exchange_set(running, changes, count, columns, base.schema)
         theirs = exchange_scans(running, scans, count, columns, header.after_schema)
-        schema = plain_schema(base.schema)
+        schema = schema_to_text(plain_schema(base.schema))
         items = [
             {
-                **record,
-                "base": [Scan("parquet", f.path, schema).to_json() for f in rows],
+                "base": {"schema": schema, "paths": [file.path for file in files]},
                 "changes": changes.record(own),
+                "lenient": lenient,
             }
-            for rows, own in zip(theirs, mine, strict=True)
-            if rows or own
+            for files, own in zip(theirs, mine, strict=True)
+            if files or own
         ]
     outcomes = running.runner.run(apply_set, items, running.spool, "applying changes")
-    files = tuple(part_of(outcome) for outcome in outcomes if outcome.result["path"])
-    return Applied(header.target or base.name, header.new_schema, files, running.spool)
+    parts = tuple(part_of(outcome) for outcome in outcomes if outcome.result["path"])
+    return Applied(header.target or base.name, header.new_schema, parts, running.spool)
 
 
 def _unlink(path: str) -> None:

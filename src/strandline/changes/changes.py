@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from strandline.changes import files
 from strandline.changes.applied import Applied, apply_stored
@@ -21,7 +23,7 @@ from strandline.changes.parts import check_carried, read_parts
 from strandline.changes.project import projected_header
 from strandline.changes.restrict import restricted_header
 from strandline.changes.running import Call, PartFile, Running, Stored, run_by_part, run_by_value, store
-from strandline.changes.shape import CHANGE, COUNT, COUNTED, ChangeSet, Header
+from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds
 from strandline.changes.summary import Summary, summarise
 from strandline.changes.to_counted import counted_again
 from strandline.changes.to_keyed import keyed_again
@@ -54,8 +56,6 @@ class Changes:
     @staticmethod
     def of_parts(header: Header, paths: Sequence[str], spool: Spool | None) -> Changes:
         """Part files that kernels wrote, with the header of all of them; `spool` lives as long as the set."""
-        import pyarrow.parquet as pq
-
         parts = [PartFile(path, pq.read_metadata(path).num_rows, os.path.getsize(path)) for path in paths]
         return Changes(Stored(header, tuple(parts)), spool)
 
@@ -95,12 +95,16 @@ class Changes:
         rows = read_parts([part.path for part in self._stored.parts], self.header.rows_schema)
         if len(self._stored.parts) < 2:
             return rows
-        by = COUNT if self.form == COUNTED else CHANGE  # parts are ordered, and so is the whole: deletes come first
-        rank = rows.column(by)
-        order = pa.compute.greater(rank, 0) if self.form == COUNTED else pa.compute.index_in(rank, _KINDS)
-        return rows.take(pa.compute.array_sort_indices(order))
+        # Each part has its deletes first, and so has the whole.
+        rank = np.sign(np.asarray(rows.column(COUNT))) if self.form == COUNTED else kinds(rows)
+        return rows.take(pa.array(np.argsort(rank, kind="stable")))
 
     arrow = to_arrow
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The change rows part by part, for those who don't want all of them in memory; no key is in two parts."""
+        for part in self._stored.parts:
+            yield read_parts([part.path], self.header.rows_schema)
 
     def to_spark(self, session: SparkSession | None = None) -> DataFrame:
         """The change rows as a Spark DataFrame, in Spark's types (the table is in docs/changes.md)."""
@@ -239,6 +243,3 @@ class Changes:
         marks = [name for name, is_so in (("partial", self.header.partial), ("inexact", self.header.inexact)) if is_so]
         marked = f", {', '.join(marks)}" if marks else ""
         return f"<Changes {self.form}{keyed}: {self.summary()}{marked}{way}>"
-
-
-_KINDS = pa.array(["delete", "update", "insert"])

@@ -1,6 +1,7 @@
 """The verbs as kernels: each reads its input from part files, calls the pure function, and writes a part file.
 
-A **set** inside a work item is `{"header": …, "paths": […]}`; a relation is a list of scans. `exchange` cuts either
+A **set** inside a work item is `{"header": …, "paths": […]}`; rows of a relation are `{"schema": …}` with either
+`"scans"` of the user's files or `"paths"` of our own parts. `exchange` cuts either
 into buckets by the hash of canonical columns, so that rows that must meet land in the same bucket.
 """
 
@@ -20,7 +21,7 @@ from strandline.changes.fill import fill_by_header
 from strandline.changes.header_json import counts_to_json, header_from_json
 from strandline.changes.invert import invert
 from strandline.changes.matching import Room, buckets, canonical
-from strandline.changes.parts import read_set, write_part
+from strandline.changes.parts import read_parts, read_set, write_part
 from strandline.changes.project import project
 from strandline.changes.restrict import restrict
 from strandline.changes.shape import ChangeSet
@@ -63,12 +64,10 @@ def run_verb(item: WorkItem, attempt: Attempt) -> Result:
 @kernel
 def apply_set(item: WorkItem, attempt: Attempt) -> Result:
     """A set applied to the rows of one bucket of a relation; the result is a part of the new relation."""
-    scans = [Scan.from_json(scan) for scan in item["base"]]
-    schema = schema_from_text(item["schema"])
-    base = read_table(scans) if scans else schema.empty_table()
+    base, paths = _read_rows(item["base"])
     changes = _read_set(item["changes"])
     result = apply(base, changes, lenient=item["lenient"], room=_room(attempt))
-    figures = _read_figures(len(base) + len(changes), [*(scan.path for scan in scans), *item["changes"]["paths"]])
+    figures = _read_figures(len(base) + len(changes), [*paths, *item["changes"]["paths"]])
     return {**_write(plain(result), attempt), **figures}
 
 
@@ -101,7 +100,7 @@ def exchange(item: WorkItem, attempt: Attempt) -> Result:
 @kernel
 def cast_for_spark(item: WorkItem, attempt: Attempt) -> Result:
     """One part of a set in the types that Spark holds."""
-    rows = _read_set(item["set"]).rows if "set" in item else plain(read_table([Scan.from_json(item["scan"])]))
+    rows = _read_set(item["set"]).rows if "set" in item else _read_rows(item["rows"])[0]
     return {**_write(spark_table(rows), attempt), "rows_read": len(rows)}
 
 
@@ -111,6 +110,15 @@ def _room(attempt: Attempt) -> Room:
 
 def _read_set(record: Mapping[str, Any]) -> ChangeSet:
     return read_set(header_from_json(record["header"]), record["paths"])
+
+
+def _read_rows(record: Mapping[str, Any]) -> tuple[pa.Table, list[str]]:
+    """Rows of a relation, from its scans or from part files of ours, and the paths that were read."""
+    schema = schema_from_text(record["schema"])
+    if "paths" in record:
+        return read_parts(record["paths"], schema), record["paths"]
+    scans = [Scan.from_json(scan) for scan in record["scans"]]
+    return read_table(scans) if scans else schema.empty_table(), [scan.path for scan in scans]
 
 
 def _condition(options: Mapping[str, Any]) -> Condition:

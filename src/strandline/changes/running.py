@@ -65,7 +65,7 @@ class Running:
 
     @staticmethod
     def choose(runner: str, input_bytes: int, session: SparkSession | None) -> Running:
-        return Running(choose_runner(runner, input_bytes, session))
+        return Running(choose_runner(runner, input_bytes, session), bucket_bytes=BUCKET_BYTES)
 
     def buckets(self, input_bytes: int) -> int:
         """One bucket for what one item can hold; beyond it, enough for every processor, none above the size."""

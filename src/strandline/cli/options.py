@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -36,3 +36,14 @@ def running(function: F) -> F:
         return function(*args, **kwargs)
 
     return wrapped  # type: ignore[return-value]
+
+
+def pairs(given: Sequence[str], option: str) -> dict[str, str]:
+    """`name=value` texts as a mapping."""
+    found = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise click.UsageError(f"{option} takes NAME=VALUE, not {text!r}")
+        found[name] = value
+    return found

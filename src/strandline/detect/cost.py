@@ -177,7 +177,7 @@ def choose(found: Iterable[Estimate]) -> Estimate:
     if not possible:
         raise InputError("none of the algorithms can run on these inputs", doing="Choosing an algorithm")
     best, *others = possible
-    reason = f"{best.algorithm}, because {best.why}: {_size(best.cost)} to move"
+    reason = f"{best.why}: {_size(best.cost)} to move"
     if others:
         reason += f", {_size(others[0].cost)} with {others[0].algorithm}"
     return replace(best, why=reason)

@@ -1,14 +1,13 @@
-"""Schema drift as data: what the two sides' columns have in common, and which new name an old column may have got."""
+"""Schema drift: refusing it when asked to, and guessing which new name an old column may have got."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from strandline.changes.shape import Header
-from strandline.detect.question import Input
+from strandline.detect.question import Input, Question
 from strandline.errors import SchemaError
 from strandline.relations.comparable import Incomparable, common_type
 from strandline.relations.matching import match
@@ -20,67 +19,30 @@ LIKENESS = 0.9
 """The share of rows in which an old and a new column must agree to be taken for one that was renamed."""
 
 
-@dataclass(frozen=True)
-class Drift:
-    """How the schemas differ. `retyped` columns have other types: those in `incomparable` were not compared."""
-
-    added: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    retyped: tuple[tuple[str, str, str], ...] = ()
-    incomparable: tuple[str, ...] = ()
-    renames: tuple[tuple[str, str], ...] = ()
-    left_out: tuple[str, ...] = ()
-
-    @property
-    def any(self) -> bool:
-        return bool(self.added or self.removed or self.retyped)
-
-    def words(self) -> str:
-        said = []
-        if self.added:
-            said.append(f"added: {', '.join(self.added)}")
-        if self.removed:
-            said.append(f"removed: {', '.join(self.removed)}")
-        if self.retyped:
-            said.append("retyped: " + ", ".join(f"{name} from {old} to {new}" for name, old, new in self.retyped))
-        return "; ".join(said)
-
-
-def find_drift(old: pa.Schema, new: pa.Schema, header: Header) -> Drift:
-    """The difference of two schemas, told by names and types alone."""
-    both = [name for name in new.names if name in old.names]
-    retyped = [
-        (n, str(old.field(n).type), str(new.field(n).type)) for n in both if old.field(n).type != new.field(n).type
-    ]
-    return Drift(
-        added=tuple(name for name in new.names if name not in old.names),
-        removed=tuple(name for name in old.names if name not in new.names),
-        retyped=tuple(retyped),
-        incomparable=header.retyped,
-    )
-
-
-def check_strict(drift: Drift) -> None:
-    if drift.any:
+def check_strict(header: Header) -> None:
+    """Refuses two schemas that differ in any column or type, naming what differs."""
+    old, new = header.old_schema, header.new_schema
+    retyped = [name for name in new.names if name in old.names and old.field(name).type != new.field(name).type]
+    said = [f"{name} was added" for name in header.added]
+    said += [f"{name} was removed" for name in header.removed]
+    said += [f"{name} went from {old.field(name).type} to {new.field(name).type}" for name in retyped]
+    if said:
         raise SchemaError(
-            f"the schemas differ ({drift.words()})",
-            doing="comparing with --strict-schema",
+            f"the schemas differ: {', '.join(said)}",
+            doing="comparing with a strict schema",
             hint="Compare without it to see what changed in the columns that both sides have",
         )
 
 
-def suggest_renames(old: Input, new: Input, key: Sequence[str], drift: Drift) -> tuple[tuple[str, str], ...]:
+def suggest_renames(question: Question) -> tuple[tuple[str, str], ...]:
     """Pairs of a removed and an added column that agree in nearly all rows of a sample matched by key."""
-    pairs = [
-        (a, b) for a in drift.removed for b in drift.added if _meet(old.relation.schema, new.relation.schema, a, b)
-    ]
+    header, key = question.comparison.header, question.comparison.key
+    pairs = [(a, b) for a in header.removed for b in header.added if _can_meet(header, a, b)]
     if not pairs or not key:
         return ()
-    here = dict(zip(old.side.names, old.side.columns, strict=True))
-    there = dict(zip(new.side.names, new.side.columns, strict=True))
-    before = _sample(old, [*(here[name] for name in key), *drift.removed])
-    after = _sample(new, [*(there[name] for name in key), *drift.added])
-    matching = match(before.select([here[name] for name in key]), after.select([there[name] for name in key]))
+    before = _sample(question.old, [*key, *header.removed])
+    after = _sample(question.new, [*key, *header.added])
+    matching = match(before.select(key), after.select(key))
     if not len(matching.old):
         return ()
     left, right = before.take(pa.array(matching.old)), after.take(pa.array(matching.new))
@@ -93,12 +55,15 @@ def suggest_renames(old: Input, new: Input, key: Sequence[str], drift: Drift) ->
     return tuple(found.items())
 
 
-def _meet(old: pa.Schema, new: pa.Schema, a: str, b: str) -> bool:
-    return not isinstance(common_type(old.field(a).type, new.field(b).type), Incomparable)
+def _can_meet(header: Header, a: str, b: str) -> bool:
+    met = common_type(header.old_schema.field(a).type, header.new_schema.field(b).type)
+    return not isinstance(met, Incomparable)
 
 
-def _sample(given: Input, columns: Sequence[str]) -> pa.Table:
-    """The first rows of a side, of these columns of its files."""
+def _sample(given: Input, names: Sequence[str]) -> pa.Table:
+    """The first rows of a side, of the columns with these names here."""
+    files = given.file_names()
+    columns = [files.get(name, name) for name in names]
     batches: list[pa.RecordBatch] = []
     rows = 0
     for scan in given.scans():
@@ -106,9 +71,6 @@ def _sample(given: Input, columns: Sequence[str]) -> pa.Table:
             batches.append(batch)
             rows += batch.num_rows
             if rows >= SAMPLE_ROWS:
-                return pa.Table.from_batches(batches)
-    return (
-        pa.Table.from_batches(batches)
-        if batches
-        else pa.schema([given.relation.schema.field(c) for c in columns]).empty_table()
-    )
+                return pa.Table.from_batches(batches).rename_columns(list(names))
+    schema = pa.schema([given.relation.schema.field(column) for column in columns])
+    return pa.Table.from_batches(batches, schema=schema).rename_columns(list(names))

@@ -21,7 +21,9 @@ def explain(run: Run) -> str:
     lines.append(
         f"= {'really':10}{done[0]:>12}{done[1]:>12}{done[2]:>12}   {work.rows_read:,} rows, {run.seconds:.2f} s"
     )
-    lines.append(f"Taken: {run.why}. Ran on the {run.runner} runner in {work.items} work items.")
+    lines.append(
+        f"Taken: {run.algorithm}, because {run.why}. Ran on the {run.runner} runner in {work.items} work items."
+    )
     lines += [
         f"{name}: {value:.4g}" if isinstance(value, float) else f"{name}: {value:,}"
         for name, value in work.notes.items()

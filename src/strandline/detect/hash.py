@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pyarrow as pa
-
 from strandline.detect.answer import Answer, Work, gather
-from strandline.detect.comparison import Comparison, Side
-from strandline.detect.question import Input, Question
+from strandline.detect.comparison import Side
+from strandline.detect.question import Question
+from strandline.detect.typed import typed_scans
 from strandline.detect.whole import compare_pair, pair_item, whole
-from strandline.relations import Scan
 from strandline.relations.exchange import exchange
 
 
@@ -25,8 +23,8 @@ def hash(question: Question) -> Answer:
     if pieces == 1 or (not comparison.key and comparison.rules):
         return whole(question)
     by = comparison.key or comparison.header.columns
-    olds = exchange_side(question, question.old, by, pieces)
-    news = exchange_side(question, question.new, by, pieces)
+    olds = exchange_side(question, "old", by, pieces)
+    news = exchange_side(question, "new", by, pieces)
     items = [pair_item(comparison, old, new) for old, new in zip(olds, news, strict=True) if old.scans or new.scans]
     outcomes = question.runner.run(compare_pair, items, question.spool, "comparing buckets")
     answer = gather(comparison.header, outcomes)
@@ -35,20 +33,9 @@ def hash(question: Question) -> Answer:
     return replace(answer, work=replace(answer.work, bytes_read=0) + read)
 
 
-def exchange_side(question: Question, given: Input, by: tuple[str, ...], buckets: int) -> list[Side]:
-    """One side in buckets by the named columns, which both sides give one type so that equal values meet."""
-    side = given.side
-    file_names = dict(zip(side.names, side.columns, strict=True))
-    scans = [_with_types(scan, side, question.comparison, by) for scan in given.scans()]
-    found = exchange(scans, [file_names[name] for name in by], buckets, question.runner, question.spool)
-    return [side.with_scans(bucket) for bucket in found]
-
-
-def _with_types(scan: Scan, side: Side, comparison: Comparison, by: tuple[str, ...]) -> Scan:
-    """The scan cut down to the side's columns, those that rows meet by in the type that both sides share."""
-    shared = comparison.header.after_schema
-    fields = []
-    for name, column in zip(side.names, side.columns, strict=True):
-        field = scan.schema.field(column)
-        fields.append(field.with_type(shared.field(name).type) if name in by else field)
-    return replace(scan, schema=pa.schema(fields))
+def exchange_side(question: Question, name: str, by: tuple[str, ...], buckets: int) -> list[Side]:
+    """One side in buckets by the named columns."""
+    scans, columns = typed_scans(question, name, by)
+    found = exchange(scans, columns, buckets, question.runner, question.spool)
+    given = question.old if name == "old" else question.new
+    return [given.side.with_scans(bucket) for bucket in found]

@@ -23,6 +23,7 @@ from strandline.changes.parts import write_part as write_rows
 from strandline.changes.running import PartFile
 from strandline.changes.shape import CHANGE, CHANGED, DELETE, INSERT, UPDATE, ChangeSet, Header, finish
 from strandline.detect.answer import Answer, gather, write_part
+from strandline.detect.blocks import Block, Marked, read_marked, with_known_rows
 from strandline.detect.comparison import Comparison, Side, read_side
 from strandline.detect.question import Question, spread_scans
 from strandline.detect.segments import (
@@ -35,7 +36,6 @@ from strandline.detect.segments import (
     column_names,
     numbers_tell_keys,
     open_segment,
-    same_signature,
     segment_keys,
     sign,
     signature_names,
@@ -51,8 +51,8 @@ from strandline.relations.unequal import unequal
 Flags = npt.NDArray[np.bool_]
 
 
-def kb(question: Question, state: State, making: Making) -> Answer:
-    """The differential of a saved state and the new side; the answer carries the next state."""
+def kb(question: Question, state: State, making: Making, *, keep: bool = True) -> Answer:
+    """The differential of a saved state and the new side; the answer carries the next state, to be kept or not."""
     header = answer_header(question.comparison, making)
     pieces = question.pieces(question.new.bytes)
     groups = spread_scans(question.new.scans(), pieces)
@@ -61,22 +61,29 @@ def kb(question: Question, state: State, making: Making) -> Answer:
             "new": question.new.side.with_scans(group).to_json(),
             "comparison": question.comparison.to_json(),
             "state": [segment.to_json() for segment in state.segments],
+            "blocks": [block.to_json() for block in state.blocks],
+            "mark": making.number_is_key and (keep or bool(state.blocks)),
             "making": making.to_json(),
         }
         for group in groups
     ]
     outcomes = question.runner.run(compare_with_state, items, question.spool, "comparing with saved signatures")
     segments = [Segment.from_json(outcome.result["segment"]) for outcome in outcomes]
-    next_state = build_state(question, making, segments)
-    met = _met(state, [outcome.result["met"] for outcome in outcomes])
+    blocks = [Block(**record) for outcome in outcomes for record in outcome.result["blocks"]]
+    next_state = replace(build_state(question, making, segments), blocks=tuple(blocks))
+    known = [pair for outcome in outcomes for pair in outcome.result["known"]]
+    met = _met(state, [outcome.result["met"] for outcome in outcomes], known)
     deleted = write_deleted(question, header, state, met)
     answer = gather(header, outcomes, extra=[deleted.header.counts])
-    return replace(answer, parts=(*answer.parts, *deleted.parts), state=next_state)
+    notes = {"row groups not decoded": len(known)} if state.blocks else {}
+    work = replace(answer.work, notes=notes)
+    return replace(answer, parts=(*answer.parts, *deleted.parts), state=next_state, work=work)
 
 
 def answer_header(comparison: Comparison, making: Making) -> Header:
     """Such runs have no before images; which columns differ is known if each column was signed."""
-    return replace(comparison.header, has_before=False, has_changed=making.column_signatures)
+    has_changed = making.column_signatures and bool(comparison.header.values)
+    return replace(comparison.header, has_before=False, has_changed=has_changed)
 
 
 @kernel
@@ -84,17 +91,23 @@ def compare_with_state(item: WorkItem, attempt: Attempt) -> Result:
     """Signs the rows of some scans of the new side and finds what is new or different in them."""
     comparison, making = Comparison.from_json(item["comparison"]), Making.from_json(item["making"])
     side = Side.from_json(item["new"])
-    new = plain(read_side(side))
+    state = [Segment.from_json(record) for record in item["state"]]
+    marked = read_marked(side, making, item["blocks"], state) if item["mark"] else Marked([read_side(side)])
+    new = plain(pa.concat_tables(marked.tables))
     signed = sign(new, replace(making, pointers=True))
     check_unique(signed, making, "new")
-    found = _look_up(signed, [Segment.from_json(record) for record in item["state"]], making)
+    found = _look_up(signed, state, making)
     changes = _changes(answer_header(comparison, making), new, np.asarray(signed.column(ROW)), found)
-    segment = write_segment(signed.drop_columns([FILE, ROW]), attempt.path("segment.arrow"))
+    known = sum(block.rows for block in marked.known)
+    counts = replace(changes.header.counts, unchanged=(changes.header.counts.unchanged or 0) + known)
     met = attempt.path("met.npz")
     np.savez(met, **found.met)
+    signed = with_known_rows(signed.drop_columns([FILE, ROW]), marked, making)
     return {
-        **write_part(changes, attempt),
-        "segment": segment.to_json(),
+        **write_part(replace(changes, header=replace(changes.header, counts=counts)), attempt),
+        "segment": write_segment(signed, attempt.path("segment.arrow")).to_json(),
+        "blocks": [block.to_json() for block in (*marked.known, *marked.fresh)],
+        "known": [[block.least, block.greatest] for block in marked.known],
         "met": met,
         "rows_read": new.num_rows,
         "bytes_read": side.bytes,
@@ -127,14 +140,21 @@ def _look_up(signed: pa.Table, segments: Sequence[Segment], making: Making) -> _
         start, saved = between(open_segment(segment), least, greatest)
         first, mine = between(signed, segment.least, segment.greatest)
         matching = match_segments(saved, mine, making)
-        a, b = saved.take(pa.array(matching.old)), mine.take(pa.array(matching.new))
         at = matching.new + first
         found.inserted[at] = False
-        found.updated[at] = ~same_signature(a, b, signature_names(making))
+        found.updated[at] = differing(saved, mine, matching, signature_names(making))
         for name, column in column_names(making).items():
-            found.differing[name][at] = ~same_signature(a, b, [column])
+            found.differing[name][at] = differing(saved, mine, matching, [column])
         found.met[str(place)] = np.packbits(_marked(len(saved), matching.old))
         found.met[f"{place} at"] = np.array([start, len(saved)])
+    return found
+
+
+def differing(saved: pa.Table, mine: pa.Table, matching: Matching, names: Sequence[str]) -> Flags:
+    """Where matched rows of two segments disagree in any of the named signature columns."""
+    found = np.zeros(len(matching.old), dtype=np.bool_)
+    for name in names:
+        found |= np.asarray(saved.column(name))[matching.old] != np.asarray(mine.column(name))[matching.new]
     return found
 
 
@@ -165,9 +185,16 @@ def _changes(header: Header, new: pa.Table, row: npt.NDArray[np.int64], found: _
     return finish(header, table, unchanged=len(row) - len(changed))
 
 
-def _met(state: State, paths: Sequence[str]) -> list[Flags]:
-    """For each segment of the state which of its rows some item met."""
+def _met(state: State, paths: Sequence[str], known: Sequence[Sequence[int]]) -> list[Flags]:
+    """For each segment of the state which of its rows some item met, one by one or as part of a known block."""
     met = [np.zeros(segment.rows, dtype=np.bool_) for segment in state.segments]
+    for place, segment in enumerate(state.segments):
+        within = [(low, high) for low, high in known if low <= segment.greatest and high >= segment.least]
+        if within:
+            numbers = _numbers(open_segment(segment))
+            for low, high in within:
+                first, after = np.searchsorted(numbers, low), np.searchsorted(numbers, high, side="right")
+                met[place][first:after] = True
     for path in paths:
         with np.load(path, allow_pickle=False) as marks:
             for name in marks.files:

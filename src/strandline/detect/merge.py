@@ -2,51 +2,122 @@
 
 Where statistics show that both sides are clustered by the key, nothing is shuffled: a work item owns row groups of
 both sides, decides the keys that only it can hold, and leaves the few rows around its borders for one last step.
-Otherwise rows are first partitioned by ranges of the key through the spool, and sorted. Either way the sorted new
-side can be kept, as Parquet that is clustered for the next run.
+Otherwise rows are first sorted into ranges of the key, through the spool; the sorted new side can then be kept, as
+Parquet that is clustered for the next run.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from strandline.detect.answer import Answer, gather, write_part
+from strandline.detect.answer import Answer, Work, gather, write_part
 from strandline.detect.compare import compare
 from strandline.detect.comparison import Comparison, Side, read_side
+from strandline.detect.hash import hash
 from strandline.detect.question import Question
-from strandline.detect.whole import compare_whole
+from strandline.detect.spill import spill
+from strandline.detect.typed import typed_scans
+from strandline.detect.whole import compare_pair, compare_whole, pair_item
 from strandline.engine import Attempt, Outcome, Result, WorkItem, kernel
-from strandline.relations import Scan
+from strandline.errors import InputError
+from strandline.relations import Part, Scan
 from strandline.relations.cut_ranges import cut_ranges
+from strandline.relations.exchange import exchange_by_range
 from strandline.relations.key_range import KeyRange, inside
+from strandline.relations.ranges import can_be_ordered, sample_bounds, sort_order
+from strandline.relations.scan import merged
 
 OUTSIDE = ("old", "new")
 
 
 def merge(question: Question, keep_sorted: str | None = None) -> Answer:
-    """The differential of two sides clustered by the key, cut into key ranges by their statistics."""
+    """The differential by ranges of the key; `keep_sorted` is a folder for the new side in key order."""
     comparison = question.comparison
-    old, new = question.old.parts(comparison.key), question.new.parts(comparison.key)
     pieces = question.pieces(question.old.bytes + question.new.bytes)
+    old, new = question.old.parts(comparison.key), question.new.parts(comparison.key)
     ranges = cut_ranges(old, new, comparison.key, pieces)
+    if keep_sorted is None and (pieces == 1 or len(ranges) > 1):
+        return _merge_clustered(question, old, new, ranges)
+    if not can_be_ordered(comparison.header.after_schema, comparison.key) or not (old or new):
+        # Nested keys have no order to merge by; they meet by their hash.
+        return hash(question)
+    return _merge_sorted(question, pieces, keep_sorted)
+
+
+def _merge_clustered(
+    question: Question, old: Sequence[Part], new: Sequence[Part], ranges: Sequence[KeyRange]
+) -> Answer:
+    """Ranges that own row groups of both sides: nothing is shuffled and nothing read twice."""
     items = [
         {
-            "old": question.old.side.with_scans([old[place].scan for place in piece.old]).to_json(),
-            "new": question.new.side.with_scans([new[place].scan for place in piece.new]).to_json(),
+            "old": question.old.side.with_scans(merged(old[place].scan for place in piece.old)).to_json(),
+            "new": question.new.side.with_scans(merged(new[place].scan for place in piece.new)).to_json(),
             "range": piece.to_json(),
-            "comparison": comparison.to_json(),
+            "comparison": question.comparison.to_json(),
         }
         for piece in ranges
     ]
     outcomes = question.runner.run(merge_range, items, question.spool, "comparing key ranges")
     leftovers = _compare_leftovers(question, outcomes)
-    return gather(comparison.header, [*outcomes, *leftovers])
+    return gather(question.comparison.header, [*outcomes, *leftovers])
+
+
+def _merge_sorted(question: Question, pieces: int, keep_sorted: str | None) -> Answer:
+    """Both sides sorted into the same ranges of the key, through the spool, then merged range by range."""
+    comparison, key = question.comparison, question.comparison.key
+    sides = {name: typed_scans(question, name, key) for name in OUTSIDE}
+    sampled = [scan for scans, _ in sides.values() for scan in scans]
+    file_key = sides["new"][1]
+    bounds = sample_bounds(sides["new"][0] or sides["old"][0], file_key if sides["new"][0] else sides["old"][1], pieces)
+    cut: dict[str, list[Side]] = {}
+    for name, given in (("old", question.old), ("new", question.new)):
+        scans, names = sides[name]
+        found = exchange_by_range(scans, names, bounds.rename_columns(names), question.runner, question.spool)
+        cut[name] = [given.side.with_scans(some) for some in found]
+    items = [
+        {**pair_item(comparison, old, new), "keep": keep_sorted is not None}
+        for old, new in zip(cut["old"], cut["new"], strict=True)
+    ]
+    outcomes = question.runner.run(merge_sorted, items, question.spool, "merging key ranges")
+    if keep_sorted is not None:
+        _keep([outcome.result["kept"] for outcome in outcomes], keep_sorted)
+    shuffled = sum(side.bytes for some in cut.values() for side in some)
+    work = Work(bytes_read=sum(scan.bytes for scan in sampled), bytes_shuffled=shuffled)
+    answer = gather(comparison.header, outcomes)
+    return replace(answer, work=replace(answer.work, bytes_read=0) + work)
+
+
+@kernel
+def merge_sorted(item: WorkItem, attempt: Attempt) -> Result:
+    """Compares one range of the key; if asked, writes the new side's rows in key order."""
+    result = dict(compare_pair(item, attempt))
+    result["kept"] = None
+    if item["keep"]:
+        comparison = Comparison.from_json(item["comparison"])
+        new = read_side(Side.from_json(item["new"]))
+        result["kept"] = attempt.path("sorted.parquet")
+        pq.write_table(new.take(pa.array(sort_order(new, comparison.key))), result["kept"], row_group_size=122_880)
+    return result
+
+
+def _keep(parts: Sequence[str], folder: str) -> None:
+    """Moves sorted parts into a folder, whole or not at all: it is built beside its place and renamed."""
+    if os.path.exists(folder):
+        raise InputError(f"{folder} exists already", doing="keeping the sorted new side", hint="Name a new folder")
+    building = f"{folder}.{secrets.token_hex(4)}.partial"
+    os.makedirs(building)
+    for place, part in enumerate(parts):
+        shutil.move(part, os.path.join(building, f"part-{place:05d}.parquet"))
+    os.rename(building, folder)
 
 
 @kernel
@@ -79,12 +150,8 @@ def _split(table: pa.Table, piece: KeyRange) -> tuple[pa.Table, pa.Table]:
 
 
 def _write_rest(rest: pa.Table, attempt: Attempt, name: str) -> dict[str, Any] | None:
-    if not rest.num_rows:
-        return None
-    path = attempt.path(f"rest-{name}.parquet")
-    pq.write_table(rest, path, compression="none")
-    scan = Scan("parquet", path, rest.schema, rows=rest.num_rows, bytes=os.path.getsize(path))
-    return scan.to_json()
+    scan = spill(rest, attempt.path(f"rest-{name}.arrow"))
+    return scan.to_json() if scan else None
 
 
 def _compare_leftovers(question: Question, outcomes: Sequence[Outcome]) -> list[Outcome]:

@@ -12,6 +12,7 @@ from strandline.detect.window import WindowOptions
 from strandline.errors import InputError
 from strandline.relations.options import ReadOptions
 from strandline.relations.signature import DEFAULT_SEED
+from strandline.relations.signature.scheme import MAXIMUM_BITS, MINIMUM_BITS
 
 ALGORITHMS = ("auto", "merge", "hash", "kb", "kbp", "window")
 DUPLICATES = ("error", "count", "pair")
@@ -69,6 +70,20 @@ class DiffOptions:
         if self.bits is not None and self.miss_probability is not None:
             raise InputError(
                 "bits and miss_probability are both given", doing="reading options", hint="Give one of them"
+            )
+        if self.slices is not None and self.slices < 1:
+            raise InputError(f"slices is {self.slices}", doing="reading options", hint="Give 1 or more")
+        if self.bits is not None and not MINIMUM_BITS <= self.bits <= MAXIMUM_BITS:
+            raise InputError(
+                f"a signature has {MINIMUM_BITS} to {MAXIMUM_BITS} bits, not {self.bits}",
+                doing="reading options",
+                hint="64 suits most tables",
+            )
+        if self.miss_probability is not None and not 0 < self.miss_probability < 1:
+            raise InputError(
+                f"a probability of {self.miss_probability} can't be aimed at",
+                doing="reading options",
+                hint="Give a number between 0 and 1, such as 1e-6",
             )
         if self.fail_over is not None and not self.fail_over >= 0:
             raise InputError(

@@ -24,9 +24,13 @@ class Input:
     def bytes(self) -> int:
         return self.relation.bytes
 
+    def file_names(self) -> dict[str, str]:
+        """For each name that the comparison uses, what the column is called in the relation."""
+        return dict(zip(self.side.names, self.side.columns, strict=True))
+
     def parts(self, columns: Sequence[str]) -> list[Part]:
         """The pieces with the bounds of `columns`, which are the comparison's names, not the file's."""
-        here = dict(zip(self.side.names, self.side.columns, strict=True))
+        here = self.file_names()
         return [
             replace(part, bounds={name: part.bounds[here[name]] for name in columns if here[name] in part.bounds})
             for part in self.relation.parts([here[name] for name in columns])

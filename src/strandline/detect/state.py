@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from strandline.detect.blocks import Block
 from strandline.detect.segments import Making, Segment
 from strandline.errors import FormatError, InputError, NotFound, StateError
 from strandline.relations.scan import schema_from_text, schema_to_text
@@ -27,22 +29,8 @@ from strandline.relations.scan import schema_from_text, schema_to_text
 FORMAT = 1
 MANIFEST = "manifest.json"
 KIND = "strandline signatures"
+_GENERATION = re.compile("[0-9a-f]{12}")
 _DOING = "reading saved signatures"
-
-
-@dataclass(frozen=True)
-class Block:
-    """A row group of the extract that was signed, so that an identical one need not be read again (block compression).
-
-    `shape` is what the file's footer tells (rows, sizes of column chunks); `digest` is that of its bytes.
-    `least` and `greatest` are the numbers of its keys, both inclusive; `total` is the sum of its row signatures.
-    """
-
-    shape: str
-    digest: str
-    rows: int
-    least: int
-    greatest: int
 
 
 @dataclass(frozen=True)
@@ -139,19 +127,46 @@ def save_state(state: State, path: str | os.PathLike[str]) -> State:
         saved = State(state.making, state.schema, segments, state.blocks, state.source, state.where, str(folder))
         _replace_manifest(folder, _record(saved, folder))
     except BaseException:
-        shutil.rmtree(folder / generation, ignore_errors=True)
+        # The failure may have come after the manifest was replaced: then the new generation is the state.
+        _sweep(folder)
         raise
-    for other in folder.iterdir():
-        if other.is_dir() and other.name != generation:
-            shutil.rmtree(other, ignore_errors=True)
+    _sweep(folder)
     return saved
 
 
+def has_state(path: str | os.PathLike[str]) -> bool:
+    """Whether something stands where a state is asked for; what a first save left when it was stopped is nothing."""
+    return Path(path).exists() and not _is_unfinished(Path(path))
+
+
 def _is_ours(folder: Path) -> bool:
-    """Our own folder, or an empty one, or what a first save left when it was stopped: only generations."""
-    return folder.is_dir() and (
-        is_state(folder) or all(len(inner.name) == 12 and inner.is_dir() for inner in folder.iterdir())
-    )
+    return is_state(folder) or _is_unfinished(folder)
+
+
+def _is_unfinished(folder: Path) -> bool:
+    """An empty folder, or one in which only generations and unnamed manifests stand."""
+    return folder.is_dir() and all(_is_leftover(inner) for inner in folder.iterdir())
+
+
+def _is_leftover(inner: Path) -> bool:
+    return bool(_GENERATION.fullmatch(inner.name)) if inner.is_dir() else inner.name.startswith(f".{MANIFEST}.")
+
+
+def _sweep(folder: Path) -> None:
+    """Removes every generation and manifest but those in force, as far as that is possible."""
+    try:
+        named = (folder / MANIFEST).read_text()
+    except FileNotFoundError:
+        named = ""
+    except OSError:
+        return
+    for inner in folder.iterdir():
+        if not _is_leftover(inner) or inner.name in named:
+            continue
+        if inner.is_dir():
+            shutil.rmtree(inner, ignore_errors=True)
+        else:
+            inner.unlink(missing_ok=True)
 
 
 def _copy_segments(segments: Sequence[Segment], folder: Path) -> tuple[Segment, ...]:
@@ -188,7 +203,7 @@ def _record(state: State, folder: Path) -> dict[str, Any]:
             {**segment.to_json(), "path": Path(segment.path).relative_to(folder).as_posix()}
             for segment in state.segments
         ],
-        "blocks": [dict(vars(block)) for block in state.blocks],
+        "blocks": [block.to_json() for block in state.blocks],
     }
 
 

@@ -20,6 +20,8 @@ from strandline.pages.roll import Roll, read_roll
 from strandline.pages.sweeping import names_of
 from strandline.storage import Storage, auditing
 
+ATTEMPTS = 5
+
 Place = tuple[DomainId, int, int]
 """Where an object stands: domain, level (pages: -1 and -2 for base and overlay, -3 for records), number."""
 
@@ -75,7 +77,10 @@ def check(storage: Storage, *, repair: bool = False, pages: bool = True) -> Repo
     report = Report()
     objects = Objects(storage, cached=1 << 20)
     try:
-        master, roll = read_master(objects).master, read_roll(storage).roll
+        # The roll before the pointers: what a process settled before is in the pointers, what it has not is
+        # here.
+        roll = read_roll(storage).roll
+        master = read_master(objects).master
     except StrandlineError as error:
         report.add(0, "MASTER or PROCESSES", error.message())
         return report
@@ -233,7 +238,7 @@ def _check_roll(census: Census) -> None:
             if pointer is not None and floor > pointer.commit:
                 report.add(7, "PROCESSES", f"process {number} has a floor beyond {version}'s commit")
     for name in census.places:
-        if int(_stem(name).partition("-")[0], 16) >= roll.next_block:
+        if _block(name) >= roll.next_block:
             report.add(1, name, "its name is from a block that was not given out")
     for version, pointer in census.pointers.items():
         missing = census.master.fenced - pointer.fenced - set(roll.processes)
@@ -252,7 +257,9 @@ def _check_listing(census: Census, *, repair: bool) -> None:
     with auditing():
         for folder in ("nodes/", "pages/", "versions/"):
             for name in census.objects.storage.list(folder):
-                if name not in known and name not in open_names:
+                # A block given out since is somebody's who is at work.
+                fresh = _block(name) >= census.roll.next_block
+                if name not in known and name not in open_names and not fresh:
                     census.report.unreachable.append(name)
     if repair:
         for name in census.report.unreachable:
@@ -260,8 +267,12 @@ def _check_listing(census: Census, *, repair: bool) -> None:
         census.report.removed, census.report.unreachable = census.report.unreachable, []
 
 
-def _stem(name: PhysicalPage) -> str:
-    return name.rpartition("/")[2].partition(".")[0]
+def _block(name: str) -> int:
+    """The number of the block that a name is from; 0 for a name of another making, which is nobody's."""
+    try:
+        return int(name.rpartition("/")[2].partition("-")[0], 16)
+    except ValueError:
+        return 0
 
 
 class _noting:  # noqa: N801  (reads as a verb where it is used)

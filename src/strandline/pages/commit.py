@@ -7,39 +7,32 @@ the newest state, and makes them visible by one swap. Meanwhile others queue up 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from strandline.errors import Conflict, StorageError, StrandlineError
-from strandline.pages.edit import DomainEdit, Outcome, StateEdit
+from strandline.pages.edit import Outcome
 from strandline.pages.free_list import FreeList
 from strandline.pages.freeing import seen_by
 from strandline.pages.ids import CommitNumber, DomainId, LogicalPage, PhysicalPage, TransactionId
+from strandline.pages.installing import Ticket, install_catalog, install_page, resolve, rows_by_domain
 from strandline.pages.locks import page_resource
 from strandline.pages.node import DomainEntry, Entry
 from strandline.pages.objects import Output
 from strandline.pages.page_table import items
 from strandline.pages.pointer import Pointer, Reservation
+from strandline.pages.state_edit import StateEdit
 from strandline.pages.sweeping import sweep_block
-from strandline.pages.transaction import PageChange, RowChange, Transaction
+from strandline.pages.transaction import Transaction
 from strandline.pages.version import Current, Plan, Version
+from strandline.pages.view import View
 
 LARGEST_BATCH = 256
+GATHERING = 0.2
+"""How long a batch may gather, as a part of what the last one took."""
 _INSTALLING = TransactionId(0)
 """Holds the locks that installing takes for itself."""
-
-
-@dataclass(slots=True, eq=False)
-class _Ticket:
-    transaction: Transaction
-    commit: CommitNumber | None = None
-    error: BaseException | None = None
-    resolved: dict[DomainId, DomainId] = field(default_factory=dict)
-    plan: Plan | None = None
-
-    @property
-    def done(self) -> bool:
-        return self.commit is not None or self.error is not None
 
 
 class _InstallFailed(Exception):
@@ -52,44 +45,62 @@ class Committer:
     def __init__(self, version: Version) -> None:
         self.version = version
         self._mutex = threading.Lock()
-        self._leading = threading.Lock()
-        self._queue: list[_Ticket] = []
+        self._turn = threading.Condition(self._mutex)
+        self._led = False
+        self._crowd, self._last_took = 1, 0.0
+        self._queue: list[Ticket] = []
         self._last = _INSTALLING
-        self._active: dict[TransactionId, CommitNumber] = {}
         self._free_lists: dict[DomainId, FreeList] = {}
         self._litter: list[tuple[Transaction, frozenset[PhysicalPage]]] = []
         version.on_new_state(self._forget_free_lists)
 
     def begin(self, message: str = "") -> Transaction:
         """A new transaction, based on the newest state that this process knows."""
-        view = self.version.pin_current()
+        view = self.version.enter()
         with self._mutex:
-            self._last = TransactionId(self._last + 1)
-            self._active[self._last] = view.commit
-            number = self._last
+            self._last = number = TransactionId(self._last + 1)
         return Transaction(self, number, view, message)
-
-    @property
-    def active(self) -> int:
-        """How many transactions are under way."""
-        with self._mutex:
-            return len(self._active)
 
     def commit(self, transaction: Transaction) -> CommitNumber:
         """Queue a transaction, and lead a batch unless another thread has done its work meanwhile."""
-        ticket = _Ticket(transaction)
-        with self._mutex:
+        ticket = Ticket(transaction)
+        with self._turn:
             self._queue.append(ticket)
-        while not ticket.done:
-            with self._leading:
-                if not ticket.done:
-                    with self._mutex:
-                        batch, self._queue = self._queue[:LARGEST_BATCH], self._queue[LARGEST_BATCH:]
-                    self._process(batch)
+            self._turn.notify_all()
+        while (batch := self._next_batch(ticket)) is not None:
+            began = time.monotonic()
+            try:
+                self._process(batch)
+            finally:
+                with self._turn:
+                    self._crowd, self._last_took = len(batch) + len(self._queue), time.monotonic() - began
+                    self._led = False
+                    self._turn.notify_all()
         if ticket.error is not None:
             raise ticket.error
         assert ticket.commit is not None
         return ticket.commit
+
+    def _next_batch(self, ticket: Ticket) -> list[Ticket] | None:
+        """Wait until another thread has done our work (None), or it is our turn to lead whatever is
+        queued.
+        """
+        with self._turn:
+            while self._led and not ticket.done:
+                self._turn.wait()
+            if ticket.done:
+                return None
+            self._led = True
+            self._gather()
+            batch, self._queue = self._queue[:LARGEST_BATCH], self._queue[LARGEST_BATCH:]
+            return batch
+
+    def _gather(self) -> None:
+        """Wait a moment for those whom the last batch has just let go: else two crowds take turns, each
+        with half
+        of the threads in every batch. One thread alone never waits."""
+        if self._crowd > 1:
+            self._turn.wait_for(lambda: len(self._queue) >= self._crowd, timeout=self._last_took * GATHERING)
 
     def abort(self, transaction: Transaction) -> None:
         """Free the new pages; nothing else has changed."""
@@ -112,7 +123,7 @@ class Committer:
 
         self.version.swap(build)
 
-    def _process(self, batch: Sequence[_Ticket]) -> None:
+    def _process(self, batch: Sequence[Ticket]) -> None:
         try:
             try:
                 self._swap(batch)
@@ -131,7 +142,7 @@ class Committer:
                     self._clear_failed(ticket)
             self._ended([ticket.transaction for ticket in batch])
 
-    def _swap_alone(self, ticket: _Ticket) -> None:
+    def _swap_alone(self, ticket: Ticket) -> None:
         """One transaction by itself: only the guilty ones of a batch fail."""
         if not ticket.done:
             try:
@@ -139,7 +150,7 @@ class Committer:
             except Exception as error:
                 ticket.error = error
 
-    def _swap(self, batch: Sequence[_Ticket]) -> None:
+    def _swap(self, batch: Sequence[Ticket]) -> None:
         outcome = Outcome(None)
 
         def build(base: Current, output: Output) -> Plan | None:
@@ -180,20 +191,26 @@ class Committer:
             except StrandlineError:
                 self._litter.append((transaction, named))
 
-    def _validate(self, batch: Sequence[_Ticket]) -> None:
+    def _validate(self, batch: Sequence[Ticket]) -> None:
         """Sections of history that other processes wrote: whom they concern must try again."""
-        validator = self.version.context.validator
         for ticket in batch:
             transaction = ticket.transaction
             for older, newer in self.version.foreign_changes(transaction.validated):
-                why = None if ticket.done else validator.conflict(transaction, older, newer)
+                why = None if ticket.done else self._conflict(transaction, older, newer)
                 if why is not None:
                     ticket.error = Conflict(
                         why, doing="Committing", hint="Nothing was changed; try the transaction again"
                     )
                 transaction.validated = newer.commit
 
-    def _install(self, live: Sequence[_Ticket], base: Current, output: Output) -> StateEdit:
+    def _conflict(self, transaction: Transaction, older: View, newer: View) -> str | None:
+        for domain in transaction.touched():
+            before, after = older.domain(domain), newer.domain(domain)
+            if before is not None and after is not None and before.record != after.record:
+                return f"the description of table {before.name} has changed"
+        return self.version.context.validator.conflict(transaction, older, newer)
+
+    def _install(self, live: Sequence[Ticket], base: Current, output: Output) -> StateEdit:
         """Row changes and page changes of all transactions, as if one had made them (section 2.2)."""
         batch = frozenset(ticket.transaction.number for ticket in live)
         commit = CommitNumber(base.pointer.commit + 1)
@@ -208,11 +225,11 @@ class Committer:
         try:
             for ticket in live:
                 self._check_reservations(ticket.transaction, base.pointer)
-                _install_catalog(ticket, edit)
+                install_catalog(ticket, edit)
             for ticket in live:
                 for change in ticket.transaction.incremental:
-                    _install_page(edit.domain(_resolve(ticket, change.domain)), change)
-            for domain, changes in _rows(live).items():
+                    install_page(edit.domain(resolve(ticket, change.domain)), change)
+            for domain, changes in rows_by_domain(live).items():
                 if not edit.domain(domain).dropped:
                     self.version.context.installer.install(edit.domain(domain), changes)
         except StorageError:
@@ -223,7 +240,7 @@ class Committer:
             raise
         return edit
 
-    def _plan(self, live: Sequence[_Ticket], base: Current, edit: StateEdit, outcome: Outcome) -> Plan | None:
+    def _plan(self, live: Sequence[Ticket], base: Current, edit: StateEdit, outcome: Outcome) -> Plan | None:
         mine = {str(t.transaction.number) for t in live if t.transaction.reservations}
         number = self.version.context.membership.number
         kept = tuple(r for r in base.pointer.reservations if r.process != number or r.id not in mine)
@@ -267,7 +284,7 @@ class Committer:
             self._free_lists[entry.domain] = known
         return known.copy()
 
-    def _installed(self, live: Sequence[_Ticket], edit: StateEdit) -> None:
+    def _installed(self, live: Sequence[Ticket], edit: StateEdit) -> None:
         """The new state is in place: its free lists count, and its transactions read nothing any more."""
         for domain, one in edit.domains.items():
             if one.free_list is not None:
@@ -279,12 +296,12 @@ class Committer:
     def _unpin(self, transaction: Transaction) -> None:
         if transaction.pinned:
             transaction.pinned = False
-            self.version.unpin(transaction.base.commit)
+            self.version.pins.leave(transaction.base.commit)
 
     def _forget_free_lists(self) -> None:
         self._free_lists.clear()
 
-    def _clear_failed(self, ticket: _Ticket) -> None:
+    def _clear_failed(self, ticket: Ticket) -> None:
         """Undo a transaction that failed, unless nobody knows whether it did: then its pages must stay.
 
         Names that stay are unsettled in our block; whoever buries this process finds them.
@@ -324,61 +341,6 @@ class Committer:
     def _ended(self, transactions: Sequence[Transaction]) -> None:
         """The second phase of two-phase locking, and the end of the pins."""
         self.version.locks.release_all([one.number for one in transactions])
-        with self._mutex:
-            for one in transactions:
-                self._active.pop(one.number, None)
-            oldest = min(self._active.values(), default=self.version.current.pointer.commit)
         for one in transactions:
             self._unpin(one)
-        self.version.forget_foreign_changes(oldest)
-
-
-def _resolve(ticket: _Ticket, domain: DomainId) -> DomainId:
-    return ticket.resolved.get(domain, domain)
-
-
-def _rows(live: Sequence[_Ticket]) -> dict[DomainId, list[RowChange]]:
-    found: dict[DomainId, list[RowChange]] = {}
-    for ticket in live:
-        for domain, payloads in ticket.transaction.rows.items():
-            changes = [RowChange(ticket.transaction, payload) for payload in payloads]
-            found.setdefault(_resolve(ticket, domain), []).extend(changes)
-    return found
-
-
-def _install_catalog(ticket: _Ticket, edit: StateEdit) -> None:
-    ticket.resolved = {}
-    for change in ticket.transaction.catalog:
-        domain = _resolve(ticket, change.domain)
-        if change.kind == "create":
-            ticket.resolved[change.domain] = edit.create(change.name, change.record).domain
-        elif change.kind == "drop":
-            edit.drop(domain)
-        elif change.kind == "rename":
-            edit.rename(domain, change.name)
-        else:
-            edit.domain(domain).set_record(change.record)
-
-
-def _install_page(edit: DomainEdit, change: PageChange) -> None:
-    if edit.dropped:
-        return
-    if change.number is None:
-        assert change.new is not None
-        number = edit.add(change.new)
-        if change.separator is not None:
-            edit.index(change.separator, number)
-        return
-    now = edit.entry(change.number)
-    if now is None or change.old is None or now.pages != change.old.pages:
-        raise Conflict(
-            f"page {change.number} changed meanwhile",
-            doing="Committing",
-            hint="Nothing was changed; try the transaction again",
-        )
-    if change.new is not None:
-        edit.put(change.number, change.new)
-        return
-    edit.remove(change.number)
-    if change.separator is not None:
-        edit.unindex(change.separator)
+        self.version.forget_foreign_changes()

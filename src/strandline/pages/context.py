@@ -54,6 +54,7 @@ class Context:
     watch: DeathWatch
     installer: Installer
     validator: Validator
+    closed: bool = False
 
     def output(self) -> Output:
         """A collection of new objects, named from this process's block."""

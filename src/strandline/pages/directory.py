@@ -36,27 +36,31 @@ class Leafage:
 
     @staticmethod
     def from_json(body: Json) -> Leafage:
-        """The reverse of `to_json`; copies, so that it may be changed."""
+        """The reverse of `to_json`."""
         return Leafage(body[0], [key.encode("latin-1") for key in body[1]], list(body[2]))
+
+    def copy(self) -> Leafage:
+        """One that may be changed."""
+        return Leafage(self.level, list(self.separators), list(self.numbers))
 
 
 Get = Callable[[LogicalPage], Leafage | None]
 
 
-def floor(get: Get, key: bytes) -> tuple[bytes, int] | None:
-    """The greatest separator at or below `key`, and where it leads."""
+def floor(get: Get, key: bytes, *, below: bool = False) -> tuple[bytes, int] | None:
+    """The greatest separator at or below `key`, or strictly `below` it, and where it leads."""
     root = get(DIRECTORY_ROOT)
-    return None if root is None else _floor(get, root, key)
+    return None if root is None else _floor(get, root, key, below)
 
 
-def _floor(get: Get, page: Leafage, key: bytes) -> tuple[bytes, int] | None:
-    place = bisect_right(page.separators, key) - 1
+def _floor(get: Get, page: Leafage, key: bytes, below: bool) -> tuple[bytes, int] | None:
+    place = (bisect_left if below else bisect_right)(page.separators, key) - 1
     if page.level == 0:
         return None if place < 0 else (page.separators[place], page.numbers[place])
     # A child may have lost its least separator; then the answer is the greatest of the child before.
     for index in range(max(place, 0), -1, -1):
         child = get(LogicalPage(page.numbers[index]))
-        found = None if child is None else _floor(get, child, key)
+        found = None if child is None else _floor(get, child, key, below)
         if found is not None:
             return found
     return None

@@ -1,22 +1,18 @@
-"""Building the next state: what a commit batch changes, domain by domain.
-
-A `StateEdit` starts from one view and ends as a new root. It writes new physical pages and nodes through an
-`Output`, never touches old ones, and lists what the new state no longer names.
+"""One domain of the next state, as the tables' installer edits it. `state_edit.py` puts the domains
+together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from strandline.errors import InputError, NotFound
 from strandline.pages.directory import DirectoryPages, Leafage, delete, floor, insert, scan
 from strandline.pages.envelope import Json
 from strandline.pages.free_list import FreeList
 from strandline.pages.ids import (
-    CATALOG,
     DIRECTORY_ROOT,
-    NO_DOMAIN,
     UNBORN,
     CommitNumber,
     DomainId,
@@ -24,11 +20,12 @@ from strandline.pages.ids import (
     PhysicalPage,
 )
 from strandline.pages.node import DomainEntry, Entry, Item, Node, NodeRef, PageRef
-from strandline.pages.objects import Output
 from strandline.pages.page_table import find, items, rewrite
 from strandline.pages.pointer import Freed
-from strandline.pages.view import View
 from strandline.pages.walk import only_in, pages_only_in
+
+if TYPE_CHECKING:
+    from strandline.pages.state_edit import StateEdit
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +57,19 @@ class DomainEdit:
 
     def __init__(self, state: StateEdit, before: DomainEntry) -> None:
         self._state = state
-        self._before = before
+        self.before = before
         self._pending: dict[LogicalPage, Entry] = {}
         self._leafage: dict[LogicalPage, Leafage | None] = {}
         self._free: FreeList | None = None
         self._entry = before
+        self._next_page = before.next_page
         self.dropped = False
         self.splits: list[tuple[LogicalPage, LogicalPage]] = []
 
     @property
     def domain(self) -> DomainId:
         """The number of this domain, final."""
-        return self._before.domain
+        return self.before.domain
 
     @property
     def commit(self) -> CommitNumber:
@@ -113,23 +111,37 @@ class DomainEdit:
 
     def entries(self) -> Iterator[Entry]:
         """The live data pages by logical number."""
-        old = {item.number: item for item in items(self._load, self._before.root) if isinstance(item, Entry)}
+        old = {item.number: item for item in items(self._load, self.before.root) if isinstance(item, Entry)}
         for _, entry in sorted({**old, **self._pending}.items()):
             if entry.base is not None and not entry.directory:
                 yield entry
 
     def page_for(self, key: bytes) -> tuple[bytes, Entry] | None:
         """The separator and entry of the page whose range holds `key`."""
-        found = floor(self._get_leafage, key)
+        found = floor(self.get_leafage, key)
         if found is None:
             return None
         entry = self.entry(LogicalPage(found[1]))
         assert entry is not None
         return found[0], entry
 
+    def page_before(self, separator: bytes) -> tuple[bytes, Entry] | None:
+        """The separator and entry of the page before the one with that separator."""
+        found = floor(self.get_leafage, separator, below=True)
+        entry = self.entry(LogicalPage(found[1])) if found is not None else None
+        return (found[0], entry) if found is not None and entry is not None else None
+
+    def page_after(self, separator: bytes) -> tuple[bytes, Entry] | None:
+        """The separator and entry of the page after the one with that separator."""
+        for key, number in scan(self.get_leafage, separator):
+            entry = self.entry(LogicalPage(number))
+            if key > separator and entry is not None:
+                return key, entry
+        return None
+
     def pages_between(self, low: bytes = b"", high: bytes | None = None) -> list[tuple[bytes, Entry]]:
         """Separators and entries of the pages that may hold keys from `low` to `high` (inclusive), by key."""
-        found = [(key, self.entry(LogicalPage(number))) for key, number in scan(self._get_leafage, low, high)]
+        found = [(key, self.entry(LogicalPage(number))) for key, number in scan(self.get_leafage, low, high)]
         return [(key, entry) for key, entry in found if entry is not None]
 
     def read(self, page: PageRef) -> bytes:
@@ -185,12 +197,12 @@ class DomainEdit:
         for number, page in self._leafage.items():
             if page is not None:
                 self._store_leafage(number, page)
-        self._entry = replace(self._entry, record=self._born(self._entry.record))
+        self._entry = replace(self._entry, record=self._born(self._entry.record), next_page=self._next_page)
         root = self._finish_tree(outcome)
-        self._free_pages(outcome, self._before, self._entry)
+        self._free_pages(outcome, self.before, self._entry)
         outcome.named.update(page.name for page in (self._entry.record,) if page is not None)
-        if root is self._before.root and self._entry == self._before:
-            return self._before
+        if root is self.before.root and self._entry == self.before:
+            return self.before
         return replace(self._entry, root=root, changed=self.commit)
 
     def rename(self, name: str) -> None:
@@ -214,14 +226,14 @@ class DomainEdit:
             if old is not None:
                 self._free_pages(outcome, old, entry)
             outcome.named.update(page.name for page in entry.pages)
-        rewritten = rewrite(self._load, self._before.root, self.domain, changes, lambda node: self._state.write(node))
+        rewritten = rewrite(self._load, self.before.root, self.domain, changes, lambda node: self._state.write(node))
         outcome.freed += [self._state.freed(ref, self.domain) for ref in rewritten.replaced]
         return rewritten.root
 
     def _finish_dropped(self, outcome: Outcome) -> DomainEntry:
-        for ref in only_in(self._load, self._before.root, None, UNBORN):
+        for ref in only_in(self._load, self.before.root, None, UNBORN):
             outcome.freed.append(self._state.freed(ref, self.domain))
-        self._free_pages(outcome, self._before, None)
+        self._free_pages(outcome, self.before, None)
         return DomainEntry(self.domain, self.commit, "", None, None)
 
     def _free_pages(self, outcome: Outcome, old: Item, new: Item | None) -> None:
@@ -229,10 +241,12 @@ class DomainEdit:
             outcome.freed.append(self._state.freed(page, self.domain))
 
     def _born(self, page: PageRef | None) -> PageRef | None:
-        return replace(page, born=self.commit) if page is not None and page.born == UNBORN else page
+        if page is None or page.born != UNBORN:
+            return page
+        return PageRef(page.name, self.commit, page.size, page.checksum, page.rows)
 
     def _old(self, number: LogicalPage) -> Entry | None:
-        item = find(self._load, self._before.root, number)
+        item = find(self._load, self.before.root, number)
         assert item is None or isinstance(item, Entry)
         return item
 
@@ -243,21 +257,22 @@ class DomainEdit:
         number = self._free_list().get()
         if number is None:
             # Page 0 is the directory's root whether or not there is a directory.
-            number = max(self._entry.next_page, DIRECTORY_ROOT + 1)
-            self._entry = replace(self._entry, next_page=number + 1)
+            number = max(self._next_page, DIRECTORY_ROOT + 1)
+            self._next_page = number + 1
         return LogicalPage(number)
 
     def _free_list(self) -> FreeList:
         if self._free is None:
-            self._free = self._state.free_list(self._before)
+            self._free = self._state.free_list(self.before)
         return self._free
 
-    def _get_leafage(self, number: LogicalPage) -> Leafage | None:
+    def get_leafage(self, number: LogicalPage) -> Leafage | None:
         if number not in self._leafage:
             entry = self.entry(number)
             if entry is None or entry.base is None or not entry.directory:
                 return None
-            return Leafage.from_json(self._state.output.read_sealed("directory", entry.base))
+            page: Leafage = self._state.output.read_sealed("directory", entry.base, Leafage.from_json)
+            return page.copy()
         return self._leafage[number]
 
     def _store_leafage(self, number: LogicalPage, page: Leafage) -> None:
@@ -274,90 +289,4 @@ class DomainEdit:
             self._leafage[number] = None
             self.remove(number)
 
-        return DirectoryPages(self._get_leafage, self._leafage.__setitem__, add, remove)
-
-
-class StateEdit:
-    """All domains of the next state. See the module."""
-
-    def __init__(
-        self,
-        view: View,
-        commit: CommitNumber,
-        output: Output,
-        free_list: Callable[[DomainEntry], FreeList],
-        try_exclusive: Callable[[DomainId, tuple[LogicalPage, ...]], bool],
-    ) -> None:
-        self.view = view
-        self.commit = commit
-        self.output = output
-        self.free_list = free_list
-        self.try_exclusive = try_exclusive
-        self.domains: dict[DomainId, DomainEdit] = {}
-
-    def domain(self, domain: DomainId) -> DomainEdit:
-        """The edit of a domain that is there."""
-        if domain not in self.domains:
-            before = self.view.domain(domain)
-            if before is None and domain == CATALOG:
-                before = DomainEntry(CATALOG, NO_COMMIT, "", None, None, sequence=1)
-            if before is None:
-                raise NotFound(f"domain {domain} is not there any more", doing="Changing a table")
-            self.domains[domain] = DomainEdit(self, before)
-        return self.domains[domain]
-
-    def find(self, name: str) -> DomainId | None:
-        """The domain of that name, edits included."""
-        found = floor(self.domain(CATALOG)._get_leafage, name.encode())
-        return DomainId(found[1]) if found is not None and found[0] == name.encode() else None
-
-    def create(self, name: str, record: bytes) -> DomainEdit:
-        """A new domain."""
-        if self.find(name) is not None:
-            raise InputError(f"there is a table {name} already", doing=f"Creating {name}", hint="Choose another")
-        catalog = self.domain(CATALOG)
-        domain = DomainId(catalog.take_sequence(1))
-        edit = DomainEdit(self, DomainEntry(domain, NO_COMMIT, name, None, None))
-        edit.set_record(record)
-        self.domains[domain] = edit
-        catalog.index(name.encode(), LogicalPage(domain))
-        return edit
-
-    def drop(self, domain: DomainId) -> None:
-        """Drop a domain with everything on its pages."""
-        edit = self.domain(domain)
-        self.domain(CATALOG).unindex(edit.name.encode())
-        edit.dropped = True
-
-    def rename(self, domain: DomainId, name: str) -> None:
-        """Give a domain another name."""
-        edit, catalog = self.domain(domain), self.domain(CATALOG)
-        if self.find(name) is not None:
-            raise InputError(f"there is a table {name} already", doing=f"Renaming {edit.name}")
-        catalog.unindex(edit.name.encode())
-        catalog.index(name.encode(), LogicalPage(domain))
-        edit.rename(name)
-
-    def finish(self) -> Outcome:
-        """Write the changed paths of the page table."""
-        outcome = Outcome(self.view.state.root)
-        changes: dict[int, Item] = {}
-        for domain, edit in self.domains.items():
-            entry = edit.finish(outcome)
-            if entry is not edit._before:
-                changes[domain] = entry
-        rewritten = rewrite(self.output.load, self.view.state.root, NO_DOMAIN, changes, self.write)
-        outcome.freed += [self.freed(ref, NO_DOMAIN) for ref in rewritten.replaced]
-        outcome.root = rewritten.root
-        return outcome
-
-    def write(self, node: Node) -> NodeRef:
-        """Write a node of the next state."""
-        return self.output.node(node, self.commit)
-
-    def freed(self, ref: NodeRef | PageRef, domain: DomainId) -> Freed:
-        """The note that the next state does not name an object that this one names."""
-        return Freed(self.commit, ref.born, domain, ref.name)
-
-
-NO_COMMIT = CommitNumber(-1)
+        return DirectoryPages(self.get_leafage, self._leafage.__setitem__, add, remove)

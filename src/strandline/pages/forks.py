@@ -57,8 +57,9 @@ def fork(parent: Version, name: str, of: Snapshot | None = None) -> VersionObjec
     context = parent.context
     if of is not None and of.view.state.domains is not None:
         raise InputError("a partial snapshot can't be a forking point", doing=f"Creating version {name}")
-    stem = context.membership.stem()
-    child = version_name(stem)
+    if of is not None and not of.belongs_to(parent):
+        raise InputError("the snapshot is closed or of another version", doing=f"Creating version {name}")
+    child = version_name(context.membership.stem())
     made = _hold_fork(parent, child, name, of)
     pointer = parent.current.pointer
     new = _child_pointer(context, pointer, made)
@@ -91,6 +92,7 @@ def fork(parent: Version, name: str, of: Snapshot | None = None) -> VersionObjec
 
 def _hold_fork(parent: Version, child: VersionObject, name: str, of: Snapshot | None) -> Fork:
     made: Fork | None = None
+    parent.refresh()
 
     def build(base: Current, output: Output) -> Plan:
         nonlocal made
@@ -161,6 +163,7 @@ def drop_version(version: Version, open_version: OpenVersion) -> None:
     """Drop a version without children and without snapshots of its own."""
     name = version.name
     doing = f"Dropping version {name}"
+    version.refresh()
     if version.readers():
         raise InUse("it is being read or written in this process", doing=doing, hint="Close its readers first")
     roll = read_roll(version.context.storage).roll

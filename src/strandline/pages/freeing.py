@@ -26,7 +26,11 @@ def seen_by(freed: Freed, chain: Iterable[SnapshotRecord]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """What may be being read of one version: foreign processes by floor and holds, this one by its pins."""
+    """What may be being read of one version.
+
+    `floors` stand for readers of that state and all later ones: foreign processes, and transactions of our
+    own.
+    """
 
     floors: tuple[CommitNumber, ...]
     states: tuple[CommitNumber, ...]
@@ -40,12 +44,15 @@ class Readers:
         return place < len(self.states) and self.states[place] < freed.replaced
 
 
-def readers_of(version: VersionObject, roll: Roll, own: ProcessId, pins: Iterable[CommitNumber]) -> Readers:
-    """The readers of a version. The roll must have been read *after* the swap that freed (invariant 7)."""
-    floors: list[CommitNumber] = []
-    states: set[CommitNumber] = set(pins)
-    for number, record in roll.processes.items():
-        if number != own and version in record.floors:
+def readers_of(version: VersionObject, roll: Roll, number: ProcessId, own: Readers) -> Readers:
+    """All readers of a version. The roll must have been read *after* the swap that freed (invariant 7).
+
+    Of this process, `number`, not what it published counts but what it knows better: `own`.
+    """
+    floors: list[CommitNumber] = [*own.floors]
+    states: set[CommitNumber] = {*own.states}
+    for other, record in roll.processes.items():
+        if other != number and version in record.floors:
             floors.append(record.floors[version])
             states.update(record.holds.get(version, ()))
     return Readers(tuple(floors), tuple(sorted(states)))

@@ -11,7 +11,7 @@ from strandline.pages.roll import Block, Commits, ProcessRecord, Roll, change_ro
 from strandline.pages.surroundings import Surroundings
 from strandline.storage import Storage
 
-BLOCK = 1024
+BLOCK = 256
 """How many names a process reserves at once."""
 
 
@@ -91,10 +91,13 @@ class Membership:
         with self._mutex:
             return version in self._floors and self._floors[version] <= commit
 
-    def hold(self, version: VersionObject, commits: Iterable[CommitNumber]) -> None:
-        """Publish which single states below the floor are being read."""
-        held = tuple(sorted(set(commits)))
-        self.change(lambda record: replace(record, holds={**record.holds, version: held}))
+    def hold(self, version: VersionObject, held: Callable[[], Iterable[CommitNumber]]) -> None:
+        """Publish which single states below the floor are being read; `held` is asked once, by one at a
+        time.
+        """
+        with self._mutex:
+            commits = tuple(sorted(held()))
+            self.change(lambda record: replace(record, holds={**record.holds, version: commits}))
 
     def forget(self, version: VersionObject) -> None:
         """Stop reading a version."""

@@ -24,6 +24,10 @@ Stem = Callable[[], str]
 """Gives the next name of this process's block."""
 
 
+def _as_it_is(body: Json) -> Json:
+    return body
+
+
 def node_name(stem: str) -> PhysicalPage:
     """Where a node, or an extension page, of that stem is stored."""
     return PhysicalPage(f"nodes/{stem}")
@@ -81,11 +85,11 @@ class Objects:
             raise Damaged(f"the checksum of {ref.name} does not hold", doing=f"Reading {ref.name}", hint="Run check")
         return data
 
-    def sealed(self, kind: str, ref: PageRef) -> Json:
-        """The body of a page of the control plane's own, cached: treat it as immutable."""
+    def sealed(self, kind: str, ref: PageRef, decode: Callable[[Json], Json] = _as_it_is) -> Json:
+        """The body of a page of the control plane's own, decoded and cached: treat it as immutable."""
         found = self._recall(ref.name)
         if found is None:
-            found = [unseal(kind, ref.name, self.page(ref))]
+            found = [decode(unseal(kind, ref.name, self.page(ref)))]
             self.remember(ref.name, found)
         if isinstance(found, Node):
             raise Damaged(f"{ref.name} is no {kind}", doing=f"Reading {ref.name}", hint="Run check")
@@ -169,10 +173,12 @@ class Output:
         pending = self._pending.get(ref.name)
         return pending if pending is not None else self._objects.page(ref)
 
-    def read_sealed(self, kind: str, ref: PageRef) -> Json:
+    def read_sealed(self, kind: str, ref: PageRef, decode: Callable[[Json], Json] = _as_it_is) -> Json:
         """A page of the control plane's own, pending or stored."""
         pending = self._pending.get(ref.name)
-        return self._objects.sealed(kind, ref) if pending is None else unseal(kind, ref.name, pending)
+        if pending is not None:
+            return decode(unseal(kind, ref.name, pending))
+        return self._objects.sealed(kind, ref, decode)
 
     def load(self, ref: NodeRef) -> Node:
         """A node, pending or stored."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 
@@ -31,7 +30,7 @@ class Snapshot:
         self.view = view
         self.name = name
         if name is not None:
-            version.count_name(name, 1)
+            version.pins.count_name(name, 1)
 
     @property
     def commit(self) -> CommitNumber:
@@ -43,20 +42,24 @@ class Snapshot:
         """Whether its pages may be gone."""
         return self._closed
 
+    def belongs_to(self, version: Version) -> bool:
+        """Whether this is open, and a state of that version."""
+        return not self._closed and self._version is version
+
     def close(self) -> None:
         """Let go of the state. Closing twice is no error."""
         if self._closed:
             return
         self._closed = True
         self.forget_name()
-        self._version.unpin(self.commit)
+        self._version.pins.unpin(self.commit)
         if self._held:
-            _publish_holds(self._version, without=self.commit)
+            self._version.hold(self.commit, -1)
 
     def forget_name(self) -> None:
         """From now on this is a reader of the state, and no longer of the snapshot's name."""
         if self.name is not None:
-            self._version.count_name(self.name, -1)
+            self._version.pins.count_name(self.name, -1)
             self.name = None
 
     def __enter__(self) -> Snapshot:
@@ -74,33 +77,25 @@ def take(version: Version) -> Snapshot:
 
 
 def open_named(version: Version, name: str) -> Snapshot:
-    """Read a permanent snapshot. It is held in PROCESSES when the floor does not cover it."""
-    record = _record(version, version.refresh_pointer(), name)
-    opened = open_record(version, record)
-    try:
-        # Hold first, then look again (invariant 7): it may have been dropped in between.
-        if _record(version, version.refresh_pointer(), name) != record:
-            raise SnapshotExpired(f"the snapshot {name} was dropped just now", doing=f"Opening {name}")
-    except StrandlineError:
-        opened.close()
-        raise
-    return opened
+    """Read a permanent snapshot."""
+    return open_record(version, _record(version, version.refresh_pointer(), name))
 
 
 def open_record(version: Version, record: SnapshotRecord) -> Snapshot:
-    """Pin a permanent state and publish it."""
-    version.pin(record.commit)
+    """Pin a permanent state. It is held in PROCESSES when the published floor does not cover it."""
+    version.pins.pin(record.commit)
     held = not version.context.membership.covers(version.object, record.commit)
     state = State(version.object, record.commit, record.root, record.domains)
     snapshot = Snapshot(version, version.view(state), record.name or None, held=held)
-    if held:
-        version.held[record.commit] = version.held.get(record.commit, 0) + 1
-        try:
-            version.context.membership.hold(version.object, version.held)
-        except StrandlineError:
-            with suppress(StrandlineError):
-                snapshot.close()
-            raise
+    try:
+        if held:
+            version.hold(record.commit, 1)
+        # Hold first, then look again (invariant 7): it may have been dropped in between.
+        if record not in version.refresh_pointer().chain(version.context.objects.chunk):
+            raise SnapshotExpired(f"the state of commit {record.commit} was dropped just now", doing="Opening it")
+    except StrandlineError:
+        snapshot.close()
+        raise
     return snapshot
 
 
@@ -108,9 +103,12 @@ def name_snapshot(
     version: Version, name: str, *, of: Snapshot | None = None, domains: Collection[DomainId] | None = None
 ) -> SnapshotRecord:
     """Make a state permanent by giving it a name: the current one, or a temporary snapshot (section 3.5)."""
-    if not name or (of is not None and of.closed):
-        raise InputError("a snapshot needs a name and an open state", doing=f"Naming the snapshot {name!r}")
+    if not name or (of is not None and not of.belongs_to(version)):
+        raise InputError(
+            "a snapshot needs a name and an open state of its version", doing=f"Naming the snapshot {name!r}"
+        )
     made: SnapshotRecord | None = None
+    version.refresh()
 
     def build(base: Current, output: Output) -> Plan:
         nonlocal made
@@ -131,6 +129,7 @@ def name_snapshot(
 
 def drop_snapshot(version: Version, name: str, visits: Visits | None = None) -> int:
     """Drop a permanent snapshot; how many objects that freed."""
+    version.refresh()
     roll = read_roll(version.context.storage).roll
     count = 0
 
@@ -139,7 +138,7 @@ def drop_snapshot(version: Version, name: str, visits: Visits | None = None) -> 
         pointer = base.pointer
         record = _record(version, pointer, name)
         _refuse_children(pointer, record)
-        if version.name_count(name) or any(
+        if version.pins.name_count(name) or any(
             record.commit in other.holds.get(version.object, ())
             for number, other in roll.processes.items()
             if number != version.context.membership.number
@@ -230,10 +229,3 @@ def _refuse_children(pointer: Pointer, record: SnapshotRecord) -> None:
 def _refuse_foreign_domains(state: State, chosen: frozenset[DomainId] | None) -> None:
     if state.domains is not None and (chosen is None or not chosen <= state.domains):
         raise InputError("a snapshot of a partial snapshot can't hold more than that one")
-
-
-def _publish_holds(version: Version, *, without: CommitNumber) -> None:
-    version.held[without] -= 1
-    if not version.held[without]:
-        del version.held[without]
-    version.context.membership.hold(version.object, version.held)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
+from contextlib import suppress
 from types import TracebackType
 
-from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost
+from strandline.errors import AlreadyExists, Fenced, NotFound, StorageError, StrandlineError, SwapLost
 from strandline.pages.burial import bury
 from strandline.pages.commit import Committer
 from strandline.pages.context import Context, Installer, Validator
@@ -28,6 +29,8 @@ from strandline.pages.walk import Visits
 from strandline.storage import Storage
 
 MAIN = "main"
+BEATS = 6
+"""How often a process beats while others are patient with it."""
 
 
 class PageVersion:
@@ -53,6 +56,12 @@ class PageVersion:
     def refresh(self) -> View:
         """The newest state that there is: takes in commits of other processes."""
         return self._version.refresh()
+
+    def look(self) -> View:
+        """The newest state, other processes' commits included, without waiting for a commit of this process that is
+        under way: that one takes them in.
+        """
+        return self._version.look()
 
     def begin(self, message: str = "") -> Transaction:
         """A transaction on this version."""
@@ -110,6 +119,7 @@ class PageStore:
         self._burying = threading.Lock()
         self._closed = threading.Event()
         self._heart: threading.Thread | None = None
+        self._last_beat = context.surroundings.monotonic()
         context.membership.positions = self._positions
 
     @property
@@ -146,18 +156,28 @@ class PageStore:
 
     def beat(self) -> Roll:
         """Show that this process lives, publish how far its readers are, and bury the dead."""
+        self._last_beat = self.context.surroundings.monotonic()
         self._follow()
         roll = self.context.membership.beat(self._floors)
         self.recover()
         self._bury_dead(roll)
         return roll
 
-    def start_heart(self, every: float) -> None:
-        """Beat from a thread of its own, every so many seconds, until closed."""
+    def start_heart(self, every: float | None = None) -> None:
+        """Beat from a thread of its own until closed. A process that may idle or only read needs it to live.
+
+        Commits beat by themselves.
+        """
+        pause = self.context.surroundings.patience / BEATS if every is None else every
 
         def run() -> None:
-            while not self._closed.wait(every):
-                self.beat()
+            while not self._closed.wait(pause):
+                try:
+                    self.beat()
+                except Fenced:
+                    return  # whoever uses the store next is told
+                except StorageError:
+                    continue  # the next beat may come through
 
         self._heart = threading.Thread(target=run, name="strandline-heart", daemon=True)
         self._heart.start()
@@ -171,6 +191,7 @@ class PageStore:
         self._closed.set()
         if self._heart is not None:
             self._heart.join()
+        self.context.closed = True
         if not self.context.membership.unsettled:
             self.context.membership.leave()
 
@@ -194,7 +215,7 @@ class PageStore:
                     clear_dropped(self.context, name, self._open_inner)
                     raise NotFound("the version was dropped", doing="Opening a version")
                 version = Version(self.context, name)
-                version.on_death(self._bury_dead)
+                version.on_death(self._after_swap)
                 self._versions[name] = PageVersion(version)
             return self._versions[name]
 
@@ -213,13 +234,25 @@ class PageStore:
                     self._versions.pop(name, None)
                 self.context.membership.forget(name)
 
+    # These two are asked for inside the membership's mutex, so they must not take ours: opening a version
+    # takes them in the other order. Copying a dictionary is one step.
+
     def _positions(self) -> Commits:
-        with self._mutex:
-            return {name: one.pointer().commit for name, one in self._versions.items()}
+        return {name: one.pointer().commit for name, one in dict(self._versions).items()}
 
     def _floors(self) -> Commits:
-        with self._mutex:
-            return {name: one.inner.floor() for name, one in self._versions.items()}
+        return {name: one.inner.floor() for name, one in dict(self._versions).items()}
+
+    def _after_swap(self, roll: Roll) -> None:
+        """Every swap is a sign of life, published now and then. The swap stands, so no error may pass from
+        here:
+        what could not be done is tried again after the next, and who is fenced is told then."""
+        surroundings = self.context.surroundings
+        with suppress(StrandlineError):
+            if surroundings.monotonic() - self._last_beat > surroundings.patience / BEATS:
+                self.beat()
+            else:
+                self._bury_dead(roll)
 
     def _bury_dead(self, roll: Roll) -> None:
         dead = self.context.watch.dead(roll, self.process, self.context.surroundings.monotonic())
@@ -227,9 +260,6 @@ class PageStore:
             try:
                 for number in dead:
                     bury(self.context, number, self._open_inner)
-            except StorageError:
-                # The dead stay on the roll, so burying is tried again; what led here, a commit, stands.
-                return
             finally:
                 self._burying.release()
 

@@ -275,12 +275,13 @@ class Transaction:
         locks = self._committer.version.locks
         for page, mode in sorted(set(self._keys[domain].values()), key=lambda one: (one[0], one[1].value)):
             self.lock_page(domain, page, mode)
-        for resource in self._keys[domain]:
+        for resource, (_, mode) in list(self._keys[domain].items()):
             key = resource[2]
             assert isinstance(key, bytes)
-            entry = self.view().page_for(domain, key)
-            if entry is not None and locks.held(self.number, page_resource(domain, entry.number)) is not None:
-                mode = self._keys[domain][resource][1]
+            while (entry := self.view().page_for(domain, key)) is not None:
                 self.lock_page(domain, entry.number, mode)
+                again = self.view().page_for(domain, key)
+                if again is not None and again.number == entry.number:
+                    break
         self._coarse.add(domain)
         locks.release(self.number, self._keys.pop(domain))

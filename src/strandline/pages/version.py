@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Container, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from strandline.errors import (
@@ -27,9 +26,11 @@ from strandline.pages.freeing import Readers, readers_of, seen_by
 from strandline.pages.ids import EXTENSION, CommitNumber, PhysicalPage, VersionObject
 from strandline.pages.locks import LockManager, Resource
 from strandline.pages.objects import Output
+from strandline.pages.pins import Pins
 from strandline.pages.pointer import Freed, LogEntry, Pointer, SnapshotRecord, decode_pointer, encode_pointer
 from strandline.pages.roll import Roll, read_roll
 from strandline.pages.roster import Roster
+from strandline.pages.unanswered import contains, settle
 from strandline.pages.view import State, View
 from strandline.storage import Token
 
@@ -89,15 +90,14 @@ class Version:
         self.context = context
         self.object = name
         self.locks = LockManager()
-        self._mutex = threading.Lock()
         self._swapping = threading.RLock()
-        self._pins: dict[CommitNumber, int] = {}
+        self.pins = Pins()
+        # One mutex for the current state and the pins: who pins it pins what is current.
+        self._mutex = self.pins.mutex
         # Freed objects deleted by us, and extension pages of freed objects worked off: the next swap
         # forgets them.
         self._deleted: set[PhysicalPage] = set()
         self._emptied: set[PhysicalPage] = set()
-        self.held: dict[CommitNumber, int] = {}
-        self._opened_names: dict[str, int] = {}
         self._absorbed: list[tuple[View, View]] = []
         self._watchers: list[Callable[[], None]] = []
         self._on_death: Callable[[Roll], None] = lambda _: None
@@ -118,58 +118,50 @@ class Version:
         return self._current.pointer.name
 
     def pin_current(self) -> View:
-        """Pin the current state: microseconds, whatever its size (section 3). `unpin` when done."""
+        """Pin the current state: microseconds, whatever its size (section 3). `pins.unpin` when done."""
         with self._mutex:
             current = self._current
-            commit = current.pointer.commit
-            self._pins[commit] = self._pins.get(commit, 0) + 1
+            self.pins.add(self.pins.states, current.pointer.commit)
         return current.view
 
-    def pin(self, commit: CommitNumber) -> None:
-        """Pin a state that is protected otherwise: pinned already, or held in PROCESSES."""
+    def enter(self) -> View:
+        """A transaction begins: it reads the current state *and later ones*, so it counts as a floor."""
         with self._mutex:
-            self._pins[commit] = self._pins.get(commit, 0) + 1
+            current = self._current
+            self.pins.add(self.pins.bases, current.pointer.commit)
+        return current.view
 
-    def unpin(self, commit: CommitNumber) -> None:
-        """Undo one `pin`."""
-        with self._mutex:
-            self._pins[commit] -= 1
-            if not self._pins[commit]:
-                del self._pins[commit]
-
-    def pinned(self, commit: CommitNumber) -> int:
-        """How many readers of this process are at that commit."""
-        with self._mutex:
-            return self._pins.get(commit, 0)
-
-    def count_name(self, name: str, by: int) -> None:
-        """Readers of this process come to, or leave, a snapshot by name."""
-        with self._mutex:
-            self._opened_names[name] = self._opened_names.get(name, 0) + by
-
-    def name_count(self, name: str) -> int:
-        """How many readers of this process have opened a snapshot by name."""
-        with self._mutex:
-            return self._opened_names.get(name, 0)
+    def hold(self, commit: CommitNumber, by: int) -> None:
+        """Publish that a state below the floor is being read, or no longer."""
+        self.context.membership.hold(self.object, lambda: self.pins.hold(commit, by))
 
     def readers(self) -> int:
         """How many readers of this process there are, transactions included."""
         with self._mutex:
-            return sum(self._pins.values()) - len(self._absorbed)
+            return self.pins.count() - len(self._absorbed)
 
     def floor(self) -> CommitNumber:
         """The least commit that this process may be reading."""
         with self._mutex:
-            return min([*self._pins, self._current.pointer.commit])
+            return self.pins.least(self._current.pointer.commit)
 
     def refresh(self) -> View:
         """Look for commits of other processes, and return the newest view."""
         with self._swapping:
-            newest = self._read()
+            newest = self._read(self._current)
             self._refuse(newest.pointer)
             if newest.token != self._current.token:
                 self._absorb(newest)
             return self._current.view
+
+    def look(self) -> View:
+        """`refresh`, unless a swap of this process is under way."""
+        if self._swapping.acquire(blocking=False):
+            try:
+                return self.refresh()
+            finally:
+                self._swapping.release()
+        return self._current.view
 
     def refresh_pointer(self) -> Pointer:
         """Look for swaps of other processes, and return the newest pointer."""
@@ -186,13 +178,14 @@ class Version:
         with self._mutex:
             return [pair for pair in self._absorbed if pair[1].commit > since]
 
-    def forget_foreign_changes(self, before: CommitNumber) -> None:
-        """No transaction based before `before` is left: earlier changes of others need not be remembered."""
+    def forget_foreign_changes(self) -> None:
+        """Forget what other processes changed before the oldest transaction under way began."""
         with self._mutex:
+            before = min(self.pins.bases, default=self._current.pointer.commit)
             gone = [pair for pair in self._absorbed if pair[1].commit <= before]
             self._absorbed = [pair for pair in self._absorbed if pair[1].commit > before]
         for older, _ in gone:
-            self.unpin(older.commit)
+            self.pins.unpin(older.commit)
 
     def on_new_state(self, watcher: Callable[[], None]) -> None:
         """Call `watcher` whenever another process's commit was taken in."""
@@ -221,7 +214,7 @@ class Version:
         """
         try:
             return self.collect()
-        except StorageError:
+        except StrandlineError:
             return None
 
     def _swap(self, build: Build) -> Pointer | None:
@@ -258,8 +251,7 @@ class Version:
         if len(pointer.freed):
             newest = self._read().pointer
             load = self.context.objects.chunk
-            with self._mutex:
-                readers = readers_of(self.object, roll, self.context.membership.number, self._pins)
+            readers = readers_of(self.object, roll, self.context.membership.number, self.pins.readers())
             judge = _Judge(readers, newest.chain(load), {one.name for one in newest.all_freed(load)})
             for chunk in pointer.freed.chunks:
                 if chunk.name not in self._emptied and judge.allows_all(load(chunk)):
@@ -274,11 +266,14 @@ class Version:
         for name in names:
             self.context.objects.delete(name)
 
-    def _read(self) -> Current:
+    def _read(self, known: Current | None = None) -> Current:
+        """The pointer as stored; `known` itself when that is what is stored."""
         try:
             stored = self.context.storage.get_with_token(self.object)
         except NotFound:
             raise NotFound("this version was dropped", doing=f"Reading {self.object}") from None
+        if known is not None and stored.token == known.token:
+            return known
         pointer = decode_pointer(self.object, stored.value)
         state = State(self.object, pointer.commit, pointer.root)
         return Current(pointer, stored.token, self.view(state))
@@ -290,6 +285,8 @@ class Version:
                 doing=f"Writing version {pointer.name}",
                 hint="Open the store again; what was committed before stands, open transactions are lost",
             )
+        if self.context.closed:
+            raise StoreError("the store is closed", doing=f"Using version {pointer.name}", hint="Open it again")
         if pointer.dropped:
             raise NotFound(f"version {pointer.name} was dropped", doing=f"Using version {pointer.name}")
 
@@ -339,45 +336,19 @@ class Version:
             return None
 
     def _find_out(self, base: Current, new: Pointer, error: StorageError) -> tuple[Current, bool]:
+        """The pointer as it is now, and whether our swap is behind it."""
         try:
-            newest = self._settled(base) if isinstance(error, Unanswered) else self._read()
-            return newest, self._contains(newest.pointer, new.swap, base.pointer.swap)
+            newest = self._read()
+            if isinstance(error, Unanswered) and newest.token == base.token:
+                settle(self.context, base.pointer, base.token)
+                newest = self._read()
+            return newest, contains(self.context.objects, newest.pointer, new.swap, base.pointer.swap)
         except StrandlineError as again:
             raise Unanswered(
                 f"whether it took effect is not known ({again.why})",
                 doing=f"Committing to {base.pointer.name}",
                 hint="Look whether the changes are there before trying again",
             ) from error
-
-    def _settled(self, base: Current) -> Current:
-        """After no answer: the pointer as it is once the unanswered request can't take effect any more.
-
-        Replacing the expected value by an equal one with a new id makes the request's condition false for
-        ever.
-        """
-        newest = self._read()
-        if newest.token != base.token:
-            return newest
-        entry = LogEntry(base.pointer.commit, self.context.surroundings.new_id(), 0.0, "settle", "")
-        log = Roster((*base.pointer.log.inline, entry.to_json()), base.pointer.log.chunks)
-        again = replace(base.pointer, swap=entry.id, log=log)
-        with suppress(SwapLost):
-            self.context.storage.compare_and_swap(self.object, base.token, encode_pointer(again))
-        return self._read()
-
-    def _contains(self, newest: Pointer, swap: str, base: str) -> bool:
-        """Whether `newest` has `swap` behind it, looking back through the log to `base`."""
-        rows = list(newest.log.inline)
-        for chunk in reversed(newest.log.chunks):
-            if any(row[1] == base for row in rows):
-                break
-            rows = [*self.context.objects.chunk(chunk), *rows]
-        for row in reversed(rows):
-            if row[1] == swap:
-                return True
-            if row[1] == base:
-                return False
-        raise StoreError("the log does not reach back far enough")
 
     def _advance(self, plan: Plan, newest: Current) -> None:
         ours = newest
@@ -398,8 +369,8 @@ class Version:
         """Take in what other processes committed; transactions under way are validated against it later."""
         with self._mutex:
             older = self._current.view
-            if newest.pointer.commit != older.commit:
-                self._pins[older.commit] = self._pins.get(older.commit, 0) + 1
+            if newest.pointer.commit != older.commit and self.pins.bases:
+                self.pins.add(self.pins.states, older.commit)
                 self._absorbed.append((older, newest.view))
             self._current = newest
         for watcher in self._watchers:

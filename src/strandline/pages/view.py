@@ -31,6 +31,7 @@ class View:
     def __init__(self, state: State, objects: Objects) -> None:
         self.state = state
         self.objects = objects
+        self._domains: dict[DomainId, DomainEntry | None] = {}
 
     @property
     def commit(self) -> CommitNumber:
@@ -47,10 +48,13 @@ class View:
 
     def domain(self, domain: DomainId) -> DomainEntry | None:
         """The entry of a domain; None when it never was or was dropped."""
-        self._check(domain)
-        item = find(self.objects.node, self.state.root, domain)
-        assert item is None or isinstance(item, DomainEntry)
-        return item if item is not None and (item.record is not None or domain == CATALOG) else None
+        if domain not in self._domains:
+            self._check(domain)
+            item = find(self.objects.node, self.state.root, domain)
+            assert item is None or isinstance(item, DomainEntry)
+            there = item is not None and (item.record is not None or domain == CATALOG)
+            self._domains[domain] = item if there else None
+        return self._domains[domain]
 
     def find_domain(self, name: str) -> DomainEntry | None:
         """The domain of that name; reads a handful of nodes whatever the number of domains."""
@@ -134,7 +138,8 @@ class View:
         entry = self.entry(domain, number)
         if entry is None or entry.base is None or not entry.directory:
             return None
-        return Leafage.from_json(self.objects.sealed("directory", entry.base))
+        page: Leafage = self.objects.sealed("directory", entry.base, Leafage.from_json)
+        return page
 
     def _check(self, domain: DomainId) -> None:
         chosen = self.state.domains

@@ -20,6 +20,7 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -220,7 +221,7 @@ def _canonical_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
         ticks = array.view(pa.int64())
         return ticks if target != _TICKS else _nanoseconds(ticks, array.type.unit)
     if pt.is_date(target):
-        return array.cast(pa.date32()).view(pa.int32())
+        return array.cast(pa.date32(), safe=False).view(pa.int32())  # a date is its day, whatever the milliseconds
     if pt.is_floating(target):
         return _ordered_bits(array.cast(target))
     if pt.is_time(target):
@@ -237,7 +238,7 @@ def _canonical_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 def _canonical_list(array: pa.Array, target: pa.DataType) -> pa.Array:
     child = _canonical(array.flatten(), target.value_type)
-    return _lists(child, pc.list_value_length(array), array)
+    return _lists(child, list_lengths(array), array)
 
 
 def _canonical_struct(array: pa.StructArray, target: pa.StructType) -> pa.Array:
@@ -254,21 +255,40 @@ def _canonical_struct(array: pa.StructArray, target: pa.StructType) -> pa.Array:
 
 def _canonical_map(array: pa.MapArray, target: pa.MapType) -> pa.Array:
     """A map as a list of entries, sorted within each row by canonical key and value."""
-    entries = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
-    lengths = pc.list_value_length(entries)
-    keys, items = entries.flatten().flatten()
-    rows = np.repeat(np.arange(len(array)), lengths.fill_null(0).to_numpy(zero_copy_only=False))
+    keys, items, lengths = map_entries(array)
+    rows = np.repeat(np.arange(len(array)), lengths)
     parts = [_canonical(keys, target.key_type), _canonical(items, target.item_type)]
     order = _entry_order(pa.array(rows), *parts)
     pairs = pa.StructArray.from_arrays([part.take(order) for part in parts], names=_positions(2))
     return _lists(pairs, lengths, array)
 
 
-def _lists(child: pa.Array, lengths: pa.Array, like: pa.Array) -> pa.Array:
+def list_lengths(array: pa.Array) -> npt.NDArray[np.int64]:
+    """How many elements each row of any kind of list has; a null row has none."""
+    return np.asarray(pc.list_value_length(array).fill_null(0), dtype=np.int64)
+
+
+def map_entries(array: pa.MapArray) -> tuple[pa.Array, pa.Array, npt.NDArray[np.int64]]:
+    """The keys and items of all rows in turn, and how many each row has; a null row has none.
+
+    Arrow's own cast of maps to lists of entries breaks lists of nulls inside them.
+    """
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    lengths = np.diff(offsets)
+    hidden = (lengths > 0) & array.is_null().to_numpy(zero_copy_only=False)
+    if not hidden.any():
+        first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+        return array.keys.slice(first, count), array.items.slice(first, count), lengths
+    lengths[hidden] = 0
+    spans = list(zip(offsets[:-1].tolist(), lengths.tolist(), strict=True))
+    keys, items = (pa.concat_arrays([part.slice(*span) for span in spans]) for part in (array.keys, array.items))
+    return keys, items, lengths
+
+
+def _lists(child: pa.Array, lengths: npt.NDArray[np.int64], like: pa.Array) -> pa.Array:
     """Rows of `lengths` elements each, taken from `child` in turn, null where `like` is."""
-    sizes = lengths.fill_null(0).to_numpy(zero_copy_only=False)
-    offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
-    np.cumsum(sizes, out=offsets[1:])
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
     return pa.LargeListArray.from_arrays(pa.array(offsets), child, mask=_arrow_null_mask(like))
 
 

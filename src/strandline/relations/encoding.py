@@ -6,12 +6,16 @@ some of them. `plain` undoes them, `restore` puts a table back into the very typ
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.errors import SchemaError
+from strandline.relations.comparable import list_lengths, map_entries
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:
@@ -110,36 +114,37 @@ def _restore_nested(array: pa.Array, type_: pa.DataType) -> pa.Array:
             return array.cast(type_)
         children = [restored(parts[field.name], field.type) for field in type_]
         return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask) if children else array
-    if pt.is_map(array.type):
-        array = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
-    if pt.is_struct(array.type) or pt.is_struct(type_):
+    if pt.is_map(array.type) and pt.is_map(type_):
+        keys, items, lengths = map_entries(array)
+        keys, items = restored(keys, type_.key_type), restored(items, type_.item_type)
+        return pa.MapArray.from_arrays(pa.array(_offsets(lengths, np.int32)), keys, items, type=type_, mask=mask)
+    if any(pt.is_struct(each) or pt.is_map(each) for each in (array.type, type_)):
         return array.cast(type_)
     if pt.is_fixed_size_list(array.type) and pt.is_fixed_size_list(type_) and array.type.list_size == type_.list_size:
         slots = array.values.slice(array.offset * type_.list_size, len(array) * type_.list_size)
         return pa.FixedSizeListArray.from_arrays(restored(slots, type_.value_type), type=type_, mask=mask)
-    lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return _lists(array, offsets, type_)
+    return _lists(array, type_)
 
 
-def _lists(array: pa.Array, offsets: np.ndarray, type_: pa.DataType) -> pa.Array:
-    """The rows of any list array as another kind of list, map included."""
+def _lists(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The rows of any list array as another kind of list."""
     mask = array.is_null() if array.null_count else None
-    if pt.is_map(type_):
-        keys, items = array.flatten().flatten()
-        keys, items = restored(keys, type_.key_type), restored(items, type_.item_type)
-        return pa.MapArray.from_arrays(pa.array(offsets.astype(np.int32)), keys, items, type=type_, mask=mask)
     child = restored(array.flatten(), type_.value_type)
+    wide = pt.is_large_list(type_) or pt.is_large_list_view(type_) or pt.is_fixed_size_list(type_)
+    ends = pa.array(_offsets(list_lengths(array), np.int64 if wide else np.int32))
     if pt.is_fixed_size_list(type_):
-        return pa.LargeListArray.from_arrays(pa.array(offsets), child, mask=mask).cast(type_)
-    wide = pt.is_large_list(type_) or pt.is_large_list_view(type_)
-    ends = pa.array(offsets if wide else offsets.astype(np.int32))
+        return pa.LargeListArray.from_arrays(ends, child, mask=mask).cast(type_)
     if pt.is_list_view(type_) or pt.is_large_list_view(type_):
         kind = pa.LargeListViewArray if wide else pa.ListViewArray
         starts, sizes = ends.slice(0, len(array)), pc.subtract(ends.slice(1), ends.slice(0, len(array)))
         return kind.from_arrays(starts, sizes, child, type=type_, mask=mask)
     return (pa.LargeListArray if wide else pa.ListArray).from_arrays(ends, child, type=type_, mask=mask)
+
+
+def _offsets(lengths: npt.NDArray[np.int64], kind: type[np.signedinteger[Any]]) -> npt.NDArray[Any]:
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets.astype(kind)
 
 
 def _plain_field(field: pa.Field) -> pa.Field:

@@ -30,7 +30,6 @@ from strandline.errors import SqlError
 
 if TYPE_CHECKING:
     import duckdb
-    from sqlglot import exp
 
 _CLASSES = frozenset(
     ("COLUMN_REF", "CONSTANT", "COMPARISON", "CONJUNCTION", "FUNCTION", "OPERATOR", "CASE", "CAST", "BETWEEN")
@@ -99,7 +98,7 @@ def _parse(sql: str, schema: pa.Schema, params: Mapping[str, Any] | None, doing:
     return expression, _run(expression, schema.empty_table(), sql).type
 
 
-def _tree(sql: str, doing: str) -> exp.Expr:
+def _tree(sql: str, doing: str) -> Any:
     import sqlglot
     from sqlglot.errors import SqlglotError
 
@@ -117,7 +116,7 @@ def _tree(sql: str, doing: str) -> exp.Expr:
     return found[0]
 
 
-def _bound(tree: exp.Expr, params: dict[str, Any], doing: str) -> exp.Expr:
+def _bound(tree: Any, params: dict[str, Any], doing: str) -> Any:
     """The tree with its `:name` parameters replaced by literals; each must be given, and each given one used."""
     from sqlglot import exp
 
@@ -146,7 +145,7 @@ def _bound(tree: exp.Expr, params: dict[str, Any], doing: str) -> exp.Expr:
     return tree
 
 
-def _literal(value: Any, name: str, doing: str) -> exp.Expr:
+def _literal(value: Any, name: str, doing: str) -> Any:
     from sqlglot import exp
 
     if value is None:
@@ -179,14 +178,14 @@ def _literal(value: Any, name: str, doing: str) -> exp.Expr:
     raise SqlError(f"parameter :{name} is a {type(value).__name__}, which SQL does not know", doing=doing)
 
 
-def _number(value: int) -> exp.Expr:
+def _number(value: int) -> Any:
     from sqlglot import exp
 
     number = exp.Literal.number(str(abs(value)))
     return exp.Paren(this=exp.Neg(this=number)) if value < 0 else number
 
 
-def _decimal(value: Decimal, name: str, doing: str) -> exp.Expr:
+def _decimal(value: Decimal, name: str, doing: str) -> Any:
     from sqlglot import exp
 
     sign, digits, exponent = value.as_tuple()
@@ -200,7 +199,7 @@ def _decimal(value: Decimal, name: str, doing: str) -> exp.Expr:
     return exp.cast(exp.Literal.string(f"{value:f}"), f"DECIMAL({precision}, {scale})")
 
 
-def _columns(tree: exp.Expr, schema: pa.Schema, sql: str, doing: str) -> Iterator[str]:
+def _columns(tree: Any, schema: pa.Schema, sql: str, doing: str) -> Iterator[str]:
     """The columns that the tree reads; on the way their names become the schema's own."""
     from sqlglot import exp
 
@@ -222,7 +221,7 @@ def _resolve(name: str, schema: pa.Schema, *, quoted: bool) -> str | None:
     return alike[0] if len(alike) == 1 and not quoted else None
 
 
-def _unknown(place: exp.Expr, schema: pa.Schema, sql: str, doing: str) -> SqlError:
+def _unknown(place: Any, schema: pa.Schema, sql: str, doing: str) -> SqlError:
     name = place.name
     close = get_close_matches(name, schema.names, n=3, cutoff=0.5)
     meant = f"Did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
@@ -335,4 +334,5 @@ def _functions() -> frozenset[str]:
             f"stability = 'CONSISTENT') OR (function_type = 'macro' AND ({_MACROS}))"
         )
         _local.functions = frozenset(name.lower() for (name,) in found.fetchall()) - _UNSTEADY
-    return _local.functions  # type: ignore[no-any-return]
+    known: frozenset[str] = _local.functions
+    return known

@@ -61,7 +61,10 @@ class Relation(Protocol):
         ...
 
     def parts(self, columns: Sequence[str] | None = None) -> list[Part]:
-        """The pieces, in file order; together they hold every row once. `columns`: whose bounds are wanted."""
+        """The pieces, in file order; together they hold every row once.
+
+        `columns`: whose bounds are wanted; None: of all columns, as far as they cost no pass over the rows.
+        """
         ...
 
 

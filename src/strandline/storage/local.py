@@ -13,14 +13,18 @@ import fcntl
 import hashlib
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost
 from strandline.storage.seam import Stored, Token, checked_name, require_auditing
 
 _UNNAMED = getattr(os, "O_TMPFILE", 0)
+_PARALLEL = 8
+_Item = TypeVar("_Item")
 
 
 class LocalStorage:
@@ -31,6 +35,8 @@ class LocalStorage:
         self._unsynced: set[Path] = set()
         self._mutex = threading.Lock()
         self._unnamed_works = bool(_UNNAMED)
+        self._pool: ThreadPoolExecutor | None = None
+        self._pool_owner = 0
 
     @property
     def url(self) -> str:
@@ -52,16 +58,37 @@ class LocalStorage:
         self.put_all({name: value})
 
     def put_all(self, objects: Mapping[str, bytes]) -> None:
-        folders: set[Path] = set()
-        for name, value in objects.items():
-            path = self._path(name)
-            with _refusals("Writing", name):
-                self._ensure_folder(path.parent)
-                self._create(path, value)
-            folders.add(path.parent)
+        paths = {name: self._path(name) for name in objects}
+        folders = {path.parent for path in paths.values()}
         for folder in folders:
-            with _refusals("Flushing", folder.name):
-                _sync_folder(folder)
+            with _refusals("Writing", folder.name):
+                self._ensure_folder(folder)
+        self._together(lambda name: self._put(name, paths[name], objects[name]), list(objects))
+        with self._mutex:
+            # The flush below covers what was deleted from these folders before.
+            self._unsynced -= folders
+        self._together(_flush, list(folders))
+
+    def _put(self, name: str, path: Path, value: bytes) -> None:
+        with _refusals("Writing", name):
+            self._create(path, value)
+
+    def _together(self, work: Callable[[_Item], None], items: Sequence[_Item]) -> None:
+        """Do work that waits for the disk at the same time: flushes that meet share the disk's own flush."""
+        if len(items) <= 1:
+            for item in items:
+                work(item)
+            return
+        for done in [self._workers().submit(work, item) for item in items]:
+            done.result()
+
+    def _workers(self) -> ThreadPoolExecutor:
+        with self._mutex:
+            # Threads don't survive a fork.
+            if self._pool is None or self._pool_owner != os.getpid():
+                self._pool = ThreadPoolExecutor(_PARALLEL, thread_name_prefix="strandline-disk")
+                self._pool_owner = os.getpid()
+            return self._pool
 
     def compare_and_swap(self, name: str, expected: Token | None, value: bytes) -> Token:
         path = self._path(name)
@@ -174,6 +201,11 @@ def _write_all(descriptor: int, value: bytes) -> None:
     while rest:
         rest = rest[os.write(descriptor, rest) :]
     os.fsync(descriptor)
+
+
+def _flush(folder: Path) -> None:
+    with _refusals("Flushing", folder.name):
+        _sync_folder(folder)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,0 +1,50 @@
+"""`strandline bench`: the tables of docs/benchmarks.md, measured on this machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from strandline.cli.output import emit_json
+from strandline.errors import NotFound
+
+TROUBLE = 2
+BENCHMARKS = ("diff", "window", "store")
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]…")
+@click.option("--rows", type=click.IntRange(min=1), help="Rows of the large tables, for a quicker run.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def bench(names: tuple[str, ...], rows: int | None, as_json: bool) -> int:
+    """Runs the benchmarks against peers and prints their tables.
+
+    They live beside the source, in benchmarks/, and need the packages of the `bench` extra: `make bench` installs them.
+
+    \b
+    Example:
+      strandline bench diff --rows 2000000
+    """
+    root = Path(__file__).parents[3]
+    known = [name for name in BENCHMARKS if (root / "benchmarks" / f"{name}.py").exists()]
+    if not known:
+        raise NotFound(
+            "the benchmarks are not installed with the package",
+            doing="running benchmarks",
+            hint="Run in a clone: make bench",
+        )
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise click.UsageError(f"There is no benchmark {unknown[0]!r}. Choose from {', '.join(known)}.")
+    code, printed = 0, {}
+    for name in names or known:
+        command = [sys.executable, "-m", f"benchmarks.{name}"]
+        command += ["--rows", str(rows)] if rows and name == "diff" else []
+        ended = subprocess.run(command, cwd=root, text=True, stdout=subprocess.PIPE if as_json else None)
+        code, printed[name] = max(code, TROUBLE if ended.returncode else 0), ended.stdout
+    if as_json:
+        emit_json({"tables": printed, "failed": bool(code)})
+    return code

@@ -1,0 +1,246 @@
+"""`strandline diff`: what changed between two extracts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from strandline.cli.options import pairs, running
+from strandline.cli.output import console, emit_json, say
+
+if TYPE_CHECKING:
+    from strandline.detect import Differential
+
+SAMPLE = 2000
+"""Change rows from which examples are drawn."""
+
+
+@click.command()
+@click.argument("sides", nargs=-1, required=True, metavar="[OLD] NEW")
+@click.option(
+    "-k", "--key", multiple=True, help="Key column; repeat, or separate by commas. Without: rows are counted."
+)
+@click.option(
+    "--algorithm",
+    type=click.Choice(["auto", "merge", "hash", "kb", "kbp", "window"]),
+    default="auto",
+    show_default=True,
+    help="How to find changes; auto chooses by cost.",
+)
+@click.option("--columns", multiple=True, help="Compare only these columns.")
+@click.option("--ignore", multiple=True, help="Leave these columns out.")
+@click.option("--rename", multiple=True, metavar="OLD=NEW", help="A column of the old side by its new name.")
+@click.option("--compare", multiple=True, metavar="COLUMN=RULE", help="E.g. price=abs:0.01, string=trim, *=empty.")
+@click.option("--where", help="Compare only rows that meet this SQL condition.")
+@click.option(
+    "--duplicates",
+    type=click.Choice(["error", "count", "pair"]),
+    default="error",
+    show_default=True,
+    help="Several rows of one key: refuse them, compare them as a multiset, or pair them by likeness.",
+)
+@click.option("--strict-schema", is_flag=True, help="A differing column or type is an error.")
+@click.option("--state", type=click.Path(), help="Signatures kept here stand for OLD, and are replaced at the end.")
+@click.option("--save-state", type=click.Path(), help="Keep signatures of NEW here for the next run.")
+@click.option("--bits", type=int, help="Bits of a signature, 32 to 128.  [default: 64]")
+@click.option("--miss-probability", type=float, help="Choose the bits for this probability of a missed update.")
+@click.option("--column-signatures", is_flag=True, help="Sign each column, so that later runs know which changed.")
+@click.option("--verify", is_flag=False, flag_value="", metavar="[OLD]", help="Re-check exactly what signatures found.")
+@click.option("--memory", metavar="SIZE", help="Memory to use, e.g. 4GB.")
+@click.option("--aging", metavar="SIZE", help="Window: size of an aging buffer.  [default: 64MB]")
+@click.option("--block", metavar="SIZE", help="Window: size of an input block.  [default: 16KB]")
+@click.option("--slices", type=int, help="Window: parallel slices.")
+@click.option("--raw", is_flag=True, help="Window: its own messages as JSON lines, useless pairs included.")
+@click.option("--keep-sorted", type=click.Path(), help="Merge: keep NEW in key order in this folder.")
+@click.option("--fail-over", metavar="SHARE", help="Stop with an error if more changed, e.g. 30%.")
+@click.option("--format", "format_", help="What both sides are, if name and content don't tell: csv, parquet, …")
+@click.option("--types", multiple=True, metavar="COLUMN=TYPE", help="The type of a column, e.g. id=int64.")
+@click.option("--no-header", is_flag=True, help="CSV without a header line.")
+@click.option("--delimiter", help="CSV delimiter.")
+@click.option("--out", type=click.Path(), help="Write the changes: .parquet, .csv, .jsonl, .sql or .changes.")
+@click.option(
+    "--layout",
+    type=click.Choice(["changes", "column_by_column", "side_by_side", "sparse", "left", "right"]),
+    default="changes",
+    show_default=True,
+    help="How rows are laid out in --out.",
+)
+@click.option("--sql-table", default="", help="The table that a .sql script changes.")
+@click.option("--dialect", default="standard", show_default=True, help="The dialect of a .sql script.")
+@click.option("--html", "html_path", type=click.Path(), help="Write a report to open in a browser.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=3, show_default=True, help="Examples of each kind to show."
+)
+@click.option("--explain", is_flag=True, help="Show what each algorithm would cost and why one was taken.")
+@running
+def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> int:
+    """What changed between two extracts of a table.
+
+    OLD and NEW are files, folders or globs (Parquet, CSV, JSON lines, Arrow), Delta or Iceberg tables; OLD may be a
+    folder of saved signatures. Exits with 0 if they are the same, 1 if not, 2 on trouble.
+
+    \b
+    Examples:
+      strandline diff monday.parquet tuesday.parquet --key id
+      strandline diff tuesday.parquet --key id --state orders.state
+      strandline diff a.csv b.csv -k shop,id --compare price=abs:0.01 --html report.html
+    """
+    from strandline.detect import find_changes
+
+    old, new = _old_and_new(sides, given["state"])
+    options = _options(given)
+    key = _names(given["key"])
+    if given["raw"]:
+        return _raw(old, new, key, options, as_json=as_json)
+    changes = find_changes(old, new, key or None, runner=runner, **options)
+    _write(changes, given)
+    changes.keep_state()
+    facts = _facts(changes)
+    if as_json:
+        _print_json(changes, facts, explain=given["explain"])
+    else:
+        _print_words(changes, facts, given["limit"], explain=given["explain"])
+    header = changes.header
+    return 1 if header.counts.rows or header.added or header.removed or header.retyped else 0
+
+
+def _old_and_new(sides: Sequence[str], state: str | None) -> tuple[str | None, str]:
+    if len(sides) == 2:
+        return sides[0], sides[1]
+    if len(sides) == 1 and state is not None:
+        return None, sides[0]
+    raise click.UsageError(
+        "Give two sides, OLD and NEW, or one side and --state. For example:\n"
+        "  strandline diff monday.parquet tuesday.parquet --key id"
+    )
+
+
+def _options(given: dict[str, Any]) -> dict[str, Any]:
+    from strandline.relations.options import ReadOptions
+
+    read = ReadOptions(
+        types=pairs(given["types"], "--types"), header=not given["no_header"], delimiter=given["delimiter"]
+    )
+    names = (
+        "algorithm where duplicates strict_schema state save_state bits miss_probability column_signatures memory "
+        "slices keep_sorted fail_over"
+    )
+    options = {name: given[name] for name in names.split()}
+    options |= {name: given[name] for name in ("aging", "block") if given[name] is not None}
+    options |= {
+        "columns": _names(given["columns"]),
+        "ignore": _names(given["ignore"]),
+        "rename": pairs(given["rename"], "--rename"),
+        "compare": pairs(given["compare"], "--compare"),
+        "verify": given["verify"] or given["verify"] is not None,
+        "old_format": given["format_"],
+        "new_format": given["format_"],
+        "read_old": read,
+        "read_new": read,
+    }
+    return options
+
+
+def _names(given: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for text in given for name in text.split(",") if name)
+
+
+def _raw(old: str | None, new: str, key: Sequence[str], options: dict[str, Any], *, as_json: bool) -> int:
+    from strandline.detect import window_raw
+
+    if old is None or options["state"] or options["save_state"]:
+        raise click.UsageError("--raw reads both sides, and neither takes nor leaves signatures: give OLD and NEW.")
+    messages, report = window_raw(old, new, key, **{**options, "algorithm": "window"})
+    if as_json:
+        emit_json({"messages": messages.to_pylist(), "distance": report.distance, **vars(report)})
+        return 1 if report.messages else 0
+    for row in messages.to_pylist():
+        emit_json(row)
+    say(f"{report.messages:,} messages; {report.evicted_old + report.evicted_new:,} rows outgrew the aging buffers.")
+    return 1 if report.messages else 0
+
+
+def _write(changes: Differential, given: dict[str, Any]) -> None:
+    from strandline.changes.shape import ChangeSet
+    from strandline.report import Out, html_report, positions_by_key, write_out, write_text
+    from strandline.report.writers import format_of
+
+    if given["out"]:
+        if format_of(given["out"]) == "changes" and given["layout"] == "changes":
+            changes.save(given["out"])
+        else:
+            out = Out(given["out"], layout=given["layout"], table=given["sql_table"], dialect=given["dialect"])
+            write_out(changes.header, changes.tables(), out)
+    if given["html_path"]:
+        rows = changes.to_arrow()
+        where = positions_by_key(ChangeSet(changes.header, rows))
+        page = html_report(changes.header, rows, _facts(changes), where=where, renames=dict(changes.run.renames))
+        write_text([page], given["html_path"])
+
+
+def _facts(changes: Differential) -> Any:
+    from strandline.report import RunFacts
+
+    run = changes.run
+    notes = dict(run.work.notes)
+    more: dict[str, Any] = {"work items": run.work.items}
+    if run.missed is not None:
+        more["updates missed by signatures"] = run.missed
+    return RunFacts(
+        algorithm=run.algorithm,
+        reason=run.why,
+        runner=run.runner,
+        seconds=run.seconds,
+        bytes_read=run.work.bytes_read,
+        bytes_shuffled=run.work.bytes_shuffled,
+        bytes_written=run.work.bytes_written,
+        miss_probability=run.miss_probability,
+        runs_to_first_miss=run.runs_to_first_miss,
+        distance=notes.get("distance"),
+        evictions=notes.get("evicted"),
+        useless_pairs=notes.get("useless pairs removed"),
+        warnings=run.warnings,
+        more=more,
+    )
+
+
+def _print_json(changes: Differential, facts: Any, *, explain: bool) -> None:
+    from strandline.report import summary_json
+
+    record = summary_json(changes.header, facts, renames=dict(changes.run.renames))
+    if explain:
+        record["estimates"] = [vars(estimate) for estimate in changes.run.estimates]
+    emit_json(record)
+
+
+def _print_words(changes: Differential, facts: Any, limit: int, *, explain: bool) -> None:
+    from strandline.changes.shape import ChangeSet
+    from strandline.report import examples, summary_view
+
+    shown = []
+    if limit:
+        rows = _sample(changes)
+        shown = examples(ChangeSet(changes.header, rows), limit)
+    console().print(summary_view(changes.header, facts, examples=shown, renames=dict(changes.run.renames)))
+    if explain:
+        console().print("\n" + changes.explain(), markup=False)
+
+
+def _sample(changes: Differential) -> Any:
+    """Rows of every kind from which to show examples, without reading a large set whole."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from strandline.changes.shape import CHANGE, COUNTED
+
+    if changes.form == COUNTED:
+        return next(changes.tables(), changes.header.rows_schema.empty_table()).slice(0, SAMPLE)
+    tables = []
+    for table in changes.tables():
+        for kind in ("delete", "update", "insert"):
+            tables.append(table.filter(pc.equal(table.column(CHANGE), kind)).slice(0, SAMPLE))
+        if sum(len(each) for each in tables) > SAMPLE:
+            break
+    return pa.concat_tables(tables) if tables else changes.header.rows_schema.empty_table()

@@ -1,0 +1,88 @@
+"""Decoded pages, kept by physical name: a name is never used again, so what is kept never grows old."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from strandline.pages import Entry, PageRef
+from strandline.tables.contents import Base, Contents, Overlay, base_of, overlay_of
+from strandline.tables.page_files import decode_page
+from strandline.tables.record import Record
+
+CACHE_BYTES = 256 << 20
+"""How much memory decoded pages may take."""
+
+Read = Callable[[PageRef], bytes]
+
+
+class PageCache:
+    """Pages in the present shape of their tables, the least recently used going first. Safe for many threads."""
+
+    def __init__(self, limit: int = CACHE_BYTES) -> None:
+        self._limit = limit
+        self._kept: OrderedDict[tuple[str, str], tuple[Base | Overlay, int]] = OrderedDict()
+        self._size = 0
+        self._mutex = threading.Lock()
+        self.opened = 0
+        """How many pages were read from storage: tests count them."""
+
+    def contents(self, entry: Entry, record: Record, read: Read) -> Contents:
+        """What a live entry holds."""
+        assert entry.base is not None
+        base = self.base(entry.base, record, read)
+        return Contents(base, None if entry.overlay is None else self.overlay(entry.overlay, record, read))
+
+    def chosen(self, entry: Entry, record: Record, read: Read, columns: Sequence[str]) -> Contents:
+        """What a live entry holds, with a choice of columns, which has the order's among it; it is not kept."""
+        assert entry.base is not None
+        kept = self._recall(entry.base.name, record)
+        if isinstance(kept, Base):
+            base = Base(kept.table.select(["_row", *(name for name in record.names if name in columns)]), record.order)
+        else:
+            self.opened += 1
+            base = base_of(decode_page(read(entry.base), record, columns), record)
+        return Contents(base, None if entry.overlay is None else self.overlay(entry.overlay, record, read))
+
+    def base(self, ref: PageRef, record: Record, read: Read) -> Base:
+        found = self._recall(ref.name, record)
+        if not isinstance(found, Base):
+            self.opened += 1
+            found = base_of(decode_page(read(ref), record), record)
+            self.remember(ref, record, found)
+        return found
+
+    def overlay(self, ref: PageRef, record: Record, read: Read) -> Overlay:
+        found = self._recall(ref.name, record)
+        if not isinstance(found, Overlay):
+            self.opened += 1
+            found = overlay_of(decode_page(read(ref), record), record)
+            self.remember(ref, record, found)
+        return found
+
+    def remember(self, ref: PageRef, record: Record, page: Base | Overlay) -> None:
+        """Keep a page that was read, or that is just being written."""
+        # Indexes made later weigh about as much as the row numbers.
+        size = int(page.table.nbytes) + 64 * len(page.table)
+        with self._mutex:
+            old = self._kept.pop((ref.name, record.mark), None)
+            self._size += size - (old[1] if old is not None else 0)
+            self._kept[ref.name, record.mark] = (page, size)
+            while self._size > self._limit and len(self._kept) > 1:
+                _, (_, gone) = self._kept.popitem(last=False)
+                self._size -= gone
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._mutex:
+            self._kept.clear()
+            self._size = 0
+
+    def _recall(self, name: str, record: Record) -> Base | Overlay | None:
+        with self._mutex:
+            found = self._kept.get((name, record.mark))
+            if found is None:
+                return None
+            self._kept.move_to_end((name, record.mark))
+            return found[0]

@@ -1,0 +1,74 @@
+"""Which rows can differ between two states of a table: those on pages that the two don't share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.pages import DomainId, Entry, View
+from strandline.relations.matching import match
+from strandline.relations.unequal import unequal
+from strandline.tables.cache import PageCache
+from strandline.tables.contents import Contents, Numbers
+from strandline.tables.record import DELETED, Record
+
+
+def changed_rows(
+    cache: PageCache, older: View, newer: View, domain: DomainId, record: Record
+) -> tuple[pa.Table, pa.Table]:
+    """The rows of both states on pages that differ, in the shape of `record`; rows that merely moved are on both sides.
+
+    Where two entries share their base page, only rows that an overlay touches come out.
+    """
+    old, new = [record.row_schema.empty_table()], [record.row_schema.empty_table()]
+    for before, after in newer.changed_entries(domain, older):
+        sides = [_contents(cache, view, entry, record) for view, entry in ((older, before), (newer, after))]
+        if sides[0] is not None and sides[1] is not None and before is not None and after is not None:
+            assert before.base is not None
+            assert after.base is not None
+            if before.base.name == after.base.name:
+                touched = _touched(sides[0], sides[1])
+                old.append(_rows(sides[0], touched))
+                new.append(_rows(sides[1], touched))
+                continue
+        if sides[0] is not None:
+            old.append(sides[0].table)
+        if sides[1] is not None:
+            new.append(sides[1].table)
+    return pa.concat_tables(old), pa.concat_tables(new)
+
+
+def net_rows(old: pa.Table, new: pa.Table, record: Record) -> tuple[pa.Table, pa.Table]:
+    """The rows that really differ: deleted ones and before images, inserted ones and after images."""
+    names = list(record.order)
+    matching = match(old.select(names), new.select(names))
+    differ = np.zeros(len(matching.old), dtype=np.bool_)
+    left, right = pa.array(matching.old), pa.array(matching.new)
+    for name in record.names:
+        if name not in names:
+            differ |= unequal(old.column(name).take(left), new.column(name).take(right))
+    places = (
+        np.concatenate([matching.only_old, matching.old[differ]]),
+        np.concatenate([matching.only_new, matching.new[differ]]),
+    )
+    return old.take(pa.array(places[0])), new.take(pa.array(places[1]))
+
+
+def _contents(cache: PageCache, view: View, entry: Entry | None, record: Record) -> Contents | None:
+    return None if entry is None or entry.base is None else cache.contents(entry, record, view.read)
+
+
+def _touched(one: Contents, other: Contents) -> Numbers:
+    rows = [side.overlay.rows for side in (one, other) if side.overlay is not None]
+    return np.unique(np.concatenate(rows)) if rows else np.empty(0, dtype=np.int64)
+
+
+def _rows(side: Contents, touched: Numbers) -> pa.Table:
+    """The current rows of a page whose numbers are among `touched`."""
+    hidden = side.overlay.rows if side.overlay is not None else np.empty(0, dtype=np.int64)
+    places = side.base.places(np.setdiff1d(touched, hidden))
+    found = [side.base.table.take(pa.array(np.sort(places[places >= 0])))]
+    if side.overlay is not None:
+        live = side.overlay.table.filter(pa.array(~side.overlay.deleted))
+        found.append(live.drop_columns([DELETED]))
+    return pa.concat_tables(found)

@@ -1,0 +1,51 @@
+"""A driver for real Spark servers: compares two extracts by every algorithm on Spark and in this process.
+
+Run by the cluster and Connect tests in a process of its own, on the master in STRANDLINE_MASTER.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import strandline as sl
+from strandline.detect import question
+from strandline.engine.session import session
+
+ALGORITHMS = ("merge", "hash", "kb", "kbp", "window")
+
+
+def main(folder: Path) -> None:
+    old, new = str(folder / "old.parquet"), str(folder / "new.parquet")
+    rows = [(n, f"name {n % 97}", n * 0.5 if n % 11 else None) for n in range(20_000)]
+    later = [(n, name if n % 50 else name + "!", price) for n, name, price in rows if n % 70]
+    for path, data in ((old, rows), (new, [*later, *((n, "new", 0.0) for n in range(20_000, 20_100))])):
+        table = pa.table(dict(zip(("id", "name", "price"), map(list, zip(*data, strict=True)), strict=True)))
+        pq.write_table(table, path, row_group_size=2_500)
+    question.PIECE_BYTES = 20_000  # several work items for little data
+    spark = session()
+    found = {}
+    for algorithm in ALGORITHMS:
+        on_spark = sl.diff(old, new, key="id", algorithm=algorithm, runner="spark", session=spark)
+        inline = sl.diff(old, new, key="id", algorithm=algorithm, runner="inline")
+        assert on_spark.run.work.items > 1, "several work items"
+        assert on_spark.summary() == inline.summary()
+        assert on_spark.to_arrow().sort_by("id").equals(inline.to_arrow().sort_by("id"))
+        found[algorithm] = on_spark.summary().to_json()
+    changes = sl.diff(old, new, key="id", runner="spark", session=spark)
+    again = changes.apply(old, runner="spark", session=spark)
+    assert not sl.diff(again, new, key="id", runner="spark", session=spark).summary().changed
+    back = changes.compose(changes.invert(runner="spark", session=spark), runner="spark", session=spark)
+    assert len(back) == 0
+    assert changes.to_spark(spark).where("_change = 'delete'").count() == changes.summary().deleted
+    from_frames = sl.diff(spark.read.parquet(old), spark.read.parquet(new), key="id", session=spark)
+    assert from_frames.summary().changed == changes.summary().changed
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,202 @@
+"""Two-phase locking: who waits for whom, what a split page inherits, when keys become pages."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from tests.pages.toy import all_rows, assert_sound, created, domain_of, put, read, write
+
+from strandline.errors import Deadlock
+from strandline.pages import Mode
+from strandline.pages import transaction as transactions
+from strandline.pages.ids import DomainId, LogicalPage, TransactionId
+from strandline.pages.locks import LockManager, join, key_resource, page_resource, table_resource
+from strandline.storage import MemoryStorage
+
+ONE, TWO, THREE = TransactionId(1), TransactionId(2), TransactionId(3)
+TABLE = table_resource(DomainId(1))
+PAGE = page_resource(DomainId(1), LogicalPage(1))
+OTHER = page_resource(DomainId(1), LogicalPage(2))
+FITS = {
+    (Mode.IS, Mode.IS), (Mode.IS, Mode.IX), (Mode.IS, Mode.S), (Mode.IS, Mode.SIX), (Mode.IX, Mode.IX),
+    (Mode.S, Mode.S),
+}  # fmt: skip
+
+
+class Waiter:
+    """Acquires in a thread of its own."""
+
+    def __init__(self, locks: LockManager, who: TransactionId, what: tuple[object, ...], mode: Mode) -> None:
+        self.error: BaseException | None = None
+        self.got = threading.Event()
+
+        def run() -> None:
+            try:
+                locks.acquire(who, what, mode)
+                self.got.set()
+            except Deadlock as error:
+                self.error = error
+
+        self.thread = threading.Thread(target=run, daemon=True)
+        self.thread.start()
+        while self.thread.is_alive() and who not in locks._waiting:
+            pass
+
+    @property
+    def waits(self) -> bool:
+        return self.thread.is_alive()
+
+
+@pytest.mark.parametrize("one", Mode)
+@pytest.mark.parametrize("other", Mode)
+def test_modes_fit_as_the_table_says(one: Mode, other: Mode) -> None:
+    locks = LockManager()
+    locks.acquire(ONE, PAGE, one)
+    waiter = Waiter(locks, TWO, PAGE, other)
+    assert waiter.waits == ((one, other) not in FITS and (other, one) not in FITS)
+    locks.release_all([ONE])
+    waiter.thread.join()
+    assert waiter.got.is_set()
+
+
+def test_joining_modes_gives_the_weakest_that_allows_both() -> None:
+    assert join(Mode.S, Mode.IX) is Mode.SIX
+    assert join(Mode.IS, Mode.S) is Mode.S
+    assert join(Mode.SIX, Mode.X) is Mode.X
+
+
+def test_a_newcomer_does_not_overtake_who_waits() -> None:
+    locks = LockManager()
+    locks.acquire(ONE, PAGE, Mode.S)
+    writer = Waiter(locks, TWO, PAGE, Mode.X)
+    reader = Waiter(locks, THREE, PAGE, Mode.S)
+    assert writer.waits
+    assert reader.waits
+    locks.release_all([ONE])
+    writer.thread.join()
+    assert reader.waits
+    locks.release_all([TWO])
+    reader.thread.join()
+
+
+def test_two_readers_who_both_want_to_write_end_the_younger() -> None:
+    locks = LockManager()
+    locks.acquire(ONE, PAGE, Mode.S)
+    locks.acquire(TWO, PAGE, Mode.S)
+    older = Waiter(locks, ONE, PAGE, Mode.X)
+    with pytest.raises(Deadlock, match="wait for each other"):
+        locks.acquire(TWO, PAGE, Mode.X)
+    locks.release_all([TWO])
+    older.thread.join()
+    assert older.got.is_set()
+
+
+def test_a_circle_of_three_ends_the_youngest_wherever_it_closes() -> None:
+    locks = LockManager()
+    resources = [key_resource(DomainId(1), bytes([n])) for n in range(3)]
+    for who, what in zip((ONE, TWO, THREE), resources, strict=True):
+        locks.acquire(who, what, Mode.X)
+    third = Waiter(locks, THREE, resources[0], Mode.X)
+    second = Waiter(locks, TWO, resources[2], Mode.X)
+    first = Waiter(locks, ONE, resources[1], Mode.X)
+    third.thread.join()
+    assert isinstance(third.error, Deadlock)
+    locks.release_all([THREE])
+    second.thread.join()
+    locks.release_all([TWO])
+    first.thread.join()
+    assert first.got.is_set()
+
+
+def test_a_split_page_inherits_its_locks() -> None:
+    locks = LockManager()
+    locks.acquire(ONE, PAGE, Mode.S)
+    with locks.inheriting([(PAGE, OTHER)]):
+        pass
+    assert locks.held(ONE, OTHER) is Mode.S
+    assert Waiter(locks, TWO, OTHER, Mode.IX).waits
+    locks.release_all([ONE])
+
+
+def test_installing_locks_pages_only_when_nobody_else_is_there() -> None:
+    locks = LockManager()
+    locks.acquire(ONE, PAGE, Mode.IX)
+    assert locks.try_exclusive(TransactionId(0), [PAGE, OTHER], frozenset({ONE}))
+    locks.release_all([TransactionId(0)])
+    locks.acquire(TWO, OTHER, Mode.IS)
+    assert not locks.try_exclusive(TransactionId(0), [PAGE, OTHER], frozenset({ONE}))
+    assert locks.held(TransactionId(0), PAGE) is None
+
+
+def test_a_large_transaction_goes_over_to_page_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "MANY_KEYS", 20)
+    storage = MemoryStorage()
+    with created(storage) as store:
+        main = store.version()
+        rows: dict[str, object] = {f"k{n:03}": n for n in range(60)}
+        put(main, "t", **rows)
+        domain = domain_of(main, "t")
+        large = main.begin()
+        for key in rows:
+            write(large, domain, key, -1)
+        locks = main.inner.locks
+        held = locks._held[large.number]
+        assert {what[0] for what in held} == {"table", "page"}
+        assert all(locks.held(large.number, what) is Mode.X for what in held if what[0] == "page")
+        large.commit()
+        assert set(all_rows(main.view())["t"].values()) == {-1}
+    assert_sound(storage)
+
+
+def test_a_scan_waits_for_a_writer_of_one_of_its_pages_and_sees_its_rows() -> None:
+    storage = MemoryStorage()
+    with created(storage) as store:
+        main = store.version()
+        put(main, "t", **{f"k{n:03}": n for n in range(40)})
+        domain = domain_of(main, "t")
+        writer = main.begin()
+        write(writer, domain, "k0305", "new")
+        seen: list[int] = []
+
+        def scan() -> None:
+            with main.begin() as reader:
+                entries = reader.lock_range(domain, b"k02", b"k04", Mode.S)
+                seen.append(sum(entry.rows for entry in entries))
+                seen.append(read(reader, domain, "k0305") == "new")
+
+        thread = threading.Thread(target=scan)
+        thread.start()
+        while not main.inner.locks._waiting:
+            assert thread.is_alive()
+        writer.commit()
+        thread.join()
+        assert seen[1]
+    assert_sound(storage)
+
+
+def test_writers_of_different_rows_of_one_page_share_a_commit() -> None:
+    storage = MemoryStorage()
+    with created(storage) as store:
+        main = store.version()
+        put(main, "t", a=0, b=0, c=0)
+        domain = domain_of(main, "t")
+        before = main.view().commit
+        transactions = [main.begin() for _ in range(3)]
+        for key, transaction in zip("abc", transactions, strict=True):
+            write(transaction, domain, key, 1)
+        committer = main._committer
+        committer._led = True  # as if another thread were leading a batch
+        threads = [threading.Thread(target=transaction.commit) for transaction in transactions]
+        for thread in threads:
+            thread.start()
+        while len(committer._queue) < 3:
+            pass
+        with committer._turn:
+            committer._led = False
+            committer._turn.notify_all()
+        for thread in threads:
+            thread.join()
+        assert main.view().commit == before + 1
+        assert all_rows(main.view())["t"] == {"a": 1, "b": 1, "c": 1}
+    assert_sound(storage)
