@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def test_ranges_with_a_carry_give_what_one_pass_gives(seed: int, cuts: list[int]
     fixed: list[Entry] = []
     messages: list[Sent] = []
     edges = [0, *sorted(cuts), 1000]
-    for above, upto in zip(edges, edges[1:], strict=False):
+    for above, upto in pairwise(edges):
         inside = [e for e in entries if above < e.address <= upto]
         arrays = arrays_of(inside, limit)
         found = survey_range(arrays, snap_time, 3)

@@ -17,7 +17,19 @@ from strandline._version import __version__
 from strandline.cli.output import complain, emit_json
 from strandline.errors import Cancelled, StrandlineError
 
-COMMANDS = ("diff", "show", "apply", "invert", "compose", "demo", "bench")
+COMMANDS = (
+    "diff",
+    "show",
+    "apply",
+    "invert",
+    "compose",
+    "base",
+    "replicate",
+    "refresh",
+    "replicas",
+    "demo",
+    "bench",
+)
 TROUBLE = 2
 TRACEBACK = "STRANDLINE_TRACEBACK"
 """Set, it lets a mistake of ours through with its stack trace."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -103,7 +104,7 @@ def _items(parts: Sequence[Part], address: str, ranges: int, common: Mapping[str
     cuts = sorted({least - 1 for least in leasts[step::step]}) if len(leasts) == len(parts) else []
     edges = [LOWEST, *cuts, HIGHEST]
     items = []
-    for above, upto in zip(edges, edges[1:], strict=False):
+    for above, upto in pairwise(edges):
         scans = [
             part.scan.to_json()
             for part, bound in zip(parts, bounds, strict=True)
