@@ -159,7 +159,7 @@ RESTRICT: dict[int, Any] = {
 
 
 @pytest.mark.parametrize("algorithm", ["paper", "marked"])
-@settings(max_examples=8)
+@settings(max_examples=settings.default.max_examples // 6)
 @given(data=rounds, lookups=st.booleans())
 def test_a_database_sends_what_the_oracle_sends_message_for_message(
     source: Source, algorithm: str, data: Any, lookups: bool

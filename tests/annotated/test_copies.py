@@ -76,7 +76,7 @@ operation = st.tuples(st.sampled_from("iiuuudt"), st.integers(1, 12), st.integer
 
 
 @pytest.mark.parametrize("algorithm", ["paper", "marked"])
-@settings(max_examples=3)
+@settings(max_examples=settings.default.max_examples // 16)
 @given(rounds=st.lists(st.tuples(st.lists(operation, max_size=10), st.integers(0, 2)), min_size=1, max_size=4))
 def test_every_refreshed_copy_equals_its_query(source: Source, algorithm: str, rounds: Any) -> None:
     """Several copies with their own restrictions and targets, each refreshed when it pleases."""

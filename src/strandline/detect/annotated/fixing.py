@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from strandline.detect.annotated.catalog import BaseRecord, Catalog, CopyRecord
-from strandline.detect.annotated.names import ADDRESS, SENT, TIME, fields
+from strandline.detect.annotated.names import ADDRESS, MET, PAPER, SENT, TIME, TOUCHED, fields
+from strandline.detect.annotated.runs import met, runs, sent_by_runs
 from strandline.detect.annotated.statements import CHANGED, LAST_QUAL, A, Statements
 from strandline.detect.annotated.tables import BaseTable, Column
 from strandline.errors import KeysError, NotFound, StateError
@@ -99,6 +100,7 @@ def fix_up(site: Site, refreshing: int | None = None) -> tuple[BaseRecord, State
         database.execute(statements.by_lookup(refreshing, deletions=not survived or _restarted(site, record)))
     else:
         database.execute(statements.by_scan(refreshing))
+    site.table.analyze(TOUCHED)
     database.execute(statements.fix_up(site.restrictions(record.table), refreshing))
     record = replace(record, rows=rows, last=record.start if greatest is None else greatest)
     if gone_at_end:
@@ -131,7 +133,9 @@ def differential(site: Site, copy: CopyRecord, snap_time: int) -> Sending:
     database = site.table.database
     with database.transaction():
         record, statements = fix_up(site, copy.bit)
-        database.execute(statements.sent(copy.qualifies, snap_time, copy.bit, record.tail_gap))
+        for sql in _sending(statements, copy, snap_time, record.tail_gap):
+            database.execute(sql)
+        site.table.analyze(SENT)
         messages = database.read(
             f"SELECT {A}, {LAST_QUAL}, {CHANGED} FROM {SENT} ORDER BY {A} NULLS LAST", _SENT_SCHEMA
         )
@@ -141,6 +145,18 @@ def differential(site: Site, copy: CopyRecord, snap_time: int) -> Sending:
             database.execute(sql)
         position = offer(site, copy, record)
     return Sending(position, messages, rows)
+
+
+def _sending(statements: Statements, copy: CopyRecord, snap_time: int, tail_gap: int) -> Sequence[str]:
+    """The statements that leave the messages in `SENT`."""
+    if statements.dialect != "postgres" or statements.algorithm == PAPER:
+        return [statements.sent(copy.qualifies, snap_time, copy.bit, tail_gap)]
+    return [
+        met(statements, copy.qualifies, snap_time, copy.bit),
+        f"ANALYZE pg_temp.{quoted(MET)}",
+        runs(statements, copy.qualifies),
+        sent_by_runs(statements, tail_gap, snap_time),
+    ]
 
 
 def offer(site: Site, copy: CopyRecord, record: BaseRecord, *, anchored: bool = True) -> Position:

@@ -8,7 +8,7 @@ that an unqualified, changed entry lies above that. So the pass of the pseudo co
    address order; `by_lookup`, when few entries are NULL, by one unordered scan and look-ups in the address's index.
 2. `fix_up`: one UPDATE of just these.
 3. `sent`: the messages, by windows over qualified and changed entries alone; a last row without an address stands for
-   the message that ends the refresh.
+   the message that ends the refresh. `sent_by_runs` (PostgreSQL, the marked algorithm) sorts nothing but what changed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from strandline.detect.annotated.names import GAP, PAPER, PREVIOUS, SENT, TIME, TOUCHED, UNHELD
+from strandline.detect.annotated.names import GAP, MET, PAPER, PREVIOUS, RUNS, SENT, TIME, TOUCHED, UNHELD
 from strandline.replicas.databases import quoted
 from strandline.replicas.definition import PREFIX
 
 A, P, T, G, U = (quoted(f"{PREFIX}{letter}") for letter in "aptgu")
 INSERTED, CHANGED, EMPTIED, HELD = (quoted(f"{PREFIX}{word}") for word in ("inserted", "changed", "emptied", "held"))
 QUALIFIED, LAST_QUAL, LAST_DELETION = (quoted(f"{PREFIX}{word}") for word in ("q", "last_qual", "last_deletion"))
+BLOCK_BITS = 7
+"""A block of addresses, in which broken chains are looked for together, is 2 to this power wide."""
 _BEFORE = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 
 
@@ -75,12 +77,7 @@ class Statements:
     def by_lookup(self, bit: int | None, *, deletions: bool) -> str:
         """The same by look-ups. Without `deletions` (none by count) nobody looks for broken chains."""
         p, t, a = quoted(PREVIOUS), quoted(TIME), quoted(self.address)
-        broken = (
-            f"SELECT x.{a} AS {A} FROM {self.table} x WHERE x.{p} IS NOT NULL AND x.{p} <> {self._start} "
-            f"AND NOT EXISTS (SELECT 1 FROM {self.table} y WHERE y.{a} = x.{p} AND y.{p} IS NOT NULL)"
-        )
-        if not deletions:
-            broken = f"SELECT {self._start} AS {A} WHERE 1 = 0"
+        broken = self._broken() if deletions else f"SELECT {self._start} AS {A} WHERE 1 = 0"
         below = f"coalesce((SELECT max(b.{a}) FROM {self.table} b WHERE b.{a} < e.{A}), {self._start})"
         behind = f"(SELECT min(b.{a}) FROM {self.table} b WHERE b.{a} > f.{A})"
         return (
@@ -93,6 +90,28 @@ class Statements:
             f"(x.{p} IS NOT NULL AND e.{A} IN (SELECT {A} FROM broken)) AS {EMPTIED}, {self._held(bit, 'x.')} "
             f"FROM every e JOIN {self.table} x ON x.{a} = e.{A}"
         )
+
+    def _broken(self) -> str:
+        """Entries that stand behind a deletion, found without sorting the base.
+
+        In a block of addresses the steps from PrevAddr to address of the entries that are not new add up to the way
+        from the first PrevAddr to the last address, unless entries between them are gone: then they add up to less. So
+        one unordered scan finds the blocks with a break in or before them, and only these are looked at closely.
+        """
+        p, a = quoted(PREVIOUS), quoted(self.address)
+        blocks = (
+            f"SELECT {self._a} >> {BLOCK_BITS} AS block, sum({a} - {p}) AS steps, max({self._a}) AS last_one, "
+            f"min({p}) AS first_prev FROM {self.table} WHERE {p} IS NOT NULL GROUP BY 1"
+        )
+        lagged = f"SELECT *, lag(last_one, 1, {self._start}) OVER (ORDER BY block) AS before FROM ({blocks}) b"
+        suspect = f"SELECT * FROM ({lagged}) l WHERE steps <> last_one - first_prev OR first_prev <> before"
+        expected = f"coalesce(lag(x.{a}) OVER (PARTITION BY s.block ORDER BY x.{a}), s.before)"
+        close = (
+            f"SELECT x.{a} AS {A}, x.{p} AS {P}, {expected} AS expect_prev FROM ({suspect}) s CROSS JOIN {self.table} x "
+            f"WHERE x.{a} >= s.block << {BLOCK_BITS} AND x.{a} <= (s.block << {BLOCK_BITS}) + {2**BLOCK_BITS - 1} "
+            f"AND x.{p} IS NOT NULL"
+        )
+        return f"SELECT {A} FROM ({close}) c WHERE {P} <> expect_prev"
 
     @property
     def _bits(self) -> str:
@@ -164,8 +183,8 @@ class Statements:
             f"WHERE {QUALIFIED} AND ({CHANGED} OR {pending})"
         )
 
-    def drop(self) -> tuple[str, str]:
-        return f"DROP TABLE IF EXISTS {TOUCHED}", f"DROP TABLE IF EXISTS {SENT}"
+    def drop(self) -> tuple[str, ...]:
+        return tuple(f"DROP TABLE IF EXISTS {name}" for name in (TOUCHED, SENT, MET, RUNS))
 
     def give_addresses(self, first: int) -> str:
         """Addresses, from a sequence, for entries of a base that has no integer key and were inserted since."""
