@@ -11,13 +11,14 @@ import pyarrow as pa
 from strandline.pages import check
 from strandline.storage import MemoryStorage, Storage
 from strandline.store import Store, create_on
+from strandline.tables import SMALL_WRITES, Limits
 
 
 @contextmanager
-def shop(storage: Storage | None = None) -> Iterator[Store]:
+def shop(storage: Storage | None = None, limits: Limits = SMALL_WRITES) -> Iterator[Store]:
     """A new store; when the test is through, every invariant and checksum must hold."""
     storage = storage or MemoryStorage()
-    with create_on(storage) as store:
+    with create_on(storage, limits=limits) as store:
         yield store
     report = check(storage)
     assert report.ok, (report.findings, report.unreachable)

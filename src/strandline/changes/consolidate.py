@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes.difference import net_counts
-from strandline.changes.matching import Flags, Room, Rows, canonical, classes, differs, names_of, own_room, show
+from strandline.changes.matching import Flags, Room, Rows, canonical, classes, names_of, own_room, show
 from strandline.changes.shape import (
     BEFORE,
     CHANGE,
@@ -23,6 +23,7 @@ from strandline.changes.shape import (
     kinds,
 )
 from strandline.errors import ChangesError, NoBeforeImages
+from strandline.relations.unequal import unequal
 
 _DELETE, _UPDATE, _INSERT = range(3)
 _DOING = "collapsing changes of one key"
@@ -130,7 +131,7 @@ def _compare(changes: ChangeSet, starts: Rows, ends: Rows, judged: Flags, room: 
     found = []
     for name in header.values:
         flags = np.zeros(len(starts), dtype=bool)
-        flags[chosen] = differs(before.column(name), after.column(name), room)
+        flags[chosen] = unequal(before.column(name), after.column(name))
         found.append(flags)
     return found
 

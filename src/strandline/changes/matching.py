@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.engine import duckdb_connection, machine_memory
@@ -96,30 +95,6 @@ def classes(table: pa.Table, room: Room) -> Rows:
     found = room.query(sql, {"t": _numbered(table)})
     result = np.empty(len(table), dtype=np.int64)
     result[_int64(found["i"])] = _int64(found["j"])
-    return result
-
-
-def repeated(table: pa.Table, room: Room) -> Rows:
-    """Numbers of rows that equal an earlier row of a canonical table, up to `SHOWN`; empty when all differ."""
-    if _increasing(table) is not None:
-        return np.empty(0, dtype=np.int64)
-    names = ", ".join(table.column_names)
-    sql = f"SELECT max(i) AS i FROM t GROUP BY {names} HAVING count(*) > 1 ORDER BY 1 LIMIT {SHOWN}"
-    return _int64(room.query(sql, {"t": _numbered(table)})["i"])
-
-
-def differs(left: pa.ChunkedArray, right: pa.ChunkedArray, room: Room) -> Flags:
-    """Where two columns of one length differ by value, row by row."""
-    one, two = comparable(left, right.type), comparable(right, left.type)
-    if not pt.is_nested(one.type):
-        unequal = pc.fill_null(pc.not_equal(one, two), False)
-        if one.null_count or two.null_count:
-            unequal = pc.or_(unequal, pc.xor(pc.is_null(one), pc.is_null(two)))
-        return np.asarray(unequal, dtype=bool)
-    both = _numbered(pa.Table.from_arrays([one, two], names=["a", "b"]))
-    found = room.query("SELECT i FROM t WHERE a IS DISTINCT FROM b", {"t": both})
-    result = np.zeros(len(left), dtype=bool)
-    result[_int64(found["i"])] = True
     return result
 
 

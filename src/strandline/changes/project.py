@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.changes.consolidate import consolidate
-from strandline.changes.matching import Flags, Room, differs, names_of, own_room
+from strandline.changes.matching import Flags, Room, names_of, own_room
 from strandline.changes.require import require_before
 from strandline.changes.shape import (
     BEFORE,
@@ -28,6 +28,7 @@ from strandline.changes.shape import (
 )
 from strandline.changes.to_counted import counted_again, to_counted
 from strandline.errors import NoBeforeImages
+from strandline.relations.unequal import unequal
 
 
 def project(changes: ChangeSet, columns: Sequence[str], *, room: Room | None = None) -> ChangeSet:
@@ -105,6 +106,6 @@ def _differing(header: Header, changes: ChangeSet, room: Room) -> list[Flags]:
     before = before_table(changes, key=False).take(pa.array(chosen))
     for name in header.values:
         flags = np.zeros(len(rows), dtype=bool)
-        flags[chosen] = differs(before.column(name), rows.column(name).take(pa.array(chosen)), room)
+        flags[chosen] = unequal(before.column(name), rows.column(name).take(pa.array(chosen)))
         found.append(flags)
     return found

@@ -13,25 +13,36 @@
           changed_entries(domain, older_view); changed_domains(older_view); read(page_ref) → bytes
 
 What the tables provide:
-- `Installer.install(edit, changes)`: put a batch's row changes onto the pages of one domain, through
-`DomainEdit`:
-  `page_for, pages_between, entry, read` to look; `write` for a new physical page; `add, put, remove` for
-  logical pages, described by a `Draft`; `index, unindex` for the directory (key → page); `take_sequence`
-  for row numbers; `moved(old, new)` when rows go to another page (locks follow); `try_exclusive(pages)`
-  before joining pages. - `Validator.conflict(transaction, older, newer)`: may the transaction go on
-  although another process committed?
+- `Installer.install(edit, changes)` puts a batch's row changes onto the pages of one domain, through
+  `DomainEdit`: `page_for, pages_between, entry, read` to look; `write` for a new physical page; `add, put,
+  remove` for logical pages, described by a `Draft`; `index, unindex` for the directory (key → page);
+  `take_sequence` for row numbers; `moved(old, new)` when rows go to another page (locks follow);
+  `try_exclusive(pages)` before joining pages. It may be called again for the same changes.
+- `Validator.conflict(transaction, older, newer)` says whether a transaction may go on although another
+  process committed. A changed record of a table that it writes is a conflict without asking.
+
+How a transaction reads: lock first (`lock_row`, `lock_range`, `lock_page`, `lock_table`), then read
+`transaction.view()`, then lay `transaction.changes(domain)` over it. Until it ends, everything in the views
+it gets stays readable. Read-only work takes a `snapshot()` and no locks. `PageVersion.view()` protects
+nothing: a commit may delete its pages while they are read (`SnapshotExpired`).
+
+Bulk loads: `transaction.reserve_names(runs, run)` gives names for pages that workers write to storage
+themselves, as `page_name(block.stem(index))`, each task attempt filling its own run from the start; then
+`add_page` with a `PageRef` whose `born` is `UNBORN`. What the commit does not name is deleted.
 
 Keys are bytes, compared as bytes: the tables encode key columns so that the order is kept. A page holds the
 keys from its separator (inclusive) to the next one (exclusive); give the first page of a table the
 separator b"". A domain is a table. Its record is UTF-8 text of the tables' own; its `sequence` counts row
-numbers.
+numbers. A process that may idle longer than a minute must `start_heart()`, or others take it for dead.
 """
 
 from strandline.pages.check import Finding, Report, check
 from strandline.pages.context import Installer, Validator
 from strandline.pages.edit import DomainEdit, Draft
+from strandline.pages.envelope import checksum
 from strandline.pages.ids import (
     CATALOG,
+    UNBORN,
     CommitNumber,
     DomainId,
     LogicalPage,
@@ -56,6 +67,7 @@ from strandline.pages.walk import Visits
 __all__ = [
     "CATALOG",
     "MAIN",
+    "UNBORN",
     "Block",
     "CommitNumber",
     "DomainEdit",
@@ -87,6 +99,7 @@ __all__ = [
     "View",
     "Visits",
     "check",
+    "checksum",
     "create_store",
     "open_store",
     "page_name",

@@ -7,6 +7,7 @@ the newest state, and makes them visible by one swap. Meanwhile others queue up 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -28,6 +29,8 @@ from strandline.pages.version import Current, Plan, Version
 from strandline.pages.view import View
 
 LARGEST_BATCH = 256
+GATHERING = 0.2
+"""How long a batch may gather, as a part of what the last one took."""
 _INSTALLING = TransactionId(0)
 """Holds the locks that installing takes for itself."""
 
@@ -44,6 +47,7 @@ class Committer:
         self._mutex = threading.Lock()
         self._turn = threading.Condition(self._mutex)
         self._led = False
+        self._crowd, self._last_took = 1, 0.0
         self._queue: list[Ticket] = []
         self._last = _INSTALLING
         self._free_lists: dict[DomainId, FreeList] = {}
@@ -62,11 +66,14 @@ class Committer:
         ticket = Ticket(transaction)
         with self._turn:
             self._queue.append(ticket)
+            self._turn.notify_all()
         while (batch := self._next_batch(ticket)) is not None:
+            began = time.monotonic()
             try:
                 self._process(batch)
             finally:
                 with self._turn:
+                    self._crowd, self._last_took = len(batch) + len(self._queue), time.monotonic() - began
                     self._led = False
                     self._turn.notify_all()
         if ticket.error is not None:
@@ -84,8 +91,16 @@ class Committer:
             if ticket.done:
                 return None
             self._led = True
+            self._gather()
             batch, self._queue = self._queue[:LARGEST_BATCH], self._queue[LARGEST_BATCH:]
             return batch
+
+    def _gather(self) -> None:
+        """Wait a moment for those whom the last batch has just let go: else two crowds take turns, each
+        with half
+        of the threads in every batch. One thread alone never waits."""
+        if self._crowd > 1:
+            self._turn.wait_for(lambda: len(self._queue) >= self._crowd, timeout=self._last_took * GATHERING)
 
     def abort(self, transaction: Transaction) -> None:
         """Free the new pages; nothing else has changed."""

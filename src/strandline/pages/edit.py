@@ -226,9 +226,7 @@ class DomainEdit:
             if old is not None:
                 self._free_pages(outcome, old, entry)
             outcome.named.update(page.name for page in entry.pages)
-        rewritten = rewrite(
-            self._load, self.before.root, self.domain, changes, lambda node: self._state.write(node)
-        )
+        rewritten = rewrite(self._load, self.before.root, self.domain, changes, lambda node: self._state.write(node))
         outcome.freed += [self._state.freed(ref, self.domain) for ref in rewritten.replaced]
         return rewritten.root
 

@@ -57,9 +57,7 @@ class StateEdit:
     def create(self, name: str, record: bytes) -> DomainEdit:
         """A new domain."""
         if self.find(name) is not None:
-            raise InputError(
-                f"there is a table {name} already", doing=f"Creating {name}", hint="Choose another"
-            )
+            raise InputError(f"there is a table {name} already", doing=f"Creating {name}", hint="Choose another")
         catalog = self.domain(CATALOG)
         domain = DomainId(catalog.take_sequence(1))
         edit = DomainEdit(self, DomainEntry(domain, UNBORN, name, None, None))

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from strandline.changes.matching import Flags, Room, differs
+from strandline.changes.matching import Flags
 from strandline.changes.shape import BEFORE, CHANGED, COUNTED, KINDS, UPDATE, ChangeSet, Header, kinds
 from strandline.errors import ChangesError, InputError, NoBeforeImages
+from strandline.relations.unequal import unequal
 from strandline.report.paths import Difference, differences
 from strandline.report.values import python_values
 
@@ -64,8 +65,7 @@ def differing(changes: ChangeSet) -> dict[str, Flags] | None:
         return _named(rows.column(CHANGED), header.values)
     if not header.knows_before:
         return None
-    room = Room()
-    return {name: updates & differs(before_column(changes, name), rows.column(name), room) for name in header.values}
+    return {name: updates & unequal(before_column(changes, name), rows.column(name)) for name in header.values}
 
 
 def cell_differences(changes: ChangeSet, name: str, chosen: Sequence[int]) -> list[list[Difference]]:

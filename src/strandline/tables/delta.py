@@ -16,6 +16,10 @@ import pyarrow as pa
 Numbers = npt.NDArray[np.int64]
 
 NONE = -1
+"""No row, or no number: the row that stands under the key lends its own, else a new one is given."""
+
+FRESH = -2
+"""A new number must be given: the row that stood under the key has moved away with its own."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,8 @@ class Delta:
     """Changes in order of their keys.
 
     `live[i]` is the position in `images` of the row that shall stand under `keys[i]`, or −1 when none shall;
-    `rows[i]` is the row's number where it is known, else −1. `images` has the table's columns without `_row`.
+    `rows[i]` is the row's number where it is known, else `NONE` or `FRESH`.
+    `images` has the table's columns without `_row`.
     """
 
     keys: list[bytes]

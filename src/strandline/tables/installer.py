@@ -20,7 +20,7 @@ from strandline.tables.delta import Delta, Expected, merged
 from strandline.tables.keys import encode_keys, encode_rows, is_provisional
 from strandline.tables.page_files import encode_overlay, encode_page
 from strandline.tables.record import Record
-from strandline.tables.revising import JOIN_ROWS, PAGE_ROWS, Revision, resolve, revise
+from strandline.tables.revising import SMALL_WRITES, Limits, Revision, resolve, revise
 
 FEW = 32
 """Up to so many keys are looked up in the directory one by one."""
@@ -32,8 +32,9 @@ Place = tuple[bytes, Entry]
 class TableInstaller:
     """See the module; `pages.Installer`."""
 
-    def __init__(self, cache: PageCache) -> None:
+    def __init__(self, cache: PageCache, limits: Limits = SMALL_WRITES) -> None:
         self._cache = cache
+        self._limits = limits
 
     def install(self, edit: DomainEdit, changes: Sequence[RowChange]) -> None:
         deltas: list[Delta] = []
@@ -49,7 +50,7 @@ class TableInstaller:
             delta = merged(deltas)
             if not record.key:
                 delta = _numbered(edit, delta)
-            pages = _PageEdit(edit, record, self._cache)
+            pages = _PageEdit(edit, record, self._cache, self._limits)
             parts = list(_by_page(edit, delta))
             small = [separator for separator, entry, part in parts if pages.revise(entry, part)]
             for separator in small:
@@ -59,10 +60,11 @@ class TableInstaller:
 class _PageEdit:
     """Revising pages of one table inside one batch."""
 
-    def __init__(self, edit: DomainEdit, record: Record, cache: PageCache) -> None:
+    def __init__(self, edit: DomainEdit, record: Record, cache: PageCache, limits: Limits) -> None:
         self._edit = edit
         self._record = record
         self._cache = cache
+        self._limits = limits
 
     def revise(self, entry: Entry, delta: Delta) -> bool:
         """Make the changes of one page; true when so many rows went that it should be tidied."""
@@ -70,24 +72,24 @@ class _PageEdit:
         resolved = resolve(contents, entry.rows, delta)
         if resolved.unnumbered:
             resolved = resolved.numbered(self._edit.take_sequence(resolved.unnumbered))
-        revision = revise(contents, resolved, self._record)
+        revision = revise(contents, resolved, self._record, self._limits)
         if revision.overlay is not None:
             self._put_overlay(entry, revision, delta)
         else:
             self._put_bases(entry, revision.bases or (self._record.row_schema.empty_table(),))
-        return revision.count < min(JOIN_ROWS, entry.rows)
+        return revision.count < min(self._limits.join_rows, entry.rows)
 
     def tidy(self, separator: bytes) -> None:
         """Take an empty page away, or join a small one with a neighbour, when nobody else has locked them."""
         found = self._edit.page_for(separator)
-        if found is None or found[0] != separator or found[1].rows >= JOIN_ROWS:
+        if found is None or found[0] != separator or found[1].rows >= self._limits.join_rows:
             return
         left, right = self._edit.page_before(separator), self._edit.page_after(separator)
         if not found[1].rows:
             self._remove(found, left, right)
             return
         for other in (left, right):
-            if other is None or found[1].rows + other[1].rows > PAGE_ROWS * 3 // 4:
+            if other is None or found[1].rows + other[1].rows > self._limits.cut_rows:
                 continue
             if self._edit.try_exclusive(found[1].number, other[1].number):
                 self._join(*sorted((found, other), key=lambda place: place[0]))

@@ -96,8 +96,8 @@ class _Known:
         self.equal: dict[str, list[Any]] = {}
         self.least: dict[str, Any] = {}
         self.greatest: dict[str, Any] = {}
-        self.exact = True
-        for part in _conjuncts(condition.tree):
+        self.exact = condition.outline is not None
+        for part in _conjuncts(condition.outline) if condition.outline is not None else ():
             if not self._learn(part):
                 self.exact = False
 
@@ -151,7 +151,8 @@ class _Known:
 
         while isinstance(node, exp.Paren):
             node = node.this
-        return node.name if isinstance(node, exp.Column) and node.name in self._types else None
+        plain = isinstance(node, exp.Column) and not node.args.get("table") and node.name in self._types
+        return node.name if plain else None
 
     def _constant(self, node: exp.Expression, kind: pa.DataType) -> tuple[bool, Any]:
         """Whether this is a constant that compares with the column as it is encoded, and its value."""

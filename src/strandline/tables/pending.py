@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.pages import DomainId, Entry
-from strandline.tables.delta import NONE, Delta
+from strandline.tables.delta import FRESH, NONE, Delta
 from strandline.tables.keys import provisional_key
 from strandline.tables.record import Record
 
@@ -47,16 +47,26 @@ class Pending:
     taken: int = 0
 
     def put(self, keys: Sequence[bytes], rows: pa.Table, numbers: Sequence[int] | None = None) -> None:
-        """Rows that shall stand under these keys; explicit numbers belong to rows whose key changes."""
+        """Rows that shall stand under these keys. Without numbers they take over those of the rows before them."""
         chunk = len(self.images)
         self.images.append(rows)
         for place, key in enumerate(keys):
-            self.net[key] = (chunk, place, NONE if numbers is None else numbers[place])
+            number = self._number(key) if numbers is None else numbers[place]
+            self.net[key] = (chunk, place, number)
 
     def delete(self, keys: Sequence[bytes]) -> None:
-        """No row shall stand under these keys. A row that nobody else has ever seen leaves nothing behind."""
+        """No row shall stand under these keys."""
         for key in keys:
-            self.net[key] = (NONE, NONE, NONE)
+            self.net[key] = (NONE, NONE, self._number(key))
+
+    def leave(self, keys: Sequence[bytes]) -> None:
+        """The rows under these keys have moved to others, with their numbers."""
+        for key in keys:
+            self.net[key] = (NONE, NONE, FRESH)
+
+    def _number(self, key: bytes) -> int:
+        before = self.net.get(key)
+        return NONE if before is None else before[2]
 
     def forget(self, keys: Sequence[bytes]) -> None:
         """Rows that were only ever pending, under provisional keys."""

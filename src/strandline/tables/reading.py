@@ -10,7 +10,7 @@ import pyarrow as pa
 from strandline.errors import NotFound
 from strandline.pages import DomainEntry, Entry, View
 from strandline.tables.cache import PageCache
-from strandline.tables.expressions import Expression, parse_expression
+from strandline.tables.expressions import Expression, check_params
 from strandline.tables.key_bounds import KeyBounds, key_bounds
 from strandline.tables.record import ROW, Record
 from strandline.tables.rewriting import parallel
@@ -39,7 +39,9 @@ class TableReader:
         self._cache = cache
 
     def condition(self, where: str | None, params: Mapping[str, Any] | None = None) -> Expression | None:
-        return None if where is None else parse_expression(where, self.record.schema, params)
+        condition = None if where is None else Expression(where, self.record.schema, params)
+        check_params(params, [condition] if condition is not None else [])
+        return condition
 
     def entries(self, bounds: KeyBounds) -> Iterator[Entry]:
         """The pages that may hold such keys, by key."""
@@ -60,6 +62,8 @@ class TableReader:
                 self.record.column(name)
         condition = self.condition(where, params)
         bounds = key_bounds(condition, self.record)
+        if condition is not None and not bounds.exact:
+            _ = condition.condition  # what is wrong with it is said before any page is read
         schema = pa.schema(
             [self.record.row_schema.field(ROW) if name == ROW else self.record.schema.field(name) for name in wanted]
         )
@@ -74,7 +78,7 @@ class TableReader:
 
     def rows(self, entry: Entry, wanted: Sequence[str], condition: Expression | None, bounds: KeyBounds) -> pa.Table:
         """The rows of one page."""
-        needed = {*wanted, *self.record.order, *(condition.columns if condition is not None else ())}
+        needed = {*wanted, *self.record.order, *(condition.condition.columns if condition is not None else ())}
         if entry.rows <= KEPT_ROWS:
             contents = self._cache.contents(entry, self.record, self.view.read)
         else:
@@ -84,6 +88,6 @@ class TableReader:
             rows = contents.base.table.slice(0, 0) if found is None else contents.image(found)
         else:
             rows = contents.table
-        if condition is not None and not (bounds.exact and bounds.points is not None and len(bounds.points) == 1):
+        if condition is not None and not (bounds.exact and len(bounds.points or ()) == 1):
             rows = rows.filter(pa.array(condition.mask(rows)))
         return rows.select(list(wanted))

@@ -15,36 +15,39 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strandline.tables.contents import Contents, Overlay
-from strandline.tables.delta import NONE, Delta
+from strandline.tables.delta import FRESH, NONE, Delta
 from strandline.tables.keys import sort_order
 from strandline.tables.record import DELETED, ROW, Record
 
 Numbers = npt.NDArray[np.int64]
 
-PAGE_ROWS = 16_384
-"""Pages that small writes made too large are cut to at most this many rows."""
-
-CUT_ROWS = 12_288
-"""A page that is cut in its middle gives pieces of about this size at most, so that they have room."""
-
-JOIN_ROWS = 4_096
-"""A page that lost rows and has fewer looks for a neighbour to join."""
-
-FEWEST_FOR_OVERLAY = 512
-MOST_IN_OVERLAY = 4_096
-OVERLAY_SHARE = 0.10
-
 
 @dataclass(frozen=True)
 class Limits:
-    """When to fold, and where to cut. Bulk work keeps large pages whole; `cut` of 0 means never."""
+    """When to fold, where to cut, when to join.
 
-    most_in_overlay: int = MOST_IN_OVERLAY
-    page_rows: int = PAGE_ROWS
-    cut_rows: int = CUT_ROWS
+    A page with more than `page_rows` rows is cut: behind each `page_rows` rows when rows were only appended, else into
+    pieces of at most `cut_rows`, so that they have room. A page that lost rows and has fewer than `join_rows` joins a
+    neighbour when the two fit into `cut_rows`. An overlay has at most a tenth of its base page's rows, and at most
+    `most_in_overlay`; a page with fewer rows than `fewest_for_overlay` has none.
+    """
+
+    page_rows: int = 16_384
+    cut_rows: int = 12_288
+    join_rows: int = 4_096
+    most_in_overlay: int = 4_096
+    fewest_for_overlay: int = 512
+
+    def overlay_rows(self, base_rows: int) -> int:
+        """How many rows an overlay may have."""
+        if base_rows < self.fewest_for_overlay:
+            return 0
+        return min(self.most_in_overlay, int(base_rows * OVERLAY_SHARE))
 
 
+OVERLAY_SHARE = 0.10
 SMALL_WRITES = Limits()
+"""Pages under small writes have at most about 16,384 rows."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +81,11 @@ def resolve(contents: Contents, count: int, delta: Delta) -> Resolved:
     present = contents.rows_of(delta.keys)
     put = delta.put
     explicit, standing = delta.rows[put], present[put]
-    rows = np.where(explicit != NONE, explicit, standing)
+    rows = np.where(explicit >= 0, explicit, np.where(explicit == FRESH, NONE, standing))
     # What stands under a changed key goes, unless it is the very row that shall stand there.
     leaving = present[present != NONE]
-    moving = explicit[(explicit != NONE) & (explicit != standing)]
-    if len(put) == len(delta) and not len(moving):
+    moving = explicit[(explicit >= 0) & (explicit != standing)]
+    if len(put) == len(delta) and not len(moving) and not bool(np.any(explicit == FRESH)):
         # Nothing but rows that are new, or replaced in place.
         gone = leaving[:0]
     else:
@@ -106,19 +109,17 @@ def revise(contents: Contents, resolved: Resolved, record: Record, limits: Limit
     if not len(resolved.delta):
         return Revision(resolved.count, contents.overlay)
     size = len(contents.base.table)
-    most = min(limits.most_in_overlay, int(size * OVERLAY_SHARE))
     if not must_fold(size, resolved, limits):
         overlay = _overlaid(contents, resolved, record)
-        if len(overlay.table) <= most:
+        if len(overlay.table) <= limits.overlay_rows(size):
             return Revision(resolved.count, overlay)
     return Revision(resolved.count, bases=_cut(*_folded(contents, resolved, record), limits))
 
 
 def must_fold(size: int, resolved: Resolved, limits: Limits, standing: int = 0) -> bool:
     """Whether changes of a base page of `size` rows can't be an overlay, at best or with `standing` rows in it."""
-    most = min(limits.most_in_overlay, int(size * OVERLAY_SHARE))
     changed = len(resolved.put) + len(resolved.gone) + standing
-    return size < FEWEST_FOR_OVERLAY or not resolved.count or changed > most
+    return not resolved.count or changed > limits.overlay_rows(size)
 
 
 def image_rows(resolved: Resolved, record: Record) -> pa.Table:

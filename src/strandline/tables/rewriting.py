@@ -25,11 +25,11 @@ from strandline.tables.keys import encode_rows, is_provisional
 from strandline.tables.page_files import encode_overlay, encode_page
 from strandline.tables.pending import LocalPage, Pending
 from strandline.tables.record import ROW, Record
-from strandline.tables.revising import JOIN_ROWS, PAGE_ROWS, Limits, Resolved, must_fold, resolve, revise
+from strandline.tables.revising import SMALL_WRITES, Limits, Resolved, must_fold, resolve, revise
 
 BULK_ROWS = 131_072
 BULK_BYTES = 16 << 20
-BULK = Limits(most_in_overlay=1 << 40, page_rows=BULK_ROWS * 3 // 2, cut_rows=BULK_ROWS)
+BULK = Limits(page_rows=BULK_ROWS * 3 // 2, cut_rows=BULK_ROWS, most_in_overlay=BULK_ROWS)
 
 Write = Callable[[bytes, int], PageRef]
 T = TypeVar("T")
@@ -157,7 +157,8 @@ def _joined(pending: Pending, work: _Rewriting) -> list[LocalPage]:
     for page in pending.pages:
         last = kept[-1] if kept else None
         both = page.entry.rows + last.entry.rows if last is not None else 0
-        if last is None or min(page.entry.rows, last.entry.rows) > JOIN_ROWS or both > PAGE_ROWS * 3 // 4:
+        small = last is not None and min(page.entry.rows, last.entry.rows) < SMALL_WRITES.join_rows
+        if last is None or not small or both > SMALL_WRITES.cut_rows:
             kept.append(page)
             continue
         table = pa.concat_tables([work.table(last.entry), work.table(page.entry)]).combine_chunks()

@@ -11,26 +11,35 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from strandline.changes import Changes, ChangeSet
+from strandline.changes.difference import difference
+from strandline.engine import INLINE_LIMIT, Spool, choose_runner
 from strandline.errors import InputError, KeysError, NotFound, SchemaError, StoreError
 from strandline.pages import CommitNumber, Entry, Mode, Transaction
+from strandline.relations import open_relation, read_relation
 from strandline.relations.conform import convert
+from strandline.tables.applying import apply_changes
 from strandline.tables.cache import PageCache
-from strandline.tables.delta import NONE, Expected
-from strandline.tables.expressions import Expression, parse_expression
+from strandline.tables.delta import FRESH, NONE, Expected
+from strandline.tables.expressions import Expression, check_params
 from strandline.tables.footprint import Footprint
-from strandline.tables.incoming import check_distinct, check_not_null, fitted, rows_of, taken_keys
+from strandline.tables.incoming import check_distinct, check_not_null, fitted, in_memory, rows_of, taken_keys
 from strandline.tables.key_bounds import KeyBounds, key_bounds
 from strandline.tables.keys import encode_keys, is_provisional, repeats, sort_order
 from strandline.tables.keys import show_keys as show
+from strandline.tables.loading import load_relation
 from strandline.tables.page_files import check_storable
 from strandline.tables.pending import LocalPage, Pending
 from strandline.tables.record import ROW, Record, new_record, renamed, widened, with_column
 from strandline.tables.rewriting import Room, change_pages, draft_of, load
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MANY_KEYS = 200
 """More keys than this are locked page by page."""
@@ -51,9 +60,13 @@ class Selection:
 class TableTransaction:
     """Used by one thread at a time. A context manager: commits at the end, aborts when an error passes through."""
 
-    def __init__(self, inner: Transaction, cache: PageCache) -> None:
+    def __init__(
+        self, inner: Transaction, cache: PageCache, url: str = "", session: SparkSession | None = None
+    ) -> None:
         self._inner = inner
         self._cache = cache
+        self._url = url
+        self._session = session
         self._tables: dict[str, Pending] = {}
         self._gone: set[str] = set()
         self._footprint = Footprint()
@@ -68,8 +81,8 @@ class TableTransaction:
         doing = f"Creating table {name}"
         if not name or name != name.strip():
             raise InputError(f"{name!r} is no name for a table", doing=doing)
-        rows = data.empty_table() if isinstance(data, pa.Schema) else rows_of(data)
-        record = new_record(rows.schema, _names(key), not_null)
+        source, spool = self._source(data)
+        record = new_record(source.schema, _names(key), not_null)
         check_storable(record.schema)
         if name in self._tables or (name not in self._gone and self._inner.view().find_domain(name) is not None):
             raise InputError(f"there is a table {name} already", doing=doing, hint="Drop it, or insert into it")
@@ -78,8 +91,26 @@ class TableTransaction:
             raise InputError(f"there is a table {name} already", doing=doing, hint="Drop it, or insert into it")
         self._footprint.absent.add(name)
         self._tables[name] = pending = Pending(name, domain, record, created=True)
-        load(pending, _in_order(fitted(rows, record, doing), record, doing), self._room())
-        return len(rows)
+        if isinstance(source, pa.Table):
+            load(pending, _in_order(fitted(source, record, doing), record, doing), self._room())
+            return len(source)
+        runner = choose_runner("auto", source.bytes, self._session)
+        rows = load_relation(pending, source, self._inner, self._url, runner, spool)
+        if not rows:
+            load(pending, pa.schema(list(record.row_schema)[1:]).empty_table(), self._room())
+        return rows
+
+    def _source(self, data: Any) -> tuple[Any, Spool]:
+        """Rows in memory as a table; large files, DataFrames and relations as a relation, to be loaded by kernels."""
+        spool = Spool()
+        if isinstance(data, pa.Schema):
+            return data.empty_table(), spool
+        if in_memory(data):
+            return rows_of(data), spool
+        relation = open_relation(data, session=self._session, spool=spool)
+        if relation.bytes < INLINE_LIMIT:
+            return read_relation(relation), spool
+        return relation, spool
 
     def drop_table(self, name: str) -> None:
         """The table with all its rows."""
@@ -131,10 +162,10 @@ class TableTransaction:
         pending = self._open(table)
         new = fitted(rows, pending.record, doing)
         if not pending.record.key:
-            self._append(pending, new)
+            self.append(pending, new)
             return len(new)
         keys = self._own_keys(pending, new, doing)
-        present = self._present(pending, keys)
+        present = self.present(pending, keys)
         if present:
             raise taken_keys(new, pending.record, [n for n, key in enumerate(keys) if key in present], doing)
         pending.put(keys, new)
@@ -148,7 +179,7 @@ class TableTransaction:
             raise InputError(f"{table} has no key", doing=doing, hint="Use insert; only keys tell which row to replace")
         new = fitted(rows, pending.record, doing)
         keys = self._own_keys(pending, new, doing)
-        self._lock_keys(pending, keys, Mode.X)
+        self.lock_keys(pending, keys, Mode.X)
         pending.put(keys, new)
         return len(new)
 
@@ -170,9 +201,11 @@ class TableTransaction:
             raise InputError("no column is given, or one twice", doing=doing, hint="Use set={…} or values={…}")
         for name in columns:
             record.column(name)
-        sets = {name: parse_expression(text, record.schema, params) for name, text in (set or {}).items()}
+        sets = {name: Expression(text, record.schema, params) for name, text in (set or {}).items()}
+        condition = None if where is None else Expression(where, record.schema, params)
+        check_params(params, [*sets.values(), *([condition] if condition is not None else [])])
         plain = {name: _literal(value, record.schema.field(name), doing) for name, value in (values or {}).items()}
-        chosen = self._select(pending, where, params, Mode.X)
+        chosen = self.select(pending, condition, Mode.X)
         if not chosen.keys:
             return 0
         new = chosen.rows
@@ -192,10 +225,32 @@ class TableTransaction:
     def delete(self, table: str, *, where: str | None = None, params: Mapping[str, Any] | None = None) -> int:
         """Delete the rows that satisfy `where`, or all; how many they were."""
         pending = self._open(table)
-        chosen = self._select(pending, where, params, Mode.X)
+        chosen = self.select(pending, _condition(where, pending, params), Mode.X)
         pending.forget([key for key in chosen.keys if is_provisional(key)])
         pending.delete([key for key in chosen.keys if not is_provisional(key)])
         return len(chosen.keys)
+
+    def apply(self, table: str, changes: Changes | ChangeSet, *, lenient: bool = False) -> int:
+        """Make the changes of a change set; how many rows that concerned.
+
+        One that does not fit the table's rows is a `ChangesError` that shows keys; with `lenient` the set wins.
+        """
+        pending = self._open(table)
+        rows = changes.rows if isinstance(changes, ChangeSet) else changes.to_arrow()
+        return apply_changes(self, pending, ChangeSet(changes.header, rows), lenient=lenient)
+
+    def overwrite(self, table: str, rows: Any) -> int:
+        """Make a table hold exactly these rows: what differs is changed, and rows keep their numbers.
+
+        How many rows were inserted, updated or deleted.
+        """
+        pending = self._open(table)
+        new = fitted(rows, pending.record, f"Overwriting {table}")
+        old = self.select(pending, None, Mode.X).rows
+        if pending.record.key:
+            _in_order(new, pending.record, f"Overwriting {table}")
+            return apply_changes(self, pending, difference(old, new, pending.record.key), lenient=True)
+        return apply_changes(self, pending, difference(old, new), lenient=True)
 
     def to_arrow(
         self,
@@ -209,7 +264,7 @@ class TableTransaction:
         pending = self._open(table)
         for name in columns or ():
             pending.record.column(name)
-        found = self._select(pending, where, params, Mode.S)
+        found = self.select(pending, _condition(where, pending, params), Mode.S)
         chosen = found.rows
         if pending.net:
             order = sorted(range(len(found.keys)), key=found.keys.__getitem__)
@@ -319,7 +374,7 @@ class TableTransaction:
         if not pending.created:
             self._inner.lock_table(pending.domain, mode)
 
-    def _lock_keys(self, pending: Pending, keys: Sequence[bytes], mode: Mode) -> list[tuple[Entry, list[bytes]]]:
+    def lock_keys(self, pending: Pending, keys: Sequence[bytes], mode: Mode) -> list[tuple[Entry, list[bytes]]]:
         """Lock keys, or the pages that they belong to when they are many; the pages with their keys, in order."""
         self._footprint.note_keys(pending.domain, keys)
         ordered = sorted(key for key in keys if not is_provisional(key))
@@ -327,6 +382,7 @@ class TableTransaction:
             return _grouped([(page.separator, page.entry) for page in pending.pages], ordered)
         if len(ordered) > MANY_ROWS:
             self._inner.lock_table(pending.domain, mode)
+            return self._pages_of(pending, ordered)
         if len(ordered) > MANY_KEYS:
             return self._lock_pages_of(pending, ordered, mode)
         found: list[tuple[Entry, list[bytes]]] = []
@@ -352,10 +408,10 @@ class TableTransaction:
         pages = list(self._inner.view().pages_between(pending.domain, ordered[0], ordered[-1]))
         return _grouped(pages, ordered)
 
-    def _present(self, pending: Pending, keys: Sequence[bytes]) -> dict[bytes, int]:
+    def present(self, pending: Pending, keys: Sequence[bytes]) -> dict[bytes, int]:
         """Lock keys for writing; those that are there, with their row numbers."""
         there: dict[bytes, int] = {}
-        for entry, part in self._lock_keys(pending, keys, Mode.X):
+        for entry, part in self.lock_keys(pending, keys, Mode.X):
             rows = self._contents(pending, entry, pending.record.order).rows_of(part)
             there |= {key: row for key, row in zip(part, rows.tolist(), strict=True) if row != NONE}
         for key in keys:
@@ -371,29 +427,38 @@ class TableTransaction:
             return self._cache.contents(entry, pending.record, self._inner.output.read)
         return self._cache.chosen(entry, pending.record, self._inner.output.read, columns)
 
-    def _select(self, pending: Pending, where: str | None, params: Mapping[str, Any] | None, mode: Mode) -> Selection:
+    def select(self, pending: Pending, condition: Expression | None, mode: Mode) -> Selection:
         """The rows that satisfy a condition, locked in `mode` (S or X), own changes included."""
-        condition = None if where is None else parse_expression(where, pending.record.schema, params)
         bounds = key_bounds(condition, pending.record)
+        if condition is not None and not bounds.exact:
+            _ = condition.condition  # what is wrong with it is said before anything is locked
         if bounds.points is not None:
-            found = self._select_points(pending, bounds, mode)
+            keys, found = self._select_points(pending, bounds, mode)
         else:
             found = self._select_range(pending, condition, bounds, mode)
+            keys = encode_keys(found, pending.record.order)
+        numbers: list[int] = found.column(ROW).to_pylist()
         test = None if bounds.exact else condition
-        chosen = self._with_own(pending, found, test, bounds)
+        chosen = self._with_own(pending, Selection(keys, numbers, found.drop_columns([ROW])), test, bounds)
         if bounds.points is None and mode is Mode.X:
-            self._lock_keys(pending, chosen.keys, Mode.X)
+            self.lock_keys(pending, chosen.keys, Mode.X)
         return chosen
 
-    def _select_points(self, pending: Pending, bounds: KeyBounds, mode: Mode) -> pa.Table:
+    def _select_points(self, pending: Pending, bounds: KeyBounds, mode: Mode) -> tuple[list[bytes], pa.Table]:
+        """Committed rows of single keys, and these keys."""
         assert bounds.points is not None
-        tables = [pending.record.row_schema.empty_table()]
-        for entry, keys in self._lock_keys(pending, bounds.points, mode):
+        tables: list[pa.Table] = []
+        there: list[bytes] = []
+        for entry, keys in self.lock_keys(pending, bounds.points, mode):
             contents = self._contents(pending, entry)
-            found = [one for key in keys if (one := contents.find(key)) is not None]
+            found = [(key, one) for key in keys if (one := contents.find(key)) is not None]
             if found:
-                tables.append(contents.image(found[0]) if len(found) == 1 else contents.images(found))
-        return pa.concat_tables(tables[1:]) if len(tables) > 1 else tables[0]
+                there += [key for key, _ in found]
+                images = [one for _, one in found]
+                tables.append(contents.image(images[0]) if len(images) == 1 else contents.images(images))
+        if not tables:
+            return [], pending.record.row_schema.empty_table()
+        return there, tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
     def _select_range(self, pending: Pending, condition: Expression | None, bounds: KeyBounds, mode: Mode) -> pa.Table:
         if not pending.created:
@@ -416,12 +481,10 @@ class TableTransaction:
         return self._inner.lock_range(pending.domain, bounds.low, bounds.high, mode)
 
     def _with_own(
-        self, pending: Pending, found: pa.Table, condition: Expression | None, bounds: KeyBounds
+        self, pending: Pending, found: Selection, condition: Expression | None, bounds: KeyBounds
     ) -> Selection:
         """Committed rows as this transaction has changed them."""
-        keys = encode_keys(found, pending.record.order)
-        numbers = np.asarray(found.column(ROW), dtype=np.int64).tolist()
-        rows = found.drop_columns([ROW])
+        keys, numbers, rows = found.keys, found.numbers, found.rows
         if condition is not None and bounds.points is not None and len(rows):
             kept = np.flatnonzero(condition.mask(rows))
             keys, numbers = [keys[n] for n in kept], [numbers[n] for n in kept]
@@ -443,7 +506,7 @@ class TableTransaction:
 
     # Writing
 
-    def _append(self, pending: Pending, rows: pa.Table) -> None:
+    def append(self, pending: Pending, rows: pa.Table) -> None:
         """Rows of a table without a key go behind all others: the last page is announced for writing."""
         if not pending.created and pending.pages is None:
             while True:
@@ -468,12 +531,24 @@ class TableTransaction:
         keys = encode_keys(new, pending.record.key)
         check_distinct(keys, new, pending.record, doing)
         left = {*chosen.keys}
-        present = self._present(pending, [key for key in keys if key not in left])
+        present = self.present(pending, [key for key in keys if key not in left])
         if present:
             raise taken_keys(new, pending.record, [n for n, key in enumerate(keys) if key in present], doing)
-        arrived = {*keys}
-        pending.delete([key for key in chosen.keys if key not in arrived])
-        pending.put(keys, new, chosen.numbers)
+        numbers = self._settled_numbers(pending, chosen)
+        pending.leave(chosen.keys)
+        pending.put(keys, new, numbers)
+
+    def _settled_numbers(self, pending: Pending, chosen: Selection) -> list[int]:
+        """Numbers that rows take along to another key: their own, that of the row they replaced, or a new one."""
+        unknown = [key for key, number in zip(chosen.keys, chosen.numbers, strict=True) if number == NONE]
+        standing: dict[bytes, int] = {}
+        for entry, part in self.lock_keys(pending, unknown, Mode.X) if unknown else ():
+            rows = self._contents(pending, entry, pending.record.order).rows_of(part)
+            standing |= {key: row for key, row in zip(part, rows.tolist(), strict=True) if row != NONE}
+        return [
+            standing.get(key, FRESH) if number == NONE else number
+            for key, number in zip(chosen.keys, chosen.numbers, strict=True)
+        ]
 
 
 def _grouped(pages: Sequence[tuple[bytes, Entry]], ordered: Sequence[bytes]) -> list[tuple[Entry, list[bytes]]]:
@@ -503,6 +578,15 @@ def _in_order(rows: pa.Table, record: Record, doing: str) -> pa.Table:
             hint="Keep one row for each key, or choose a key that is unique",
         )
     return rows
+
+
+def _condition(where: str | None, pending: Pending, params: Mapping[str, Any] | None) -> Expression | None:
+    if where is None:
+        check_params(params, ())
+        return None
+    condition = Expression(where, pending.record.schema, params)
+    check_params(params, [condition])
+    return condition
 
 
 def _names(key: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -1,0 +1,124 @@
+"""Applying a change set to a table inside a transaction."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.changes.apply import check_base
+from strandline.changes.matching import Flags, Rows, canonical, classes, own_room
+from strandline.changes.shape import COUNT, COUNTED, ChangeSet, kinds
+from strandline.errors import ChangesError
+from strandline.pages import Mode
+from strandline.relations.encoding import restore
+from strandline.tables.incoming import check_not_null
+from strandline.tables.keys import encode_keys, is_provisional, show_keys
+from strandline.tables.pending import Pending
+
+if TYPE_CHECKING:
+    from strandline.tables.transaction import TableTransaction
+
+_DELETE, _UPDATE, _INSERT = range(3)
+
+
+def apply_changes(tx: TableTransaction, pending: Pending, changes: ChangeSet, *, lenient: bool) -> int:
+    """Put a change set into a table; see `TableTransaction.apply`."""
+    doing = f"Applying changes to {pending.name}"
+    header, record = changes.header, pending.record
+    check_base(record.schema, header)
+    check_result(changes, pending, doing)
+    if header.form == COUNTED:
+        return _apply_counts(tx, pending, changes, doing, lenient=lenient)
+    if header.key != record.key:
+        raise ChangesError(
+            f"the changes are by {', '.join(header.key)}, the table by {', '.join(record.key) or 'no key'}",
+            doing=doing,
+            hint="Convert them with to_counted() or to_keyed(key)",
+        )
+    kind = kinds(changes.rows)
+    keys = encode_keys(restore(changes.rows.select(header.key), _schema(pending, header.key)), record.key)
+    if lenient:
+        tx.lock_keys(pending, keys, Mode.X)
+    else:
+        there = tx.present(pending, keys)
+        _check_fit(changes, kind, np.array([key in there for key in keys], dtype=np.bool_), doing)
+    put = np.flatnonzero(kind != _DELETE)
+    rows = restore(changes.rows.select(record.names).take(pa.array(put)), _schema(pending, record.names))
+    check_not_null(rows, record, doing)
+    pending.delete([keys[place] for place in np.flatnonzero(kind == _DELETE)])
+    pending.put([keys[place] for place in put], rows)
+    return len(keys)
+
+
+def check_result(changes: ChangeSet, pending: Pending, doing: str) -> None:
+    """Refuses sets that lead to other columns than the table has."""
+    names = [name for name in changes.header.new_schema.names if name not in pending.record.names]
+    if names or len(changes.header.new_schema) != len(pending.record.names):
+        raise ChangesError(
+            f"the changes lead to other columns: {', '.join(changes.header.new_schema.names)}",
+            doing=doing,
+            hint="Add or rename the table's columns first",
+        )
+
+
+def _check_fit(changes: ChangeSet, kind: Rows, present: Flags, doing: str) -> None:
+    for code, wrong, told in (
+        (_INSERT, present, "inserts keys that are already there"),
+        (_UPDATE, ~present, "updates keys that are not there"),
+        (_DELETE, ~present, "deletes keys that are not there"),
+    ):
+        found = np.flatnonzero((kind == code) & wrong)
+        if len(found):
+            raise ChangesError(
+                f"the change set {told}: {show_keys(changes.rows, changes.header.key, found)}",
+                doing=doing,
+                hint="Apply it to the table it was made from, or use lenient for last-writer semantics",
+            )
+
+
+def _apply_counts(tx: TableTransaction, pending: Pending, changes: ChangeSet, doing: str, *, lenient: bool) -> int:
+    """Rows removed and added by value."""
+    record = pending.record
+    rows = restore(changes.rows.select(record.names), _schema(pending, record.names))
+    counts = np.asarray(changes.rows.column(COUNT), dtype=np.int64)
+    removed = np.flatnonzero(counts < 0)
+    if len(removed):
+        _remove(tx, pending, rows.take(pa.array(removed)), -counts[removed], doing, lenient=lenient)
+    added = np.repeat(np.arange(len(counts)), np.maximum(counts, 0))
+    new = rows.take(pa.array(added))
+    check_not_null(new, record, doing)
+    if len(new) and record.key:
+        tx.insert(pending.name, new)
+    elif len(new):
+        tx.append(pending, new)
+    return int(np.abs(counts).sum())
+
+
+def _remove(tx: TableTransaction, pending: Pending, rows: pa.Table, counts: Rows, doing: str, *, lenient: bool) -> None:
+    chosen = tx.select(pending, None, Mode.X)
+    both = pa.concat_tables([chosen.rows, rows])
+    group = classes(canonical(both, both.column_names), own_room()).tolist()
+    wanted: Counter[int] = Counter()
+    for place, count in zip(group[len(chosen.rows) :], counts.tolist(), strict=True):
+        wanted[place] += count
+    gone = []
+    for key, place in zip(chosen.keys, group, strict=False):
+        if wanted[place] > 0:
+            wanted[place] -= 1
+            gone.append(key)
+    if not lenient and any(count > 0 for count in wanted.values()):
+        absent = [n for n, place in enumerate(group[len(chosen.rows) :]) if wanted[place] > 0]
+        raise ChangesError(
+            f"the change set removes rows that are not there: {show_keys(rows, rows.column_names, absent)}",
+            doing=doing,
+            hint="Apply it to the table it was made from",
+        )
+    pending.forget([key for key in gone if is_provisional(key)])
+    pending.delete([key for key in gone if not is_provisional(key)])
+
+
+def _schema(pending: Pending, names: tuple[str, ...]) -> pa.Schema:
+    return pa.schema([pending.record.row_schema.field(name) for name in names])
