@@ -22,6 +22,7 @@ COMMANDS = (
     *("create", "load", "query", "changes"),
     *("snapshot", "snapshots", "branch", "branches", "drop"),
     *("log", "space", "check"),
+    *("dump", "restore", "dumps"),
     *("demo", "bench"),
 )
 TROUBLE = 2

@@ -1,22 +1,33 @@
-"""Multi-level incremental dumps, taken while writers work; verifying, pruning, restoring them."""
+"""Multi-level incremental dumps, taken while writers work (Ylönen et al., section 4.2); see docs/dumps.md.
 
-from strandline.dumps.copying import Means
-from strandline.dumps.dump import Dump, Request, make_dump
-from strandline.dumps.facts import Scope
-from strandline.dumps.restore import Restored, Wish, restore_store
-from strandline.dumps.target import Target
-from strandline.dumps.verify import Verified, verify
+    dump(store, "backups", level=1) → Dump
+    restore("backups", "shop2", at=…) → Restored
+    Dumps("backups").entries() / .verify() / .prune("7 daily, 4 weekly") / .synthesize() / .due("weekly=0, daily=1")
+
+To read the source: `facts` (what a dump says), `plan` (what it shall hold), `writing` (how it becomes a dump),
+`chain` (several dumps as one), `rebuild` (a store from them).
+"""
+
+from strandline.dumps.calendar import SCHEDULE
+from strandline.dumps.catalog import DumpEntry
+from strandline.dumps.dump import Dump
+from strandline.dumps.face import Dumps, dump, restore
+from strandline.dumps.facts import Manifest, Scope
+from strandline.dumps.prune import Pruned
+from strandline.dumps.restore import Restored
+from strandline.dumps.verify import Damage, Verified
 
 __all__ = [
+    "SCHEDULE",
+    "Damage",
     "Dump",
-    "Means",
-    "Request",
+    "DumpEntry",
+    "Dumps",
+    "Manifest",
+    "Pruned",
     "Restored",
     "Scope",
-    "Target",
     "Verified",
-    "Wish",
-    "make_dump",
-    "restore_store",
-    "verify",
+    "dump",
+    "restore",
 ]

@@ -92,8 +92,8 @@ class Catalog:
         return next((one for one in self.dumps if one.id == id_), None)
 
     def complete(self) -> list[DumpEntry]:
-        """The dumps, in the order of the states that they hold."""
-        return sorted((one for one in self.dumps if one.complete), key=lambda one: (one.taken, one.level))
+        """The dumps, in the order of the states that they hold; of one state, the shortest chain last."""
+        return sorted((one for one in self.dumps if one.complete), key=lambda one: (one.taken, -one.level))
 
     def with_entry(self, entry: DumpEntry) -> Catalog:
         """With one entry added or replaced."""

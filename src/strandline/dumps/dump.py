@@ -134,10 +134,11 @@ def is_dead(owner: Owner | None, store: PageStore) -> bool:
     if owner is None or owner.process not in read_roll(store.context.storage).roll.processes:
         return True
     here = Owner.here(owner.process)
-    return owner.host == here.host and owner.pid != here.pid and not _runs(owner.pid)
+    return owner.host == here.host and owner.pid != here.pid and not process_runs(owner.pid)
 
 
-def _runs(pid: int) -> bool:
+def process_runs(pid: int) -> bool:
+    """Whether this machine has such a process."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

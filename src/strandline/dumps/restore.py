@@ -100,7 +100,7 @@ def restore_store(target: Target, into: Storage, wish: Wish) -> Restored:
 
 
 def _restored(target: Target, chain: Chain, into: Storage, wish: Wish) -> Rebuilt:
-    identity, finished = _begin(into, chain.entries[-1], wish)
+    identity, finished = begin(into, chain.entries[-1], wish)
     rebuilt = Rebuilt()
     try:
         rebuilt = rebuild(chain, identity)
@@ -117,19 +117,20 @@ def _restored(target: Target, chain: Chain, into: Storage, wish: Wish) -> Rebuil
     return rebuilt
 
 
-def _begin(into: Storage, entry: DumpEntry, wish: Wish) -> tuple[Identity, bool]:
+def begin(into: Storage, entry: DumpEntry, wish: Wish, tables: Json = None) -> tuple[Identity, bool]:
     """Take the place, or go on with an interrupted restore; whether that had come to its end."""
     doing = f"Restoring to {into.url}"
     identity = Identity(wish.surroundings.new_id(), wish.surroundings.new_id(), wish.surroundings.now(), wish.version)
     body: Json = {"dump": entry.id, "version": wish.version, "store": identity.store, "swap": identity.swap}
-    body["now"] = identity.now
+    body |= {"now": identity.now, "tables": tables}
     try:
         found = unseal("restoring", RESTORING, into.get(RESTORING))
     except NotFound:
         _refuse_occupied(into, doing)
         into.compare_and_swap(RESTORING, None, seal("restoring", body))
         return identity, False
-    if (found["dump"], found["version"]) != (entry.id, wish.version):
+    tables = None if tables is None else [list(pair) for pair in tables]
+    if (found["dump"], found["version"], found["tables"]) != (entry.id, wish.version, tables):
         raise InputError(
             f"a restore of dump {found['dump']} was interrupted here", doing=doing,
             hint=f"Finish it with at={found['dump']!r}, or choose another place",
@@ -190,7 +191,7 @@ def _write_tables(rebuilt: Rebuilt, into: Storage) -> None:
 
 
 def _withdraw(rebuilt: Rebuilt, into: Storage) -> None:
-    """A restore that can't succeed leaves nothing: whatever bears these names was written by it, the place was empty."""
+    """A restore that can't succeed leaves nothing. The place was empty: what bears these names was written by it."""
     for name in (*rebuilt.pages, *rebuilt.nodes, *rebuilt.pointers, PROCESSES, RESTORING):
         into.delete(name)
 
