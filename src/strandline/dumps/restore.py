@@ -21,7 +21,7 @@ from strandline.dumps.copying import Means, put_page, put_pages, spill_packs
 from strandline.dumps.facts import Pack
 from strandline.dumps.rebuild import Identity, Rebuilt, rebuild
 from strandline.dumps.target import Target
-from strandline.errors import AlreadyExists, Damaged, InputError, NotFound
+from strandline.errors import AlreadyExists, Damaged, InputError, NotFound, StorageError
 from strandline.pages import PageRef, Surroundings
 from strandline.pages.envelope import Json, seal, unseal
 from strandline.pages.master import MASTER
@@ -109,7 +109,7 @@ def _restored(target: Target, chain: Chain, into: Storage, wish: Wish) -> Rebuil
             Target(into).refuse_without_room(_size(rebuilt), f"Restoring to {into.url}")
             write_pages(target, chain, rebuilt.pages, into, wish.means)
             _write_tables(rebuilt, into)
-            put_page(into, MASTER, rebuilt.master)
+            switch(into, rebuilt.master)
     except (Damaged, InputError):
         _withdraw(rebuilt, into)
         raise
@@ -188,6 +188,16 @@ def _write_tables(rebuilt: Rebuilt, into: Storage) -> None:
     for name, data in rebuilt.pointers.items():
         put_page(into, name, data)
     put_page(into, PROCESSES, rebuilt.processes)
+
+
+def switch(into: Storage, master: bytes) -> None:
+    """Now it is a store."""
+    try:
+        into.compare_and_swap(MASTER, None, master)
+    except StorageError:
+        # A failed swap is not proof of anything: it may have been done, and the answer lost.
+        if not _exists(into, MASTER) or into.get(MASTER) != master:
+            raise
 
 
 def _withdraw(rebuilt: Rebuilt, into: Storage) -> None:

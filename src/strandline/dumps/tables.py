@@ -12,10 +12,9 @@ from contextlib import suppress
 
 from strandline.dumps.catalog import require_catalog
 from strandline.dumps.chain import Chain, open_chain
-from strandline.dumps.copying import put_page
 from strandline.dumps.facts import StateKey
 from strandline.dumps.plan import holds
-from strandline.dumps.restore import RESTORING, Restored, Wish, begin, find_dump, with_last_good
+from strandline.dumps.restore import RESTORING, Restored, Wish, begin, find_dump, switch, with_last_good
 from strandline.dumps.synthesize import PageReader
 from strandline.dumps.target import Target
 from strandline.errors import AlreadyExists, Damaged, InputError, NotFound
@@ -72,7 +71,7 @@ def _into_new(work: _Tables, into: Storage, wish: Wish, chain: Chain) -> None:
             there = {entry.name for entry in store.version(MAIN).refresh().domains()}
             if not there:
                 work.commit(store)
-        put_page(into, MASTER, behind.get(MASTER))
+        switch(into, behind.get(MASTER))
     into.delete(CURTAIN)
     into.delete(RESTORING)
 
