@@ -15,6 +15,7 @@ from strandline.errors import StrandlineError
 if TYPE_CHECKING:
     from strandline.changes import Changes
     from strandline.detect import diff
+    from strandline.dumps import restore
     from strandline.engine.session import session
     from strandline.sources import register
     from strandline.store import Store, create, open
@@ -26,6 +27,7 @@ _HOMES = {
     "diff": "strandline.detect",
     "open": "strandline.store",
     "register": "strandline.sources",
+    "restore": "strandline.dumps",
     "session": "strandline.engine.session",
 }
 
@@ -38,6 +40,7 @@ __all__ = [
     "diff",
     "open",
     "register",
+    "restore",
     "session",
 ]
 

@@ -56,6 +56,8 @@ from strandline.tables.reading import find_table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from strandline.dumps import Dump
+
 ATTEMPTS = 10
 """How often a single verb is tried when other transactions are in its way."""
 
@@ -369,6 +371,25 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def dump(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        level: int = 0,
+        tables: Sequence[str] | None = None,
+        version: str | None = None,
+        key_file: str | os.PathLike[str] | None = None,
+        runner: str = "auto",
+    ) -> Dump:
+        """A dump of the whole store, of one version or of tables, while writers work; see `restore`.
+
+        Level 0 holds everything, level n what changed since the last dump of a lower level.
+        """
+        from strandline.dumps import dump
+
+        how: Any = {"key_file": key_file, "runner": runner, "session": self._session}
+        return dump(self._pages, target, level=level, tables=tables, version=version, **how)
 
 
 class Table:
