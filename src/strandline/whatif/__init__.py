@@ -1,0 +1,1 @@
+"""Hypothetical relations: what-if tables over a live base (Woodfill & Stonebraker 1983)."""
