@@ -42,6 +42,7 @@ from strandline.tables import (
     TableValidator,
     table_changes,
 )
+from strandline.whatif import DatingInstaller, Listed, WhatIf, create_what_if, is_hidden, listed, open_what_if
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,14 +67,15 @@ def open(path: str | os.PathLike[str], *, session: SparkSession | None = None) -
 def create_on(storage: Storage, *, session: SparkSession | None = None, limits: Limits = SMALL_WRITES) -> Store:
     """A new store on any storage; `limits` says how large its pages grow under small writes."""
     cache = PageCache()
-    return _started(create_store(storage, TableInstaller(cache, limits), TableValidator(cache)), cache, session)
+    installer = DatingInstaller(TableInstaller(cache, limits))
+    return _started(create_store(storage, installer, TableValidator(cache)), cache, session)
 
 
 def open_on(storage: Storage, *, session: SparkSession | None = None, limits: Limits = SMALL_WRITES) -> Store:
     """An existing store on any storage."""
     cache = PageCache()
     try:
-        pages = open_store(storage, TableInstaller(cache, limits), TableValidator(cache))
+        pages = open_store(storage, DatingInstaller(TableInstaller(cache, limits)), TableValidator(cache))
     except NotFound:
         raise NotFound(
             f"there is no store at {storage.url}", doing="Opening a store", hint="Create one with create()"
@@ -171,7 +173,7 @@ class Store:
     def tables(self, *, at: Any = None) -> list[str]:
         """The names of the tables."""
         with self.state(at) as view:
-            return sorted(entry.name for entry in view.domains())
+            return sorted(entry.name for entry in view.domains() if not is_hidden(entry.name))
 
     def create_table(
         self, name: str, data: Any, *, key: str | Sequence[str] | None = None, not_null: Sequence[str] = ()
@@ -302,6 +304,16 @@ class Store:
     ) -> None:
         self.close()
 
+    # What-ifs
+
+    def what_if(self, name: str) -> WhatIf:
+        """An existing what-if."""
+        return open_what_if(self, name)
+
+    def what_ifs(self) -> list[Listed]:
+        """The what-ifs, the lowest levels first."""
+        return listed(self)
+
 
 class Table:
     """A table of a store by name. Its verbs are transactions of their own, tried again when others are in the way."""
@@ -371,3 +383,7 @@ class Table:
     def changes(self, *, since: Any, until: Any = None) -> Changes:
         """What changed in it from one state to another, or to now."""
         return self.store.changes(self.name, since=since, until=until)
+
+    def what_if(self, name: str) -> WhatIf:
+        """A new what-if over this table: changes kept apart, over a table that goes on changing."""
+        return create_what_if(self.store, name, self.name)

@@ -36,6 +36,8 @@ class Differential:
     level: int
     rows: pa.Table
     ids: SeenIds
+    first: int = 0
+    """The position of the first of `rows` among all that were read."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Tuples:
 
 @dataclass(frozen=True)
 class Accessed:
-    """The tuples of a what-if in one range, and those that a key of a higher level hides."""
+    """The tuples of a what-if in one range, and those of the relation below that a key of its own level hides."""
 
     visible: Tuples
     hidden: Tuples
@@ -97,6 +99,7 @@ class _Candidates:
 
     tuples: Tuples
     accepted: Flags
+    top: int
 
 
 def access(differentials: Sequence[Differential], base: pa.Table, key: Sequence[str], scan: int) -> Accessed:
@@ -150,12 +153,13 @@ def _candidates(differentials: Sequence[Differential], base: pa.Table, scan: int
         source = np.flatnonzero(valid(one.rows, scan) & (kinds <= int(Type.REPLACE)))
         rows.append(one.rows.select(data).take(pa.array(source)))
         named, tupnum = numbers(one.rows, LEVEL)[source], numbers(one.rows, TUPNUM)[source]
-        parts.append(np.stack([named, tupnum, np.full(len(source), one.level, dtype=np.int64), source]))
+        parts.append(np.stack([named, tupnum, np.full(len(source), one.level, dtype=np.int64), source + one.first]))
         accepted.append(ACCEPT[lines[source]])
         above.append(one.ids)
     origins = np.concatenate(parts, axis=1) if parts else np.empty((4, 0), dtype=np.int64)
     flags = np.concatenate(accepted) if accepted else np.empty(0, dtype=np.bool_)
-    return _Candidates(Tuples(pa.concat_tables(rows), *origins), flags)
+    top = differentials[0].level if differentials else 0
+    return _Candidates(Tuples(pa.concat_tables(rows), *origins), flags, top)
 
 
 @dataclass(frozen=True)
@@ -173,17 +177,15 @@ def _weave(candidates: _Candidates, base: pa.Table, kept: Flags, key: Sequence[s
     first = np.ones(count, dtype=np.bool_)
     if key:
         first[1:] = mine[order][1:] != mine[order][:-1]
-    accepted = candidates.accepted[order]
-    hidden = [order[~first & accepted]]
-    winners, standing = order[first], accepted[first]
-    ordered = mine[winners]
-    place = np.searchsorted(theirs, ordered)
-    if key and len(theirs):
-        meets = theirs[np.minimum(place, len(theirs) - 1)] == ordered
-        met = place[meets]
-        hidden.append(count + met[kept[met]])
+    winners, standing = order[first], candidates.accepted[order][first]
+    place = np.searchsorted(theirs, mine[winners])
+    hidden = np.empty(0, dtype=np.int64)
+    if key:
+        meets = place < len(theirs)
+        meets[meets] = theirs[place[meets]] == mine[winners][meets]
+        hidden = _hidden(candidates, order, first, np.where(meets, place, -1), kept)
         kept = kept.copy()
-        kept[met] = False
+        kept[place[meets]] = False
     # Each accepted candidate goes behind the base's rows that come before it.
     places = place[standing]
     below = np.concatenate([[0], np.cumsum(kept)])[places] + np.arange(len(places))
@@ -193,7 +195,20 @@ def _weave(candidates: _Candidates, base: pa.Table, kept: Flags, key: Sequence[s
     rest[below] = False
     result[below] = winners[standing]
     result[rest] = count + np.flatnonzero(kept)
-    return _Woven(result, np.concatenate(hidden))
+    return _Woven(result, hidden)
+
+
+def _hidden(candidates: _Candidates, order: Numbers, first: Flags, met: Numbers, kept: Flags) -> Numbers:
+    """Tuples that the relation below shows and a key of the topmost level hides: the second of each key.
+
+    What comes third is hidden further down already. `met` is where each winner's key stands in the base, or −1.
+    """
+    starts = np.flatnonzero(first)
+    sizes = np.diff(np.append(starts, len(order)))
+    own = candidates.tuples.physlevel[order[starts]] == candidates.top
+    second = order[(starts + 1)[own & (sizes > 1)]]
+    below = met[own & (sizes == 1) & (met >= 0)]
+    return np.concatenate([second[candidates.accepted[second]], len(order) + below[kept[below]]])
 
 
 def _orders(mine: Tuples, base: pa.Table, key: Sequence[str]) -> tuple[Order, Order]:
