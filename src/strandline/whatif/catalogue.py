@@ -1,7 +1,7 @@
 """Which what-ifs a store has: a hidden table, so that they are transactional, snapshotted and dumped like the rest.
 
-A what-if stands on a table, known by the number of its domain (it may be renamed), through the what-ifs below it. Columns
-of the table are known by their ids, so renaming or adding one leaves a what-if alone.
+A what-if stands on a table, known by the number of its domain (it may be renamed), through the what-ifs below it.
+Columns of the table are known by their ids, so renaming or adding one leaves a what-if alone.
 """
 
 from __future__ import annotations

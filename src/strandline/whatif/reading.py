@@ -1,4 +1,4 @@
-"""Reading a what-if at a state (sections 3.2.1, 4.4 and 4.5): key ranges, each with the base's page and every D's tuples.
+"""Reading a what-if at a state (sections 3.2.1, 4.4, 4.5): key ranges, each with the base's page and every D's tuples.
 
 A range is one page of the base with the tuples that each differential relation has placed there. A read that is
 restricted by key takes the pages of its range only, of the base and of each D, and the ids of each whole D.
