@@ -13,7 +13,7 @@ import pytest
 from strandline.whatif.accessing import Accessed, Differential, access, access_rows, ids_of, lines_of
 from strandline.whatif.seen_ids import IdSet, SeenIds, seen
 from strandline.whatif.table_1 import ACCEPT, SEE, TABLE_1, base_lines, differential_lines, line_of
-from strandline.whatif.tuples import INFINITY, OWN_FIELDS, Type
+from strandline.whatif.tuples import INFINITY, LEVEL, MAXDATE, MINDATE, OWN_FIELDS, PLACE, TUPNUM, TYPE, Type
 
 A, R, D, F = Type.APPEND, Type.REPLACE, Type.DELETE, Type.FORWARD
 DATA = [pa.field("name", pa.string()), pa.field("salary", pa.int64())]
@@ -34,8 +34,8 @@ def base(*rows: tuple[int, str, int]) -> pa.Table:
 
 def differential(level: int, tuples: Sequence[Tuple], scan: int = NOW) -> Differential:
     rows = [
-        {"_place": (t[0] or "").encode(), "name": t[0], "salary": t[1], "mindate": t[2], "maxdate": t[3]}
-        | {"level": t[4], "tupnum": t[5], "type": int(t[6]), "_signature": None}
+        {PLACE: (t[0] or "").encode(), "name": t[0], "salary": t[1], MINDATE: t[2], MAXDATE: t[3]}
+        | {LEVEL: t[4], TUPNUM: t[5], TYPE: int(t[6])}
         for t in tuples
     ]
     table = pa.Table.from_pylist(rows, schema=pa.schema([*OWN_FIELDS, *DATA]))

@@ -16,7 +16,7 @@ import pyarrow as pa
 from strandline.pages import DomainEdit, Installer, RowChange
 from strandline.tables.delta import NONE, Delta
 from strandline.tables.keys import encode_keys
-from strandline.whatif.tuples import KEY, MAXDATE, MINDATE, UNDATED, numbers
+from strandline.whatif.tuples import KEY, MAXDATE, MINDATE, STORED, UNDATED, numbers
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class DatingInstaller:
 
 
 def _delta(tuples: pa.Table, commit: int) -> Delta:
-    for name in (MINDATE, MAXDATE):
+    for name in (STORED[MINDATE], STORED[MAXDATE]):
         found = numbers(tuples, name)
         dates = pa.array(np.where(found == UNDATED, commit, found))
         tuples = tuples.set_column(tuples.column_names.index(name), tuples.schema.field(name), dates)

@@ -26,9 +26,10 @@ from strandline.whatif.accessing import Accessed, Differential, Tuples, access, 
 from strandline.whatif.catalogue import Chain, Definition, shaped
 from strandline.whatif.id_index import indexed_ids
 from strandline.whatif.seen_ids import SeenIds
-from strandline.whatif.tuples import LEVEL, MAXDATE, MINDATE, OWN, PLACE, SIGNATURE, TUPNUM, TYPE
+from strandline.whatif.tuples import LEVEL, MAXDATE, MINDATE, OWN, OWN_FIELDS, PLACE, SIGNATURE, STORED, TUPNUM, TYPE
 
 _ID_COLUMNS = (LEVEL, TUPNUM, MINDATE, MAXDATE, TYPE)
+_NOTHING = pa.schema(list(OWN_FIELDS)).empty_table()
 _PLACE_TYPES = (pa.binary(), pa.null())
 """A placement key as the first of several columns of D's key."""
 
@@ -117,17 +118,17 @@ class WhatIfReader:
         """The tuples that are placed within bounds, or around them, and the ids of all."""
         reader = TableReader(self._view, definition.differential, self._cache)
         held = [definition.columns[c.id] for c in self.record.columns if c.name in names and c.id in definition.columns]
-        wanted = [name for name in (*OWN, *held) if name != SIGNATURE or set(self.record.names) <= set(names)]
-        entries, whole = _entries(reader, bounds)
+        # Signatures are for those who change tuples, and they want every column.
+        own = [name for name in OWN if name != SIGNATURE or set(self.record.names) <= set(names)]
         known = {*reader.record.names}
-        wanted = [name for name in wanted if name in known]
+        wanted = [*(STORED[name] for name in own), *(name for name in held if name in known)]
+        entries, whole = _entries(reader, bounds)
         schema = pa.schema([reader.record.row_schema.field(name) for name in wanted])
         parts = parallel(lambda entry: reader.rows(entry, wanted, None, ALL), entries)
         rows = pa.concat_tables([schema.empty_table(), *parts])
-        data = shaped(rows, definition, self.record, names)
-        own = [name for name in OWN if name in wanted]
-        both = pa.Table.from_arrays([*rows.select(own).columns, *data.columns], names=[*own, *names])
-        return Differential(definition.level, both, self._ids(definition, reader, rows if whole else None))
+        data = shaped(rows.select(wanted[len(own) :]), definition, self.record, names)
+        both = pa.Table.from_arrays([*rows.columns[: len(own)], *data.columns], names=[*own, *names])
+        return Differential(definition.level, both, self._ids(definition, reader, both if whole else None))
 
     def below(self) -> WhatIfReader:
         """The relation that the what-if is defined on, at the same state."""
@@ -142,8 +143,9 @@ class WhatIfReader:
         if rows is None and definition.indexed and self._top:
             return indexed_ids(self._view, self._cache, definition)
         if rows is None:
-            parts = parallel(lambda entry: reader.rows(entry, _ID_COLUMNS, None, ALL), reader.entries(ALL))
-            rows = pa.concat_tables(parts)
+            stored = [STORED[name] for name in _ID_COLUMNS]
+            parts = parallel(lambda entry: reader.rows(entry, stored, None, ALL), reader.entries(ALL))
+            rows = pa.concat_tables(parts).rename_columns(list(_ID_COLUMNS)) if parts else _NOTHING
         return ids_of(definition.level, rows, self.scan)
 
     def base_rows(self, entry: Entry | None, names: list[str], bounds: KeyBounds) -> pa.Table:

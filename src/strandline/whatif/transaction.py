@@ -26,6 +26,7 @@ from strandline.whatif.id_index import write_ids
 from strandline.whatif.installing import Undated
 from strandline.whatif.reading import WhatIfReader
 from strandline.whatif.seen_ids import SeenIds
+from strandline.whatif.tuples import STORED
 
 ATTEMPTS = 10
 R = TypeVar("R")
@@ -146,9 +147,10 @@ class Opened:
         count = len(next(iter(own.values())))
         stored = {self.definition.columns[column.id]: column.name for column in self.record.columns}
         columns = []
+        named = {STORED[name]: column for name, column in own.items()}
         for field in schema:
-            if field.name in own:
-                columns.append(own[field.name])
+            if field.name in named:
+                columns.append(named[field.name])
             elif data is None or field.name not in stored:
                 columns.append(pa.nulls(count, field.type))
             else:

@@ -20,8 +20,11 @@ import pyarrow as pa
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-PLACE, SIGNATURE = "_place", "_signature"
-LEVEL, TUPNUM, MINDATE, MAXDATE, TYPE = "level", "tupnum", "mindate", "maxdate", "type"
+_MARK = "\x1f"
+PLACE, LEVEL, TUPNUM, MINDATE, MAXDATE, TYPE, SIGNATURE = (
+    _MARK + name for name in ("_place", "level", "tupnum", "mindate", "maxdate", "type", "_signature")
+)
+"""D's own columns in memory, beside data columns that may have any name."""
 
 INFINITY = int(np.iinfo(np.int64).max)
 """The `maxdate` of a tuple that is still valid."""
@@ -51,20 +54,24 @@ OWN_FIELDS = (
     pa.field(SIGNATURE, pa.binary(SIGNATURE_BYTES)),
 )
 OWN = tuple(field.name for field in OWN_FIELDS)
-KEY = (PLACE, LEVEL, TUPNUM, MINDATE)
+STORED = {name: name.removeprefix(_MARK) for name in OWN}
+"""What D's own columns are called in the store."""
+
+KEY = tuple(STORED[name] for name in (PLACE, LEVEL, TUPNUM, MINDATE))
 """D is a keyed table of the store. A TNAME has at most one tuple of one date in one place."""
 
 
 def stored_name(name: str, taken: Sequence[str] = ()) -> str:
     """The name of a base column in D: its own, unless D has a column of that name already."""
-    while name in OWN or name in taken:
+    while name in STORED.values() or name in taken:
         name += "_"
     return name
 
 
 def differential_schema(data: pa.Schema) -> pa.Schema:
     """The schema of D; `data` holds the base's columns under their stored names. Any of them may be null."""
-    return pa.schema([*OWN_FIELDS, *(pa.field(field.name, field.type) for field in data)])
+    own = [pa.field(STORED[field.name], field.type) for field in OWN_FIELDS]
+    return pa.schema([*own, *(pa.field(field.name, field.type) for field in data)])
 
 
 def numbers(table: pa.Table, name: str) -> Numbers:

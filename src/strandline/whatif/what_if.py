@@ -20,7 +20,7 @@ from strandline.whatif.merging import merge, rebase
 from strandline.whatif.reading import WhatIfReader
 from strandline.whatif.resolving import Resolve, conflict_table, what_if_changes
 from strandline.whatif.transaction import Home, attempt
-from strandline.whatif.tuples import INFINITY, MAXDATE, OWN, TYPE, Type
+from strandline.whatif.tuples import INFINITY, LEVEL, MAXDATE, MINDATE, STORED, TUPNUM, TYPE, Type, stored_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,15 +101,14 @@ class WhatIf:
     def differential(self) -> pa.Table:
         """The differential relation itself, as figures 7 to 10 show it: a `maxdate` that is null is yet to come."""
         with self._reader(None, None) as reader:
-            found = reader.tuples(reader.chain.top)
-        data = [name for name in found.column_names if name not in OWN]
-        shown = found.select([*data, "mindate", MAXDATE, "level", "tupnum", TYPE]) if not {*data} & {*OWN} else found
-        infinite = pc.equal(shown.column(MAXDATE), INFINITY)
-        shown = shown.set_column(
-            shown.column_names.index(MAXDATE), MAXDATE, pc.if_else(infinite, None, shown.column(MAXDATE))
-        )
-        names = pa.array([Type(kind).name for kind in found.column(TYPE).to_pylist()], pa.string())
-        return shown.set_column(shown.column_names.index(TYPE), TYPE, names)
+            found, top = reader.tuples(reader.chain.top), reader.chain.top
+            data = {c.name: stored_name(c.name, []) for c in reader.record.columns if c.id in top.columns}
+        columns = {shown: found.column(name) for name, shown in data.items()}
+        columns |= {STORED[name]: found.column(name) for name in (MINDATE, MAXDATE, LEVEL, TUPNUM)}
+        infinite = pc.equal(found.column(MAXDATE), INFINITY)
+        columns[STORED[MAXDATE]] = pc.if_else(infinite, None, found.column(MAXDATE))
+        kinds = [Type(kind).name for kind in found.column(TYPE).to_pylist()]
+        return pa.table({**columns, STORED[TYPE]: pa.array(kinds, pa.string())})
 
     # Changing
 
