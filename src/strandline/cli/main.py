@@ -16,7 +16,7 @@ from strandline._version import __version__
 from strandline.cli.output import emit_json, say
 from strandline.errors import Cancelled, StrandlineError
 
-COMMANDS = ("diff", "show", "apply", "invert", "compose", "demo", "bench")
+COMMANDS = ("diff", "show", "apply", "invert", "compose", "demo", "bench", "whatif")
 TROUBLE = 2
 
 
