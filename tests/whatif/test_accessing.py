@@ -34,7 +34,7 @@ def base(*rows: tuple[int, str, int]) -> pa.Table:
 
 def differential(level: int, tuples: Sequence[Tuple], scan: int = NOW) -> Differential:
     rows = [
-        {PLACE: (t[0] or "").encode(), "name": t[0], "salary": t[1], MINDATE: t[2], MAXDATE: t[3]}
+        {PLACE: 0, "name": t[0], "salary": t[1], MINDATE: t[2], MAXDATE: t[3]}
         | {LEVEL: t[4], TUPNUM: t[5], TYPE: int(t[6])}
         for t in tuples
     ]

@@ -23,9 +23,9 @@ from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
 from strandline.tables import Limits
 
-TINY = Limits(page_rows=8, cut_rows=6, join_rows=3, most_in_overlay=3, fewest_for_overlay=4)
+TINY = Limits(page_rows=4, cut_rows=3, join_rows=2, most_in_overlay=1, fewest_for_overlay=3)
 DEEPEST = 4
-MOST = 5
+MOST = 4
 
 ids = st.integers(0, 30)
 values = st.integers(-3, 3) | st.none()
@@ -231,9 +231,10 @@ class Machine(RuleBasedStateMachine):
             what_if = self.store.what_if(name)
             rows = _sorted(self.rows(level))
             assert _read(what_if) == rows
-            low = (self.now * 7 + len(name)) % 30
-            part = [row for row in rows if low <= row[0] <= low + 6]
-            assert _read(what_if, where=f"id >= {low} and id <= {low + 6}") == part
+            for low in range(-7, 38, 5):
+                part = [row for row in rows if low <= row[0] < low + 5]
+                assert _read(what_if, where=f"id >= {low} and id < {low + 5}") == part
+            low = self.now * 7 % 30
             assert _read(what_if, where=f"id = {low}") == [row for row in rows if row[0] == low]
             assert _read(what_if, where=f"id in ({low}, {low + 9})") == [r for r in rows if r[0] in (low, low + 9)]
         if self.made:

@@ -20,13 +20,12 @@ import pyarrow as pa
 
 from strandline.tables.keys import number_array, repeats, sort_order
 from strandline.tables.record import ROW
+from strandline.whatif.placing import LEVEL_BITS
 from strandline.whatif.seen_ids import SeenIds, seen
 from strandline.whatif.table_1 import ACCEPT, SEE, Lines, differential_lines
 from strandline.whatif.tuples import LEVEL, OWN, TUPNUM, TYPE, Flags, Numbers, Type, numbers, valid
 
 Order = npt.NDArray[np.uint64]
-_LEVELS = 48
-"""Without a key rows stand by level, then by number: a level is worth so many bits."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,8 @@ def _candidates(differentials: Sequence[Differential], base: pa.Table, scan: int
         kinds = np.asarray(one.rows.column(TYPE), dtype=np.int8)
         # A row that is seen from further up is not accepted, but has its key.
         source = np.flatnonzero(valid(one.rows, scan) & (kinds <= int(Type.REPLACE)))
-        rows.append(one.rows.select(data).take(pa.array(source)))
+        held = one.rows.select(data)
+        rows.append(held if len(source) == len(held) else held.take(pa.array(source)))
         named, tupnum = numbers(one.rows, LEVEL)[source], numbers(one.rows, TUPNUM)[source]
         parts.append(np.stack([named, tupnum, np.full(len(source), one.level, dtype=np.int64), source + one.first]))
         accepted.append(ACCEPT[lines[source]])
@@ -214,7 +214,7 @@ def _hidden(candidates: _Candidates, order: Numbers, first: Flags, met: Numbers,
 def _orders(mine: Tuples, base: pa.Table, key: Sequence[str]) -> tuple[Order, Order]:
     """Integers in the order of the keys of both, equal where the keys are."""
     if not key:
-        own = (mine.level << _LEVELS) | mine.tupnum
+        own = (mine.level << LEVEL_BITS) | mine.tupnum
         return own.astype(np.uint64), np.asarray(base.column(ROW), dtype=np.int64).astype(np.uint64)
     one, other = number_array(mine.rows, key), number_array(base, key)
     if one is not None and other is not None:

@@ -22,6 +22,7 @@ from strandline.whatif.catalogue import (
     is_hidden,
 )
 from strandline.whatif.dates import commit_of
+from strandline.whatif.placing import place_type
 from strandline.whatif.transaction import Home, Work, attempt, refuse_name
 from strandline.whatif.tuples import KEY, differential_schema
 
@@ -51,7 +52,7 @@ def create(home: Home, name: str, on: str) -> None:
         data = pa.schema([pa.field(made.columns[c.id], c.type) for c in chain.record.columns])
         if here.view.find_domain(CATALOGUE) is None:
             _create_catalogue(here)
-        here.tables.create_table(made.differential, differential_schema(data), key=KEY)
+        here.tables.create_table(made.differential, differential_schema(data, place_type(chain.record)), key=KEY)
         here.tables.insert(CATALOGUE, pa.Table.from_pylist([made.row()], schema=SCHEMA))
 
     attempt(home, f"what-if {name} on {on}", work)

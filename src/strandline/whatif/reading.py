@@ -6,11 +6,9 @@ restricted by key takes the pages of its range only, of the base and of each D, 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -20,18 +18,16 @@ from strandline.pages import Entry, View
 from strandline.tables import ROW, PageCache, TableReader
 from strandline.tables.expressions import Expression
 from strandline.tables.key_bounds import ALL, KeyBounds, key_bounds
-from strandline.tables.keys import after_prefix, encode_key
 from strandline.tables.rewriting import parallel
 from strandline.whatif.accessing import Accessed, Differential, Tuples, access, access_rows, ids_of
 from strandline.whatif.catalogue import Chain, Definition, shaped
 from strandline.whatif.id_index import indexed_ids
+from strandline.whatif.placing import cuts, place_bounds
 from strandline.whatif.seen_ids import SeenIds
 from strandline.whatif.tuples import LEVEL, MAXDATE, MINDATE, OWN, OWN_FIELDS, PLACE, SIGNATURE, STORED, TUPNUM, TYPE
 
 _ID_COLUMNS = (LEVEL, TUPNUM, MINDATE, MAXDATE, TYPE)
 _NOTHING = pa.schema(list(OWN_FIELDS)).empty_table()
-_PLACE_TYPES = (pa.binary(), pa.null())
-"""A placement key as the first of several columns of D's key."""
 
 
 @dataclass(frozen=True)
@@ -184,8 +180,8 @@ class _Plan:
     @cached_property
     def ranges(self) -> list[Range]:
         pages = list(self._reader.base_pages(self._bounds))
-        places = [_Places(one.rows.column(PLACE)) for one in self.read]
-        starts = [[0, *(bisect_left(one, separator) for separator, _ in pages[1:])] for one in places]
+        separators = [separator for separator, _ in pages[1:]]
+        starts = [[0, *cuts(one.rows.column(PLACE), separators)] for one in self.read]
         ends = [[*one[1:], len(self.read[level].rows)] for level, one in enumerate(starts)]
         found = []
         for place, (_, entry) in enumerate(pages):
@@ -205,23 +201,6 @@ class _Plan:
         return self._reader.base_rows(one.entry, self._names, self._bounds)
 
 
-class _Places(Sequence[bytes]):
-    """Placement keys in order, looked at one by one."""
-
-    def __init__(self, column: pa.ChunkedArray) -> None:
-        self._held = column.combine_chunks()
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    @overload
-    def __getitem__(self, place: int) -> bytes: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[bytes]: ...
-    def __getitem__(self, place: Any) -> Any:
-        return self._held[place].as_py()
-
-
 def _name(chain: Chain, view: View) -> str:
     """What the table is called in a state."""
     found = view.domain(chain.table.domain)
@@ -238,9 +217,7 @@ def _entries(reader: TableReader, bounds: KeyBounds) -> tuple[list[Entry], bool]
     spans = [(point, point) for point in bounds.points] if bounds.points is not None else [(bounds.low, bounds.high)]
     found: dict[int, Entry] = {}
     for low, high in spans:
-        start = encode_key([low], _PLACE_TYPES) if low else b""
-        end = None if high is None else after_prefix(encode_key([high], _PLACE_TYPES))
-        within = KeyBounds(start, end)
+        within = place_bounds(low, high, reader.record.key_types[0])
         found |= {int(entry.number): entry for entry in reader.entries(within)}
     chosen = [entry for entry in everything if int(entry.number) in found]
     return chosen, len(chosen) == len(everything)

@@ -23,6 +23,7 @@ from strandline.tables.key_bounds import ALL
 from strandline.tables.keys import encode_keys
 from strandline.whatif.accessing import Tuples
 from strandline.whatif.catalogue import Definition
+from strandline.whatif.placing import place_keys
 from strandline.whatif.reading import Selection, WhatIfReader
 from strandline.whatif.signing import signatures
 from strandline.whatif.tuples import LEVEL, PLACE, SIGNATURE, TUPNUM, TYPE, Flags, Numbers, Type, numbers, valid
@@ -183,7 +184,7 @@ def _check_resolve(resolve: Resolve, keys: list[Any], doing: str) -> None:
 
 
 def _distinct(tuples: pa.Table) -> list[bytes]:
-    return list({*tuples.column(PLACE).to_pylist()})
+    return list({*place_keys(tuples.column(PLACE))})
 
 
 def _by_tname(ours: pa.Table, below: Tuples) -> Numbers:
@@ -207,7 +208,7 @@ def _rivals(ours: pa.Table, below: Tuples, theirs: Numbers, record: Record) -> N
     lost = np.flatnonzero((kinds == int(Type.DELETE)) & (theirs < 0))
     if len(lost):
         standing = {key: place for place, key in enumerate(encode_keys(below.rows, record.key))}
-        places = ours.column(PLACE).take(pa.array(lost)).to_pylist()
+        places = place_keys(ours.column(PLACE).take(pa.array(lost)))
         found[lost] = [standing.get(place, -1) for place in places]
     touched = np.zeros(len(below) + 1, dtype=np.bool_)
     touched[theirs[theirs >= 0]] = True

@@ -27,9 +27,12 @@ class IdSet:
 
     @staticmethod
     def of(tupnums: Numbers) -> IdSet:
-        ordered = np.unique(tupnums)
-        if len(ordered) and len(ordered) * 64 >= int(ordered[-1]) + 1:
-            return IdSet.from_bits(_packed(ordered))
+        greatest = int(tupnums.max()) if len(tupnums) else -1
+        if 0 <= greatest < len(tupnums) * 64:
+            return IdSet.from_bits(_packed(tupnums, greatest))
+        ordered = np.sort(tupnums)
+        if len(ordered) > 1:
+            ordered = ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])]
         return IdSet(len(ordered), few=ordered)
 
     @staticmethod
@@ -82,16 +85,16 @@ class SeenIds:
 
     @staticmethod
     def of(level: Numbers, tupnum: Numbers) -> SeenIds:
-        return SeenIds({int(one): IdSet.of(tupnum[level == one]) for one in np.unique(level)})
+        return SeenIds({one: IdSet.of(tupnum[level == one]) for one in _present(level)})
 
     def holds(self, level: Numbers | int, tupnum: Numbers) -> Flags:
         """Which TNAMEs are among them."""
         if isinstance(level, int):
             return self._of_level(level).holds(tupnum)
         found = np.zeros(len(tupnum), dtype=np.bool_)
-        for one in np.unique(level):
+        for one in _present(level):
             here = level == one
-            found[here] = self._of_level(int(one)).holds(tupnum[here])
+            found[here] = self._of_level(one).holds(tupnum[here])
         return found
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
@@ -117,7 +120,13 @@ def seen(above: list[SeenIds], level: Numbers | int, tupnum: Numbers) -> Flags:
 _NOTHING = IdSet(0, few=np.empty(0, dtype=np.int64))
 
 
-def _packed(ordered: Numbers) -> Bits:
-    flags = np.zeros(int(ordered[-1]) + 1, dtype=np.bool_)
-    flags[ordered] = True
+def _present(level: Numbers) -> list[int]:
+    """The levels that occur: there are few."""
+    found: list[int] = np.flatnonzero(np.bincount(level)).tolist() if len(level) else []
+    return found
+
+
+def _packed(tupnums: Numbers, greatest: int) -> Bits:
+    flags = np.zeros(greatest + 1, dtype=np.bool_)
+    flags[tupnums] = True
     return np.packbits(flags, bitorder="little")

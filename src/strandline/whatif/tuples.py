@@ -45,7 +45,7 @@ class Type(IntEnum):
 
 
 OWN_FIELDS = (
-    pa.field(PLACE, pa.binary()),
+    pa.field(PLACE, pa.int64()),
     pa.field(LEVEL, pa.int16()),
     pa.field(TUPNUM, pa.int64()),
     pa.field(MINDATE, pa.int64()),
@@ -68,9 +68,9 @@ def stored_name(name: str, taken: Sequence[str] = ()) -> str:
     return name
 
 
-def differential_schema(data: pa.Schema) -> pa.Schema:
+def differential_schema(data: pa.Schema, place: pa.DataType) -> pa.Schema:
     """The schema of D; `data` holds the base's columns under their stored names. Any of them may be null."""
-    own = [pa.field(STORED[field.name], field.type) for field in OWN_FIELDS]
+    own = [pa.field(STORED[f.name], place if f.name == PLACE else f.type) for f in OWN_FIELDS]
     return pa.schema([*own, *(pa.field(field.name, field.type) for field in data)])
 
 
@@ -86,7 +86,7 @@ def valid(table: pa.Table, scan: int) -> Flags:
 
 
 def own_columns(
-    places: Sequence[bytes] | pa.Array,
+    places: pa.Array,
     tnames: tuple[Any, Any],
     kind: Type,
     signatures: pa.Array | None = None,
@@ -96,7 +96,7 @@ def own_columns(
     level, tupnum = tnames
     held = pa.nulls(count, pa.binary(SIGNATURE_BYTES)) if signatures is None else signatures
     return {
-        PLACE: places if isinstance(places, pa.Array) else pa.array(places, pa.binary()),
+        PLACE: places,
         LEVEL: pa.array(np.broadcast_to(level, count).astype(np.int16)),
         TUPNUM: pa.array(np.asarray(tupnum, dtype=np.int64)),
         MINDATE: pa.array(np.full(count, UNDATED, dtype=np.int64)),

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from strandline.errors import InputError
 from strandline.relations.matching import match
@@ -19,9 +20,10 @@ from strandline.tables import Record
 from strandline.tables.expressions import Expression, check_params
 from strandline.tables.incoming import check_distinct, check_not_null, fitted, taken_keys
 from strandline.tables.key_bounds import MOST_POINTS, KeyBounds
-from strandline.tables.keys import encode_keys, encode_rows
+from strandline.tables.keys import encode_keys
 from strandline.whatif.accessing import Tuples
 from strandline.whatif.assigning import Assignment
+from strandline.whatif.placing import places
 from strandline.whatif.reading import Selection
 from strandline.whatif.seen_ids import SeenIds
 from strandline.whatif.signing import signatures
@@ -59,11 +61,10 @@ class Update:
         self.opened.append(own_columns(after, tnames, Type.REPLACE, held), rows)
         if self.record.key:
             before = places(tnames, affected.rows, self.record)
-            moved = np.array([one != other for one, other in zip(before, after, strict=True)], dtype=np.bool_)
+            moved = np.asarray(pc.not_equal(before, after), dtype=np.bool_)
             if moved.any():
-                left = [before[place] for place in np.flatnonzero(moved)]
                 names = (affected.level[moved], affected.tupnum[moved])
-                self.opened.append(own_columns(left, names, Type.FORWARD), None)
+                self.opened.append(own_columns(before.filter(pa.array(moved)), names, Type.FORWARD), None)
 
     def delete(self, affected: Tuples, own: pa.Table | None) -> None:
         """DELETEs; their data is empty."""
@@ -199,18 +200,6 @@ def bounds_of(keys: Sequence[bytes]) -> KeyBounds:
     ordered = sorted(keys)
     points = tuple(ordered) if len(ordered) <= MOST_POINTS else None
     return KeyBounds(ordered[0], ordered[-1], points)
-
-
-def places(tnames: tuple[Numbers, Numbers], rows: pa.Table, record: Record) -> list[bytes]:
-    """Placement keys: the key's bytes; without a key the row number, or behind all of these the TNAME."""
-    if record.key:
-        return encode_keys(rows, record.key)
-    level, tupnum = tnames
-    numbered = encode_rows(tupnum)
-    return [
-        number if not one else b"\xff" + one.to_bytes(2, "big") + number
-        for one, number in zip(level.tolist(), numbered, strict=True)
-    ]
 
 
 def _standing(opened: Opened, rows: pa.Table, keys: Sequence[bytes]) -> tuple[Tuples, Numbers, Selection]:
