@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,8 @@ from strandline.detect.annotated.marked import KEPT, Marked, Tail, marked_fix_up
 from strandline.detect.annotated.paper import Entry, Sent
 from strandline.replicas import open_replica
 from strandline.replicas.databases import parse_address
+
+EXAMPLES = int(os.environ.get("STRANDLINE_EXAMPLES", "50"))
 
 STAFF = "CREATE TABLE staff (id INTEGER PRIMARY KEY, name TEXT, salary INTEGER)"
 INSERT = "INSERT INTO staff (id, name, salary) VALUES "
@@ -159,7 +162,7 @@ RESTRICT: dict[int, Any] = {
 
 
 @pytest.mark.parametrize("algorithm", ["paper", "marked"])
-@settings(max_examples=settings.default.max_examples // 6)
+@settings(max_examples=EXAMPLES // 6)
 @given(data=rounds, lookups=st.booleans())
 def test_a_database_sends_what_the_oracle_sends_message_for_message(
     source: Source, algorithm: str, data: Any, lookups: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from typing import Any
@@ -16,6 +17,8 @@ from strandline.detect.annotated import Base, Copy, base, bases
 from strandline.detect.annotated.copy import opened
 from strandline.errors import InputError
 from strandline.replicas.databases import Database, connect, parse_address
+
+EXAMPLES = int(os.environ.get("STRANDLINE_EXAMPLES", "50"))
 
 ORDERS = "CREATE TABLE orders (id INTEGER PRIMARY KEY, name TEXT, price DOUBLE PRECISION)"
 INSERT = "INSERT INTO orders (id, name, price) VALUES "
@@ -76,7 +79,7 @@ operation = st.tuples(st.sampled_from("iiuuudt"), st.integers(1, 12), st.integer
 
 
 @pytest.mark.parametrize("algorithm", ["paper", "marked"])
-@settings(max_examples=settings.default.max_examples // 16)
+@settings(max_examples=EXAMPLES // 16)
 @given(rounds=st.lists(st.tuples(st.lists(operation, max_size=10), st.integers(0, 2)), min_size=1, max_size=4))
 def test_every_refreshed_copy_equals_its_query(source: Source, algorithm: str, rounds: Any) -> None:
     """Several copies with their own restrictions and targets, each refreshed when it pleases."""

@@ -107,7 +107,8 @@ class Statements:
         suspect = f"SELECT * FROM ({lagged}) l WHERE steps <> last_one - first_prev OR first_prev <> before"
         expected = f"coalesce(lag(x.{a}) OVER (PARTITION BY s.block ORDER BY x.{a}), s.before)"
         close = (
-            f"SELECT x.{a} AS {A}, x.{p} AS {P}, {expected} AS expect_prev FROM ({suspect}) s CROSS JOIN {self.table} x "
+            f"SELECT x.{a} AS {A}, x.{p} AS {P}, {expected} AS expect_prev "
+            f"FROM ({suspect}) s CROSS JOIN {self.table} x "
             f"WHERE x.{a} >= s.block << {BLOCK_BITS} AND x.{a} <= (s.block << {BLOCK_BITS}) + {2**BLOCK_BITS - 1} "
             f"AND x.{p} IS NOT NULL"
         )
