@@ -94,7 +94,7 @@ def test_a_dump_interrupted_anywhere_is_no_dump_and_is_gone_on_with() -> None:
         world.check()
         with opened(world.storage, world.clock) as store:
             put(store.version(), "t", k07="later")
-            world.points |= {id_: world.present for id_ in complete - world.points.keys()}
+            world.points |= dict.fromkeys(complete - world.points.keys(), world.present)
             again = dumped(store, world.target, 2)
             world.points[again.id] = facts(store)
         resumed += again.resumed
