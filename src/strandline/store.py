@@ -52,6 +52,7 @@ from strandline.tables.incoming import repeatable
 from strandline.tables.key_bounds import key_bounds
 from strandline.tables.querying import Query
 from strandline.tables.reading import find_table
+from strandline.whatif import DatingInstaller, Listed, WhatIf, create_what_if, is_hidden, listed, open_what_if
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,7 +84,8 @@ def create_on(
 ) -> Store:
     """A new store on any storage; `limits` says how large its pages grow under small writes."""
     cache = PageCache()
-    pages = create_store(storage, TableInstaller(cache, limits), TableValidator(cache), surroundings)
+    installer = DatingInstaller(TableInstaller(cache, limits))
+    pages = create_store(storage, installer, TableValidator(cache), surroundings)
     return _started(pages, cache, session, beats=surroundings is None)
 
 
@@ -97,7 +99,8 @@ def open_on(
     """An existing store on any storage."""
     cache = PageCache()
     try:
-        pages = open_store(storage, TableInstaller(cache, limits), TableValidator(cache), surroundings)
+        installer = DatingInstaller(TableInstaller(cache, limits))
+        pages = open_store(storage, installer, TableValidator(cache), surroundings)
     except NotFound:
         raise NotFound(
             f"there is no store at {storage.url}", doing="Opening a store", hint="Create one with create()"
@@ -197,7 +200,7 @@ class Store:
     def tables(self, *, at: Any = None) -> list[str]:
         """The names of the tables."""
         with self.state(at) as view:
-            return sorted(entry.name for entry in view.domains())
+            return sorted(entry.name for entry in view.domains() if not is_hidden(entry.name))
 
     def create_table(
         self, name: str, data: Any, *, key: str | Sequence[str] | None = None, not_null: Sequence[str] = ()
@@ -391,6 +394,16 @@ class Store:
         how: Any = {"key_file": key_file, "runner": runner, "session": self._session}
         return dump(self._pages, target, level=level, tables=tables, version=version, **how)
 
+    # What-ifs
+
+    def what_if(self, name: str) -> WhatIf:
+        """An existing what-if."""
+        return open_what_if(self, name)
+
+    def what_ifs(self) -> list[Listed]:
+        """The what-ifs, the lowest levels first."""
+        return listed(self)
+
 
 class Table:
     """A table of a store by name. Its verbs are transactions of their own, tried again when others are in the way."""
@@ -495,3 +508,7 @@ class Table:
     def changes(self, *, since: Any, until: Any = None) -> Changes:
         """What changed in it from one state to another, or to now."""
         return self.store.changes(self.name, since=since, until=until)
+
+    def what_if(self, name: str) -> WhatIf:
+        """A new what-if over this table: changes kept apart, over a table that goes on changing."""
+        return create_what_if(self.store, name, self.name)

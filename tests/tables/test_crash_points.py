@@ -19,7 +19,7 @@ from strandline.errors import StrandlineError
 from strandline.pages import check
 from strandline.storage import MemoryStorage, Storage
 from strandline.store import Store, create_on, open_on
-from strandline.tables import Limits, rewriting, transaction
+from strandline.tables import Limits, rewriting, selecting
 
 TINY = Limits(page_rows=8, cut_rows=6, join_rows=3, most_in_overlay=3, fewest_for_overlay=4)
 Operation = Callable[[Store], Any]
@@ -86,7 +86,7 @@ OPERATIONS: dict[str, Operation] = {
 def _small_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewriting, "BULK_ROWS", 10)
     monkeypatch.setattr(rewriting, "BULK", Limits(page_rows=14, cut_rows=10, most_in_overlay=4, fewest_for_overlay=4))
-    monkeypatch.setattr(transaction, "MANY_ROWS", 20)
+    monkeypatch.setattr(selecting, "MANY_ROWS", 20)
 
 
 def opened(storage: Storage, clock: Clock | None = None) -> Store:

@@ -22,6 +22,8 @@ COMMANDS = (
     *("create", "load", "query", "changes"),
     *("snapshot", "snapshots", "branch", "branches", "drop"),
     *("log", "space", "check"),
+    *("whatif",),
+    *("base", "replicate", "refresh", "replicas"),
     *("dump", "restore", "dumps"),
     *("demo", "bench"),
 )

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from strandline.errors import InputError, KeysError, SchemaError
 from strandline.relations.conform import conform
-from strandline.tables.keys import SHOWN, show_keys
+from strandline.tables.keys import repeats, show_keys, sort_order
 from strandline.tables.record import Record
 
 
@@ -115,6 +115,22 @@ def check_distinct(keys: Sequence[bytes], table: pa.Table, record: Record, doing
     )
 
 
+def in_order(rows: pa.Table, record: Record, doing: str) -> pa.Table:
+    """Rows by key, each key once."""
+    if not record.key:
+        return rows
+    order = sort_order(rows, record.key)
+    rows = rows if order is None else rows.take(pa.array(order))
+    again = repeats(rows, record.key)
+    if len(again):
+        raise KeysError(
+            f"keys are there more than once: {show_keys(rows, record.key, again)}",
+            doing=doing,
+            hint="Keep one row for each key, or choose a key that is unique",
+        )
+    return rows
+
+
 def taken_keys(table: pa.Table, record: Record, places: Sequence[int], doing: str) -> KeysError:
     """The error that says which keys are in the table already."""
     return KeysError(
@@ -155,6 +171,3 @@ def _from_dictionaries(rows: Sequence[Any], schema: pa.Schema | None) -> pa.Tabl
 
 def _listed(schema: pa.Schema) -> str:
     return ", ".join(f"{f.name} {f.type}{'' if f.nullable else ' not null'}" for f in schema)
-
-
-__all__ = ["SHOWN", "absent_keys", "check_distinct", "check_not_null", "fitted", "rows_of", "taken_keys"]

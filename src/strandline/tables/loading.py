@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.engine import Attempt, Outcome, Result, Runner, Spool, WorkItem, kernel
-from strandline.errors import EngineError, KeysError
+from strandline.errors import EngineError
 from strandline.pages import Entry, LogicalPage, PageRef, Transaction, page_name
 from strandline.pages.envelope import checksum
 from strandline.pages.ids import UNBORN
@@ -23,9 +23,8 @@ from strandline.relations.exchange import exchange_by_range, shares
 from strandline.relations.ranges import sample_bounds
 from strandline.relations.read import read_table
 from strandline.storage import open_storage
-from strandline.tables.incoming import fitted
+from strandline.tables.incoming import fitted, in_order
 from strandline.tables.installer import ends
-from strandline.tables.keys import repeats, show_keys, sort_order
 from strandline.tables.page_files import encode_page
 from strandline.tables.pending import LocalPage, Pending
 from strandline.tables.record import Record
@@ -71,7 +70,7 @@ def write_pages(item: WorkItem, attempt: Attempt) -> Result:
     """Sorts one range of rows, checks it, and stores its pages."""
     record = Record.from_bytes(item["record"].encode())
     scans = [Scan.from_json(scan) for scan in item["scans"]]
-    table = _sorted(fitted(read_table(scans), record, "Loading rows"), record)
+    table = in_order(fitted(read_table(scans), record, "Loading rows"), record, "Loading rows")
     numbers = pa.array(np.arange(item["first"], item["first"] + len(table)))
     rows = pa.Table.from_arrays([numbers, *table.columns], schema=record.row_schema)
     storage, stem = open_storage(item["store"]), item["stems"][_attempt_number()]
@@ -101,21 +100,6 @@ def _ranges(relation: Relation, record: Record, runner: Runner, spool: Spool) ->
         return shares(scans, pieces) if scans else []
     bounds = sample_bounds(scans, record.key, pieces) if scans else None
     return [] if bounds is None else [r for r in exchange_by_range(scans, record.key, bounds, runner, spool) if r]
-
-
-def _sorted(table: pa.Table, record: Record) -> pa.Table:
-    if not record.key:
-        return table
-    order = sort_order(table, record.key)
-    table = table if order is None else table.take(pa.array(order))
-    again = repeats(table, record.key)
-    if len(again):
-        raise KeysError(
-            f"keys are there more than once: {show_keys(table, record.key, again)}",
-            doing="Loading rows",
-            hint="Keep one row for each key, or choose a key that is unique",
-        )
-    return table
 
 
 def _pages(pending: Pending, outcomes: Sequence[Outcome]) -> list[LocalPage]:

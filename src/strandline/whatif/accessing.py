@@ -1,0 +1,234 @@
+"""Accessing a what-if (section 3.2.1, figures 11 and 12): from the highest level down to the base, by Arrow.
+
+`access` works on one key range: the tuples of each differential relation that are placed there, and the base's rows.
+Whether a tuple is seen depends on the ids of *whole* differential relations of higher levels, never on the range's
+alone: a tuple whose key was changed at a lower level stands in another range than the tuple that hides it.
+
+In tables with a key, the highest level's key wins (a tuple of level N can't be pushed aside from below): a tuple of a
+lower level with a key that a valid tuple of a higher one has is hidden, and is listed as a collision. Every level
+counts here as it is seen from itself, so a tuple that is replaced further up still keeps its key from those below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from strandline.tables.keys import number_array, repeats, sort_order
+from strandline.tables.record import ROW
+from strandline.whatif.placing import LEVEL_BITS
+from strandline.whatif.seen_ids import SeenIds, seen
+from strandline.whatif.table_1 import ACCEPT, SEE, Lines, differential_lines
+from strandline.whatif.tuples import LEVEL, OWN, TUPNUM, TYPE, Flags, Numbers, Type, numbers, valid
+
+Order = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Differential:
+    """A differential relation as far as it was read: its level, its tuples, and the ids of the whole of it."""
+
+    level: int
+    rows: pa.Table
+    ids: SeenIds
+    first: int = 0
+    """The position of the first of `rows` among all that were read."""
+
+
+@dataclass(frozen=True)
+class Tuples:
+    """Tuples of a what-if: their rows, their TNAMEs, and where each stands.
+
+    `physlevel` is the level whose relation holds it, `source` its position among the rows read of that relation.
+    """
+
+    rows: pa.Table
+    level: Numbers
+    tupnum: Numbers
+    physlevel: Numbers
+    source: Numbers
+
+    def __len__(self) -> int:
+        return len(self.level)
+
+    def take(self, places: Numbers | Flags) -> Tuples:
+        chosen = np.flatnonzero(places) if places.dtype == np.bool_ else places
+        return Tuples(
+            self.rows.take(pa.array(chosen)),
+            self.level[chosen],
+            self.tupnum[chosen],
+            self.physlevel[chosen],
+            self.source[chosen],
+        )
+
+
+@dataclass(frozen=True)
+class Accessed:
+    """The tuples of a what-if in one range, and those of the relation below that a key of its own level hides."""
+
+    visible: Tuples
+    hidden: Tuples
+
+
+def ids_of(level: int, rows: pa.Table, scan: int) -> SeenIds:
+    """The ids that a differential relation makes seen at a scan time, given all of its tuples.
+
+    Lines 8, 9 and 10 of Table 1. Ids of its own level stand nowhere below, so they are left out.
+    """
+    named = numbers(rows, LEVEL)
+    lines = lines_of(level, rows, scan, [])
+    chosen = SEE[lines] & (named != level)
+    return SeenIds.of(named[chosen], numbers(rows, TUPNUM)[chosen])
+
+
+def lines_of(level: int, rows: pa.Table, scan: int, above: list[SeenIds]) -> Lines:
+    """The line of Table 1 for each tuple of a differential relation; `above` holds the ids of higher levels."""
+    named, tupnum = numbers(rows, LEVEL), numbers(rows, TUPNUM)
+    kinds = np.asarray(rows.column(TYPE), dtype=np.int8)
+    return differential_lines(valid(rows, scan), seen(above, named, tupnum), kinds, named == level)
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Valid tuples of all differential relations, highest level first, that are rows; `accepted` by Table 1."""
+
+    tuples: Tuples
+    accepted: Flags
+    top: int
+
+
+def access(differentials: Sequence[Differential], base: pa.Table, key: Sequence[str], scan: int) -> Accessed:
+    """The tuples of one key range, in order of the key, or by TNAME without one.
+
+    `differentials` come highest level first; their rows have D's own columns and those of `base`, which has `_row` too.
+    """
+    candidates = _candidates(differentials, base, scan)
+    row = np.asarray(base.column(ROW), dtype=np.int64)
+    kept = ~seen([one.ids for one in differentials], 0, row)
+    woven = _weave(candidates, base, kept, key)
+    data = [name for name in base.column_names if name != ROW]
+    both = pa.concat_tables([candidates.tuples.rows.select(data), base.select(data)])
+    origins = [
+        np.concatenate([one, other])
+        for one, other in (
+            (candidates.tuples.level, np.zeros(len(row), dtype=np.int64)),
+            (candidates.tuples.tupnum, row),
+            (candidates.tuples.physlevel, np.zeros(len(row), dtype=np.int64)),
+            (candidates.tuples.source, np.arange(len(row))),
+        )
+    ]
+    whole = Tuples(both, *origins)
+    return Accessed(whole.take(woven.order), whole.take(woven.hidden))
+
+
+def access_rows(
+    differentials: Sequence[Differential], base: pa.Table, key: Sequence[str], columns: Sequence[str], scan: int
+) -> pa.Table:
+    """The rows of one key range, without their TNAMEs: what a plain read wants. Touches nothing that it can leave."""
+    row = np.asarray(base.column(ROW), dtype=np.int64)
+    kept = ~seen([one.ids for one in differentials], 0, row)
+    if not any(len(one.rows) for one in differentials):
+        chosen = base.select(list(columns))
+        return chosen if bool(kept.all()) else chosen.filter(pa.array(kept))
+    candidates = _candidates(differentials, base, scan)
+    woven = _weave(candidates, base, kept, key)
+    both = pa.concat_tables([candidates.tuples.rows.select(list(columns)), base.select(list(columns))])
+    return both.take(pa.array(woven.order))
+
+
+def _candidates(differentials: Sequence[Differential], base: pa.Table, scan: int) -> _Candidates:
+    data = [name for name in base.column_names if name != ROW]
+    schema = pa.schema([base.schema.field(name) for name in data])
+    rows, parts, accepted = [schema.empty_table()], [], []
+    above: list[SeenIds] = []
+    for one in differentials:
+        lines = lines_of(one.level, one.rows, scan, above)
+        kinds = np.asarray(one.rows.column(TYPE), dtype=np.int8)
+        # A row that is seen from further up is not accepted, but has its key.
+        source = np.flatnonzero(valid(one.rows, scan) & (kinds <= int(Type.REPLACE)))
+        held = one.rows.select(data)
+        rows.append(held if len(source) == len(held) else held.take(pa.array(source)))
+        named, tupnum = numbers(one.rows, LEVEL)[source], numbers(one.rows, TUPNUM)[source]
+        parts.append(np.stack([named, tupnum, np.full(len(source), one.level, dtype=np.int64), source + one.first]))
+        accepted.append(ACCEPT[lines[source]])
+        above.append(one.ids)
+    origins = np.concatenate(parts, axis=1) if parts else np.empty((4, 0), dtype=np.int64)
+    flags = np.concatenate(accepted) if accepted else np.empty(0, dtype=np.bool_)
+    top = differentials[0].level if differentials else 0
+    return _Candidates(Tuples(pa.concat_tables(rows), *origins), flags, top)
+
+
+@dataclass(frozen=True)
+class _Woven:
+    """Positions among the candidates and, behind them, the base's rows: what comes out in order, and what is hidden."""
+
+    order: Numbers
+    hidden: Numbers
+
+
+def _weave(candidates: _Candidates, base: pa.Table, kept: Flags, key: Sequence[str]) -> _Woven:
+    count = len(candidates.accepted)
+    mine, theirs = _orders(candidates.tuples, base, key)
+    order = np.argsort(mine, kind="stable")
+    first = np.ones(count, dtype=np.bool_)
+    if key:
+        first[1:] = mine[order][1:] != mine[order][:-1]
+    winners, standing = order[first], candidates.accepted[order][first]
+    place = np.searchsorted(theirs, mine[winners])
+    hidden = np.empty(0, dtype=np.int64)
+    if key:
+        meets = place < len(theirs)
+        meets[meets] = theirs[place[meets]] == mine[winners][meets]
+        hidden = _hidden(candidates, order, first, np.where(meets, place, -1), kept)
+        kept = kept.copy()
+        kept[place[meets]] = False
+    # Each accepted candidate goes behind the base's rows that come before it.
+    places = place[standing]
+    below = np.concatenate([[0], np.cumsum(kept)])[places] + np.arange(len(places))
+    total = int(np.count_nonzero(kept)) + len(places)
+    result = np.empty(total, dtype=np.int64)
+    rest = np.ones(total, dtype=np.bool_)
+    rest[below] = False
+    result[below] = winners[standing]
+    result[rest] = count + np.flatnonzero(kept)
+    return _Woven(result, hidden)
+
+
+def _hidden(candidates: _Candidates, order: Numbers, first: Flags, met: Numbers, kept: Flags) -> Numbers:
+    """Tuples that the relation below shows and a key of the topmost level hides: the second of each key.
+
+    What comes third is hidden further down already. `met` is where each winner's key stands in the base, or −1.
+    """
+    starts = np.flatnonzero(first)
+    sizes = np.diff(np.append(starts, len(order)))
+    own = candidates.tuples.physlevel[order[starts]] == candidates.top
+    second = order[(starts + 1)[own & (sizes > 1)]]
+    below = met[own & (sizes == 1) & (met >= 0)]
+    return np.concatenate([second[candidates.accepted[second]], len(order) + below[kept[below]]])
+
+
+def _orders(mine: Tuples, base: pa.Table, key: Sequence[str]) -> tuple[Order, Order]:
+    """Integers in the order of the keys of both, equal where the keys are."""
+    if not key:
+        own = (mine.level << LEVEL_BITS) | mine.tupnum
+        return own.astype(np.uint64), np.asarray(base.column(ROW), dtype=np.int64).astype(np.uint64)
+    one, other = number_array(mine.rows, key), number_array(base, key)
+    if one is not None and other is not None:
+        return one, other
+    both = pa.concat_tables([mine.rows.select(list(key)), base.select(list(key))]).combine_chunks()
+    order = sort_order(both, key)
+    ordered = both if order is None else both.take(pa.array(order))
+    new = np.ones(len(both), dtype=np.int64)
+    new[repeats(ordered, key)] = 0
+    ranks = np.empty(len(both), dtype=np.uint64)
+    ranks[np.arange(len(both)) if order is None else order] = np.cumsum(new)
+    return ranks[: len(mine)], ranks[len(mine) :]
+
+
+def data_columns(rows: pa.Table) -> list[str]:
+    """The columns of D's tuples that are not its own."""
+    return [name for name in rows.column_names if name not in OWN]

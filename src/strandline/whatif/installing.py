@@ -1,0 +1,53 @@
+"""Giving tuples of a differential relation their dates: the number of the commit that installs them.
+
+A transaction does not know its commit number before it is installed, and may be installed again on a newer state. So it
+hands over tuples that say `UNDATED` in `mindate` (new ones) or in `maxdate` (those that become invalid), and they are
+dated here, between the commit batch and the tables' own installer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.pages import DomainEdit, Installer, RowChange
+from strandline.tables.delta import NONE, Delta
+from strandline.tables.keys import encode_keys
+from strandline.whatif.tuples import KEY, MAXDATE, MINDATE, STORED, UNDATED, numbers
+
+
+@dataclass(frozen=True)
+class Undated:
+    """Tuples of one differential relation, new and changed, in the columns of its table."""
+
+    tuples: pa.Table
+
+
+class DatingInstaller:
+    """An installer that dates what what-ifs write, and hands everything on."""
+
+    def __init__(self, inner: Installer) -> None:
+        self._inner = inner
+
+    def install(self, edit: DomainEdit, changes: Sequence[RowChange]) -> None:
+        dated = [
+            RowChange(change.transaction, _delta(change.payload.tuples, int(edit.commit)))
+            if isinstance(change.payload, Undated)
+            else change
+            for change in changes
+        ]
+        self._inner.install(edit, dated)
+
+
+def _delta(tuples: pa.Table, commit: int) -> Delta:
+    for name in (STORED[MINDATE], STORED[MAXDATE]):
+        found = numbers(tuples, name)
+        dates = pa.array(np.where(found == UNDATED, commit, found))
+        tuples = tuples.set_column(tuples.column_names.index(name), tuples.schema.field(name), dates)
+    keys = encode_keys(tuples, KEY)
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    places = np.array(order, dtype=np.int64)
+    return Delta([keys[place] for place in order], places, np.full(len(keys), NONE, dtype=np.int64), tuples)

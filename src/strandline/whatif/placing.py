@@ -1,0 +1,86 @@
+"""Placement (section 4.4): where a tuple of D stands, so that D is clustered like its base.
+
+A tuple's place is the key that it has, or that the affected tuple has when it is a DELETE or FORWARD. Keys that take
+eight bytes, and row numbers of tables without a key, are kept as integers in the same order, others as their bytes.
+Without a key, tuples of higher levels stand behind all row numbers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.tables import Record
+from strandline.tables.key_bounds import KeyBounds
+from strandline.tables.keys import after_prefix, encode_key, encode_keys, encode_rows, number_array, row_of
+from strandline.whatif.tuples import Numbers
+
+LEVEL_BITS = 48
+"""Without a key rows stand by level, then by number: a level is worth so many bits."""
+
+_SIGN = np.uint64(1 << 63)
+_AS_BYTES = (pa.binary(), pa.null())
+
+
+def place_type(record: Record) -> pa.DataType:
+    """The type of the placement key of what-ifs over a table."""
+    rows = record.row_schema.empty_table()
+    return pa.int64() if not record.key or number_array(rows, record.key) is not None else pa.binary()
+
+
+def places(tnames: tuple[Numbers, Numbers], rows: pa.Table, record: Record) -> pa.Array:
+    """Where tuples with these TNAMEs and rows stand."""
+    if not record.key:
+        level, tupnum = tnames
+        return pa.array((level << LEVEL_BITS) | tupnum, pa.int64())
+    held = number_array(rows, record.key)
+    if held is None:
+        return pa.array(encode_keys(rows, record.key), pa.binary())
+    return pa.array((held ^ _SIGN).view(np.int64))
+
+
+def place_keys(column: pa.ChunkedArray | pa.Array) -> list[bytes]:
+    """Places as the encoded keys of the base."""
+    if column.type == pa.int64():
+        return encode_rows(np.asarray(column, dtype=np.int64))
+    found: list[bytes] = column.to_pylist()
+    return found
+
+
+def cuts(column: pa.ChunkedArray, separators: Sequence[bytes]) -> list[int]:
+    """For each separator of the base's pages, how many of these places, which are in order, come before it."""
+    if column.type == pa.int64():
+        wanted = np.array([row_of(separator) for separator in separators], dtype=np.int64)
+        found: list[int] = np.searchsorted(np.asarray(column, dtype=np.int64), wanted).tolist()
+        return found
+    held = _Places(column)
+    return [bisect_left(held, separator) for separator in separators]
+
+
+def place_bounds(low: bytes, high: bytes | None, kind: pa.DataType) -> KeyBounds:
+    """The keys of D whose places are from `low` to `high` (inclusive)."""
+    if kind == pa.int64():
+        return KeyBounds(low, None if high is None else after_prefix(high))
+    start = encode_key([low], _AS_BYTES) if low else b""
+    return KeyBounds(start, None if high is None else after_prefix(encode_key([high], _AS_BYTES)))
+
+
+class _Places(Sequence[bytes]):
+    """Places in order, looked at one by one."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        self._held = column.combine_chunks()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @overload
+    def __getitem__(self, place: int) -> bytes: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, place: Any) -> Any:
+        return self._held[place].as_py()

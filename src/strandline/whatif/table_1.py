@@ -1,0 +1,83 @@
+"""Table 1 of the paper, "processing criteria for HR's", as a table, and figure 12, which applies it.
+
+Line 10 is FORWARD's (section 4.4): it is not accepted, and it is seen. `seen` tests ids of higher levels only. A
+FORWARD may stand before the REPLACE of its own level, so a level's ids join the seen ones when that level ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from strandline.whatif.tuples import Flags, Type
+
+Lines = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class Line:
+    """Conditions (None: any) and actions."""
+
+    number: int
+    level0: bool
+    newest: bool | None
+    seen: bool | None
+    type: Type | None
+    samelevel: bool | None
+    accept: bool
+    see: bool
+
+    def holds(self, level0: bool, newest: bool, seen: bool, kind: Type, samelevel: bool) -> bool:
+        wanted = (self.level0, self.newest, self.seen, self.type, self.samelevel)
+        return all(
+            w is None or w == found for w, found in zip(wanted, (level0, newest, seen, kind, samelevel), strict=True)
+        )
+
+
+YES, NO, ANY = True, False, None
+
+TABLE_1 = (
+    #     level0 newest seen type        samelevel accept see
+    Line(1, YES, ANY, YES, ANY, ANY, NO, NO),
+    Line(2, YES, ANY, NO, ANY, ANY, YES, NO),
+    Line(3, NO, NO, ANY, ANY, ANY, NO, NO),
+    Line(4, NO, YES, YES, ANY, ANY, NO, NO),
+    Line(5, NO, YES, NO, Type.DELETE, YES, NO, NO),
+    Line(6, NO, YES, NO, Type.REPLACE, YES, YES, NO),
+    Line(7, NO, YES, NO, Type.APPEND, YES, YES, NO),
+    Line(8, NO, YES, NO, Type.DELETE, NO, NO, YES),
+    Line(9, NO, YES, NO, Type.REPLACE, NO, YES, YES),
+    Line(10, NO, YES, NO, Type.FORWARD, ANY, NO, YES),
+)
+
+ACCEPT: Flags = np.array([False, *(line.accept for line in TABLE_1)])
+"""Whether a line of the table accepts a tuple, by the line's number."""
+
+SEE: Flags = np.array([False, *(line.see for line in TABLE_1)])
+
+
+def line_of(level0: bool, newest: bool, seen: bool, kind: Type, samelevel: bool) -> int:
+    """The one line that applies; 0 for what can't be: an APPEND that names a tuple of another level."""
+    found = [line.number for line in TABLE_1 if line.holds(level0, newest, seen, kind, samelevel)]
+    assert len(found) <= 1, "the lines exclude each other"
+    return found[0] if found else 0
+
+
+_LOOKUP: Lines = np.array(
+    [line_of(False, *case) for case in product((False, True), (False, True), Type, (False, True))], dtype=np.int8
+)
+
+
+def differential_lines(newest: Flags, seen: Flags, kinds: npt.NDArray[np.int8], samelevel: Flags) -> Lines:
+    """The line of Table 1 for each tuple of a differential relation."""
+    code = ((newest.astype(np.int8) * 2 + seen) * len(Type) + kinds) * 2 + samelevel
+    found: Lines = _LOOKUP[code]
+    return found
+
+
+def base_lines(seen: Flags) -> Lines:
+    """The line of Table 1 for each tuple at level 0."""
+    return np.where(seen, 1, 2).astype(np.int8)

@@ -1,0 +1,229 @@
+"""A transaction on a what-if: what it locks, and how it hands its tuples over.
+
+The live base is read and never locked against writers: once a tuple is changed here, changes below can't affect it, so
+it is as if the what-if had been changed first. Only dropping or reshaping the table waits. A differential relation has
+one writer at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.errors import Conflict, InputError
+from strandline.pages import DomainEntry, Mode, PageVersion, View
+from strandline.tables import PageCache, Record, TableTransaction
+from strandline.tables.footprint import Footprint
+from strandline.tables.key_bounds import ALL
+from strandline.whatif.catalogue import CATALOGUE, IDS, SCHEMA, Chain, Definition, chain_of
+from strandline.whatif.id_index import KEY as IDS_KEY
+from strandline.whatif.id_index import SCHEMA as IDS_SCHEMA
+from strandline.whatif.id_index import write_ids
+from strandline.whatif.installing import Undated
+from strandline.whatif.reading import WhatIfReader
+from strandline.whatif.seen_ids import SeenIds
+from strandline.whatif.tuples import STORED
+
+ATTEMPTS = 10
+R = TypeVar("R")
+
+
+class Home(Protocol):
+    """What a what-if needs of its store."""
+
+    @property
+    def pages(self) -> PageVersion: ...
+
+    @property
+    def cache(self) -> PageCache: ...
+
+    def state(self, at: Any = None) -> Any: ...
+
+
+class Work:
+    """One transaction; used by one thread. `tables` is the same transaction as tables see it."""
+
+    def __init__(self, home: Home, message: str) -> None:
+        home.pages.look()
+        self.inner = home.pages.begin(message)
+        self.tables = TableTransaction(self.inner, home.cache)
+        self.cache = home.cache
+
+    @property
+    def view(self) -> View:
+        return self.inner.view()
+
+    @property
+    def scan(self) -> int:
+        """The scan time of reads: everything that is committed."""
+        return int(self.view.commit)
+
+    def open(self, name: str) -> Opened:
+        """Lock a what-if for writing; what it stands on keeps its shape until the end."""
+        while True:
+            chain = chain_of(self.view, self.cache, name)
+            self._lock(chain)
+            again = chain_of(self.view, self.cache, name)
+            if (again.definitions, again.record) == (chain.definitions, chain.record):
+                break
+        opened = Opened(self, again)
+        opened.fit()
+        return opened
+
+    def domain(self, definition: Definition) -> DomainEntry:
+        found = self.view.find_domain(definition.differential)
+        assert found is not None, "a what-if has a differential relation"
+        return found
+
+    def put_definition(self, definition: Definition) -> None:
+        self.tables.upsert(CATALOGUE, pa.Table.from_pylist([definition.row()], schema=SCHEMA))
+
+    def footprint(self) -> Footprint:
+        found = self.inner.footprint
+        assert isinstance(found, Footprint)
+        return found
+
+    def _lock(self, chain: Chain) -> None:
+        self.inner.lock_table(chain.table.domain, Mode.IS)
+        self.footprint().tables.add(chain.table.domain)
+        for definition in reversed(chain.definitions):
+            domain = self.view.find_domain(definition.differential)
+            if domain is None:
+                raise Conflict(f"the what-if {definition.name} was dropped meanwhile", doing="Opening a what-if")
+            own = definition is chain.top
+            self.inner.lock_table(domain.domain, Mode.X if own else Mode.IS)
+            self.footprint().tables.add(domain.domain)
+            if own:
+                self.footprint().note_scan(domain.domain, None, ALL)
+
+
+class Opened:
+    """A what-if that a transaction may write."""
+
+    def __init__(self, work: Work, chain: Chain) -> None:
+        self.work = work
+        self.chain = chain
+        self.definition = chain.top
+        self.record = chain.record
+        self._tuples: list[pa.Table] = []
+
+    @property
+    def level(self) -> int:
+        return self.chain.level
+
+    def reader(self) -> WhatIfReader:
+        return WhatIfReader(self.chain, self.work.view, self.work.cache, scan=self.work.scan)
+
+    def first_tupnum(self) -> int:
+        """The number of the next APPEND: D's own row numbers are more than its APPENDs, so it is never used again."""
+        return self.work.domain(self.definition).sequence
+
+    def fit(self) -> None:
+        """Give D a column for each of the table's, in a type that holds its values."""
+        name = self.definition.differential
+        if {column.id for column in self.record.columns} - set(self.definition.columns):
+            self.definition = self.definition.reshaped(self.record)
+            self.save_definition()
+        held = self.work.tables.schema(name)
+        for column in self.record.columns:
+            stored = self.definition.columns[column.id]
+            if stored not in held.names:
+                default = None if column.default is None else column.default[0]
+                self.work.tables.add_column(name, stored, column.type, default=default)
+            elif held.field(stored).type != column.type:
+                self.work.tables.widen_column(name, stored, column.type)
+
+    def save_definition(self) -> None:
+        self.work.put_definition(self.definition)
+        self.chain = replace(self.chain, definitions=(self.definition, *self.chain.definitions[1:]))
+
+    def append(self, own: dict[str, pa.Array], data: pa.Table | None) -> None:
+        """New tuples, or tuples with another `maxdate`: D's own columns, and data under the table's names."""
+        schema = self.work.tables.schema(self.definition.differential)
+        count = len(next(iter(own.values())))
+        stored = {self.definition.columns[column.id]: column.name for column in self.record.columns}
+        columns = []
+        named = {STORED[name]: column for name, column in own.items()}
+        for field in schema:
+            if field.name in named:
+                columns.append(named[field.name])
+            elif data is None or field.name not in stored:
+                columns.append(pa.nulls(count, field.type))
+            else:
+                columns.append(data.column(stored[field.name]))
+        nullable = pa.schema([pa.field(field.name, field.type) for field in schema])
+        self._tuples.append(
+            pa.Table.from_arrays([_plain(c, f) for c, f in zip(columns, nullable, strict=True)], schema=nullable)
+        )
+
+    def finish(self, added: SeenIds | None = None, *, ids: SeenIds | None = None) -> None:
+        """Hand the tuples over. `added`: ids that D did not hold; `ids`: all that it holds from now on."""
+        if not self._tuples:
+            return
+        tuples = pa.concat_tables(self._tuples).combine_chunks()
+        domain = self.work.domain(self.definition).domain
+        self.work.inner.change(domain, Undated(tuples))
+        if self.record.key:
+            self._index(added, ids)
+
+    def _index(self, added: SeenIds | None, ids: SeenIds | None) -> None:
+        """Keep the index of ids true; begin one when D no longer fits on a page."""
+        if self.definition.indexed:
+            if ids is not None:
+                write_ids(self.work.tables, self.definition, ids, anew=True)
+            elif added is not None and len(added):
+                write_ids(self.work.tables, self.definition, added, anew=False)
+            return
+        view = self.work.view
+        pages = [entry for _, entry in view.pages_between(self.work.domain(self.definition).domain) if entry.rows]
+        if len(pages) < 2:
+            return
+        if view.find_domain(IDS) is None:
+            self.work.tables.create_table(IDS, IDS_SCHEMA, key=IDS_KEY)
+        held = ids if ids is not None else _united(self.reader().ids(self.definition), added)
+        write_ids(self.work.tables, self.definition, held, anew=True)
+        self.definition = replace(self.definition, indexed=True)
+        self.save_definition()
+
+
+def attempt(home: Home, message: str, work: Callable[[Work], R]) -> R:
+    """Do work in a transaction of its own, again when another one was in its way."""
+    for left in reversed(range(ATTEMPTS)):
+        here = Work(home, message)
+        try:
+            with here.tables:
+                return work(here)
+        except Conflict:
+            if not left:
+                raise
+    raise AssertionError("unreachable")
+
+
+def refuse_name(view: View, name: str, known: Sequence[str]) -> None:
+    """Refuses a name that a what-if can't have."""
+    doing = f"Creating the what-if {name!r}"
+    if not name or name != name.strip() or name.startswith("_"):
+        raise InputError(
+            f"{name!r} is no name for a what-if", doing=doing, hint="Take a name that begins with a letter"
+        )
+    if name in known:
+        raise InputError(f"there is a what-if {name} already", doing=doing, hint="Drop it, or choose another name")
+    if view.find_domain(name) is not None:
+        raise InputError(f"there is a table {name} already", doing=doing, hint="Choose another name")
+
+
+def _plain(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array | pa.ChunkedArray:
+    return column if column.type == field.type else column.cast(field.type)
+
+
+def _united(one: SeenIds, other: SeenIds | None) -> SeenIds:
+    pairs = [*one, *(other or SeenIds())]
+    level, tupnum = np.array([p[0] for p in pairs], dtype=np.int64), np.array([p[1] for p in pairs], dtype=np.int64)
+    return SeenIds.of(level, tupnum)
+
+
+__all__ = ["Home", "Opened", "Record", "Work", "attempt", "refuse_name"]

@@ -1,0 +1,106 @@
+"""The differential relation D of a what-if W (section 3.1, figure 4): what its tuples are made of.
+
+D has the columns of the table at the bottom and the paper's five fields. `level` and `tupnum` are the TNAME of the
+tuple that a tuple of D replaces, deletes or is; at level 0 `tupnum` is the row number. A tuple is valid at a scan time
+from `mindate` (inclusive) to `maxdate` (exclusive); dates are commit numbers. Two hidden columns come beside them: the
+placement key, by which D is clustered like its base (section 4.4), and the signature of the row below that a REPLACE or
+DELETE affects, by which a merge finds out whether that row has changed since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Numbers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+_MARK = "\x1f"
+PLACE, LEVEL, TUPNUM, MINDATE, MAXDATE, TYPE, SIGNATURE = (
+    _MARK + name for name in ("_place", "level", "tupnum", "mindate", "maxdate", "type", "_signature")
+)
+"""D's own columns in memory, beside data columns that may have any name."""
+
+INFINITY = int(np.iinfo(np.int64).max)
+"""The `maxdate` of a tuple that is still valid."""
+
+UNDATED = -1
+"""Stands for the number of the commit that is going to install a tuple."""
+
+SIGNATURE_BYTES = 16
+
+
+class Type(IntEnum):
+    """What form of update a tuple of D represents; FORWARD is section 4.4's."""
+
+    APPEND = 0
+    REPLACE = 1
+    DELETE = 2
+    FORWARD = 3
+
+
+OWN_FIELDS = (
+    pa.field(PLACE, pa.int64()),
+    pa.field(LEVEL, pa.int16()),
+    pa.field(TUPNUM, pa.int64()),
+    pa.field(MINDATE, pa.int64()),
+    pa.field(MAXDATE, pa.int64()),
+    pa.field(TYPE, pa.int8()),
+    pa.field(SIGNATURE, pa.binary(SIGNATURE_BYTES)),
+)
+OWN = tuple(field.name for field in OWN_FIELDS)
+STORED = {name: name.removeprefix(_MARK) for name in OWN}
+"""What D's own columns are called in the store."""
+
+KEY = tuple(STORED[name] for name in (PLACE, LEVEL, TUPNUM, MINDATE))
+"""D is a keyed table of the store. A TNAME has at most one tuple of one date in one place."""
+
+
+def stored_name(name: str, taken: Sequence[str] = ()) -> str:
+    """The name of a base column in D: its own, unless D has a column of that name already."""
+    while name in STORED.values() or name in taken:
+        name += "_"
+    return name
+
+
+def differential_schema(data: pa.Schema, place: pa.DataType) -> pa.Schema:
+    """The schema of D; `data` holds the base's columns under their stored names. Any of them may be null."""
+    own = [pa.field(STORED[f.name], place if f.name == PLACE else f.type) for f in OWN_FIELDS]
+    return pa.schema([*own, *(pa.field(field.name, field.type) for field in data)])
+
+
+def numbers(table: pa.Table, name: str) -> Numbers:
+    """A column of integers as numpy has it."""
+    return np.asarray(table.column(name), dtype=np.int64)
+
+
+def valid(table: pa.Table, scan: int) -> Flags:
+    """Which tuples of D are *newest* at a scan time: the fast test of section 4.2."""
+    found: Flags = (numbers(table, MINDATE) <= scan) & (scan < numbers(table, MAXDATE))
+    return found
+
+
+def own_columns(
+    places: pa.Array,
+    tnames: tuple[Any, Any],
+    kind: Type,
+    signatures: pa.Array | None = None,
+) -> dict[str, pa.Array]:
+    """The fields of new tuples of one type (section 3.2.2); they get their `mindate` when they are installed."""
+    count = len(places)
+    level, tupnum = tnames
+    held = pa.nulls(count, pa.binary(SIGNATURE_BYTES)) if signatures is None else signatures
+    return {
+        PLACE: places,
+        LEVEL: pa.array(np.broadcast_to(level, count).astype(np.int16)),
+        TUPNUM: pa.array(np.asarray(tupnum, dtype=np.int64)),
+        MINDATE: pa.array(np.full(count, UNDATED, dtype=np.int64)),
+        MAXDATE: pa.array(np.full(count, INFINITY, dtype=np.int64)),
+        TYPE: pa.array(np.full(count, int(kind), dtype=np.int8)),
+        SIGNATURE: held,
+    }

@@ -1,0 +1,214 @@
+"""`WhatIf`: a what-if as users hold it: the face of a table. It only delegates; every verb is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.changes import Changes, ChangeSet
+from strandline.tables.key_bounds import ALL, key_bounds
+from strandline.whatif import keeping, updating
+from strandline.whatif.applying import apply
+from strandline.whatif.assigning import Assignment
+from strandline.whatif.catalogue import Chain, chain_of
+from strandline.whatif.dates import commit_of
+from strandline.whatif.merging import merge, rebase
+from strandline.whatif.reading import WhatIfReader
+from strandline.whatif.resolving import Resolve, conflict_table, what_if_changes
+from strandline.whatif.transaction import Home, attempt
+from strandline.whatif.tuples import INFINITY, LEVEL, MAXDATE, MINDATE, STORED, TUPNUM, TYPE, Type, stored_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class WhatIf:
+    """A table as it would be: changes kept apart over a table, or over another what-if, that goes on changing."""
+
+    def __init__(self, home: Home, name: str) -> None:
+        self._home = home
+        self.name = name
+
+    # What it is
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its columns: those of the table that it stands on, now."""
+        return self._chain().record.schema
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Its key columns; empty when the table has no key."""
+        return self._chain().record.key
+
+    @property
+    def level(self) -> int:
+        """1 on a table, one more on each what-if."""
+        return self._chain().level
+
+    @property
+    def base(self) -> str:
+        """The name of the table or what-if that it stands on."""
+        chain = self._chain()
+        return chain.top.below or chain.table.name
+
+    def what_if(self, name: str) -> WhatIf:
+        """A new what-if on this one."""
+        keeping.create(self._home, name, self.name)
+        return WhatIf(self._home, name)
+
+    # Reading
+
+    def to_arrow(
+        self,
+        *,
+        as_of: Any = None,
+        at: Any = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> pa.Table:
+        """Its rows in order of the key.
+
+        `as_of` shows the changes made up to a date: a commit number, a snapshot, a datetime. `at` shows the table below
+        in one of its states. Both mean now unless given.
+        """
+        with self._reader(as_of, at) as reader:
+            condition = updating.condition_of(where, reader.record, params)
+            return reader.rows(columns, condition, key_bounds(condition, reader.record))
+
+    def to_spark(self, session: SparkSession | None = None, **how: Any) -> DataFrame:
+        """Its rows as a Spark DataFrame; takes what `to_arrow` takes."""
+        from strandline.changes.spark_types import spark_table
+        from strandline.engine.session import session as own_session
+
+        rows = spark_table(self.to_arrow(**how))
+        return (session or own_session()).createDataFrame(rows)
+
+    def count(self, *, as_of: Any = None, at: Any = None) -> int:
+        """How many rows it has."""
+        with self._reader(as_of, at) as reader:
+            return len(reader.rows(reader.record.key or reader.record.names[:1], None, ALL))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Its rows for whatever reads Arrow: DuckDB, Polars, pandas, `strandline.diff`."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def differential(self) -> pa.Table:
+        """The differential relation itself, as figures 7 to 10 show it: a `maxdate` that is null is yet to come."""
+        with self._reader(None, None) as reader:
+            found, top = reader.tuples(reader.chain.top), reader.chain.top
+            data = {c.name: stored_name(c.name, []) for c in reader.record.columns if c.id in top.columns}
+        columns = {shown: found.column(name) for name, shown in data.items()}
+        columns |= {STORED[name]: found.column(name) for name in (MINDATE, MAXDATE, LEVEL, TUPNUM)}
+        infinite = pc.equal(found.column(MAXDATE), INFINITY)
+        columns[STORED[MAXDATE]] = pc.if_else(infinite, None, found.column(MAXDATE))
+        kinds = [Type(kind).name for kind in found.column(TYPE).to_pylist()]
+        return pa.table({**columns, STORED[TYPE]: pa.array(kinds, pa.string())})
+
+    # Changing
+
+    def insert(self, rows: Any) -> int:
+        """New rows; a key that is there already is an error. How many they were."""
+        return attempt(self._home, f"insert into {self.name}", lambda here: updating.insert(here.open(self.name), rows))
+
+    def upsert(self, rows: Any) -> int:
+        """Rows that replace those of the same key, or are new."""
+        return attempt(self._home, f"upsert into {self.name}", lambda here: updating.upsert(here.open(self.name), rows))
+
+    def update(
+        self,
+        *,
+        where: str | None = None,
+        set: Mapping[str, str] | None = None,
+        values: Mapping[str, Any] | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Change columns of the rows that satisfy `where`: `set` gives SQL expressions, `values` plain values."""
+
+        def work(here: Any) -> int:
+            opened = here.open(self.name)
+            return updating.update(opened, Assignment(opened.record, set, values, params), where, params)
+
+        return attempt(self._home, f"update {self.name}", work)
+
+    def delete(self, *, where: str | None = None, params: Mapping[str, Any] | None = None) -> int:
+        """Delete the rows that satisfy `where`, or all; how many they were."""
+        return attempt(
+            self._home, f"delete from {self.name}", lambda here: updating.delete(here.open(self.name), where, params)
+        )
+
+    def apply(self, changes: Changes | ChangeSet, *, lenient: bool = False) -> int:
+        """Make the changes of a change set; with `lenient` it wins where it does not fit."""
+        return attempt(
+            self._home, f"apply to {self.name}", lambda here: apply(here.open(self.name), changes, lenient=lenient)
+        )
+
+    # Against its base
+
+    def changes(self) -> Changes:
+        """What it changes in the live relation below, as a change set."""
+        with self._reader(None, None) as reader:
+            return Changes.of(what_if_changes(reader))
+
+    def conflicts(self) -> pa.Table:
+        """Where the relation below has changed what this one changed, or has come to use one of its keys.
+
+        `conflict` says how: `changed`, `deleted`, `re-created` or `collision`; `ours` and `theirs` are the rows.
+        """
+        with self._reader(None, None) as reader:
+            return conflict_table(reader)
+
+    def merge(self, *, resolve: Resolve = None) -> Changes:
+        """Make its changes in the relation below, in one transaction; the change set that did. It then holds none.
+
+        `resolve` says who wins where they conflict: `ours`, `theirs`, or for each key one of them.
+        """
+        return merge(self._home, self.name, resolve)
+
+    def rebase(self, *, resolve: Resolve = "ours") -> int:
+        """Settle conflicts without merging: ours stand as made on the rows below as they are now, or follow them again.
+
+        How many conflicts there were.
+        """
+        return rebase(self._home, self.name, resolve)
+
+    def purge(self, *, before: Any) -> int:
+        """Forget what became invalid before a date; reads as of earlier dates are refused from then on."""
+        return keeping.purge(self._home, self.name, before)
+
+    def drop(self, *, with_children: bool = False) -> None:
+        """Drop it; what-ifs that stand on it are refused, or dropped along with it."""
+        keeping.drop(self._home, self.name, with_children=with_children)
+
+    def _chain(self) -> Chain:
+        with self._home.state() as view:
+            return chain_of(view, self._home.cache, self.name)
+
+    @contextmanager
+    def _reader(self, as_of: Any, at: Any) -> Iterator[WhatIfReader]:
+        with self._home.state() as view:
+            chain = chain_of(view, self._home.cache, self.name)
+            scan = int(view.commit) if as_of is None else commit_of(self._home, as_of, f"Reading {self.name}")
+            if at is None:
+                yield WhatIfReader(chain, view, self._home.cache, scan=scan)
+                return
+            with self._home.state(at) as earlier:
+                yield WhatIfReader(chain, view, self._home.cache, scan=scan, base_view=earlier)
+
+
+def open_what_if(home: Home, name: str) -> WhatIf:
+    """An existing what-if."""
+    with home.state() as view:
+        chain_of(view, home.cache, name)
+    return WhatIf(home, name)
+
+
+def create_what_if(home: Home, name: str, on: str) -> WhatIf:
+    """A new what-if on a table or another what-if."""
+    keeping.create(home, name, on)
+    return WhatIf(home, name)

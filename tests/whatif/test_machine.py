@@ -1,0 +1,286 @@
+"""A Hypothesis state machine: trees of what-ifs up to four levels over a live base, against section 2.4's definition.
+
+Pages are tiny, so that differential relations have many, and indexes of their ids. After every step each what-if reads
+as the model has it, and a read restricted by key is the full read, filtered.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.whatif.model import Level, Relation, Row, contents, do, merge, new_name
+
+from strandline.changes import ChangeSet
+from strandline.changes.apply import apply
+from strandline.errors import ChangesError, InputError, InUse, KeysError
+from strandline.pages import check
+from strandline.storage import MemoryStorage
+from strandline.store import Store, create_on
+from strandline.tables import Limits
+
+TINY = Limits(page_rows=4, cut_rows=3, join_rows=2, most_in_overlay=1, fewest_for_overlay=3)
+DEEPEST = 4
+MOST = 4
+
+ids = st.integers(0, 30)
+values = st.integers(-3, 3) | st.none()
+new_rows = st.dictionaries(ids, values, min_size=1, max_size=6)
+picks = st.integers(0, 100)
+
+
+class Machine(RuleBasedStateMachine):
+    store: Store
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.storage = MemoryStorage()
+        self.store = create_on(self.storage, limits=TINY)
+        self.base: Relation = {}
+        self.levels: dict[str, Level] = {}
+        self.dates: list[int] = []
+        self.made = 0
+
+    def teardown(self) -> None:
+        self.store.close()
+        report = check(self.storage)
+        assert report.ok, (report.findings, report.unreachable)
+
+    @initialize(rows=st.dictionaries(ids, values, min_size=3, max_size=25))
+    def begin(self, rows: dict[int, int | None]) -> None:
+        self.store.create_table("t", _table(rows), key="id")
+        self.base = {new_name(): (key, rows[key]) for key in sorted(rows)}
+        self.store.table("t").what_if("w0")
+        self.levels["w0"] = Level(None)
+        self.made = 1
+
+    # Which relation a rule is about: 0 is the table.
+
+    def pick(self, number: int) -> tuple[Any, Level | None]:
+        names = list(self.levels)
+        place = number % (len(names) + 1)
+        if not place:
+            return self.store.table("t"), None
+        return self.store.what_if(names[place - 1]), self.levels[names[place - 1]]
+
+    @property
+    def now(self) -> int:
+        return int(self.store.pages.view().commit)
+
+    def write(self, level: Level | None, rows: dict[int, Row | None]) -> None:
+        """The model after a commit."""
+        if level is not None:
+            do(level, self.base, self.now, rows)
+            self.dates.append(self.now)
+            return
+        for name, row in rows.items():
+            if row is None:
+                del self.base[name]
+            else:
+                self.base[name] = row
+
+    def rows(self, level: Level | None) -> Relation:
+        return contents(level, self.base, self.now)
+
+    @precondition(lambda self: len(self.levels) < MOST)
+    @rule(pick=picks)
+    def create(self, pick: int) -> None:
+        relation, level = self.pick(pick)
+        if _depth(level) >= DEEPEST:
+            return
+        name = f"w{self.made}"
+        self.made += 1
+        relation.what_if(name)
+        self.levels[name] = Level(level)
+
+    @rule(pick=picks, rows=new_rows)
+    def insert(self, pick: int, rows: dict[int, int | None]) -> None:
+        relation, level = self.pick(pick)
+        if {*rows} & {row[0] for row in self.rows(level).values()}:
+            with pytest.raises(KeysError):
+                relation.insert(_table(rows))
+            return
+        relation.insert(_table(rows))
+        self.write(level, {new_name(): (key, value) for key, value in rows.items()})
+
+    @rule(pick=picks, rows=new_rows)
+    def upsert(self, pick: int, rows: dict[int, int | None]) -> None:
+        relation, level = self.pick(pick)
+        standing = {row[0]: name for name, row in self.rows(level).items()}
+        relation.upsert(_table(rows))
+        self.write(level, {standing.get(key, new_name()): (key, value) for key, value in rows.items()})
+
+    @rule(pick=picks, low=ids, width=st.integers(0, 8), value=values)
+    def update(self, pick: int, low: int, width: int, value: int | None) -> None:
+        relation, level = self.pick(pick)
+        rows = {n: (r[0], value) for n, r in self.rows(level).items() if low <= r[0] <= low + width}
+        count = relation.update(
+            where="id between :low and :high", values={"v": value}, params={"low": low, "high": low + width}
+        )
+        assert count == len(rows)
+        if rows:
+            self.write(level, {**rows})
+
+    @rule(pick=picks, low=ids, width=st.integers(0, 6), shift=st.integers(-7, 7))
+    def move(self, pick: int, low: int, width: int, shift: int) -> None:
+        relation, level = self.pick(pick)
+        before = self.rows(level)
+        rows = {n: (r[0] + shift, r[1]) for n, r in before.items() if low <= r[0] <= low + width}
+        stay = {r[0] for n, r in before.items() if n not in rows}
+
+        def verb() -> int:
+            found: int = relation.update(where=f"id >= {low} and id <= {low + width}", set={"id": f"id + ({shift})"})
+            return found
+
+        if stay & {row[0] for row in rows.values()}:
+            with pytest.raises(KeysError):
+                verb()
+            return
+        assert verb() == len(rows)
+        if rows:
+            self.write(level, {**rows})
+
+    @rule(pick=picks, low=ids, width=st.integers(0, 5))
+    def delete(self, pick: int, low: int, width: int) -> None:
+        relation, level = self.pick(pick)
+        rows: dict[int, Row | None] = {n: None for n, r in self.rows(level).items() if low <= r[0] <= low + width}
+        assert relation.delete(where=f"id >= {low} and id <= {low + width}") == len(rows)
+        if rows:
+            self.write(level, rows)
+
+    @rule(pick=picks, date=picks)
+    def read_as_of(self, pick: int, date: int) -> None:
+        relation, level = self.pick(pick)
+        if level is None or not self.dates:
+            return
+        when = self.dates[date % len(self.dates)]
+        if when < _purged(level):
+            with pytest.raises(InputError, match="purged"):
+                relation.to_arrow(as_of=when)
+            return
+        assert _read(relation, as_of=when) == _sorted(contents(level, self.base, when))
+        low = date % 30
+        part = [row for row in _sorted(contents(level, self.base, when)) if low <= row[0] <= low + 4]
+        assert _read(relation, as_of=when, where=f"id between {low} and {low + 4}") == part
+
+    @rule(pick=picks, date=picks)
+    def purge(self, pick: int, date: int) -> None:
+        relation, level = self.pick(pick)
+        if level is None or not self.dates:
+            return
+        when = self.dates[date % len(self.dates)]
+        relation.purge(before=when)
+        level.purged = max(level.purged, when)
+
+    @rule(pick=picks, choice=st.sampled_from(["ours", "theirs", None]))
+    def merge(self, pick: int, choice: str | None) -> None:
+        relation, level = self.pick(pick)
+        if level is None:
+            return
+        if any(other.below is level for other in self.levels.values()):
+            with pytest.raises(InUse):
+                relation.merge()
+            return
+        wanted = merge(level, self.base, self.now, choice)
+        told = sorted(relation.conflicts().column("conflict").to_pylist())
+        assert told == sorted(wanted.conflicts.values())
+        if wanted.conflicts and choice is None:
+            with pytest.raises(ChangesError):
+                relation.merge()
+            return
+        if wanted.doubled:
+            with pytest.raises(KeysError):
+                relation.merge(resolve=choice)
+            return
+        before, then = self.rows(level.below), self.now
+        changes = relation.merge(resolve=choice)
+        if self.now > then:
+            level.merges.append(self.now)
+            self.dates.append(self.now)
+            self.put_below(level, wanted.rows, wanted.inserted)
+        assert _applied(changes, before) == _sorted(self.rows(level.below))
+
+    def put_below(self, level: Level, rows: dict[int, Row | None], inserted: list[Row]) -> None:
+        """In the table, a row that takes the key of a deleted one is that tuple with another row."""
+        names = [new_name() for _ in inserted]
+        if level.below is None:
+            freed = {self.base[name][0]: name for name, row in rows.items() if row is None}
+            names = [freed.get(row[0], name) for row, name in zip(inserted, names, strict=True)]
+        if rows or inserted:
+            self.write(level.below, rows | dict(zip(names, inserted, strict=True)))
+
+    @rule(pick=picks)
+    def drop(self, pick: int) -> None:
+        relation, level = self.pick(pick)
+        if level is None or len(self.levels) < 2:
+            return
+        if any(other.below is level for other in self.levels.values()):
+            with pytest.raises(InUse):
+                relation.drop()
+            return
+        relation.drop()
+        del self.levels[relation.name]
+
+    @invariant()
+    def every_what_if_is_as_defined(self) -> None:
+        for name, level in self.levels.items():
+            what_if = self.store.what_if(name)
+            rows = _sorted(self.rows(level))
+            assert _read(what_if) == rows
+            for low in range(-7, 38, 5):
+                part = [row for row in rows if low <= row[0] < low + 5]
+                assert _read(what_if, where=f"id >= {low} and id < {low + 5}") == part
+            low = self.now * 7 % 30
+            assert _read(what_if, where=f"id = {low}") == [row for row in rows if row[0] == low]
+            assert _read(what_if, where=f"id in ({low}, {low + 9})") == [r for r in rows if r[0] in (low, low + 9)]
+        if self.made:
+            assert _read(self.store.table("t")) == _sorted(self.base)
+
+    @rule(pick=picks)
+    def changes_lead_from_below(self, pick: int) -> None:
+        relation, level = self.pick(pick)
+        if level is not None:
+            assert _applied(relation.changes(), self.rows(level.below)) == _sorted(self.rows(level))
+
+
+def _table(rows: dict[int, int | None]) -> Any:
+    import pyarrow as pa
+
+    return pa.table({"id": pa.array(list(rows), pa.int64()), "v": pa.array(list(rows.values()), pa.int64())})
+
+
+def _read(relation: Any, **how: Any) -> list[Row]:
+    found = relation.to_arrow(**how)
+    return list(zip(found.column("id").to_pylist(), found.column("v").to_pylist(), strict=True))
+
+
+def _sorted(relation: Relation) -> list[Row]:
+    return sorted(relation.values(), key=lambda row: row[0])
+
+
+def _applied(changes: Any, relation: Relation) -> list[Row]:
+    rows = _table({row[0]: row[1] for row in relation.values()})
+    after = apply(rows, ChangeSet(changes.header, changes.to_arrow()))
+    found = zip(after.column("id").to_pylist(), after.column("v").to_pylist(), strict=True)
+    return sorted(found, key=lambda row: row[0])
+
+
+def _depth(level: Level | None) -> int:
+    return 0 if level is None else 1 + _depth(level.below)
+
+
+def _purged(level: Level | None) -> int:
+    return 0 if level is None else max(level.purged, _purged(level.below))
+
+
+Machine.TestCase.settings = settings(
+    max_examples=int(os.environ.get("STRANDLINE_EXAMPLES", "12")),
+    stateful_step_count=30,
+    suppress_health_check=list(HealthCheck),
+    deadline=None,
+)
+TestMachine = Machine.TestCase

@@ -1,0 +1,193 @@
+"""Conflicts, merging, settling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.tables.shop import numbered, rows, shop
+
+from strandline.errors import ChangesError
+from strandline.store import Store
+from strandline.whatif import WhatIf
+
+
+def conflicting(store: Store) -> WhatIf:
+    """One conflict of each kind: 1 changed, 2 deleted, 3 re-created, 20 a collision; 0 and 4 fit."""
+    store.create_table("t", numbered(6), key="id")
+    w = store.table("t").what_if("w")
+    w.update(where="id <= 3", set={"v": "v + 1"})
+    w.delete(where="id = 4")
+    w.insert([{"id": 20, "v": 1}, {"id": 21, "v": 1}])
+    base = store.table("t")
+    base.update(where="id = 1", values={"v": 100})
+    base.delete(where="id in (2, 3)")
+    base.insert([{"id": 3, "v": 300}, {"id": 20, "v": 2000}])
+    return w
+
+
+def told(w: WhatIf) -> dict[int, tuple[str, Any, Any]]:
+    found = {}
+    for row in w.conflicts().to_pylist():
+        ours, theirs = row["ours"], row["theirs"]
+        found[row["id"]] = (row["conflict"], ours and ours["v"], theirs and theirs["v"])
+    return found
+
+
+def values(relation: Any) -> dict[int, int]:
+    return {row["id"]: row["v"] for row in relation.to_arrow().to_pylist()}
+
+
+def test_conflicts_are_listed_with_both_rows() -> None:
+    with shop() as store:
+        assert told(conflicting(store)) == {
+            1: ("changed", 11, 100),
+            2: ("deleted", 21, None),
+            3: ("re-created", 31, 300),
+            20: ("collision", 1, 2000),
+        }
+
+
+def test_a_merge_with_open_conflicts_is_refused_and_changes_nothing() -> None:
+    with shop() as store:
+        w = conflicting(store)
+        before = values(store.table("t"))
+        with pytest.raises(ChangesError, match="re-created") as error:
+            w.merge(resolve={1: "ours"})
+        assert "1 (changed)" not in str(error.value)
+        assert values(store.table("t")) == before
+
+
+def test_ours_win() -> None:
+    with shop() as store:
+        w = conflicting(store)
+        seen = values(w)
+        w.merge(resolve="ours")
+        assert values(store.table("t")) == seen == values(w) == {0: 1, 1: 11, 2: 21, 3: 31, 5: 50, 20: 1, 21: 1}
+
+
+def test_theirs_win() -> None:
+    with shop() as store:
+        w = conflicting(store)
+        w.merge(resolve="theirs")
+        assert values(store.table("t")) == values(w) == {0: 1, 1: 100, 3: 300, 5: 50, 20: 2000, 21: 1}
+
+
+def test_each_key_may_be_resolved_its_own_way() -> None:
+    with shop() as store:
+        w = conflicting(store)
+        w.merge(resolve={1: "theirs", 2: "ours", 3: "theirs", 20: "ours"})
+        assert values(store.table("t")) == {0: 1, 1: 100, 2: 21, 3: 300, 5: 50, 20: 1, 21: 1}
+
+
+def test_the_change_set_of_a_merge_is_what_it_applied() -> None:
+    with shop() as store:
+        w = conflicting(store)
+        store.snapshot("before")
+        changes = w.merge(resolve="ours")
+        assert changes.to_arrow().num_rows == store.changes("t", since="before").to_arrow().num_rows
+        summary = changes.summary()
+        assert (summary.inserted, summary.updated, summary.deleted) == (2, 4, 1)
+
+
+def test_a_merge_keeps_row_numbers_also_of_rows_whose_key_changes() -> None:
+    with shop() as store:
+        store.create_table("t", numbered(4), key="id")
+        w = store.table("t").what_if("w")
+        w.update(where="id = 0", values={"id": 50})
+        w.update(where="id = 1", values={"id": 0})
+        w.merge()
+        found = {row["id"]: row["_row"] for row in rows(store, "t", columns=["id", "_row"])}
+        assert found == {50: 0, 0: 1, 2: 2, 3: 3}
+
+
+def test_a_row_that_became_what_ours_is_conflicts_with_nothing() -> None:
+    with shop() as store:
+        store.create_table("t", numbered(3), key="id")
+        w = store.table("t").what_if("w")
+        w.update(where="id = 1", values={"v": 5})
+        store.table("t").update(where="id = 1", values={"v": 5})
+        assert told(w) == {}
+        assert w.merge().summary().changed == 0
+
+
+@pytest.mark.parametrize("choice", ["ours", "theirs"])
+def test_rebasing_settles_conflicts_without_merging(choice: str) -> None:
+    with shop() as store:
+        w = conflicting(store)
+        base = values(store.table("t"))
+        assert w.rebase(resolve=choice) == 4
+        assert told(w) == {}
+        assert values(store.table("t")) == base
+        wanted = {0: 1, 1: 11, 2: 21, 3: 31, 5: 50, 20: 1, 21: 1}
+        if choice == "theirs":
+            wanted |= {1: 100, 3: 300, 20: 2000}
+            del wanted[2]
+        assert values(w) == wanted
+        w.merge()
+        assert values(store.table("t")) == wanted
+        assert w.rebase() == 0
+
+
+def test_merging_into_the_what_if_below_leaves_the_table_alone() -> None:
+    with shop() as store:
+        store.create_table("t", numbered(4), key="id")
+        lower = store.table("t").what_if("lower")
+        lower.update(where="id = 1", values={"v": 1})
+        upper = lower.what_if("upper")
+        upper.update(where="id <= 2", set={"v": "v + 5"})
+        upper.delete(where="id = 3")
+        upper.insert([{"id": 9, "v": 9}])
+        seen = values(upper)
+        assert upper.merge().summary().changed == 5
+        assert values(lower) == values(upper) == seen
+        assert values(store.table("t")) == {0: 0, 1: 10, 2: 20, 3: 30}
+        lower.update(where="id = 9", values={"v": 10})
+        assert values(upper)[9] == 10
+
+
+def test_what_was_merged_is_still_read_as_of_earlier_dates() -> None:
+    with shop() as store:
+        store.create_table("t", numbered(2), key="id")
+        w = store.table("t").what_if("w")
+        w.insert([{"id": 5, "v": 5}])
+        then = int(store.pages.view().commit)
+        store.snapshot("before")
+        w.merge()
+        store.table("t").delete(where="id = 5")
+        assert values(w) == {0: 0, 1: 10}
+        found = w.to_arrow(as_of=then, at="before")
+        assert found["id"].to_pylist() == [0, 1, 5]
+
+
+def test_a_table_without_a_key_merges_by_row_numbers() -> None:
+    with shop() as store:
+        store.create_table("t", numbered(4))
+        w = store.table("t").what_if("w")
+        w.update(where="id = 1", values={"v": 1})
+        w.delete(where="id = 2")
+        w.insert(numbered(2, 7))
+        w.insert(numbered(1, 7))
+        w.delete(where="id = 8")
+        seen = w.to_arrow()
+        assert seen["id"].to_pylist() == [0, 1, 3, 7, 7]
+        store.table("t").update(where="id = 1", values={"v": 2})
+        assert w.conflicts()["conflict"].to_pylist() == ["changed"]
+        changes = w.merge(resolve={1: "ours"})
+        assert sorted(store.table("t").to_arrow()["id"].to_pylist()) == [0, 1, 3, 7, 7]
+        assert changes.form == "counted"
+        assert w.to_arrow().equals(store.table("t").to_arrow())
+
+
+def test_changes_can_be_applied_to_another_what_if() -> None:
+    with shop() as store:
+        for key in ("id", None):
+            name = f"t{key}"
+            store.create_table(name, numbered(6), key=key)
+            one, other = store.table(name).what_if(f"one{key}"), store.table(name).what_if(f"other{key}")
+            one.update(where="id < 2", set={"v": "-v - 1"})
+            one.delete(where="id = 4")
+            one.insert(numbered(1, 10))
+            other.apply(one.changes())
+            keyed = sorted(map(str, other.to_arrow().to_pylist()))
+            assert keyed == sorted(map(str, one.to_arrow().to_pylist()))
