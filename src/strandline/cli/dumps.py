@@ -8,6 +8,7 @@ import click
 
 from strandline.cli.output import console, emit_json, say
 from strandline.cli.stores import instant, json_option, size
+from strandline.engine.progress import set_quiet
 
 if TYPE_CHECKING:
     from strandline.dumps import DumpEntry, Dumps, Pruned
@@ -44,6 +45,7 @@ def dumps(
 
     if sum((verify, prune is not None, sweep, synthesize)) > 1:
         raise click.UsageError("--verify, --prune, --sweep and --synthesize are done one at a time")
+    set_quiet(as_json)
     here = Dumps(target, key_file=key_file)
     if verify:
         return _verify(here, as_json)

@@ -109,6 +109,15 @@ class Catalog:
 Edit = Callable[[Catalog], Catalog]
 
 
+def needed_by(catalog: Catalog, entry: DumpEntry) -> list[DumpEntry]:
+    """The dumps that one stands on, nearest first."""
+    found: list[DumpEntry] = []
+    while entry.parent is not None and (parent := catalog.find(entry.parent)) is not None and parent not in found:
+        found.append(parent)
+        entry = parent
+    return found
+
+
 def read_catalog(storage: Storage) -> Catalog | None:
     """The catalog of a target; None when nothing at all is there. A target that holds something else is refused."""
     stored = _read(storage)

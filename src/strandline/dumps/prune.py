@@ -6,7 +6,7 @@ import datetime as dt
 from dataclasses import dataclass
 
 from strandline.dumps.calendar import kept_by, parse_rule
-from strandline.dumps.catalog import Catalog, DumpEntry, Owner, require_catalog
+from strandline.dumps.catalog import Catalog, DumpEntry, Owner, needed_by, require_catalog
 from strandline.dumps.dump import process_runs
 from strandline.dumps.sweep import attempts, drop_dumps, finish_dropping
 from strandline.dumps.target import Target
@@ -64,15 +64,6 @@ def lines(catalog: Catalog) -> list[list[DumpEntry]]:
     for entry in catalog.complete():
         found.setdefault((entry.store, entry.scope), []).append(entry)
     return list(found.values())
-
-
-def needed_by(catalog: Catalog, entry: DumpEntry) -> list[DumpEntry]:
-    """The dumps that one stands on, nearest first."""
-    found: list[DumpEntry] = []
-    while entry.parent is not None and (parent := catalog.find(entry.parent)) is not None and parent not in found:
-        found.append(parent)
-        entry = parent
-    return found
 
 
 def _given_up(entry: DumpEntry) -> bool:

@@ -100,13 +100,15 @@ def restore_store(target: Target, into: Storage, wish: Wish) -> Restored:
 
 
 def _restored(target: Target, chain: Chain, into: Storage, wish: Wish) -> Rebuilt:
-    identity, finished = begin(into, chain.entries[-1], wish)
-    rebuilt = Rebuilt()
+    fresh = new_identity(wish)
+    rebuilt = rebuild(chain, fresh)
+    check_names(rebuilt)
+    Target(into).refuse_without_room(_size(rebuilt), f"Restoring to {into.url}")
+    identity, finished = begin(into, chain.entries[-1], wish, fresh)
     try:
-        rebuilt = rebuild(chain, identity)
-        check_names(rebuilt)
+        if identity != fresh:
+            rebuilt = rebuild(chain, identity)
         if not finished:
-            Target(into).refuse_without_room(_size(rebuilt), f"Restoring to {into.url}")
             write_pages(target, chain, rebuilt.pages, into, wish.means)
             _write_tables(rebuilt, into)
             switch(into, rebuilt.master)
@@ -117,10 +119,17 @@ def _restored(target: Target, chain: Chain, into: Storage, wish: Wish) -> Rebuil
     return rebuilt
 
 
-def begin(into: Storage, entry: DumpEntry, wish: Wish, tables: Json = None) -> tuple[Identity, bool]:
+def new_identity(wish: Wish) -> Identity:
+    """That of a store that is begun now."""
+    surroundings = wish.surroundings
+    return Identity(surroundings.new_id(), surroundings.new_id(), surroundings.now(), wish.version)
+
+
+def begin(
+    into: Storage, entry: DumpEntry, wish: Wish, identity: Identity, tables: Json = None
+) -> tuple[Identity, bool]:
     """Take the place, or go on with an interrupted restore; whether that had come to its end."""
     doing = f"Restoring to {into.url}"
-    identity = Identity(wish.surroundings.new_id(), wish.surroundings.new_id(), wish.surroundings.now(), wish.version)
     body: Json = {"dump": entry.id, "version": wish.version, "store": identity.store, "swap": identity.swap}
     body |= {"now": identity.now, "tables": tables}
     try:

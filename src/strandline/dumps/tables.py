@@ -14,7 +14,7 @@ from strandline.dumps.catalog import require_catalog
 from strandline.dumps.chain import Chain, open_chain
 from strandline.dumps.facts import StateKey
 from strandline.dumps.plan import holds
-from strandline.dumps.restore import RESTORING, Restored, Wish, begin, find_dump, switch, with_last_good
+from strandline.dumps.restore import RESTORING, Restored, Wish, begin, find_dump, new_identity, switch, with_last_good
 from strandline.dumps.synthesize import PageReader
 from strandline.dumps.target import Target
 from strandline.errors import AlreadyExists, Damaged, InputError, NotFound
@@ -64,7 +64,7 @@ def restore_tables(target: Target, into: Storage, wish: Wish, names: Names) -> R
 
 
 def _into_new(work: _Tables, into: Storage, wish: Wish, chain: Chain) -> None:
-    _, finished = begin(into, chain.entries[-1], wish, sorted(work.names.items()))
+    _, finished = begin(into, chain.entries[-1], wish, new_identity(wish), sorted(work.names.items()))
     if not finished:
         behind = Curtain(into)
         with _opened(behind) if _is_store(behind) else _created(behind) as store:

@@ -147,25 +147,32 @@ class Folder:
 
     def pages(self, pack: Pack, wanted: set[str] | None = None) -> Iterator[tuple[PageRef, bytes]]:
         """The verified pages of a pack, or those wanted."""
+        for page, stored in self.stored_pages(pack):
+            if wanted is None or page.name in wanted:
+                yield page, self.opened(pack, page, stored)
+
+    def stored_pages(self, pack: Pack) -> Iterator[tuple[PageRef, bytes]]:
+        """The pages of a pack as they are stored; `Damaged` when it is missing or has another length."""
         doing = f"Reading dump {self.dump}"
         try:
             data = self.storage.get(self.path(pack.name))
         except NotFound:
             raise Damaged(f"{pack.name} is missing, with {len(pack.pages)} pages", doing=doing, hint=_HINT) from None
+        total = sum(self.stored_size(page) for page in pack.pages)
+        if len(data) != total:
+            raise Damaged(f"{pack.name} has {len(data)} bytes instead of {total}", doing=doing, hint=_HINT)
         start = 0
         for page in pack.pages:
             end = start + self.stored_size(page)
-            if wanted is None or page.name in wanted:
-                yield page, self._opened(pack, page, data[start:end])
+            yield page, data[start:end]
             start = end
-        if len(data) != start:
-            raise Damaged(f"{pack.name} has {len(data)} bytes instead of {start}", doing=doing, hint=_HINT)
 
     def sealed_page(self, page: PageRef, data: bytes) -> bytes:
         """A page as it goes into a pack."""
         return self.cipher.encrypt(page.name, data) if self.cipher is not None else data
 
-    def _opened(self, pack: Pack, page: PageRef, stored: bytes) -> bytes:
+    def opened(self, pack: Pack, page: PageRef, stored: bytes) -> bytes:
+        """A stored page, verified."""
         data = self.cipher.decrypt(page.name, stored) if self.cipher is not None else stored
         if len(data) != page.size or checksum(data) != page.checksum:
             doing = f"Reading dump {self.dump}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from strandline.dumps.catalog import Catalog, DumpEntry, require_catalog
+from strandline.dumps.catalog import Catalog, DumpEntry, needed_by, require_catalog
 from strandline.dumps.chain import Chain, open_chain
+from strandline.dumps.plan import plan
 from strandline.dumps.rebuild import Identity, rebuild
 from strandline.dumps.target import Target
 from strandline.errors import Damaged, StrandlineError
@@ -34,45 +36,48 @@ class Verified:
 
 
 def verify(target: Target) -> Verified:
-    """Read every dump back: manifest, index, every page; and that its chain leads to a level 0."""
+    """Read every dump back: manifest, index, every page; and that all that a dump's states need is there.
+
+    A dump is whole when it can be restored, even if one that it stands on is damaged in pages that it does not need.
+    """
     catalog = require_catalog(target.storage)
     target.check_key(catalog)
     report = Verified()
-    own: dict[str, list[str]] = {}
+    found = {entry.id: _read_back(target, entry, report) for entry in catalog.complete()}
     for entry in catalog.complete():
-        own[entry.id] = _own_damage(target, entry, report)
-        report.damages += [Damage(entry.id, what) for what in own[entry.id]]
-    for entry in catalog.complete():
-        try:
-            chain = open_chain(target, catalog, entry)
-            hurt = [one.id for one in chain.entries if own[one.id]]
-            if not hurt:
-                _check_contents(chain)
-                report.whole.append(entry.id)
-            elif not own[entry.id]:
-                report.damages.append(Damage(entry.id, f"it stands on the damaged dump {hurt[0]}"))
-        except StrandlineError as error:
-            if not own[entry.id]:
-                report.damages.append(Damage(entry.id, error.why))
+        report.damages += [Damage(entry.id, what) for what in found[entry.id].damages]
+        why = _why_not(target, catalog, entry, found)
+        if why is None:
+            report.whole.append(entry.id)
+        elif not found[entry.id].damages:
+            report.damages.append(Damage(entry.id, why))
     return report
 
 
 def last_good(target: Target, catalog: Catalog, before: DumpEntry) -> DumpEntry | None:
-    """The last whole dump of the same store taken before another; reads it all."""
-    older = [one for one in catalog.complete() if one.store == before.store and one.id != before.id]
-    for entry in reversed([one for one in older if one.taken <= before.taken]):
-        try:
-            chain = open_chain(target, catalog, entry)
-            _check_contents(chain)
-        except StrandlineError:
+    """The last whole dump of the same store taken before another; reads what that takes."""
+    found: dict[str, _Found] = {}
+    for entry in reversed(catalog.complete()):
+        if entry.store != before.store or entry.id == before.id or entry.taken > before.taken:
             continue
-        if not any(_own_damage(target, one, Verified()) for one in chain.entries):
+        for one in [entry, *needed_by(catalog, entry)]:
+            if one.id not in found:
+                found[one.id] = _read_back(target, one, Verified())
+        if _why_not(target, catalog, entry, found) is None:
             return entry
     return None
 
 
-def _own_damage(target: Target, entry: DumpEntry, report: Verified) -> list[str]:
-    found: list[str] = []
+@dataclass(slots=True)
+class _Found:
+    """What is wrong with the objects of one dump, and which pages that concerns."""
+
+    damages: list[str] = field(default_factory=list)
+    bad: dict[str, str] = field(default_factory=dict)
+
+
+def _read_back(target: Target, entry: DumpEntry, report: Verified) -> _Found:
+    found = _Found()
     folder = target.folder(entry.id)
     try:
         manifest = target.manifest(entry)
@@ -80,23 +85,42 @@ def _own_damage(target: Target, entry: DumpEntry, report: Verified) -> list[str]
             folder.changes(part)
         packs = folder.with_pages(manifest)
     except StrandlineError as error:
-        return [error.why]
+        return _Found([error.why])
     for pack in packs:
         try:
-            for page, data in folder.pages(pack):
-                report.pages += 1
-                report.bytes += len(data)
-                del page
+            for page, stored in folder.stored_pages(pack):
+                try:
+                    report.bytes += len(folder.opened(pack, page, stored))
+                    report.pages += 1
+                except Damaged as error:
+                    found.damages.append(error.why)
+                    found.bad[page.name] = error.why
         except StrandlineError as error:
-            found.append(error.why)
+            found.damages.append(error.why)
+            found.bad |= {page.name: error.why for page in pack.pages}
     return found
 
 
-def _check_contents(chain: Chain) -> None:
-    """Every page that a state names is in the chain."""
-    if chain.last.scope.tables is not None:
-        return
-    rebuilt = rebuild(chain, Identity("", "", 0.0))
-    missing = [name for name in rebuilt.pages if name not in chain.places]
-    if missing:
-        raise Damaged(f"no dump of its chain has page {missing[0]} and {len(missing) - 1} more")
+def _why_not(target: Target, catalog: Catalog, entry: DumpEntry, found: Mapping[str, _Found]) -> str | None:
+    """Why a dump can't be restored, or None."""
+    try:
+        chain = open_chain(target, catalog, entry)
+        needed = _needed(chain)
+        places = chain.places
+    except StrandlineError as error:
+        return error.why
+    for name in needed:
+        if name not in places:
+            return f"no dump of its chain has page {name}"
+        dump = places[name].dump
+        if name in found[dump].bad:
+            return f"it needs page {name} of dump {dump}: {found[dump].bad[name]}"
+    return None
+
+
+def _needed(chain: Chain) -> Iterable[str]:
+    """The pages that the states of a dump name."""
+    if chain.last.scope.tables is None:
+        return rebuild(chain, Identity("", "", 0.0)).pages
+    planned = plan(chain, chain.last.versions, chain.last.states, None)
+    return planned.pages
