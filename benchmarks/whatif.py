@@ -4,8 +4,8 @@
     python -m benchmarks.whatif --rows 5000000  the same at a thousand times the size
 
 Each figure is the best of several runs on fresh stores in a temporary folder; "change" is what-if against real table,
-as in the paper, whose own percentages stand beside it (elapsed time, on a VAX-11/780). A benchmark changes every row, so
-at 5,000 rows it measures one commit of 5,000 changes.
+as in the paper, whose own percentages stand beside it (elapsed time, on a VAX-11/780). A benchmark changes every row,
+so at 5,000 rows it measures one commit of 5,000 changes.
 """
 
 from __future__ import annotations
