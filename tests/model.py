@@ -10,6 +10,7 @@ equality by value, a keyed relation is a dict, a relation without key a Counter,
 
 from __future__ import annotations
 
+import os
 import string
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -24,7 +25,7 @@ from hypothesis import strategies as st
 
 LAWS = settings(
     derandomize=True,
-    max_examples=50,
+    max_examples=int(os.environ.get("STRANDLINE_EXAMPLES", "50")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )

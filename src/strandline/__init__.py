@@ -15,15 +15,34 @@ from strandline.errors import StrandlineError
 if TYPE_CHECKING:
     from strandline.changes import Changes
     from strandline.detect import diff
+    from strandline.dumps import restore
     from strandline.engine.session import session
+    from strandline.sources import register
+    from strandline.store import Store, create, open
 
 _HOMES = {
     "Changes": "strandline.changes",
+    "Store": "strandline.store",
+    "create": "strandline.store",
     "diff": "strandline.detect",
+    "open": "strandline.store",
+    "register": "strandline.sources",
+    "restore": "strandline.dumps",
     "session": "strandline.engine.session",
 }
 
-__all__ = ["Changes", "StrandlineError", "__version__", "diff", "session"]
+__all__ = [
+    "Changes",
+    "Store",
+    "StrandlineError",
+    "__version__",
+    "create",
+    "diff",
+    "open",
+    "register",
+    "restore",
+    "session",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,12 +9,14 @@ import datetime as dt
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pyarrow as pa
 
 from strandline.changes import Changes
+from strandline.engine import INLINE_LIMIT
 from strandline.errors import Conflict, InputError, NotFound
 from strandline.pages import (
     MAIN,
@@ -24,6 +26,7 @@ from strandline.pages import (
     PageVersion,
     Report,
     SnapshotRecord,
+    Surroundings,
     View,
     create_store,
     open_store,
@@ -31,6 +34,7 @@ from strandline.pages import (
 from strandline.pages import Snapshot as PageSnapshot
 from strandline.pages import check as check_pages
 from strandline.pages import space as page_space
+from strandline.relations import Part
 from strandline.storage import Storage, open_storage
 from strandline.tables import (
     SMALL_WRITES,
@@ -38,20 +42,27 @@ from strandline.tables import (
     PageCache,
     TableInstaller,
     TableReader,
+    TableRelation,
     TableTransaction,
     TableValidator,
     table_changes,
+    table_relation,
 )
+from strandline.tables.incoming import repeatable
+from strandline.tables.key_bounds import key_bounds
+from strandline.tables.querying import Query
+from strandline.tables.reading import find_table
 from strandline.whatif import DatingInstaller, Listed, WhatIf, create_what_if, is_hidden, listed, open_what_if
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from strandline.dumps import Dump
 
 ATTEMPTS = 10
 """How often a single verb is tried when other transactions are in its way."""
 
 R = TypeVar("R")
-At = "str | int | dt.datetime | Snapshot | None"
 
 
 def create(path: str | os.PathLike[str], *, session: SparkSession | None = None) -> Store:
@@ -64,36 +75,51 @@ def open(path: str | os.PathLike[str], *, session: SparkSession | None = None) -
     return open_on(open_storage(path), session=session)
 
 
-def create_on(storage: Storage, *, session: SparkSession | None = None, limits: Limits = SMALL_WRITES) -> Store:
+def create_on(
+    storage: Storage,
+    *,
+    session: SparkSession | None = None,
+    limits: Limits = SMALL_WRITES,
+    surroundings: Surroundings | None = None,
+) -> Store:
     """A new store on any storage; `limits` says how large its pages grow under small writes."""
     cache = PageCache()
     installer = DatingInstaller(TableInstaller(cache, limits))
-    return _started(create_store(storage, installer, TableValidator(cache)), cache, session)
+    pages = create_store(storage, installer, TableValidator(cache), surroundings)
+    return _started(pages, cache, session, beats=surroundings is None)
 
 
-def open_on(storage: Storage, *, session: SparkSession | None = None, limits: Limits = SMALL_WRITES) -> Store:
+def open_on(
+    storage: Storage,
+    *,
+    session: SparkSession | None = None,
+    limits: Limits = SMALL_WRITES,
+    surroundings: Surroundings | None = None,
+) -> Store:
     """An existing store on any storage."""
     cache = PageCache()
     try:
-        pages = open_store(storage, DatingInstaller(TableInstaller(cache, limits)), TableValidator(cache))
+        installer = DatingInstaller(TableInstaller(cache, limits))
+        pages = open_store(storage, installer, TableValidator(cache), surroundings)
     except NotFound:
         raise NotFound(
             f"there is no store at {storage.url}", doing="Opening a store", hint="Create one with create()"
         ) from None
-    return _started(pages, cache, session)
+    return _started(pages, cache, session, beats=surroundings is None)
 
 
-def _started(pages: PageStore, cache: PageCache, session: SparkSession | None) -> Store:
-    pages.start_heart()
+def _started(pages: PageStore, cache: PageCache, session: SparkSession | None, *, beats: bool) -> Store:
+    # Whoever brings a clock of his own decides himself when it beats.
+    if beats:
+        pages.start_heart()
     return Store(pages, pages.version(MAIN), cache, session)
 
 
 class Snapshot:
     """A state that stays readable until closed: a context manager, usable wherever `at=` is."""
 
-    def __init__(self, inner: PageSnapshot, store: Store) -> None:
+    def __init__(self, inner: PageSnapshot) -> None:
         self._inner = inner
-        self._store = store
 
     @property
     def view(self) -> View:
@@ -134,6 +160,7 @@ class Store:
         self._version = version
         self._cache = cache
         self._session = session
+        self._frames: list[TableRelation] = []
 
     @property
     def name(self) -> str:
@@ -164,7 +191,7 @@ class Store:
     def transaction(self, message: str = "") -> TableTransaction:
         """Several changes that become visible together, or not at all. `message` goes to the log."""
         self._version.look()
-        return TableTransaction(self._version.begin(message), self._cache)
+        return TableTransaction(self._version.begin(message), self._cache, self.url, self._session)
 
     def table(self, name: str) -> Table:
         """A table, whether or not it is there yet."""
@@ -179,7 +206,8 @@ class Store:
         self, name: str, data: Any, *, key: str | Sequence[str] | None = None, not_null: Sequence[str] = ()
     ) -> Table:
         """A new table, in a transaction of its own."""
-        self.autocommit(lambda tx: tx.create_table(name, data, key=key, not_null=not_null))
+        rows = repeatable(data)
+        self.autocommit(lambda tx: tx.create_table(name, rows, key=key, not_null=not_null))
         return self.table(name)
 
     def drop_table(self, name: str) -> None:
@@ -199,20 +227,22 @@ class Store:
 
     # States
 
-    def snapshot(self, name: str | None = None, *, tables: Sequence[str] | None = None) -> Snapshot:
+    @overload
+    def snapshot(self) -> Snapshot: ...
+
+    @overload
+    def snapshot(self, name: str, *, tables: Sequence[str] | None = None) -> SnapshotRecord: ...
+
+    def snapshot(self, name: str | None = None, *, tables: Sequence[str] | None = None) -> Snapshot | SnapshotRecord:
         """Freeze the present state: with a name for good, without one until it is closed.
 
         `tables` makes a named snapshot hold only these.
         """
         if name is None:
-            if tables is not None:
-                raise InputError("a temporary snapshot holds all tables", hint="Give it a name to hold some only")
-            return Snapshot(self._version.snapshot(), self)
-        domains = (
-            None if tables is None else [TableReader(self._version.look(), t, self._cache).entry.domain for t in tables]
-        )
-        self._version.name_snapshot(name, domains=domains)
-        return Snapshot(self._version.at(name), self)
+            return Snapshot(self._version.snapshot())
+        view = self._version.look()
+        domains = None if tables is None else [find_table(view, table)[0].domain for table in tables]
+        return self._version.name_snapshot(name, domains=domains)
 
     def snapshots(self) -> list[SnapshotRecord]:
         """The named snapshots, oldest first."""
@@ -266,21 +296,61 @@ class Store:
         if isinstance(at, Snapshot):
             yield at.inner
             return
+        with self._found(at) as found:
+            yield found
+
+    def _found(self, at: Any) -> PageSnapshot:
         if at is None:
             self._version.look()
-            found = self._version.snapshot()
-        elif isinstance(at, dt.datetime):
-            found = self._version.at(at.timestamp())
-        elif isinstance(at, (str, int)) and not isinstance(at, bool):
-            found = self._version.at(at)
-        else:
-            raise InputError(
-                f"{at!r} is no state",
-                doing="Reading a state",
-                hint="Give a name, a snapshot, a commit number, a datetime",
-            )
-        with found:
-            yield found
+            return self._version.snapshot()
+        if isinstance(at, SnapshotRecord):
+            at = at.name
+        if isinstance(at, dt.datetime):
+            return self._version.at(at.timestamp())
+        if isinstance(at, (str, int)) and not isinstance(at, bool):
+            return self._version.at(at)
+        raise InputError(
+            f"{at!r} is no state", doing="Reading a state", hint="Give a name, a snapshot, a commit number, a datetime"
+        )
+
+    # Reading
+
+    def relation(self, table: str, at: Any = None) -> TableRelation:
+        """A table at a state as a relation, which keeps the state readable."""
+        if isinstance(at, Snapshot):
+            return table_relation(at.view, table, self._cache, self.storage)
+        snapshot = self._found(at)
+        return table_relation(snapshot.view, table, self._cache, self.storage, snapshot)
+
+    def frame(
+        self,
+        table: str,
+        at: Any = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """A table at a state as a Spark DataFrame; only pages that can hold rows of `where` are read."""
+        from strandline.tables.frames import page_frame
+
+        relation = self.relation(table, at)
+        condition = relation.reader.condition(where, params)
+        bounds = key_bounds(condition, relation.reader.record)
+        names = relation.reader.record.names if columns is None else tuple(columns)
+        for name in names:
+            relation.reader.record.column(name)
+        # Spark reads late, and may read again: the state is kept until the store is closed.
+        self._frames.append(relation)
+        checked = None if condition is None else condition.condition
+        return page_frame(replace(relation, bounds=bounds), names, checked, self._session)
+
+    def query(self, sql: str, *, at: Any = None, runner: str = "auto") -> pa.Table:
+        """The result of an SQL query over the tables: in this process by DuckDB, or by Spark when they are large."""
+        with self.state(at) as view:
+            query = Query(sql, view, self._cache)
+            if runner == "spark" or (runner == "auto" and query.bytes >= INLINE_LIMIT):
+                return query.on_spark(lambda name, columns: self.frame(name, at, columns))
+            return query.in_process()
 
     # Upkeep
 
@@ -294,6 +364,7 @@ class Store:
 
     def close(self) -> None:
         """Leave the store. Branches that were opened through it are closed too."""
+        self._frames.clear()
         self._pages.close()
 
     def __enter__(self) -> Store:
@@ -303,6 +374,25 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def dump(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        level: int = 0,
+        tables: Sequence[str] | None = None,
+        version: str | None = None,
+        key_file: str | os.PathLike[str] | None = None,
+        runner: str = "auto",
+    ) -> Dump:
+        """A dump of the whole store, of one version or of tables, while writers work; see `restore`.
+
+        Level 0 holds everything, level n what changed since the last dump of a lower level.
+        """
+        from strandline.dumps import dump
+
+        how: Any = {"key_file": key_file, "runner": runner, "session": self._session}
+        return dump(self._pages, target, level=level, tables=tables, version=version, **how)
 
     # What-ifs
 
@@ -321,6 +411,7 @@ class Table:
     def __init__(self, store: Store, name: str) -> None:
         self.store = store
         self.name = name
+        self._held: TableRelation | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -352,11 +443,44 @@ class Table:
         with self.store.state(at) as view:
             return TableReader(view, self.name, self.store.cache).to_arrow(columns, where, params)
 
+    def to_spark(
+        self,
+        *,
+        at: Any = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """Rows as a Spark DataFrame, in Spark's types. Its state stays readable until the store is closed."""
+        return self.store.frame(self.name, at, columns, where, params)
+
+    def relation(self, *, at: Any = None) -> TableRelation:
+        """The table at a state, for everything that reads relations: `sl.diff`, kernels, `open_relation`."""
+        return self.store.relation(self.name, at)
+
+    # A table is a relation itself: its present state.
+
+    @property
+    def bytes(self) -> int:
+        return self.relation().bytes
+
+    @property
+    def rows(self) -> int:
+        return self.count()
+
+    def parts(self, columns: Sequence[str] | None = None) -> list[Part]:
+        self._held = self.relation()
+        return self._held.parts(columns)
+
     def insert(self, rows: Any) -> int:
-        return self.store.autocommit(lambda tx: tx.insert(self.name, rows))
+        """New rows; a key that is there already is an error."""
+        kept = repeatable(rows)
+        return self.store.autocommit(lambda tx: tx.insert(self.name, kept))
 
     def upsert(self, rows: Any) -> int:
-        return self.store.autocommit(lambda tx: tx.upsert(self.name, rows))
+        """Rows that replace those of the same key, or are new."""
+        kept = repeatable(rows)
+        return self.store.autocommit(lambda tx: tx.upsert(self.name, kept))
 
     def update(
         self,
@@ -378,7 +502,8 @@ class Table:
 
     def overwrite(self, rows: Any) -> int:
         """Make it hold exactly these rows; rows that stay keep their numbers."""
-        return self.store.autocommit(lambda tx: tx.overwrite(self.name, rows))
+        kept = repeatable(rows)
+        return self.store.autocommit(lambda tx: tx.overwrite(self.name, kept))
 
     def changes(self, *, since: Any, until: Any = None) -> Changes:
         """What changed in it from one state to another, or to now."""

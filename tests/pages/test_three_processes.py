@@ -144,9 +144,7 @@ def test_three_processes_agree_with_the_model(seed: int) -> None:
     world.beat(0)
     for version, name in sorted(world.named):
         handle = world.stores[0].version(version)
-        if not any(
-            fork.commit == one.commit for one in handle.snapshots() for fork in handle.pointer().forks
-        ):
+        if not any(fork.commit == one.commit for one in handle.snapshots() for fork in handle.pointer().forks):
             handle.drop_snapshot(name)
     for store in world.stores:
         store.close()

@@ -23,7 +23,7 @@ from strandline.errors import InUse, KeysError
 from strandline.pages import check
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on, open_on
-from strandline.tables import Limits, TableTransaction, rewriting, transaction
+from strandline.tables import Limits, TableTransaction, rewriting, selecting
 
 TINY = Limits(page_rows=8, cut_rows=6, join_rows=3, most_in_overlay=3, fewest_for_overlay=4)
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.int64()), pa.field("s", pa.string())])
@@ -208,7 +208,7 @@ class Machine(RuleBasedStateMachine):
     def snapshot(self, version: str) -> str:
         self.count += 1
         name = f"s{self.count}"
-        self.versions[version].snapshot(name).close()
+        self.versions[version].snapshot(name)
         self.frozen[name] = (version, self.models[version].copy())
         return name
 
@@ -324,8 +324,8 @@ MACHINE = settings(
 def _small_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewriting, "BULK_ROWS", 10)
     monkeypatch.setattr(rewriting, "BULK", Limits(page_rows=14, cut_rows=10, most_in_overlay=4, fewest_for_overlay=4))
-    monkeypatch.setattr(transaction, "MANY_ROWS", 6)
-    monkeypatch.setattr(transaction, "MANY_KEYS", 3)
+    monkeypatch.setattr(selecting, "MANY_ROWS", 6)
+    monkeypatch.setattr(selecting, "MANY_KEYS", 3)
 
 
 class RowByRow(Machine):

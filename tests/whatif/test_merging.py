@@ -83,9 +83,8 @@ def test_each_key_may_be_resolved_its_own_way() -> None:
 def test_the_change_set_of_a_merge_is_what_it_applied() -> None:
     with shop() as store:
         w = conflicting(store)
-        before = store.snapshot("before")
+        store.snapshot("before")
         changes = w.merge(resolve="ours")
-        before.close()
         assert changes.to_arrow().num_rows == store.changes("t", since="before").to_arrow().num_rows
         summary = changes.summary()
         assert (summary.inserted, summary.updated, summary.deleted) == (2, 4, 1)

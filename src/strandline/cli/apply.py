@@ -11,7 +11,7 @@ from strandline.cli.output import emit_json, say
 @click.command()
 @click.argument("changes_path", metavar="CHANGES", type=click.Path())
 @click.argument("relation", type=click.Path())
-@click.option("--out", required=True, type=click.Path(), help="Where the result goes: a Parquet file.")
+@click.option("--out", required=True, type=click.Path(), help="A .parquet file for the result, or a folder of them.")
 @click.option("--lenient", is_flag=True, help="Let the last writer win where the changes don't fit.")
 @click.option("--fill", multiple=True, metavar="COLUMN=VALUE", help="What a column holds that was added meanwhile.")
 @running

@@ -8,15 +8,18 @@ from pathlib import Path
 
 import click
 
+from strandline.cli.output import emit_json
 from strandline.errors import NotFound
 
+TROUBLE = 2
 BENCHMARKS = ("diff", "window", "store")
 
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]…")
-@click.option("--rows", type=int, help="Rows of the large tables, for a quicker run.")
-def bench(names: tuple[str, ...], rows: int | None) -> int:
+@click.option("--rows", type=click.IntRange(min=1), help="Rows of the large tables, for a quicker run.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def bench(names: tuple[str, ...], rows: int | None, as_json: bool) -> int:
     """Runs the benchmarks against peers and prints their tables.
 
     They live beside the source, in benchmarks/, and need the packages of the `bench` extra: `make bench` installs them.
@@ -36,9 +39,12 @@ def bench(names: tuple[str, ...], rows: int | None) -> int:
     unknown = [name for name in names if name not in known]
     if unknown:
         raise click.UsageError(f"There is no benchmark {unknown[0]!r}. Choose from {', '.join(known)}.")
-    code = 0
+    code, printed = 0, {}
     for name in names or known:
         command = [sys.executable, "-m", f"benchmarks.{name}"]
         command += ["--rows", str(rows)] if rows and name == "diff" else []
-        code = max(code, subprocess.run(command, cwd=root).returncode)
-    return min(code, 2)
+        ended = subprocess.run(command, cwd=root, text=True, stdout=subprocess.PIPE if as_json else None)
+        code, printed[name] = max(code, TROUBLE if ended.returncode else 0), ended.stdout
+    if as_json:
+        emit_json({"tables": printed, "failed": bool(code)})
+    return code

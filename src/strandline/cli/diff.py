@@ -34,7 +34,13 @@ SAMPLE = 2000
 @click.option("--rename", multiple=True, metavar="OLD=NEW", help="A column of the old side by its new name.")
 @click.option("--compare", multiple=True, metavar="COLUMN=RULE", help="E.g. price=abs:0.01, string=trim, *=empty.")
 @click.option("--where", help="Compare only rows that meet this SQL condition.")
-@click.option("--duplicates", type=click.Choice(["error", "count", "pair"]), default="error", show_default=True)
+@click.option(
+    "--duplicates",
+    type=click.Choice(["error", "count", "pair"]),
+    default="error",
+    show_default=True,
+    help="Several rows of one key: refuse them, compare them as a multiset, or pair them by likeness.",
+)
 @click.option("--strict-schema", is_flag=True, help="A differing column or type is an error.")
 @click.option("--state", type=click.Path(), help="Signatures kept here stand for OLD, and are replaced at the end.")
 @click.option("--save-state", type=click.Path(), help="Keep signatures of NEW here for the next run.")
@@ -51,6 +57,7 @@ SAMPLE = 2000
 @click.option("--fail-over", metavar="SHARE", help="Stop with an error if more changed, e.g. 30%.")
 @click.option("--format", "format_", help="What both sides are, if name and content don't tell: csv, parquet, …")
 @click.option("--types", multiple=True, metavar="COLUMN=TYPE", help="The type of a column, e.g. id=int64.")
+@click.option("--union-by-name", is_flag=True, help="Part files may differ: types are widened, absent columns null.")
 @click.option("--no-header", is_flag=True, help="CSV without a header line.")
 @click.option("--delimiter", help="CSV delimiter.")
 @click.option("--out", type=click.Path(), help="Write the changes: .parquet, .csv, .jsonl, .sql or .changes.")
@@ -64,7 +71,9 @@ SAMPLE = 2000
 @click.option("--sql-table", default="", help="The table that a .sql script changes.")
 @click.option("--dialect", default="standard", show_default=True, help="The dialect of a .sql script.")
 @click.option("--html", "html_path", type=click.Path(), help="Write a report to open in a browser.")
-@click.option("--limit", type=int, default=3, show_default=True, help="Examples of each kind to show.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=3, show_default=True, help="Examples of each kind to show."
+)
 @click.option("--explain", is_flag=True, help="Show what each algorithm would cost and why one was taken.")
 @running
 def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> int:
@@ -79,15 +88,18 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
       strandline diff tuesday.parquet --key id --state orders.state
       strandline diff a.csv b.csv -k shop,id --compare price=abs:0.01 --html report.html
     """
-    import strandline as sl
+    from strandline.detect import find_changes
 
     old, new = _old_and_new(sides, given["state"])
     options = _options(given)
     key = _names(given["key"])
+    if given["key"] and not key:
+        raise click.UsageError("--key names no column. Leave it out to compare rows without a key.")
     if given["raw"]:
-        return _raw(old, new, key, options)
-    changes = sl.diff(old, new, key or None, runner=runner, **options)
+        return _raw(old, new, key, options, as_json=as_json)
+    changes = find_changes(old, new, key or None, runner=runner, **options)
     _write(changes, given)
+    changes.keep_state()
     facts = _facts(changes)
     if as_json:
         _print_json(changes, facts, explain=given["explain"])
@@ -112,7 +124,10 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
     from strandline.relations.options import ReadOptions
 
     read = ReadOptions(
-        types=pairs(given["types"], "--types"), header=not given["no_header"], delimiter=given["delimiter"]
+        types=pairs(given["types"], "--types"),
+        header=not given["no_header"],
+        delimiter=given["delimiter"],
+        union_by_name=given["union_by_name"],
     )
     names = (
         "algorithm where duplicates strict_schema state save_state bits miss_probability column_signatures memory "
@@ -138,10 +153,15 @@ def _names(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for text in given for name in text.split(",") if name)
 
 
-def _raw(old: str | None, new: str, key: Sequence[str], options: dict[str, Any]) -> int:
+def _raw(old: str | None, new: str, key: Sequence[str], options: dict[str, Any], *, as_json: bool) -> int:
     from strandline.detect import window_raw
 
+    if old is None or options["state"] or options["save_state"]:
+        raise click.UsageError("--raw reads both sides, and neither takes nor leaves signatures: give OLD and NEW.")
     messages, report = window_raw(old, new, key, **{**options, "algorithm": "window"})
+    if as_json:
+        emit_json({"messages": messages.to_pylist(), "distance": report.distance, **vars(report)})
+        return 1 if report.messages else 0
     for row in messages.to_pylist():
         emit_json(row)
     say(f"{report.messages:,} messages; {report.evicted_old + report.evicted_new:,} rows outgrew the aging buffers.")

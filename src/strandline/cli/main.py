@@ -7,17 +7,29 @@ on standard output too, so that a program that reads it always finds one.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
 import click
 
 from strandline._version import __version__
-from strandline.cli.output import emit_json, say
+from strandline.cli.output import complain, emit_json
 from strandline.errors import Cancelled, StrandlineError
 
-COMMANDS = ("diff", "show", "apply", "invert", "compose", "demo", "bench", "whatif")
+COMMANDS = (
+    *("diff", "show", "apply", "invert", "compose"),
+    *("create", "load", "query", "changes"),
+    *("snapshot", "snapshots", "branch", "branches", "drop"),
+    *("log", "space", "check"),
+    *("whatif",),
+    *("base", "replicate", "refresh", "replicas"),
+    *("dump", "restore", "dumps"),
+    *("demo", "bench"),
+)
 TROUBLE = 2
+TRACEBACK = "STRANDLINE_TRACEBACK"
+"""Set, it lets a mistake of ours through with its stack trace."""
 
 
 class Commands(click.Group):
@@ -62,13 +74,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         sys.stderr.close()
         code = TROUBLE
+    except OSError as error:
+        record = {"error": "StorageError", "why": str(error)}
+        code = _trouble(record, f"strandline: the machine refused: {error}.", wants_json)
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        record = {"error": "InternalError", "why": f"{type(error).__name__}: {error}"}
+        code = _trouble(record, f"strandline: {_unforeseen(error)}", wants_json)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _unforeseen(error: Exception) -> str:
+    return (
+        f"this should not have happened: {type(error).__name__}: {error}. It is a mistake in Strandline, not yours; "
+        f"please report it with what {TRACEBACK}=1 shows."
+    )
 
 
 def _trouble(record: dict[str, str], words: str, wants_json: bool) -> int:
     if wants_json:
         emit_json(record)
-    say(words)
+    complain(words)
     return TROUBLE
 
 

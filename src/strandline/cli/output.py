@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from strandline.engine.progress import is_quiet
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -40,7 +42,13 @@ def plain(value: Any) -> Any:
 
 
 def say(words: str) -> None:
-    """Words for the person at the terminal, never mixed into what a program reads."""
+    """Words for the person at the terminal, never mixed into what a program reads; none with `--quiet`."""
+    if not is_quiet():
+        complain(words)
+
+
+def complain(words: str) -> None:
+    """Words that nothing silences: what went wrong."""
     sys.stderr.write(words.rstrip() + "\n")
 
 

@@ -10,7 +10,7 @@ from strandline.cli.output import console, draw_rows, emit_json
 
 @click.command()
 @click.argument("path", type=click.Path())
-@click.option("--limit", type=int, default=20, show_default=True, help="Rows to show.")
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Rows to show.")
 @running
 def show(path: str, limit: int, as_json: bool, runner: str) -> int:
     """What a saved change set holds: its counts, its columns, and some of its rows.

@@ -147,7 +147,7 @@ def merge(store: str, name: str, resolve: str | None, as_json: bool) -> int:
     """Makes the changes in the relation below, in one transaction."""
     with _what_if(store, name) as held:
         summary = held.merge(resolve=resolve).summary()
-    record = {"inserted": summary.inserted, "updated": summary.updated, "deleted": summary.deleted}
+    record: dict[str, object] = {"inserted": summary.inserted, "updated": summary.updated, "deleted": summary.deleted}
     words = f"Merged {name}: {summary.inserted:,} inserted, {summary.updated:,} updated, {summary.deleted:,} deleted."
     return _done(record, words, as_json=as_json)
 

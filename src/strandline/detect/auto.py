@@ -39,6 +39,13 @@ def choose(
         _limited(estimate, question, state) for estimate in cost.estimates(sizes_of(question, options, state))
     )
     if options.algorithm == "auto":
+        if not any(estimate.possible for estimate in found):
+            reasons = dict.fromkeys(estimate.why for estimate in found)
+            raise InputError(
+                f"none of the algorithms can run on these inputs: {'; '.join(reasons)}",
+                doing="choosing an algorithm",
+                hint="Name the old extract itself instead of its saved signatures",
+            )
         return cost.choose(found), found
     asked = next(estimate for estimate in found if estimate.algorithm == options.algorithm)
     if not asked.possible and not _can_be_forced(question, asked, state):

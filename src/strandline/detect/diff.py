@@ -6,7 +6,6 @@ guard against a suspect share of changes, save the next state, and hand out the 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +34,7 @@ from strandline.detect.merge import merge
 from strandline.detect.options import DiffOptions, names_of, options_from
 from strandline.detect.question import Question
 from strandline.detect.segments import Making
-from strandline.detect.state import State, is_state, load_state, save_state
+from strandline.detect.state import State, has_state, is_state, load_state, save_state
 from strandline.detect.state_building import sign_relation
 from strandline.detect.window import WindowReport
 from strandline.detect.windowed import window_messages, windowed
@@ -64,12 +63,27 @@ class Run:
     warnings: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class NextState:
+    """Signatures of the new side, in the spool, and the folder that they shall go to."""
+
+    state: State
+    path: str
+
+
 class Differential(Changes):
     """A change set found by `diff`: beside the changes it knows how they were found."""
 
-    def __init__(self, stored: Stored, spool: Spool, run: Run) -> None:
+    def __init__(self, stored: Stored, spool: Spool, run: Run, next_state: NextState | None = None) -> None:
         super().__init__(stored, spool)
         self.run = run
+        self._next_state = next_state
+
+    def keep_state(self) -> None:
+        """Puts the next state where it was asked to be; does nothing if there is none, or the second time."""
+        if self._next_state is not None:
+            save_state(self._next_state.state, self._next_state.path)
+        self._next_state = None
 
     def explain(self) -> str:
         """What each algorithm would have cost, which was taken and why, and what was really read and moved."""
@@ -93,6 +107,24 @@ def diff(
     anything that holds Arrow; `old` may also be a folder of saved signatures. Rows are matched by `key`; without
     one they are counted. `options` are those of `DiffOptions`.
     """
+    found = find_changes(old, new, key, runner=runner, session=session, **options)
+    found.keep_state()
+    return found
+
+
+def find_changes(
+    old: Any,
+    new: Any,
+    key: str | Sequence[str] | None = None,
+    *,
+    runner: str = "auto",
+    session: SparkSession | None = None,
+    **options: Any,
+) -> Differential:
+    """`diff` up to the last step: the next state is not in its place before `keep_state` is called.
+
+    So whoever hands the changes on can do that first: a state that moved on without them would lose them.
+    """
     started = time.perf_counter()
     chosen = options_from(options)
     old, chosen = _old_or_state(old, chosen)
@@ -103,11 +135,15 @@ def diff(
     answer, missed = _verified(
         question, chosen, _answer(question, chosen, state, estimate.algorithm), estimate.algorithm
     )
-    guard(answer.header.counts, chosen.fail_over, question)
-    _save(question, chosen, answer)
+    if old is not None:
+        guard(answer.header.counts, chosen.fail_over, question)
     run = _run(question, answer, estimate, estimates)
-    return _differential(
-        question, answer, replace(run, seconds=time.perf_counter() - started, missed=missed, renames=renames)
+    header = replace(answer.header, source=question.old.relation.name, target=question.new.relation.name)
+    return Differential(
+        Stored(header, answer.parts),
+        question.spool,
+        replace(run, seconds=time.perf_counter() - started, missed=missed, renames=renames),
+        _next_state(question, chosen, answer, estimate.algorithm),
     )
 
 
@@ -123,7 +159,7 @@ def window_raw(old: Any, new: Any, key: str | Sequence[str], **options: Any) -> 
 def _old_or_state(old: Any, options: DiffOptions) -> tuple[Any, DiffOptions]:
     """The old side, which may be a state: given as a path, or by `state`, which is also where the next one goes."""
     if options.state is not None:
-        if old is not None and not os.path.exists(options.state):
+        if old is not None and not has_state(options.state):
             return old, replace(options, save_state=options.save_state or options.state)
         if old is not None:
             raise InputError(
@@ -131,7 +167,7 @@ def _old_or_state(old: Any, options: DiffOptions) -> tuple[Any, DiffOptions]:
                 doing="comparing with saved signatures",
                 hint="The state stands for the old side: leave the old side out",
             )
-        saved = load_state(options.state) if os.path.exists(options.state) else None
+        saved = load_state(options.state) if has_state(options.state) else None
         return saved, replace(options, save_state=options.save_state or options.state)
     if is_state(old):
         return load_state(old), options
@@ -208,7 +244,7 @@ def _verified(question: Question, options: DiffOptions, answer: Answer, algorith
     if isinstance(options.verify, str):
         given = replace(options, state=None, save_state=None, verify=False, algorithm="auto")
         exact_question = ask(options.verify, question.new.relation, question.comparison.key, given, ("auto", None))
-        exact_question = replace(exact_question, runner=question.runner)
+        exact_question = replace(exact_question, runner=question.runner, spool=question.spool)
     elif not question.old.relation.rows and question.old.relation.rows == 0:
         raise InputError(
             "only signatures of the old side are at hand",
@@ -234,10 +270,28 @@ def guard(counts: Counts, fail_over: float | None, question: Question) -> None:
         )
 
 
-def _save(question: Question, options: DiffOptions, answer: Answer) -> None:
-    if options.save_state is not None and answer.state is not None:
-        schema = pa.schema(list(question.new.relation.schema))
-        save_state(replace(answer.state, schema=schema), options.save_state)
+def _next_state(question: Question, options: DiffOptions, answer: Answer, algorithm: str) -> NextState | None:
+    if options.save_state is None or answer.state is None:
+        return None
+    header, state = question.comparison.header, answer.state
+    if header.added or header.retyped:
+        state = _signed_anew(question, options, state, algorithm)
+    schema = pa.schema(list(question.new.relation.schema))
+    return NextState(replace(state, schema=schema), options.save_state)
+
+
+def _signed_anew(question: Question, options: DiffOptions, state: State, algorithm: str) -> State:
+    """Signatures of all columns of the new side: those that both sides shared would be refused by the next run."""
+    names = question.new.relation.schema.names
+    given = replace(
+        options,
+        columns=tuple(name for name in options.columns if name in names),
+        ignore=tuple(name for name in options.ignore if name in names),
+        rename={},
+    )
+    alone = ask(None, question.new.relation, question.comparison.key, given, ("inline", None))
+    alone = replace(alone, runner=question.runner, spool=question.spool)
+    return sign_relation(alone, "new", _making(alone, options, algorithm, state))[0]
 
 
 def _renames(question: Question, options: DiffOptions, state: State | None) -> tuple[tuple[str, str], ...]:
@@ -276,8 +330,3 @@ def _run(
         runs_to_first_miss=runs,
         warnings=tuple(warnings),
     )
-
-
-def _differential(question: Question, answer: Answer, run: Run) -> Differential:
-    header = replace(answer.header, source=question.old.relation.name, target=question.new.relation.name)
-    return Differential(Stored(header, answer.parts), question.spool, run)

@@ -36,7 +36,6 @@ from strandline.detect.segments import (
     column_names,
     numbers_tell_keys,
     open_segment,
-    same_signature,
     segment_keys,
     sign,
     signature_names,
@@ -83,7 +82,8 @@ def kb(question: Question, state: State, making: Making, *, keep: bool = True) -
 
 def answer_header(comparison: Comparison, making: Making) -> Header:
     """Such runs have no before images; which columns differ is known if each column was signed."""
-    return replace(comparison.header, has_before=False, has_changed=making.column_signatures)
+    has_changed = making.column_signatures and bool(comparison.header.values)
+    return replace(comparison.header, has_before=False, has_changed=has_changed)
 
 
 @kernel
@@ -140,14 +140,21 @@ def _look_up(signed: pa.Table, segments: Sequence[Segment], making: Making) -> _
         start, saved = between(open_segment(segment), least, greatest)
         first, mine = between(signed, segment.least, segment.greatest)
         matching = match_segments(saved, mine, making)
-        a, b = saved.take(pa.array(matching.old)), mine.take(pa.array(matching.new))
         at = matching.new + first
         found.inserted[at] = False
-        found.updated[at] = ~same_signature(a, b, signature_names(making))
+        found.updated[at] = differing(saved, mine, matching, signature_names(making))
         for name, column in column_names(making).items():
-            found.differing[name][at] = ~same_signature(a, b, [column])
+            found.differing[name][at] = differing(saved, mine, matching, [column])
         found.met[str(place)] = np.packbits(_marked(len(saved), matching.old))
         found.met[f"{place} at"] = np.array([start, len(saved)])
+    return found
+
+
+def differing(saved: pa.Table, mine: pa.Table, matching: Matching, names: Sequence[str]) -> Flags:
+    """Where matched rows of two segments disagree in any of the named signature columns."""
+    found = np.zeros(len(matching.old), dtype=np.bool_)
+    for name in names:
+        found |= np.asarray(saved.column(name))[matching.old] != np.asarray(mine.column(name))[matching.new]
     return found
 
 

@@ -8,7 +8,6 @@ has before images.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,13 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from strandline.changes.matching import names_of
 from strandline.changes.shape import CHANGE, CHANGED, INSERT, UPDATE, Counts, finish
 from strandline.detect.answer import Answer, Work, gather, work_of, write_part
 from strandline.detect.comparison import Comparison, Side, read_side
-from strandline.detect.kb import answer_header, match_segments, write_deleted
+from strandline.detect.kb import answer_header, differing, match_segments, write_deleted
 from strandline.detect.question import Input, Question
 from strandline.detect.segments import (
     FILE,
@@ -33,9 +31,9 @@ from strandline.detect.segments import (
     column_names,
     concat_segments,
     open_segment,
-    same_signature,
     signature_names,
 )
+from strandline.detect.spill import spill
 from strandline.detect.state import State
 from strandline.detect.state_building import GREATEST, LEAST, sign_relation
 from strandline.detect.whole import compare_whole
@@ -117,12 +115,13 @@ def match_signatures(item: WorkItem, attempt: Attempt) -> Result:
         unchanged = 0
     else:
         matching = match_segments(old, new, making)
-        before, after = old.take(pa.array(matching.old)), new.take(pa.array(matching.new))
-        differ = ~same_signature(before, after, signature_names(making))
-        flags = {name: ~same_signature(before, after, [column]) for name, column in column_names(making).items()}
+        differ = differing(old, new, matching, signature_names(making))
+        flags = {name: differing(old, new, matching, [column]) for name, column in column_names(making).items()}
         inserted = new.take(pa.array(matching.only_new))
-        updated = after.filter(pa.array(differ))
-        gone = concat_segments([old.take(pa.array(matching.only_old)), before.filter(pa.array(differ))], making)
+        updated = new.take(pa.array(matching.new[differ]))
+        gone = concat_segments(
+            [old.take(pa.array(matching.only_old)), old.take(pa.array(matching.old[differ]))], making
+        )
         kinds = np.repeat([INSERT, UPDATE], [len(inserted), len(updated)])
         pointers = _Pointers(
             _new_pointers(
@@ -202,7 +201,7 @@ def _with_new_records(
 def _fetch(question: Question, given: Input, pointers: pa.Table, name: str) -> tuple[Side, Work]:
     items = _fetch_items(given, pointers, name)
     outcomes = question.runner.run(fetch_records, items, question.spool, f"fetching changed records of the {name} side")
-    scans = tuple(Scan.from_json(outcome.result["scan"]) for outcome in outcomes)
+    scans = tuple(Scan.from_json(outcome.result["scan"]) for outcome in outcomes if outcome.result["scan"])
     names = tuple(given.side.schema.names)
     return Side(scans, names, names, given.side.schema), work_of(outcomes)
 
@@ -231,11 +230,12 @@ def _fetch_items(given: Input, pointers: pa.Table, name: str) -> list[WorkItem]:
 def fetch_records(item: WorkItem, attempt: Attempt) -> Result:
     """The records that pointers name, from the scans that hold them."""
     rows, read = _pointed(item)
-    path = attempt.path(f"records-{item['name']}.parquet")
-    pq.write_table(rows.drop_columns(["pointer"]), path, compression="none")
-    side = Side.from_json(item["side"])
-    scan = Scan("parquet", path, side.schema, rows=rows.num_rows, bytes=os.path.getsize(path))
-    return {"scan": scan.to_json(), "rows_read": read, "bytes_read": side.bytes}
+    scan = spill(rows.drop_columns(["pointer"]), attempt.path(f"records-{item['name']}.arrow"))
+    return {
+        "scan": scan.to_json() if scan else None,
+        "rows_read": read,
+        "bytes_read": Side.from_json(item["side"]).bytes,
+    }
 
 
 @kernel

@@ -24,6 +24,7 @@ from strandline.detect.compare import compare
 from strandline.detect.comparison import Comparison, Side, read_side
 from strandline.detect.hash import hash
 from strandline.detect.question import Question
+from strandline.detect.spill import spill
 from strandline.detect.typed import typed_scans
 from strandline.detect.whole import compare_pair, compare_whole, pair_item
 from strandline.engine import Attempt, Outcome, Result, WorkItem, kernel
@@ -149,12 +150,8 @@ def _split(table: pa.Table, piece: KeyRange) -> tuple[pa.Table, pa.Table]:
 
 
 def _write_rest(rest: pa.Table, attempt: Attempt, name: str) -> dict[str, Any] | None:
-    if not rest.num_rows:
-        return None
-    path = attempt.path(f"rest-{name}.parquet")
-    pq.write_table(rest, path, compression="none")
-    scan = Scan("parquet", path, rest.schema, rows=rest.num_rows, bytes=os.path.getsize(path))
-    return scan.to_json()
+    scan = spill(rest, attempt.path(f"rest-{name}.arrow"))
+    return scan.to_json() if scan else None
 
 
 def _compare_leftovers(question: Question, outcomes: Sequence[Outcome]) -> list[Outcome]:

@@ -12,6 +12,7 @@ from strandline.detect.window import WindowOptions
 from strandline.errors import InputError
 from strandline.relations.options import ReadOptions
 from strandline.relations.signature import DEFAULT_SEED
+from strandline.relations.signature.scheme import MAXIMUM_BITS, MINIMUM_BITS
 
 ALGORITHMS = ("auto", "merge", "hash", "kb", "kbp", "window")
 DUPLICATES = ("error", "count", "pair")
@@ -70,6 +71,26 @@ class DiffOptions:
             raise InputError(
                 "bits and miss_probability are both given", doing="reading options", hint="Give one of them"
             )
+        if self.keep_sorted is not None and self.algorithm != "merge":
+            raise InputError(
+                f"keep_sorted is given, but the algorithm is {self.algorithm}",
+                doing="reading options",
+                hint="Only merge sorts the new side: leave the algorithm out, or say merge",
+            )
+        if self.slices is not None and self.slices < 1:
+            raise InputError(f"slices is {self.slices}", doing="reading options", hint="Give 1 or more")
+        if self.bits is not None and not MINIMUM_BITS <= self.bits <= MAXIMUM_BITS:
+            raise InputError(
+                f"a signature has {MINIMUM_BITS} to {MAXIMUM_BITS} bits, not {self.bits}",
+                doing="reading options",
+                hint="64 suits most tables",
+            )
+        if self.miss_probability is not None and not 0 < self.miss_probability < 1:
+            raise InputError(
+                f"a probability of {self.miss_probability} can't be aimed at",
+                doing="reading options",
+                hint="Give a number between 0 and 1, such as 1e-6",
+            )
         if self.fail_over is not None and not self.fail_over >= 0:
             raise InputError(
                 f"fail_over is {self.fail_over}", doing="reading options", hint="Give a share, such as 30%"
@@ -89,6 +110,8 @@ def options_from(given: Mapping[str, Any]) -> DiffOptions:
             hint = f"Did you mean {close[0]!r}?" if close else f"The options are {', '.join(sorted(known))}"
             raise InputError(f"unknown option {name!r}", doing="reading the options of diff", hint=hint)
     values = dict(given)
+    if values.get("keep_sorted") is not None and values.get("algorithm", "auto") == "auto":
+        values["algorithm"] = "merge"
     for name in ("columns", "ignore"):
         if name in values:
             values[name] = names_of(values[name])

@@ -106,7 +106,7 @@ def numbers_of(table: pa.Table, making: Making) -> Numbers:
     if not making.number_is_key:
         return signature(columns, DEFAULT_SEED).view(np.int64)
     column = columns[0]
-    return np.asarray(column.fill_null(NULL_KEY) if column.null_count else column, dtype=np.int64)
+    return np.asarray(column.cast(pa.int64()).fill_null(NULL_KEY) if column.null_count else column, dtype=np.int64)
 
 
 def sort_segment(segment: pa.Table) -> pa.Table:
@@ -185,14 +185,6 @@ def between(segment: pa.Table, least: int, greatest: int) -> tuple[int, pa.Table
     first = int(np.searchsorted(numbers, least, side="left"))
     last = int(np.searchsorted(numbers, greatest, side="right"))
     return first, segment.slice(first, last - first)
-
-
-def same_signature(a: pa.Table, b: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """True where two segments, row by row, agree in all of the named signature columns."""
-    same = np.ones(a.num_rows, dtype=np.bool_)
-    for name in names:
-        same &= np.asarray(a.column(name)) == np.asarray(b.column(name))
-    return same
 
 
 def signature_names(making: Making) -> tuple[str, ...]:

@@ -8,12 +8,14 @@ leaves the old state or the new one, and what it may leave besides is removed by
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from strandline.relations.scan import schema_from_text, schema_to_text
 FORMAT = 1
 MANIFEST = "manifest.json"
 KIND = "strandline signatures"
+_GENERATION = re.compile("[0-9a-f]{12}")
 _DOING = "reading saved signatures"
 
 
@@ -90,11 +93,12 @@ def load_state(path: str | os.PathLike[str]) -> State:
     try:
         record = json.loads((folder / MANIFEST).read_bytes())
         checksum = record.pop("checksum")
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+        newer = record.get("format", 0) > FORMAT
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise FormatError(f"{folder} is no state, or its manifest is damaged ({error})", doing=_DOING) from error
     if record.get("kind") != KIND:
         raise FormatError(f"{folder} is not a folder of saved signatures", doing=_DOING)
-    if record.get("format", 0) > FORMAT:
+    if newer:
         raise FormatError(
             f"{folder} has format {record['format']}, and this version reads up to {FORMAT}",
             doing=_DOING,
@@ -118,26 +122,68 @@ def save_state(state: State, path: str | os.PathLike[str]) -> State:
             doing="saving signatures",
             hint="Name another folder",
         )
-    generation = secrets.token_hex(6)
-    (folder / generation).mkdir(parents=True)
-    try:
-        segments = _copy_segments(state.segments, folder / generation)
-        saved = State(state.making, state.schema, segments, state.blocks, state.source, state.where, str(folder))
-        _replace_manifest(folder, _record(saved, folder))
-    except BaseException:
-        shutil.rmtree(folder / generation, ignore_errors=True)
-        raise
-    for other in folder.iterdir():
-        if other.is_dir() and other.name != generation:
-            shutil.rmtree(other, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        try:
+            return _save_generation(state, folder)
+        finally:
+            # Also after a failure, which may have come after the manifest was replaced: what it names stays.
+            _sweep(folder)
+
+
+def _save_generation(state: State, folder: Path) -> State:
+    generation = folder / secrets.token_hex(6)
+    generation.mkdir()
+    segments = _copy_segments(state.segments, generation)
+    saved = State(state.making, state.schema, segments, state.blocks, state.source, state.where, str(folder))
+    _replace_manifest(folder, _record(saved, folder))
     return saved
 
 
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One save at a time: sweeping must not meet a generation that another process is writing."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def has_state(path: str | os.PathLike[str]) -> bool:
+    """Whether something stands where a state is asked for; what a first save left when it was stopped is nothing."""
+    return Path(path).exists() and not _is_unfinished(Path(path))
+
+
 def _is_ours(folder: Path) -> bool:
-    """Our own folder, or an empty one, or what a first save left when it was stopped: only generations."""
-    return folder.is_dir() and (
-        is_state(folder) or all(len(inner.name) == 12 and inner.is_dir() for inner in folder.iterdir())
-    )
+    return is_state(folder) or _is_unfinished(folder)
+
+
+def _is_unfinished(folder: Path) -> bool:
+    """An empty folder, or one in which only generations and unnamed manifests stand."""
+    return folder.is_dir() and all(_is_leftover(inner) for inner in folder.iterdir())
+
+
+def _is_leftover(inner: Path) -> bool:
+    return bool(_GENERATION.fullmatch(inner.name)) if inner.is_dir() else inner.name.startswith(f".{MANIFEST}.")
+
+
+def _sweep(folder: Path) -> None:
+    """Removes every generation and manifest but those in force, as far as that is possible."""
+    try:
+        named = (folder / MANIFEST).read_text()
+    except FileNotFoundError:
+        named = ""
+    except OSError:
+        return
+    for inner in folder.iterdir():
+        if not _is_leftover(inner) or inner.name in named:
+            continue
+        if inner.is_dir():
+            shutil.rmtree(inner, ignore_errors=True)
+        else:
+            inner.unlink(missing_ok=True)
 
 
 def _copy_segments(segments: Sequence[Segment], folder: Path) -> tuple[Segment, ...]:

@@ -7,20 +7,19 @@ and comparing them by key removes these pairs.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from strandline.detect.answer import Answer, Work, gather, write_part
 from strandline.detect.compare import compare
 from strandline.detect.comparison import Comparison, Side, read_side, read_side_in_batches
 from strandline.detect.distance import displacement, distance
 from strandline.detect.question import Input, Question
+from strandline.detect.spill import Spill
 from strandline.detect.window import POSITION, Messages, WindowOptions, WindowReport, window
 from strandline.engine import Attempt, Outcome, Result, WorkItem, kernel
 from strandline.relations import Part, Scan
@@ -69,13 +68,14 @@ def slide(item: WorkItem, attempt: Attempt) -> Result:
     sides = {name: Side.from_json(item[name]) for name in SIDES}
     schema = shared_schema(comparison)
     options = WindowOptions(**item["options"], old_start=item["old_start"], new_start=item["new_start"])
-    spills = {name: _Spill(attempt.path(f"left-{name}.parquet"), schema) for name in SIDES}
+    spilled = schema.append(pa.field(POSITION, pa.int64()))
+    spills = {name: Spill(attempt.path(f"left-{name}.arrow"), spilled, compressed=True) for name in SIDES}
     updates: list[tuple[pa.RecordBatch, pa.RecordBatch]] = []
 
     def take(messages: Messages) -> None:
         updates.append((messages.before, messages.after))
         for spill, batch in zip(spills.values(), messages.leftovers(), strict=True):
-            spill.write(batch)
+            spill.write(batch.cast(spilled))
 
     report = window(
         _batches(sides["old"], schema),
@@ -94,7 +94,7 @@ def slide(item: WorkItem, attempt: Attempt) -> Result:
     )
     return {
         **write_part(counted, attempt),
-        **{f"left_{name}": spill.close() for name, spill in spills.items()},
+        **{f"left_{name}": _closed(spill) for name, spill in spills.items()},
         "report": dict(vars(report)),
         "rows_read": report.old_rows + report.new_rows,
         "bytes_read": sides["old"].bytes + sides["new"].bytes,
@@ -126,27 +126,9 @@ def shared_schema(comparison: Comparison) -> pa.Schema:
     return pa.schema(fields)
 
 
-class _Spill:
-    """Leftovers on disk; the file is there only if something was written."""
-
-    def __init__(self, path: str, schema: pa.Schema) -> None:
-        self.path = path
-        self.schema = schema.append(pa.field(POSITION, pa.int64()))
-        self.writer: pq.ParquetWriter | None = None
-        self.rows = 0
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        if batch.num_rows:
-            if self.writer is None:
-                self.writer = pq.ParquetWriter(self.path, self.schema, compression="lz4")
-            self.writer.write_batch(batch.cast(self.schema))
-            self.rows += batch.num_rows
-
-    def close(self) -> dict[str, Any] | None:
-        if self.writer is None:
-            return None
-        self.writer.close()
-        return Scan("parquet", self.path, self.schema, rows=self.rows, bytes=os.path.getsize(self.path)).to_json()
+def _closed(spill: Spill) -> dict[str, Any] | None:
+    scan = spill.close()
+    return scan.to_json() if scan else None
 
 
 def _batches(side: Side, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

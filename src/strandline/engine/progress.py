@@ -18,6 +18,10 @@ def set_quiet(quiet: bool) -> None:
     _quiet = quiet
 
 
+def is_quiet() -> bool:
+    return _quiet
+
+
 class Progress:
     """A line that grows while work is done; silent where nobody watches."""
 

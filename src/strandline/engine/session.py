@@ -139,7 +139,6 @@ def _runtime_settings() -> dict[str, str]:
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        "spark.sql.python.filterPushdown.enabled": "true",
     }
 
 

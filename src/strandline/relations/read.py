@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
@@ -70,8 +71,18 @@ def scan_schema(scan: Scan, columns: Sequence[str] | None = None) -> pa.Schema:
     return pa.schema([scan.schema.field(name) for name in columns])
 
 
+def register_reader(format: str, reader: Reader) -> None:
+    """Teaches `read_scan` a format of another package. Its scans name the module that registers it in `options`."""
+    _READERS[format] = reader
+
+
 def _reader(scan: Scan) -> Reader:
     found = _READERS.get(scan.format)
+    module = str(scan.options.get("module", ""))
+    if found is None and module.startswith("strandline."):
+        # A worker meets the format before it has met the package.
+        importlib.import_module(module)
+        found = _READERS.get(scan.format)
     if found is None:
         raise FormatError(f"no reader for the format {scan.format!r}", doing=f"reading {scan.path}")
     return found

@@ -12,6 +12,7 @@ from strandline.tables.footprint import TableValidator
 from strandline.tables.installer import TableInstaller
 from strandline.tables.reading import TableReader
 from strandline.tables.record import ROW, Record
+from strandline.tables.relation import TableRelation, table_relation
 from strandline.tables.revising import SMALL_WRITES, Limits
 from strandline.tables.transaction import TableTransaction
 
@@ -23,7 +24,9 @@ __all__ = [
     "Record",
     "TableInstaller",
     "TableReader",
+    "TableRelation",
     "TableTransaction",
     "TableValidator",
     "table_changes",
+    "table_relation",
 ]

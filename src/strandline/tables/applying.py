@@ -41,9 +41,9 @@ def apply_changes(tx: TableTransaction, pending: Pending, changes: ChangeSet, *,
     kind = kinds(changes.rows)
     keys = encode_keys(restore(changes.rows.select(header.key), _schema(pending, header.key)), record.key)
     if lenient:
-        tx.lock_keys(pending, keys, Mode.X)
+        tx.reach.lock_keys(pending, keys, Mode.X)
     else:
-        there = tx.present(pending, keys)
+        there = tx.reach.present(pending, keys)
         _check_fit(changes, kind, np.array([key in there for key in keys], dtype=np.bool_), doing)
     put = np.flatnonzero(kind != _DELETE)
     rows = restore(changes.rows.select(record.names).take(pa.array(put)), _schema(pending, record.names))
@@ -98,7 +98,7 @@ def _apply_counts(tx: TableTransaction, pending: Pending, changes: ChangeSet, do
 
 
 def _remove(tx: TableTransaction, pending: Pending, rows: pa.Table, counts: Rows, doing: str, *, lenient: bool) -> None:
-    chosen = tx.select(pending, None, Mode.X)
+    chosen = tx.reach.select(pending, None, Mode.X)
     both = pa.concat_tables([chosen.rows, rows])
     group = classes(canonical(both, both.column_names), own_room()).tolist()
     wanted: Counter[int] = Counter()

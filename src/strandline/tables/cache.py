@@ -73,6 +73,12 @@ class PageCache:
                 _, (_, gone) = self._kept.popitem(last=False)
                 self._size -= gone
 
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._mutex:
+            self._kept.clear()
+            self._size = 0
+
     def _recall(self, name: str, record: Record) -> Base | Overlay | None:
         with self._mutex:
             found = self._kept.get((name, record.mark))

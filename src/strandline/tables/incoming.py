@@ -10,8 +10,15 @@ import pyarrow as pa
 
 from strandline.errors import InputError, KeysError, SchemaError
 from strandline.relations.conform import conform
-from strandline.tables.keys import SHOWN, show_keys
+from strandline.tables.keys import repeats, show_keys, sort_order
 from strandline.tables.record import Record
+
+
+def in_memory(data: Any) -> bool:
+    """Whether the rows are in this process already."""
+    kinds = (pa.Table, pa.RecordBatch, Mapping, list, tuple)
+    streams = hasattr(data, "__arrow_c_stream__") and not _is_spark(data)
+    return isinstance(data, kinds) or _is_pandas(data) or streams
 
 
 def rows_of(data: Any, schema: pa.Schema | None = None) -> pa.Table:
@@ -24,15 +31,27 @@ def rows_of(data: Any, schema: pa.Schema | None = None) -> pa.Table:
         data = [data]
     if isinstance(data, (list, tuple)):
         return _from_dictionaries(data, schema)
-    if type(data).__module__.partition(".")[0] == "pandas":
+    if _is_pandas(data):
         return pa.Table.from_pandas(data, preserve_index=any(name is not None for name in data.index.names))
-    if hasattr(data, "__arrow_c_stream__"):
+    if in_memory(data):
         return pa.table(data)
-    from strandline.relations import open_relation, read_table
+    from strandline.relations import open_relation, read_relation
 
-    relation = open_relation(data)
-    parts = relation.parts([])
-    return read_table([part.scan for part in parts]) if parts else relation.schema.empty_table()
+    return read_relation(open_relation(data))
+
+
+def repeatable(data: Any) -> Any:
+    """The same rows, fit to be read again when a transaction is tried again: a stream is read into memory."""
+    kept = isinstance(data, (pa.Table, pa.RecordBatch, Mapping, list, tuple)) or _is_pandas(data)
+    return data if kept or not in_memory(data) else pa.table(data)
+
+
+def _is_pandas(data: Any) -> bool:
+    return type(data).__module__.partition(".")[0] == "pandas"
+
+
+def _is_spark(data: Any) -> bool:
+    return type(data).__module__.partition(".")[0] == "pyspark"
 
 
 def fitted(data: Any, record: Record, doing: str) -> pa.Table:
@@ -96,6 +115,22 @@ def check_distinct(keys: Sequence[bytes], table: pa.Table, record: Record, doing
     )
 
 
+def in_order(rows: pa.Table, record: Record, doing: str) -> pa.Table:
+    """Rows by key, each key once."""
+    if not record.key:
+        return rows
+    order = sort_order(rows, record.key)
+    rows = rows if order is None else rows.take(pa.array(order))
+    again = repeats(rows, record.key)
+    if len(again):
+        raise KeysError(
+            f"keys are there more than once: {show_keys(rows, record.key, again)}",
+            doing=doing,
+            hint="Keep one row for each key, or choose a key that is unique",
+        )
+    return rows
+
+
 def taken_keys(table: pa.Table, record: Record, places: Sequence[int], doing: str) -> KeysError:
     """The error that says which keys are in the table already."""
     return KeysError(
@@ -136,6 +171,3 @@ def _from_dictionaries(rows: Sequence[Any], schema: pa.Schema | None) -> pa.Tabl
 
 def _listed(schema: pa.Schema) -> str:
     return ", ".join(f"{f.name} {f.type}{'' if f.nullable else ' not null'}" for f in schema)
-
-
-__all__ = ["SHOWN", "absent_keys", "check_distinct", "check_not_null", "fitted", "rows_of", "taken_keys"]

@@ -1,66 +1,59 @@
-"""A transaction over tables: the verbs, what they lock, and what they check.
+"""A transaction over tables: the verbs, and what they check.
 
-Row changes are kept apart, net by key, until the transaction commits; it sees them itself. A key that is read or
-written is locked with its page and table (IX or IS); a condition locks every page that it may touch, or the table when
-that may be all of them. A transaction that has changed many rows makes whole pages of them before it commits.
+Row changes are kept apart, net by key, until the transaction commits; it sees them itself. A transaction that has
+changed many rows makes whole pages of them before it commits.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from strandline.changes import Changes, ChangeSet
 from strandline.changes.difference import difference
-from strandline.errors import InputError, KeysError, NotFound, SchemaError, StoreError
-from strandline.pages import CommitNumber, Entry, Mode, Transaction
+from strandline.engine import INLINE_LIMIT, Spool, choose_runner
+from strandline.errors import InputError, NotFound, SchemaError, StoreError
+from strandline.pages import CommitNumber, Mode, Transaction
+from strandline.relations import open_relation, read_relation
 from strandline.relations.conform import convert
+from strandline.tables import selecting
 from strandline.tables.applying import apply_changes
 from strandline.tables.cache import PageCache
-from strandline.tables.delta import FRESH, NONE, Expected
+from strandline.tables.delta import Expected
 from strandline.tables.expressions import Expression, check_params
 from strandline.tables.footprint import Footprint
-from strandline.tables.incoming import check_distinct, check_not_null, fitted, rows_of, taken_keys
-from strandline.tables.key_bounds import KeyBounds, key_bounds
-from strandline.tables.keys import encode_keys, is_provisional, repeats, sort_order
-from strandline.tables.keys import show_keys as show
+from strandline.tables.incoming import check_distinct, check_not_null, fitted, in_memory, in_order, rows_of, taken_keys
+from strandline.tables.keys import encode_keys, is_provisional
+from strandline.tables.loading import load_relation
 from strandline.tables.page_files import check_storable
 from strandline.tables.pending import LocalPage, Pending
-from strandline.tables.record import ROW, Record, new_record, renamed, widened, with_column
+from strandline.tables.record import Record, new_record, renamed, widened, with_column
 from strandline.tables.rewriting import Room, change_pages, draft_of, load
+from strandline.tables.selecting import Reach, Selection
 
-MANY_KEYS = 200
-"""More keys than this are locked page by page."""
-
-MANY_ROWS = 4096
-"""A transaction that changes more rows of a table makes whole pages of them."""
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Rows that a condition chose: keys, row numbers (−1: not given yet), and the rows without `_row`."""
-
-    keys: list[bytes]
-    numbers: list[int]
-    rows: pa.Table
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class TableTransaction:
     """Used by one thread at a time. A context manager: commits at the end, aborts when an error passes through."""
 
-    def __init__(self, inner: Transaction, cache: PageCache) -> None:
+    def __init__(
+        self, inner: Transaction, cache: PageCache, url: str = "", session: SparkSession | None = None
+    ) -> None:
         self._inner = inner
         self._cache = cache
+        self._url = url
+        self._session = session
         self._tables: dict[str, Pending] = {}
         self._gone: set[str] = set()
         self._footprint = Footprint()
         inner.footprint = self._footprint
+        self.reach = Reach(inner, cache, self._footprint)
 
     # Tables
 
@@ -71,8 +64,8 @@ class TableTransaction:
         doing = f"Creating table {name}"
         if not name or name != name.strip():
             raise InputError(f"{name!r} is no name for a table", doing=doing)
-        rows = data.empty_table() if isinstance(data, pa.Schema) else rows_of(data)
-        record = new_record(rows.schema, _names(key), not_null)
+        source, spool = self._source(data)
+        record = new_record(source.schema, _names(key), not_null)
         check_storable(record.schema)
         if name in self._tables or (name not in self._gone and self._inner.view().find_domain(name) is not None):
             raise InputError(f"there is a table {name} already", doing=doing, hint="Drop it, or insert into it")
@@ -81,8 +74,26 @@ class TableTransaction:
             raise InputError(f"there is a table {name} already", doing=doing, hint="Drop it, or insert into it")
         self._footprint.absent.add(name)
         self._tables[name] = pending = Pending(name, domain, record, created=True)
-        load(pending, _in_order(fitted(rows, record, doing), record, doing), self._room())
-        return len(rows)
+        if isinstance(source, pa.Table):
+            load(pending, in_order(fitted(source, record, doing), record, doing), self._room())
+            return len(source)
+        runner = choose_runner("auto", source.bytes, self._session)
+        rows = load_relation(pending, source, self._inner, self._url, runner, spool)
+        if not rows:
+            load(pending, pa.schema(list(record.row_schema)[1:]).empty_table(), self._room())
+        return rows
+
+    def _source(self, data: Any) -> tuple[Any, Spool]:
+        """Rows in memory as a table; large files, DataFrames and relations as a relation, to be loaded by kernels."""
+        spool = Spool()
+        if isinstance(data, pa.Schema):
+            return data.empty_table(), spool
+        if in_memory(data):
+            return rows_of(data), spool
+        relation = open_relation(data, session=self._session, spool=spool)
+        if relation.bytes < INLINE_LIMIT:
+            return read_relation(relation), spool
+        return relation, spool
 
     def drop_table(self, name: str) -> None:
         """The table with all its rows."""
@@ -137,7 +148,7 @@ class TableTransaction:
             self.append(pending, new)
             return len(new)
         keys = self._own_keys(pending, new, doing)
-        present = self.present(pending, keys)
+        present = self.reach.present(pending, keys)
         if present:
             raise taken_keys(new, pending.record, [n for n, key in enumerate(keys) if key in present], doing)
         pending.put(keys, new)
@@ -151,7 +162,7 @@ class TableTransaction:
             raise InputError(f"{table} has no key", doing=doing, hint="Use insert; only keys tell which row to replace")
         new = fitted(rows, pending.record, doing)
         keys = self._own_keys(pending, new, doing)
-        self.lock_keys(pending, keys, Mode.X)
+        self.reach.lock_keys(pending, keys, Mode.X)
         pending.put(keys, new)
         return len(new)
 
@@ -177,7 +188,7 @@ class TableTransaction:
         condition = None if where is None else Expression(where, record.schema, params)
         check_params(params, [*sets.values(), *([condition] if condition is not None else [])])
         plain = {name: _literal(value, record.schema.field(name), doing) for name, value in (values or {}).items()}
-        chosen = self.select(pending, condition, Mode.X)
+        chosen = self.reach.select(pending, condition, Mode.X)
         if not chosen.keys:
             return 0
         new = chosen.rows
@@ -197,7 +208,7 @@ class TableTransaction:
     def delete(self, table: str, *, where: str | None = None, params: Mapping[str, Any] | None = None) -> int:
         """Delete the rows that satisfy `where`, or all; how many they were."""
         pending = self._open(table)
-        chosen = self.select(pending, _condition(where, pending, params), Mode.X)
+        chosen = self.reach.select(pending, _condition(where, pending, params), Mode.X)
         pending.forget([key for key in chosen.keys if is_provisional(key)])
         pending.delete([key for key in chosen.keys if not is_provisional(key)])
         return len(chosen.keys)
@@ -218,9 +229,9 @@ class TableTransaction:
         """
         pending = self._open(table)
         new = fitted(rows, pending.record, f"Overwriting {table}")
-        old = self.select(pending, None, Mode.X).rows
+        old = self.reach.select(pending, None, Mode.X).rows
         if pending.record.key:
-            _in_order(new, pending.record, f"Overwriting {table}")
+            in_order(new, pending.record, f"Overwriting {table}")
             return apply_changes(self, pending, difference(old, new, pending.record.key), lenient=True)
         return apply_changes(self, pending, difference(old, new), lenient=True)
 
@@ -236,7 +247,7 @@ class TableTransaction:
         pending = self._open(table)
         for name in columns or ():
             pending.record.column(name)
-        found = self.select(pending, _condition(where, pending, params), Mode.S)
+        found = self.reach.select(pending, _condition(where, pending, params), Mode.S)
         chosen = found.rows
         if pending.net:
             order = sorted(range(len(found.keys)), key=found.keys.__getitem__)
@@ -308,7 +319,7 @@ class TableTransaction:
 
     def _hand_over(self, pending: Pending) -> None:
         """Give what is pending to the commit batch: as row changes, or as pages when they are many."""
-        if len(pending.net) > MANY_ROWS:
+        if len(pending.net) > selecting.MANY_ROWS:
             self._to_pages(pending)
         if pending.pages is not None:
             for page in pending.pages:
@@ -323,7 +334,7 @@ class TableTransaction:
             self._inner.change(pending.domain, pending.delta())
 
     def _to_pages(self, pending: Pending) -> None:
-        self._lock_whole(pending, Mode.X)
+        self.reach.lock_whole(pending, Mode.X)
         change_pages(pending, lambda: self._all_pages(pending), self._room())
 
     def _all_pages(self, pending: Pending) -> list[LocalPage]:
@@ -340,151 +351,12 @@ class TableTransaction:
         self._inner.set_record(pending.domain, record.to_bytes())
         pending.reshape(record, change)
 
-    # Locking and finding
-
-    def _lock_whole(self, pending: Pending, mode: Mode) -> None:
-        if not pending.created:
-            self._inner.lock_table(pending.domain, mode)
-
-    def lock_keys(self, pending: Pending, keys: Sequence[bytes], mode: Mode) -> list[tuple[Entry, list[bytes]]]:
-        """Lock keys, or the pages that they belong to when they are many; the pages with their keys, in order."""
-        self._footprint.note_keys(pending.domain, keys)
-        ordered = sorted(key for key in keys if not is_provisional(key))
-        if pending.pages is not None:
-            return _grouped([(page.separator, page.entry) for page in pending.pages], ordered)
-        if len(ordered) > MANY_ROWS:
-            self._inner.lock_table(pending.domain, mode)
-        if len(ordered) > MANY_KEYS:
-            return self._lock_pages_of(pending, ordered, mode)
-        found: list[tuple[Entry, list[bytes]]] = []
-        for key in ordered:
-            entry = self._inner.lock_row(pending.domain, key, mode)
-            assert entry is not None, "a table has at least one page"
-            if found and found[-1][0].number == entry.number:
-                found[-1] = (entry, [*found[-1][1], key])
-            else:
-                found.append((entry, [key]))
-        return found
-
-    def _lock_pages_of(self, pending: Pending, ordered: Sequence[bytes], mode: Mode) -> list[tuple[Entry, list[bytes]]]:
-        while True:
-            before = self._pages_of(pending, ordered)
-            for entry, _ in before:
-                self._inner.lock_page(pending.domain, entry.number, mode)
-            after = self._pages_of(pending, ordered)
-            if [(entry.number, keys) for entry, keys in before] == [(entry.number, keys) for entry, keys in after]:
-                return after
-
-    def _pages_of(self, pending: Pending, ordered: Sequence[bytes]) -> list[tuple[Entry, list[bytes]]]:
-        pages = list(self._inner.view().pages_between(pending.domain, ordered[0], ordered[-1]))
-        return _grouped(pages, ordered)
-
-    def present(self, pending: Pending, keys: Sequence[bytes]) -> dict[bytes, int]:
-        """Lock keys for writing; those that are there, with their row numbers."""
-        there: dict[bytes, int] = {}
-        for entry, part in self.lock_keys(pending, keys, Mode.X):
-            rows = self._contents(pending, entry, pending.record.order).rows_of(part)
-            there |= {key: row for key, row in zip(part, rows.tolist(), strict=True) if row != NONE}
-        for key in keys:
-            own = pending.net.get(key)
-            if own is not None and own[0] == NONE:
-                there.pop(key, None)
-            elif own is not None:
-                there[key] = own[2]
-        return there
-
-    def _contents(self, pending: Pending, entry: Entry, columns: Sequence[str] | None = None) -> Any:
-        if columns is None or entry.rows <= MANY_ROWS * 8:
-            return self._cache.contents(entry, pending.record, self._inner.output.read)
-        return self._cache.chosen(entry, pending.record, self._inner.output.read, columns)
-
-    def select(self, pending: Pending, condition: Expression | None, mode: Mode) -> Selection:
-        """The rows that satisfy a condition, locked in `mode` (S or X), own changes included."""
-        bounds = key_bounds(condition, pending.record)
-        if condition is not None and not bounds.exact:
-            _ = condition.condition  # what is wrong with it is said before anything is locked
-        if bounds.points is not None:
-            found = self._select_points(pending, bounds, mode)
-        else:
-            found = self._select_range(pending, condition, bounds, mode)
-        test = None if bounds.exact else condition
-        chosen = self._with_own(pending, found, test, bounds)
-        if bounds.points is None and mode is Mode.X:
-            self.lock_keys(pending, chosen.keys, Mode.X)
-        return chosen
-
-    def _select_points(self, pending: Pending, bounds: KeyBounds, mode: Mode) -> pa.Table:
-        assert bounds.points is not None
-        tables = [pending.record.row_schema.empty_table()]
-        for entry, keys in self.lock_keys(pending, bounds.points, mode):
-            contents = self._contents(pending, entry)
-            found = [one for key in keys if (one := contents.find(key)) is not None]
-            if found:
-                tables.append(contents.image(found[0]) if len(found) == 1 else contents.images(found))
-        return pa.concat_tables(tables[1:]) if len(tables) > 1 else tables[0]
-
-    def _select_range(self, pending: Pending, condition: Expression | None, bounds: KeyBounds, mode: Mode) -> pa.Table:
-        if not pending.created:
-            self._footprint.note_scan(pending.domain, condition, bounds)
-        tables = [pending.record.row_schema.empty_table()]
-        for entry in self._lock_range(pending, bounds, Mode.S if mode is Mode.S else Mode.SIX):
-            if entry.rows and bounds.meets(entry.least, entry.greatest):
-                rows = self._contents(pending, entry).table
-                if condition is not None:
-                    rows = rows.filter(pa.array(condition.mask(rows)))
-                tables.append(rows)
-        return pa.concat_tables(tables)
-
-    def _lock_range(self, pending: Pending, bounds: KeyBounds, mode: Mode) -> list[Entry]:
-        if pending.pages is not None:
-            return [page.entry for page in pending.pages]
-        if bounds.everything:
-            self._lock_whole(pending, mode)
-            return [entry for _, entry in self._inner.view().pages_between(pending.domain)]
-        return self._inner.lock_range(pending.domain, bounds.low, bounds.high, mode)
-
-    def _with_own(
-        self, pending: Pending, found: pa.Table, condition: Expression | None, bounds: KeyBounds
-    ) -> Selection:
-        """Committed rows as this transaction has changed them."""
-        keys = encode_keys(found, pending.record.order)
-        numbers = np.asarray(found.column(ROW), dtype=np.int64).tolist()
-        rows = found.drop_columns([ROW])
-        if condition is not None and bounds.points is not None and len(rows):
-            kept = np.flatnonzero(condition.mask(rows))
-            keys, numbers = [keys[n] for n in kept], [numbers[n] for n in kept]
-            rows = rows.take(pa.array(kept))
-        if not pending.net:
-            return Selection(keys, numbers, rows)
-        kept = np.array([n for n, key in enumerate(keys) if key not in pending.net], dtype=np.int64)
-        own_keys, own_rows = pending.live()
-        mine = np.arange(len(own_keys))
-        if condition is not None:
-            mine = np.flatnonzero(condition.mask(own_rows))
-        if bounds.points is not None:
-            mine = np.array([n for n in mine if own_keys[n] in bounds.points], dtype=np.int64)
-        return Selection(
-            [*(keys[n] for n in kept), *(own_keys[n] for n in mine)],
-            [*(numbers[n] for n in kept), *(pending.net[own_keys[n]][2] for n in mine)],
-            pa.concat_tables([rows.take(pa.array(kept)), own_rows.take(pa.array(mine, pa.int64()))]),
-        )
-
     # Writing
 
     def append(self, pending: Pending, rows: pa.Table) -> None:
-        """Rows of a table without a key go behind all others: the last page is announced for writing."""
-        if not pending.created and pending.pages is None:
-            while True:
-                last = self._last_page(pending)
-                self._inner.lock_page(pending.domain, last.number, Mode.IX)
-                if self._last_page(pending).number == last.number:
-                    break
+        """New rows of a table without a key."""
+        self.reach.announce_append(pending)
         pending.put(pending.new_keys(len(rows)), rows)
-
-    def _last_page(self, pending: Pending) -> Entry:
-        found = self._inner.view().page_for(pending.domain, b"\xff" * 9)
-        assert found is not None, "a table has at least one page"
-        return found
 
     def _own_keys(self, pending: Pending, rows: pa.Table, doing: str) -> list[bytes]:
         keys = encode_keys(rows, pending.record.key)
@@ -496,53 +368,12 @@ class TableTransaction:
         keys = encode_keys(new, pending.record.key)
         check_distinct(keys, new, pending.record, doing)
         left = {*chosen.keys}
-        present = self.present(pending, [key for key in keys if key not in left])
+        present = self.reach.present(pending, [key for key in keys if key not in left])
         if present:
             raise taken_keys(new, pending.record, [n for n, key in enumerate(keys) if key in present], doing)
-        numbers = self._settled_numbers(pending, chosen)
+        numbers = self.reach.settled_numbers(pending, chosen)
         pending.leave(chosen.keys)
         pending.put(keys, new, numbers)
-
-    def _settled_numbers(self, pending: Pending, chosen: Selection) -> list[int]:
-        """Numbers that rows take along to another key: their own, that of the row they replaced, or a new one."""
-        unknown = [key for key, number in zip(chosen.keys, chosen.numbers, strict=True) if number == NONE]
-        standing: dict[bytes, int] = {}
-        for entry, part in self.lock_keys(pending, unknown, Mode.X) if unknown else ():
-            rows = self._contents(pending, entry, pending.record.order).rows_of(part)
-            standing |= {key: row for key, row in zip(part, rows.tolist(), strict=True) if row != NONE}
-        return [
-            standing.get(key, FRESH) if number == NONE else number
-            for key, number in zip(chosen.keys, chosen.numbers, strict=True)
-        ]
-
-
-def _grouped(pages: Sequence[tuple[bytes, Entry]], ordered: Sequence[bytes]) -> list[tuple[Entry, list[bytes]]]:
-    """Keys in order, by the pages that they belong to."""
-    separators = [separator for separator, _ in pages]
-    found: list[tuple[Entry, list[bytes]]] = []
-    start = 0
-    while start < len(ordered):
-        place = bisect_right(separators, ordered[start]) - 1
-        end = len(ordered) if place + 1 == len(pages) else bisect_left(ordered, separators[place + 1], start)
-        found.append((pages[place][1], list(ordered[start:end])))
-        start = end
-    return found
-
-
-def _in_order(rows: pa.Table, record: Record, doing: str) -> pa.Table:
-    """Rows by key, each key once."""
-    if not record.key:
-        return rows
-    order = sort_order(rows, record.key)
-    rows = rows if order is None else rows.take(pa.array(order))
-    again = repeats(rows, record.key)
-    if len(again):
-        raise KeysError(
-            f"keys are there more than once: {show(rows, record.key, again)}",
-            doing=doing,
-            hint="Keep one row for each key, or choose a key that is unique",
-        )
-    return rows
 
 
 def _condition(where: str | None, pending: Pending, params: Mapping[str, Any] | None) -> Expression | None:

@@ -1,0 +1,85 @@
+"""`strandline load`: rows into a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from strandline.cli.options import pairs, running
+from strandline.cli.output import emit_json, say
+from strandline.cli.stores import store_argument, tables_of, version_option
+from strandline.errors import InputError
+
+
+@click.command()
+@store_argument
+@click.argument("table")
+@click.argument("source")
+@click.option("-k", "--key", multiple=True, help="Key column of a new table; repeat, or separate by commas.")
+@click.option(
+    "--mode",
+    type=click.Choice(["append", "overwrite", "upsert"]),
+    default="append",
+    show_default=True,
+    help="What becomes of rows that are there: stay, go, or are replaced by key.",
+)
+@click.option("--message", default="", help="A message for the log.")
+@click.option("--format", "format_", help="What the source is, if name and content don't tell: csv, parquet, …")
+@click.option("--types", multiple=True, metavar="COLUMN=TYPE", help="The type of a column, e.g. id=int64.")
+@click.option("--no-header", is_flag=True, help="CSV without a header line.")
+@click.option("--delimiter", help="CSV delimiter.")
+@version_option
+@running
+def load(store: str, table: str, source: str, as_json: bool, runner: str, **given: Any) -> int:
+    """Loads SOURCE into TABLE, in one transaction; the table is created when it is not there.
+
+    SOURCE is whatever `strandline diff` reads: files, folders or globs (Parquet, CSV, JSON lines, Arrow), Delta or
+    Iceberg tables.
+
+    \b
+    Examples:
+      strandline load shop orders monday.parquet --key id
+      strandline load shop orders tuesday.csv --mode upsert
+    """
+    if runner != "auto":
+        raise click.UsageError("load chooses by size where its work runs; leave --runner out")
+    key = tuple(name for text in given["key"] for name in text.split(",") if name)
+    with tables_of(store, given["version"]) as opened:
+        rows = _relation(source, given)
+        there = table in opened.tables()
+        if there and key and key != opened.table(table).key:
+            raise InputError(
+                f"{table} has the key {', '.join(opened.table(table).key) or '(none)'}, not {', '.join(key)}",
+                doing=f"Loading {source}",
+                hint="Leave --key out",
+            )
+        with opened.transaction(given["message"] or f"load {source}") as transaction:
+            if not there:
+                count = transaction.create_table(table, rows, key=key or None)
+            else:
+                verbs = {
+                    "append": transaction.insert,
+                    "overwrite": transaction.overwrite,
+                    "upsert": transaction.upsert,
+                }
+                count = verbs[given["mode"]](table, rows)
+        record = {"table": table, "created": not there, "changed": count, "rows": opened.table(table).count()}
+    if as_json:
+        emit_json(record)
+    else:
+        done = (
+            "created with" if not there else {"append": "grew by", "overwrite": "changed in"}.get(given["mode"], "took")
+        )
+        say(f"{table} {done} {count:,} rows from {source}; it has {record['rows']:,} now.")
+    return 0
+
+
+def _relation(source: str, given: dict[str, Any]) -> Any:
+    from strandline.relations import open_relation
+    from strandline.relations.options import ReadOptions
+
+    options = ReadOptions(
+        types=pairs(given["types"], "--types"), header=not given["no_header"], delimiter=given["delimiter"]
+    )
+    return open_relation(source, format=given["format_"], options=options)

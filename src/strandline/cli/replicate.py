@@ -1,0 +1,51 @@
+"""`strandline replicate`: a copy of a base, somewhere else."""
+
+from __future__ import annotations
+
+import click
+
+from strandline.cli.output import emit_json, say
+
+
+@click.command()
+@click.argument("base_url", metavar="BASE")
+@click.argument("target")
+@click.option("--where", help="Copy only rows that meet this SQL condition.")
+@click.option("--columns", multiple=True, help="Copy only these columns; repeat, or separate by commas.")
+@click.option("--name", help="What to call the copy.  [default: its table's name]")
+@click.option(
+    "--method",
+    type=click.Choice(["auto", "differential", "full"]),
+    default="auto",
+    show_default=True,
+    help="How it is refreshed unless told otherwise.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def replicate(
+    base_url: str,
+    target: str,
+    where: str | None,
+    columns: tuple[str, ...],
+    name: str | None,
+    method: str,
+    as_json: bool,
+) -> int:
+    """Copy a table of PostgreSQL or SQLite to another place, to be kept fresh with `strandline refresh`.
+
+    TARGET is duckdb:///file#table, sqlite:///file#table, postgresql://…#table or parquet:///folder. Stopped, the same
+    command goes on.
+
+    \b
+    Example:
+      strandline replicate sqlite:///shop.db#orders duckdb:///cheap.duckdb#cheap --where "price < 10"
+    """
+    from strandline.detect import annotated
+
+    chosen = [part for text in columns for part in text.split(",")] or None
+    copy = annotated.base(base_url).replicate(target, where=where, columns=chosen, name=name, method=method)
+    status = copy.status()
+    if as_json:
+        emit_json(status)
+    else:
+        say(f"{status['name']}: {status['messages']} messages, {status['bytes']} bytes to {status['target']}.")
+    return 0

@@ -1,0 +1,133 @@
+"""What a base's database remembers: one record for each annotated table, one for each copy of it.
+
+Both are plain JSON in two small tables beside the base, changed in the same transactions as the annotations, so that
+they are as recoverable as the base itself: the counter that gives the times is part of the record. No secret is ever
+in them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from strandline.detect.annotated.names import BASES, COPIES, MARKED
+from strandline.replicas.databases import Database, quoted
+from strandline.replicas.message import Position
+
+
+@dataclass(frozen=True)
+class BaseRecord:
+    """An annotated table. `time` is the recoverable counter: one more for each fix-up.
+
+    `start` is the address before the first; `last` and `tail_gap` are the greatest address, and when entries above it
+    last went; `rows` is how many there were, all as of the last fix-up. `since` is when the annotations were made: no
+    differential starts before it. `bits` is how many bits copies have ever used.
+    """
+
+    table: str
+    id: str
+    address: str
+    own_address: bool
+    algorithm: str = MARKED
+    time: int = 0
+    start: int = 0
+    last: int = 0
+    tail_gap: int = 0
+    rows: int = 0
+    next_address: int = 1
+    since: int = 0
+    bits: int = 0
+
+
+@dataclass(frozen=True)
+class CopyRecord:
+    """A copy of a base. `taken` is the position that it is known to have; `offered` the one last sent to it.
+
+    `where` is what the user said, `qualifies` what it means in the base's own SQL, checked when the copy was defined.
+    A copy that says it stands anywhere else belongs to another history of the base.
+    """
+
+    name: str
+    base: str
+    bit: int
+    target: str
+    columns: tuple[str, ...]
+    where: str | None = None
+    qualifies: str = "(1 = 1)"
+    restricted_by: tuple[str, ...] = ()
+    method: str = "auto"
+    taken: Position | None = None
+    offered: Position | None = None
+    held: int = 0
+    last: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Catalog:
+    """The two tables, in the schema of the base."""
+
+    def __init__(self, database: Database, schema: str | None) -> None:
+        self._database = database
+        self._schema = schema
+
+    def exists(self) -> bool:
+        return bool(self._database.columns(BASES, self._schema))
+
+    def make(self) -> None:
+        for name in (BASES, COPIES):
+            self._database.execute(
+                f"CREATE TABLE IF NOT EXISTS {quoted(self._schema, name)} (name text PRIMARY KEY, record text NOT NULL)"
+            )
+
+    def base(self, table: str, *, lock: bool = False) -> BaseRecord | None:
+        record = self._get(BASES, table, lock) if self.exists() else None
+        return None if record is None else BaseRecord(**record)
+
+    def bases(self) -> list[BaseRecord]:
+        if not self.exists():
+            return []
+        rows = self._database.execute(f"SELECT record FROM {quoted(self._schema, BASES)} ORDER BY name")
+        return [BaseRecord(**json.loads(text)) for (text,) in rows]
+
+    def put_base(self, record: BaseRecord) -> None:
+        self._put(BASES, record.table, asdict(record))
+
+    def drop_base(self, table: str) -> None:
+        self._database.execute(f"DELETE FROM {quoted(self._schema, BASES)} WHERE name = ?", [table])
+
+    def copy(self, name: str) -> CopyRecord | None:
+        record = self._get(COPIES, name, False) if self.exists() else None
+        return None if record is None else _copy(record)
+
+    def copies(self, base: str | None = None) -> list[CopyRecord]:
+        if not self.exists():
+            return []
+        rows = self._database.execute(f"SELECT record FROM {quoted(self._schema, COPIES)} ORDER BY name")
+        found = [_copy(json.loads(text)) for (text,) in rows]
+        return [record for record in found if base in (None, record.base)]
+
+    def put_copy(self, record: CopyRecord) -> None:
+        self._put(COPIES, record.name, asdict(record))
+
+    def drop_copy(self, name: str) -> None:
+        self._database.execute(f"DELETE FROM {quoted(self._schema, COPIES)} WHERE name = ?", [name])
+
+    def _get(self, table: str, name: str, lock: bool) -> dict[str, Any] | None:
+        locking = " FOR UPDATE" if lock and self._database.dialect == "postgres" else ""
+        sql = f"SELECT record FROM {quoted(self._schema, table)} WHERE name = ?{locking}"
+        found = self._database.execute(sql, [name])
+        return json.loads(found[0][0]) if found else None
+
+    def _put(self, table: str, name: str, record: Mapping[str, Any]) -> None:
+        self._database.execute(
+            f"INSERT INTO {quoted(self._schema, table)} (name, record) VALUES (?, ?) "
+            "ON CONFLICT (name) DO UPDATE SET record = excluded.record",
+            [name, json.dumps(record, sort_keys=True)],
+        )
+
+
+def _copy(record: dict[str, Any]) -> CopyRecord:
+    places = {name: Position.from_json(record[name]) for name in ("taken", "offered")}
+    names = {name: tuple(record[name]) for name in ("columns", "restricted_by")}
+    return CopyRecord(**{**record, **places, **names})

@@ -1,0 +1,205 @@
+"""A copy of an annotated base table, as users hold it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from strandline.detect.annotated import delivery
+from strandline.detect.annotated.catalog import Catalog, CopyRecord
+from strandline.detect.annotated.cost import DIFFERENTIAL, FIRST, FULL, REPAIR, Explanation, Facts, explain, uses_index
+from strandline.detect.annotated.delivery import Sent
+from strandline.detect.annotated.fixing import Site, fix_up, offer
+from strandline.detect.annotated.names import TIME
+from strandline.detect.annotated.tables import describe
+from strandline.detect.annotated.verification import Verification, compare
+from strandline.errors import InputError, NotFound, StateError
+from strandline.replicas import Envelope, Position, Replica, State, open_replica, ranges_message
+from strandline.replicas.databases import Address, connect, quoted
+
+METHODS = ("auto", DIFFERENTIAL, FULL)
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """What a refresh did. `messages` counts as the paper does: ranges and rows that went to the copy."""
+
+    method: str
+    messages: int
+    bytes: int
+    seconds: float
+    position: int
+    why: str = ""
+
+
+@contextmanager
+def opened(address: Address) -> Iterator[Site]:
+    """A base's database, open."""
+    with connect(address) as database:
+        yield Site(describe(database, address), Catalog(database, address.schema))
+
+
+class Copy:
+    """One copy of one base: its own restriction, columns, position and target, refreshed on its own."""
+
+    def __init__(
+        self, base: Address, name: str, target: Address, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._base = base
+        self._target = target
+        self._clock = clock
+        self.name = name
+
+    def refresh(self, method: str | None = None) -> Refresh:
+        """Brings the copy to the base's present state.
+
+        `auto` takes the way that is expected to cost less and says which; `differential` means that way, or an error
+        that says why not; `full` sends everything.
+        """
+        started = self._clock()
+        with opened(self._base) as site, open_replica(self._target) as replica:
+            copy = self._record(site)
+            method = method or copy.method
+            if method not in METHODS:
+                raise InputError(f"{method!r} is no method", doing="refreshing", hint=f"Use {', '.join(METHODS)}")
+            state = self._claimed(site, copy, replica)
+            if state.position is None:
+                state, done, way, why = *self._first(site, copy, replica, state), FIRST, "the copy was empty"
+            else:
+                state, done, way, why = self._again(site, copy, replica, state, method)
+            return self._note(site, replica, state, _Result(done, way, why, self._clock() - started))
+
+    def explain(self) -> Explanation:
+        """What each way would cost, which one a refresh would take, and why."""
+        with opened(self._base) as site, open_replica(self._target) as replica:
+            state = replica.state()
+            if state is None or state.position is None:
+                raise StateError("the copy is empty: the first refresh fills it", doing=f"explaining {self.name!r}")
+            return self._explained(site, self._record(site), state.position)
+
+    def verify(self) -> Verification:
+        """Compares the copy with its query over the base as it is now, row by row."""
+        with opened(self._base) as site, open_replica(self._target, create=False) as replica:
+            state = replica.state()
+            if state is None:
+                raise NotFound("there is no copy", doing=f"verifying {self.name!r}", hint="Refresh it")
+            return compare(site, self._record(site), replica, state.definition).verification
+
+    def repair(self) -> Refresh:
+        """Makes a copy that was edited by hand equal to its query again, by sending just what differs."""
+        started = self._clock()
+        with opened(self._base) as site, open_replica(self._target) as replica:
+            copy = self._record(site)
+            state = self._claimed(site, copy, replica)
+            if state.position is None:
+                raise StateError("the copy is empty", doing=f"repairing {self.name!r}", hint="Refresh it")
+            with site.table.database.transaction():
+                record, statements = fix_up(site, copy.bit)
+                for sql in statements.drop():
+                    site.table.database.execute(sql)
+                found = compare(site, copy, replica, state.definition)
+                position = offer(site, copy, record)
+            envelope = Envelope(state.epoch, state.number + 1, state.definition.fingerprint)
+            message = ranges_message(state.definition, envelope, found.ranges, found.rows, position)
+            state = replica.apply(message)
+            done = Sent(len(message), len(message.encode()))
+            return self._note(
+                site, replica, state, _Result(done, REPAIR, "compared row by row", self._clock() - started)
+            )
+
+    def drop(self) -> None:
+        """Removes the copy at its target, and what the base knows of it."""
+        with opened(self._base) as site:
+            with open_replica(self._target) as replica:
+                replica.drop()
+            with site.table.database.transaction():
+                site.catalog.drop_copy(self.name)
+
+    def status(self) -> dict[str, Any]:
+        """Position, lag (fix-ups of the base since), and the last refresh, without touching the target."""
+        with opened(self._base) as site:
+            copy = self._record(site)
+            taken = None if copy.taken is None else copy.taken.time
+            lag = None if taken is None else site.record().time - taken
+            return {
+                "name": self.name,
+                "base": copy.base,
+                "target": copy.target,
+                "position": taken,
+                "lag": lag,
+                **copy.last,
+            }
+
+    def _record(self, site: Site) -> CopyRecord:
+        found = site.catalog.copy(self.name)
+        if found is None or found.base != site.name:
+            raise NotFound(f"there is no copy {self.name!r} of {site.name!r}", doing="opening a copy")
+        return found
+
+    def _claimed(self, site: Site, copy: CopyRecord, replica: Replica) -> State:
+        replica.create(delivery.definition_of(site, site.record(), copy))
+        return replica.claim()
+
+    def _first(self, site: Site, copy: CopyRecord, replica: Replica, state: State) -> tuple[State, Sent]:
+        state, done = delivery.send_first(site, copy, replica, state)
+        state, more = delivery.send_differential(site, self._taken(site, state), replica, state)
+        return state, done.and_(more)
+
+    def _again(
+        self, site: Site, copy: CopyRecord, replica: Replica, state: State, method: str
+    ) -> tuple[State, Sent, str, str]:
+        assert state.position is not None
+        if method != FULL:
+            delivery.check_history(site.record(), copy, state.position)
+        way, why, anchored = method, "asked for", True
+        if method == "auto":
+            chosen = self._explained(site, copy, state.position)
+            way, why, anchored = chosen.method, chosen.obstacle or chosen.why, not uses_index(chosen.facts)
+        if way == FULL:
+            return *delivery.send_full(site, copy, replica, state, anchored=anchored), way, why
+        obstacle = delivery.obstacle(site.record(), state.position)
+        if obstacle:
+            raise StateError(
+                f"no differential is possible: {obstacle}",
+                doing=f"refreshing {self.name!r}",
+                hint="refresh(method='full') makes the next one possible",
+            )
+        return *delivery.send_differential(site, copy, replica, state), way, why
+
+    def _explained(self, site: Site, copy: CopyRecord, position: Position) -> Explanation:
+        record = site.record()
+        sql = (
+            f"SELECT count(*), sum(CASE WHEN {quoted(TIME)} <= {position.time} THEN 0 ELSE 1 END) FROM {site.table.sql}"
+        )
+        rows, changed = site.table.database.execute(sql)[0]
+        indexed = bool(copy.restricted_by) and site.table.has_index(copy.restricted_by)
+        deleted = max(record.rows - rows, 0)
+        facts = Facts(rows, copy.held, (changed or 0) + deleted, indexed, copy.where is not None, record.algorithm)
+        return explain(facts, delivery.obstacle(record, position))
+
+    def _taken(self, site: Site, state: State) -> CopyRecord:
+        """Notes in the base where the copy now stands."""
+        with site.table.database.transaction():
+            copy = replace(self._record(site), taken=state.position)
+            site.catalog.put_copy(copy)
+        return copy
+
+    def _note(self, site: Site, replica: Replica, state: State, result: _Result) -> Refresh:
+        assert state.position is not None
+        done, way = result.sent, result.method
+        with site.table.database.transaction():
+            last = {"method": way, "messages": done.messages, "bytes": done.bytes, "seconds": round(result.seconds, 3)}
+            copy = replace(self._record(site), taken=state.position, held=replica.count(), last=last)
+            site.catalog.put_copy(copy)
+        return Refresh(way, done.messages, done.bytes, result.seconds, state.position.time, result.why)
+
+
+@dataclass(frozen=True)
+class _Result:
+    sent: Sent
+    method: str
+    why: str
+    seconds: float

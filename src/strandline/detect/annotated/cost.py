@@ -1,0 +1,99 @@
+"""Differential or full: what each way is expected to cost, before it is taken.
+
+The paper: a differential trades a scan of the base, and updates of its annotations, for messages and updates of the
+snapshot; where an index finds the qualified entries, repopulating may be cheaper. Costs are in units of reading one
+row of the base; the weights are rough and stand here once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strandline.detect.annotated.ideal import expected_differential, expected_ideal
+from strandline.detect.annotated.names import PAPER
+
+SCAN, FIX, SEND = 1.0, 6.0, 8.0
+"""Reading an entry; writing its annotations; sending a row and storing it in the copy."""
+FIND = 2.0
+"""Reading one entry through an index."""
+
+DIFFERENTIAL, FULL, REPAIR, FIRST = "differential", "full", "repair", "first"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known before a refresh. `changed` counts inserts, updates and deletes since the last fix-up and, where
+    other copies were refreshed since, what they fixed up; `indexed` says whether an index serves the restriction."""
+
+    rows: int
+    held: int
+    changed: int
+    indexed: bool
+    restricted: bool
+    algorithm: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One way's expected messages and cost."""
+
+    method: str
+    messages: float
+    cost: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Both estimates, the choice, and why; `obstacle` says why no differential is possible, if none is."""
+
+    facts: Facts
+    differential: Estimate
+    full: Estimate
+    method: str
+    why: str
+    obstacle: str = ""
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.method}: {self.why}",
+            f"  base {self.facts.rows} rows, copy {self.facts.held}, "
+            f"{self.facts.changed} changed since the last refresh",
+        ]
+        for way in (self.differential, self.full):
+            lines.append(f"  {way.method:12} about {way.messages:.0f} messages, cost {way.cost:.0f}")
+        if self.obstacle:
+            lines.append(f"  no differential: {self.obstacle}")
+        return "\n".join(lines)
+
+
+def estimate(facts: Facts) -> tuple[Estimate, Estimate]:
+    """The differential's and the full refresh's."""
+    rows = max(facts.rows, 1)
+    q = min(facts.held / rows, 1.0)
+    u = min(facts.changed / rows, 1.0)
+    expected = expected_differential(q, u) if facts.algorithm == PAPER else expected_ideal(q, u)
+    messages = expected * rows + 1
+    differential = facts.rows * SCAN + facts.changed * FIX + messages * SEND
+    full = facts.held * FIND if uses_index(facts) else facts.rows * SCAN + facts.changed * FIX
+    return (
+        Estimate(DIFFERENTIAL, messages, differential),
+        Estimate(FULL, float(facts.held), full + facts.held * SEND),
+    )
+
+
+def uses_index(facts: Facts) -> bool:
+    """Whether a full refresh reads through an index, and so leaves the annotations alone."""
+    return facts.indexed and facts.restricted and facts.held * FIND < facts.rows * SCAN
+
+
+def explain(facts: Facts, obstacle: str = "") -> Explanation:
+    """The choice by expected cost."""
+    differential, full = estimate(facts)
+    if obstacle:
+        return Explanation(facts, differential, full, FULL, "a differential is not possible", obstacle)
+    if full.cost < differential.cost:
+        way = (
+            "an index finds the qualified rows" if uses_index(facts) else "so much changed that sending all is cheaper"
+        )
+        return Explanation(facts, differential, full, FULL, way)
+    return Explanation(facts, differential, full, DIFFERENTIAL, "sending what changed is cheaper")

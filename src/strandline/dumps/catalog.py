@@ -1,0 +1,235 @@
+"""DUMPS: the one object of a target that is replaced. It names the dumps, and what becomes of each.
+
+    begun → complete → dropping → gone
+      └──────────────────┘
+
+A dump is a dump when its entry says `complete`, and from then until it says `dropping`: both are one swap. An entry is
+there before the first object of its dump is written and goes after the last one was deleted, and it says how many
+objects there may be; so clearing away never needs a listing, nor the key.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from strandline.dumps.facts import FORMAT, Scope, check_format
+from strandline.errors import InputError, NotFound, StorageError, SwapLost
+from strandline.pages.envelope import Json, seal, unseal
+from strandline.storage import Storage, Token, auditing
+
+CATALOG = "DUMPS"
+BEGUN, COMPLETE, DROPPING = "begun", "complete", "dropping"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who is making a dump: a process of the store, on a machine."""
+
+    process: int
+    host: str
+    pid: int
+
+    @staticmethod
+    def here(process: int) -> Owner:
+        return Owner(process, socket.gethostname(), os.getpid())
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One attempt at a dump: how many parts and packs it may have written."""
+
+    parts: int
+    packs: int
+
+
+@dataclass(frozen=True, slots=True)
+class DumpEntry:
+    """A dump as the catalog knows it. `taken` is the time of the state that it holds, in seconds since 1970.
+
+    `manifest` is the checksum of the manifest of the last attempt; empty until it is complete.
+    """
+
+    id: str
+    state: str
+    store: str
+    level: int
+    parent: str | None
+    taken: float
+    scope: Scope
+    attempts: tuple[Tried, ...]
+    owner: Owner | None = None
+    manifest: str = ""
+    pages: int = 0
+    bytes: int = 0
+    commit: int = 0
+    synthetic: bool = False
+
+    @property
+    def complete(self) -> bool:
+        return self.state == COMPLETE
+
+    @property
+    def attempt(self) -> int:
+        """The number of the last attempt, from 1."""
+        return len(self.attempts)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """All entries, oldest first. `fingerprint` is that of the key, None when the target is not encrypted."""
+
+    target: str
+    swap: str
+    fingerprint: str | None
+    dumps: tuple[DumpEntry, ...] = ()
+
+    def find(self, id_: str) -> DumpEntry | None:
+        """The entry of that id, in whatever state."""
+        return next((one for one in self.dumps if one.id == id_), None)
+
+    def complete(self) -> list[DumpEntry]:
+        """The dumps, in the order of the states that they hold; of one state, the shortest chain last."""
+        return sorted((one for one in self.dumps if one.complete), key=lambda one: (one.taken, -one.level))
+
+    def with_entry(self, entry: DumpEntry) -> Catalog:
+        """With one entry added or replaced."""
+        if self.find(entry.id) is None:
+            return replace(self, dumps=(*self.dumps, entry))
+        return replace(self, dumps=tuple(entry if one.id == entry.id else one for one in self.dumps))
+
+    def without(self, id_: str) -> Catalog:
+        """Without an entry."""
+        return replace(self, dumps=tuple(one for one in self.dumps if one.id != id_))
+
+
+Edit = Callable[[Catalog], Catalog]
+
+
+def read_catalog(storage: Storage) -> Catalog | None:
+    """The catalog of a target; None when nothing at all is there. A target that holds something else is refused."""
+    stored = _read(storage)
+    if stored is not None:
+        return stored[0]
+    with auditing():
+        found = next(iter(storage.list("")), None)
+    if found is not None:
+        raise InputError(
+            f"{storage.url} holds something else ({found})",
+            doing="Opening dumps",
+            hint="Give a folder, or a prefix, of its own to the dumps",
+        )
+    return None
+
+
+def require_catalog(storage: Storage) -> Catalog:
+    """The catalog of a target that must have one."""
+    catalog = read_catalog(storage)
+    if catalog is None:
+        raise NotFound(f"there are no dumps at {storage.url}", doing="Opening dumps", hint="Make one with dump")
+    return catalog
+
+
+def create_catalog(storage: Storage, target: str, fingerprint: str | None) -> Catalog:
+    """The first catalog of a target; another one's when that was first."""
+    first = Catalog(target, secrets.token_hex(8), fingerprint)
+    try:
+        storage.compare_and_swap(CATALOG, None, _encoded(first))
+    except StorageError:
+        stored = _read(storage)
+        if stored is None:
+            raise
+        return stored[0]
+    return first
+
+
+def change_catalog(storage: Storage, edit: Edit) -> Catalog:
+    """Replace the catalog by `edit(catalog)`, again until nobody is in between.
+
+    `edit` must be idempotent, and return the same catalog when nothing is to be done: it meets its own effect when an
+    answer was lost.
+    """
+    while True:
+        stored = _read(storage)
+        if stored is None:
+            raise NotFound(f"{CATALOG} is gone from {storage.url}", doing="Changing the list of dumps")
+        catalog, token = stored
+        edited = edit(catalog)
+        if edited is catalog or edited == catalog:
+            return catalog
+        edited = replace(edited, swap=secrets.token_hex(8))
+        try:
+            storage.compare_and_swap(CATALOG, token, _encoded(edited))
+            return edited
+        except SwapLost:
+            continue
+        except StorageError:
+            again = _read(storage)
+            if again is None or again[1] == token:
+                raise
+            if again[0].swap == edited.swap:
+                return edited
+
+
+def _read(storage: Storage) -> tuple[Catalog, Token] | None:
+    try:
+        stored = storage.get_with_token(CATALOG)
+    except NotFound:
+        return None
+    return _decoded(stored.value), stored.token
+
+
+def _encoded(catalog: Catalog) -> bytes:
+    return seal(
+        "dumps",
+        {
+            "format": FORMAT,
+            "target": catalog.target,
+            "swap": catalog.swap,
+            "fingerprint": catalog.fingerprint,
+            "dumps": [_entry_to_json(one) for one in catalog.dumps],
+        },
+    )
+
+
+def _decoded(data: bytes) -> Catalog:
+    body = unseal("dumps", CATALOG, data)
+    check_format(body, CATALOG)
+    dumps = tuple(_entry_from_json(row) for row in body["dumps"])
+    return Catalog(body["target"], body["swap"], body["fingerprint"], dumps)
+
+
+def _entry_to_json(one: DumpEntry) -> Json:
+    owner = one.owner
+    return {
+        "id": one.id,
+        "state": one.state,
+        "store": one.store,
+        "level": one.level,
+        "parent": one.parent,
+        "taken": one.taken,
+        "scope": one.scope.to_json(),
+        "attempts": [[tried.parts, tried.packs] for tried in one.attempts],
+        "owner": None if owner is None else [owner.process, owner.host, owner.pid],
+        "manifest": one.manifest,
+        "pages": one.pages,
+        "bytes": one.bytes,
+        "commit": one.commit,
+        "synthetic": one.synthetic,
+    }
+
+
+def _entry_from_json(row: Json) -> DumpEntry:
+    known = {name: row[name] for name in _PLAIN}
+    return DumpEntry(
+        **known,
+        scope=Scope.from_json(row["scope"]),
+        attempts=tuple(Tried(*tried) for tried in row["attempts"]),
+        owner=None if row["owner"] is None else Owner(*row["owner"]),
+    )
+
+
+_PLAIN = ("id", "state", "store", "level", "parent", "taken", "manifest", "pages", "bytes", "commit", "synthetic")

@@ -1,0 +1,198 @@
+"""Copying pages in packs: from a store into a dump, from dumps into a store, from dumps into a dump.
+
+A pack is one work item: in this process on a few threads when there is little, as Spark tasks when there is much.
+Every page is verified by its checksum on its way. Encrypted dumps are copied in this process, so that the key travels
+nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from strandline.dumps.facts import Pack
+from strandline.dumps.progress import CopyProgress
+from strandline.dumps.target import Folder
+from strandline.engine import Attempt, Kernel, Result, Spool, WorkItem, kernel
+from strandline.errors import AlreadyExists, Damaged, InputError, NotFound, SnapshotExpired
+from strandline.pages import CommitNumber, PageRef, PhysicalPage
+from strandline.pages.envelope import checksum
+from strandline.storage import LocalStorage, ObjectStorage, Storage, open_storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PACK_BYTES = 16 << 20
+"""A pack is closed when it has this many bytes; a page that is larger has one of its own."""
+
+SPARK_BYTES = 1 << 30
+"""From this much on, Spark copies."""
+
+THREADS = 4
+RUNNERS = ("auto", "spark", "inline")
+Read = Callable[[PageRef], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """How to copy: `runner` is auto, spark or inline."""
+
+    runner: str = "auto"
+    session: SparkSession | None = None
+
+    def spark(self, size: int, *storages: Storage, plain: bool) -> bool:
+        """Whether Spark shall copy `size` bytes."""
+        if self.runner not in RUNNERS:
+            raise InputError(f"unknown runner {self.runner!r}", hint=f"Choose one of {', '.join(RUNNERS)}")
+        able = plain and all(isinstance(one, (LocalStorage, ObjectStorage)) for one in storages)
+        return able and (self.runner == "spark" or (self.runner == "auto" and size >= SPARK_BYTES))
+
+
+def packed(pages: Iterable[PageRef], name: Callable[[int], str], folder: Folder) -> tuple[Pack, ...]:
+    """Pages sorted into packs."""
+    groups: list[list[PageRef]] = []
+    room = 0
+    for page in pages:
+        size = folder.stored_size(page)
+        if not groups or size > room:
+            groups.append([])
+            room = PACK_BYTES
+        groups[-1].append(page)
+        room -= size
+    sizes = [sum(folder.stored_size(page) for page in group) for group in groups]
+    return tuple(Pack(name(n), sizes[n], tuple(group)) for n, group in enumerate(groups))
+
+
+def fill_packs(source: Storage, folder: Folder, packs: Sequence[Pack], means: Means) -> None:
+    """Copy a store's pages into the packs of a dump."""
+    if means.spark(sum(pack.bytes for pack in packs), source, folder.storage, plain=folder.cipher is None):
+        items = [_item(pack, store=source.url, target=folder.storage.url, dump=folder.dump) for pack in packs]
+        _on_spark(fill_pack, items, f"Dumping {folder.dump}", means)
+        return
+    in_process(packs, lambda pack: write_pack(folder, pack, page_reader(source)), f"Dumping {folder.dump}")
+
+
+def write_pack(folder: Folder, pack: Pack, read: Read) -> int:
+    """Store one pack; how many bytes were read."""
+    data = b"".join(folder.sealed_page(page, read(page)) for page in pack.pages)
+    if folder.cipher is None:
+        folder.put(pack.name, data)
+    else:
+        _put_anew(folder, pack, data)
+    return sum(page.size for page in pack.pages)
+
+
+def page_reader(storage: Storage) -> Read:
+    """Verified reads of a store's pages that leave its caches alone."""
+
+    def read(page: PageRef) -> bytes:
+        try:
+            data = storage.get(page.name)
+        except NotFound:
+            raise SnapshotExpired(f"{page.name} is gone", doing="Dumping", hint="Dump again") from None
+        if len(data) != page.size or checksum(data) != page.checksum:
+            raise Damaged(
+                f"the checksum of {page.name} does not hold", doing="Dumping", hint="The store is damaged; run check"
+            )
+        return data
+
+    return read
+
+
+def put_pages(storage: Storage, pages: Mapping[str, bytes]) -> None:
+    """Store pages of a restore. One that is there from an earlier try is kept if it is whole."""
+    try:
+        storage.put_all(pages)
+    except AlreadyExists:
+        for name, data in pages.items():
+            put_page(storage, name, data)
+
+
+def put_page(storage: Storage, name: str, data: bytes) -> None:
+    """`put_if_absent`, again over what an earlier try left if it is not the same."""
+    try:
+        storage.put_if_absent(name, data)
+    except AlreadyExists:
+        if storage.get(name) != data:
+            storage.delete(name)
+            storage.put_if_absent(name, data)
+
+
+def in_process(packs: Sequence[Pack], work: Callable[[Pack], int], title: str) -> None:
+    """Work on packs on a few threads; `work` returns bytes done. The first error ends it all."""
+    total = sum(page.size for pack in packs for page in pack.pages)
+    with CopyProgress(title, total) as progress, ThreadPoolExecutor(THREADS) as pool:
+        waiting: set[Future[int]] = {pool.submit(work, pack) for pack in packs}
+        try:
+            while waiting:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in done:
+                    progress.advance(future.result())
+        except BaseException:
+            for future in waiting:
+                future.cancel()
+            raise
+
+
+@kernel
+def fill_pack(item: WorkItem, attempt: Attempt) -> Result:
+    """One pack of a dump, on a worker."""
+    folder = Folder(open_storage(item["target"]), item["dump"], None)
+    count = write_pack(folder, _pack(item), page_reader(open_storage(item["store"])))
+    return {"bytes_read": count}
+
+
+@kernel
+def empty_pack(item: WorkItem, attempt: Attempt) -> Result:
+    """The wanted pages of one pack into a store, on a worker."""
+    folder = Folder(open_storage(item["target"]), item["dump"], None)
+    count = spill(folder, _pack(item), set(item["wanted"]), open_storage(item["store"]))
+    return {"bytes_read": count}
+
+
+def spill(folder: Folder, pack: Pack, wanted: set[str], into: Storage) -> int:
+    """The wanted pages of a pack into a store; how many bytes they were."""
+    pages = {str(page.name): data for page, data in folder.pages(pack, wanted)}
+    put_pages(into, pages)
+    return sum(len(data) for data in pages.values())
+
+
+def spill_packs(folder: Folder, packs: Sequence[tuple[Pack, set[str]]], into: Storage, means: Means) -> None:
+    """The wanted pages of a dump's packs into a store."""
+    size = sum(pack.bytes for pack, _ in packs)
+    title = f"Restoring from {folder.dump}"
+    if means.spark(size, folder.storage, into, plain=folder.cipher is None):
+        place = {"store": into.url, "target": folder.storage.url, "dump": folder.dump}
+        items = [{**_item(pack, **place), "wanted": sorted(wanted)} for pack, wanted in packs]
+        _on_spark(empty_pack, items, title, means)
+        return
+    by_name = {pack.name: wanted for pack, wanted in packs}
+    in_process([pack for pack, _ in packs], lambda pack: spill(folder, pack, by_name[pack.name], into), title)
+
+
+def _on_spark(work: Kernel, items: Sequence[WorkItem], title: str, means: Means) -> None:
+    from strandline.engine.spark import SparkRunner
+
+    with Spool() as spool:
+        SparkRunner(means.session).run(work, items, spool, title)
+
+
+def _put_anew(folder: Folder, pack: Pack, data: bytes) -> None:
+    # Encrypted bytes are never the same twice, so what an earlier try left is replaced.
+    try:
+        folder.storage.put_if_absent(folder.path(pack.name), data)
+    except AlreadyExists:
+        folder.storage.delete(folder.path(pack.name))
+        folder.storage.put_if_absent(folder.path(pack.name), data)
+
+
+def _item(pack: Pack, **place: str) -> dict[str, object]:
+    pages = [[page.name, page.size, page.checksum] for page in pack.pages]
+    return {**place, "pack": pack.name, "bytes": pack.bytes, "pages": pages}
+
+
+def _pack(item: WorkItem) -> Pack:
+    pages = (PageRef(PhysicalPage(n), CommitNumber(0), size, check, 0) for n, size, check in item["pages"])
+    return Pack(item["pack"], item["bytes"], tuple(pages))

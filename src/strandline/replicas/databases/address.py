@@ -1,0 +1,98 @@
+"""Where a table is: `sqlite:///f.db#t`, `duckdb:///f.duckdb#t`, `postgresql://…/db#schema.t`, `parquet:///dir`.
+
+A password in a URL stays in memory: `shown` has none, and is all that ever reaches errors, logs or stored state. A
+PostgreSQL URL without a password uses what PostgreSQL's own client finds: `PGPASSWORD`, `PGPASSFILE`, `~/.pgpass`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+
+from strandline.errors import InputError
+
+KINDS = {"sqlite": "sqlite", "duckdb": "duckdb", "parquet": "parquet", "postgresql": "postgres", "postgres": "postgres"}
+FILES = ("sqlite", "duckdb", "parquet")
+
+
+@dataclass(frozen=True)
+class Address:
+    """A database or folder, and a table in it. `location` is a path, or a PostgreSQL URL that may hold a password."""
+
+    kind: str
+    location: str = field(repr=False)
+    table: str
+    schema: str | None
+    shown: str
+    secret: str | None = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.schema}.{self.table}" if self.schema else self.table
+
+    def of_table(self, table: str) -> Address:
+        """The same database, another table."""
+        schema, name = _table(table, self.kind, self.shown)
+        database = self.shown.partition("#")[0]
+        return replace(self, schema=schema, table=name, shown=f"{database}#{table}")
+
+    def scrub(self, text: str) -> str:
+        """The text without the password, should a driver have put it there."""
+        for secret in {self.secret, quote(self.secret or "", safe="")} - {None, ""}:
+            text = text.replace(secret or "", "…")
+        return text
+
+
+def parse_address(url: str, table: str | None = None) -> Address:
+    """The address that a URL means; `table` instead of what stands behind `#`."""
+    parts = urlsplit(url)
+    if parts.scheme not in KINDS:
+        known = ", ".join(f"{scheme}://" for scheme in ("sqlite", "duckdb", "postgresql", "parquet"))
+        raise InputError(
+            f"{parts.scheme}:// is not known" if parts.scheme else f"{_safe(url)!r} is no URL of a database",
+            doing="reading the address of a table",
+            hint=f"Use one of {known}, for example sqlite:///orders.db#orders",
+        )
+    kind = KINDS[parts.scheme]
+    named = table or unquote(parts.fragment)
+    secret, location, shown = _parts(kind, url)
+    if kind == "parquet":
+        if named:
+            raise InputError("a folder of Parquet holds one table and takes no name", doing=f"reading {shown}")
+        return Address(kind, location, os.path.basename(location.rstrip("/")), None, shown)
+    schema, name = _table(named, kind, shown)
+    return Address(kind, location, name, schema, f"{shown}#{named}", secret)
+
+
+def _parts(kind: str, url: str) -> tuple[str | None, str, str]:
+    """The password, what the driver takes, and what may be shown."""
+    parts = urlsplit(url)
+    if kind in FILES:
+        path = unquote(parts.netloc + parts.path)
+        # sqlite:///f.db is a path relative to the working folder, sqlite:////x/f.db an absolute one.
+        path = path[1:] if path.startswith("/") and not parts.netloc else path
+        if not path:
+            raise InputError("it names no file", doing=f"reading {url}", hint=f"Say {parts.scheme}:///name")
+        return None, path, f"{parts.scheme}:///{path}"
+    secret = unquote(parts.password) if parts.password else None
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    secret = secret or next((value for name, value in query if name == "password"), None)
+    host = parts.netloc.rpartition("@")[2]
+    login = f"{parts.username}@" if parts.username else ""
+    open_query = urlencode([(name, value) for name, value in query if name != "password"], safe="/")
+    shown = urlunsplit((parts.scheme, login + host, parts.path, open_query, ""))
+    return secret, urlunsplit((parts.scheme, parts.netloc, parts.path, parts.query, "")), shown
+
+
+def _table(named: str, kind: str, shown: str) -> tuple[str | None, str]:
+    if not named:
+        raise InputError("it names no table", doing=f"reading {shown}", hint="Put the table's name behind a #")
+    schema, dot, name = named.rpartition(".")
+    if not dot or kind != "postgres":
+        return None, named
+    return schema, name
+
+
+def _safe(url: str) -> str:
+    return url if "@" not in url else "…"

@@ -1,0 +1,89 @@
+"""PostgreSQL through ADBC: rows come and go as Arrow, in bulk by COPY."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import adbc_driver_manager
+import adbc_driver_postgresql.dbapi as driver
+import pyarrow as pa
+
+from strandline.errors import Conflict, InputError, NotFound, StorageError, StrandlineError
+from strandline.replicas.databases.address import Address
+from strandline.replicas.databases.database import Database, Row, quoted
+
+_SAID = re.compile(r"(?:ERROR|FATAL):\s*(.+)")
+_KINDS: dict[str, tuple[type[StrandlineError], str]] = {
+    "42501": (InputError, "Ask the table's owner for the privilege, or connect as the owner"),
+    "42P01": (NotFound, "Look at the table's name and at the search path"),
+    "3D000": (NotFound, "Look at the database's name in the URL"),
+    "28P01": (InputError, "Set PGPASSWORD, or put the password in the URL"),
+    "28000": (InputError, "Look at the user's name in the URL"),
+    "40001": (Conflict, "Try again"),
+    "40P01": (Conflict, "Try again"),
+    "55P03": (Conflict, "Another transaction holds the lock: try again"),
+}
+
+
+class PostgresDatabase(Database):
+    dialect = "postgres"
+    errors = (adbc_driver_manager.Error,)
+
+    def __init__(self, address: Address, *, create: bool) -> None:
+        super().__init__(address)
+        try:
+            self._connection = driver.connect(address.location, autocommit=True)
+        except adbc_driver_manager.Error as error:
+            raise self.trouble(error, f"opening {address.shown}") from None
+        self._cursor = self._connection.cursor()
+
+    def _execute(self, sql: str, params: Sequence[Any]) -> list[Row]:
+        self._cursor.execute(_numbered(sql, params), tuple(params) or None)
+        return [tuple(row) for row in self._cursor.fetchall()] if self._cursor.description else []
+
+    def _batches(self, sql: str, schema: pa.Schema, params: Sequence[Any]) -> Iterator[pa.RecordBatch]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(_numbered(sql, params), tuple(params) or None)
+            for batch in cursor.fetch_record_batch():
+                arrays = [_plain(column, field) for column, field in zip(batch.columns, schema, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _stage(self, name: str, table: pa.Table) -> None:
+        self._cursor.execute(f"DROP TABLE IF EXISTS pg_temp.{quoted(name)}")
+        self._cursor.adbc_ingest(name, table, mode="create", temporary=True)
+
+    def columns(self, table: str, schema: str | None = None) -> list[tuple[str, str]]:
+        rows = self.execute(
+            "SELECT a.attname::text, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a "
+            "WHERE a.attrelid = to_regclass(?) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
+            [quoted(schema, table)],
+        )
+        return [(name, kind) for name, kind in rows]
+
+    def trouble(self, error: Exception, doing: str = "") -> Any:
+        text = str(error)
+        said = _SAID.search(text)
+        why = said[1].strip() if said else text.strip().splitlines()[0]
+        why = re.sub(r"\.? ?SQLSTATE: \w+$", "", why)
+        kind, hint = _KINDS.get(getattr(error, "sqlstate", None) or "", (StorageError, ""))
+        return kind(self.address.scrub(why), doing=doing or f"working on {self.address.shown}", hint=hint)
+
+    def close(self) -> None:
+        self._cursor.close()
+        self._connection.close()
+
+
+def _numbered(sql: str, params: Sequence[Any]) -> str:
+    """`?` as PostgreSQL writes it; a statement without parameters is taken as it is."""
+    if not params:
+        return sql
+    pieces = sql.split("?")
+    return "".join(piece + (f"${place}" if place < len(pieces) else "") for place, piece in enumerate(pieces, 1))
+
+
+def _plain(column: pa.Array, field: pa.Field) -> pa.Array:
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.storage
+    return column if column.type == field.type else column.cast(field.type)

@@ -1,0 +1,166 @@
+"""Messages: numbered, checksummed batches of what a copy must do to become its source.
+
+A message says first what goes, then what comes. `changes` are applied whole, with the position that they lead to.
+`load` carries a piece of a new content beside the old one; its last piece takes the old one's place, with a position.
+On its way a message is bytes (Arrow's stream format), and its checksum covers all of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from strandline.changes.shape import CHANGE, COUNTED, DELETE, KEYED, ChangeSet
+from strandline.changes.shape import COUNT as CHANGES_COUNT
+from strandline.errors import ChangesError, FormatError
+from strandline.replicas.definition import COUNT, RANGES, Definition
+
+CHANGES, LOAD = "changes", "load"
+_MARK = b"STRANDLINE MESSAGE 1\n"
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a copy stands on its source's own time. `token` is chance: two histories that reach one time differ in it.
+
+    `anchored` says whether a differential may start from here.
+    """
+
+    time: int
+    token: str = ""
+    anchored: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        return {"time": self.time, "token": self.token, "anchored": self.anchored}
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any] | None) -> Position | None:
+        return None if record is None else Position(record["time"], record["token"], record["anchored"])
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Who sends a message, and which one it is: `number` is one more than the one before it."""
+
+    epoch: int
+    number: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message. `cursor` (in a load) is how far the source was read, for a sender that has to go on."""
+
+    envelope: Envelope
+    kind: str
+    gone: pa.Table
+    rows: pa.Table
+    position: Position | None = None
+    first: bool = True
+    last: bool = True
+    cursor: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def body(self) -> bytes:
+        """The message as bytes, without its checksum."""
+        head = {
+            **self.envelope.__dict__,
+            "kind": self.kind,
+            "position": None if self.position is None else self.position.to_json(),
+            "first": self.first,
+            "last": self.last,
+            "cursor": dict(self.cursor),
+        }
+        said = json.dumps(head, sort_keys=True).encode() + b"\n"
+        return (
+            _MARK + said + b"".join(len(part).to_bytes(8, "big") + part for part in map(_ipc, (self.gone, self.rows)))
+        )
+
+    @cached_property
+    def checksum(self) -> str:
+        return hashlib.blake2b(self.body, digest_size=16).hexdigest()
+
+    def encode(self) -> bytes:
+        """What travels: the body, then its checksum."""
+        return self.body + bytes.fromhex(self.checksum)
+
+    @staticmethod
+    def decode(data: bytes) -> Message:
+        """The message in these bytes, once their checksum is seen to be right."""
+        body, checksum = data[:-16], data[-16:]
+        if not body.startswith(_MARK) or hashlib.blake2b(body, digest_size=16).digest() != checksum:
+            raise FormatError(
+                "its checksum differs: it was damaged on the way", doing="receiving a message", hint="Send it again"
+            )
+        said, _, rest = body[len(_MARK) :].partition(b"\n")
+        head = json.loads(said)
+        tables = []
+        while rest:
+            size = int.from_bytes(rest[:8], "big")
+            tables.append(pa.ipc.open_stream(rest[8 : 8 + size]).read_all())
+            rest = rest[8 + size :]
+        envelope = Envelope(head["epoch"], head["number"], head["fingerprint"])
+        position = Position.from_json(head["position"])
+        message = Message(envelope, head["kind"], tables[0], tables[1], position)
+        return replace(message, first=head["first"], last=head["last"], cursor=head["cursor"])
+
+    def __len__(self) -> int:
+        """How many rows or ranges it carries."""
+        return len(self.gone) + len(self.rows)
+
+
+def changes_message(definition: Definition, envelope: Envelope, changes: ChangeSet, position: Position) -> Message:
+    """A change set, keyed or counted, as a message."""
+    header = changes.header
+    if header.form != definition.form or header.partial or set(header.columns) != set(definition.schema.names):
+        raise ChangesError(
+            f"a {'partial ' if header.partial else ''}{header.form} change set of {', '.join(header.columns)} does not "
+            f"fit a {definition.form} copy of {', '.join(definition.schema.names)}",
+            doing="sending changes to a copy",
+        )
+    if definition.form == KEYED:
+        leaving = pa.compute.equal(changes.rows.column(CHANGE), DELETE)
+        # An update replaces its row: the old one goes by its key.
+        updating = pa.compute.equal(changes.rows.column(CHANGE), "update")
+        gone = changes.rows.filter(pa.compute.or_(leaving, updating))
+        rows = changes.rows.filter(pa.compute.invert(leaving))
+    else:
+        counts = changes.rows.column(CHANGES_COUNT)
+        counted = changes.rows.append_column(COUNT, pa.compute.abs(counts))
+        gone = counted.filter(pa.compute.less(counts, 0))
+        rows = counted.filter(pa.compute.greater(counts, 0))
+    return Message(envelope, CHANGES, _as(gone, definition.gone_schema), _as(rows, definition.rows_schema), position)
+
+
+def ranges_message(
+    definition: Definition, envelope: Envelope, gone: pa.Table, rows: pa.Table, position: Position
+) -> Message:
+    """Ranges of addresses to empty, then rows at addresses."""
+    assert definition.form == RANGES
+    return Message(envelope, CHANGES, _as(gone, definition.gone_schema), _as(rows, definition.rows_schema), position)
+
+
+def load_message(definition: Definition, envelope: Envelope, rows: pa.Table) -> Message:
+    """A piece of new content; `replace` its first, last, cursor and position."""
+    if definition.form == COUNTED and COUNT not in rows.column_names:
+        rows = rows.append_column(COUNT, pa.array([1] * len(rows), pa.int64()))
+    return Message(envelope, LOAD, definition.gone_schema.empty_table(), _as(rows, definition.rows_schema))
+
+
+def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    table = table.select(schema.names)
+    return table if table.schema.equals(schema) else table.cast(schema)
+
+
+def _ipc(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd" if table.nbytes > 4096 else None)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())

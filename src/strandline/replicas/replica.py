@@ -1,0 +1,56 @@
+"""The seam: what every kind of copy promises. One conformance suite holds all of them to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import pyarrow as pa
+
+from strandline.replicas.definition import Definition
+from strandline.replicas.message import Message
+from strandline.replicas.state import State
+
+
+class Replica(Protocol):
+    """A copy at a remote site. Every method that writes does so in one transaction of the target."""
+
+    @property
+    def shown(self) -> str:
+        """Where it is, without secrets."""
+        ...
+
+    def state(self) -> State | None:
+        """What the copy says of itself; None when there is none yet."""
+        ...
+
+    def create(self, definition: Definition) -> State:
+        """Makes the copy, empty; does nothing if it is there with this very definition. Refuses a target that holds
+        something else, and columns that this kind can't hold exactly, before anything is written."""
+        ...
+
+    def claim(self) -> State:
+        """Begins a new epoch, which fences off every earlier sender."""
+        ...
+
+    def apply(self, message: Message) -> State:
+        """Takes the next message, with its position, whole or not at all; one that was taken already does nothing."""
+        ...
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """What the copy holds, in the definition's stored schema."""
+        ...
+
+    def count(self) -> int:
+        """How many rows users see."""
+        ...
+
+    def drop(self) -> None:
+        """Removes the copy and all that belongs to it."""
+        ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Replica: ...
+
+    def __exit__(self, *_: object) -> None: ...

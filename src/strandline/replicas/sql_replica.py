@@ -1,0 +1,230 @@
+"""Copies in databases: DuckDB, SQLite, PostgreSQL. A message and the position it leads to are one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+
+from strandline.changes.shape import COUNTED, KEYED
+from strandline.errors import ChangesError, InputError, NotFound, SchemaError
+from strandline.replicas.databases import Address, connect, quoted
+from strandline.replicas.definition import COUNT, PREFIX, Definition, check_no_null_keys, signed
+from strandline.replicas.holding import own_batch, stored_table
+from strandline.replicas.message import LOAD, Message
+from strandline.replicas.sql_layout import GONE, ROWS, STATES, Layout
+from strandline.replicas.state import State, after, is_new, the_same
+
+
+class SqlReplica:
+    """A copy as a table of a database. Holds one connection until it is closed."""
+
+    def __init__(self, address: Address, *, create: bool = True) -> None:
+        self._address = address
+        self._database = connect(address, create=create)
+
+    @property
+    def shown(self) -> str:
+        return self._address.shown
+
+    def state(self) -> State | None:
+        if not self._database.columns(STATES, self._address.schema):
+            return None
+        return self._read_state()
+
+    def create(self, definition: Definition) -> State:
+        layout = self._layout(definition)
+        assert layout.held  # refuses what can't be held, before anything is written
+        with self._database.transaction():
+            self._database.execute(
+                f"CREATE TABLE IF NOT EXISTS {self._states} (name text PRIMARY KEY, state text NOT NULL)"
+            )
+            found = self._read_state()
+            if found is not None:
+                return the_same(found, definition, self.shown)
+            self._check_free(layout)
+            state = State(definition)
+            self._database.execute(f"INSERT INTO {self._states} VALUES (?, ?)", [self._address.table, state.to_text()])
+        return state
+
+    def claim(self) -> State:
+        with self._database.transaction():
+            state = self._locked_state()
+            state = replace(state, epoch=state.epoch + 1)
+            self._write_state(state)
+        return state
+
+    def apply(self, message: Message) -> State:
+        with self._database.transaction():
+            state = self._locked_state()
+            if not is_new(state, message):
+                return state
+            layout = self._layout(state.definition)
+            self._check_layout(state, layout)
+            check_no_null_keys(state.definition, message.rows)
+            if message.kind == LOAD:
+                self._load(state, layout, message)
+            else:
+                self._change(layout, message)
+            state = after(state, message)
+            if state.position is not None and not state.layout:
+                state = replace(state, layout=self._found_layout(layout))
+            self._write_state(state)
+        return state
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        state = self.state()
+        if state is None or state.position is None:
+            return
+        layout = self._layout(state.definition)
+        self._check_layout(state, layout)
+        for batch in self._database.batches(layout.select(), layout.stored_schema):
+            yield own_batch(batch, state.definition.stored, layout.held, f"reading {self.shown}")
+
+    def count(self) -> int:
+        state = self.state()
+        if state is None or state.position is None:
+            return 0
+        rows = f"coalesce(sum({quoted(COUNT)}), 0)" if state.definition.form == COUNTED else "count(*)"
+        return int(self._database.execute(f"SELECT {rows} FROM {self._layout(state.definition).data}")[0][0])
+
+    def drop(self) -> None:
+        state = self.state()
+        if state is None:
+            return
+        layout = self._layout(state.definition)
+        with self._database.transaction():
+            if layout.hides:
+                self._database.execute(f"DROP VIEW IF EXISTS {layout.view}")
+            for table in (layout.data, layout.load):
+                self._database.execute(f"DROP TABLE IF EXISTS {table}")
+            self._database.execute(f"DELETE FROM {self._states} WHERE name = ?", [self._address.table])
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> SqlReplica:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _layout(self, definition: Definition) -> Layout:
+        return Layout(self._database.dialect, self._address, definition)
+
+    @property
+    def _states(self) -> str:
+        return quoted(self._address.schema, STATES)
+
+    def _read_state(self, lock: str = "") -> State | None:
+        sql = f"SELECT state FROM {self._states} WHERE name = ?{lock}"
+        found = self._database.execute(sql, [self._address.table])
+        return State.from_text(found[0][0]) if found else None
+
+    def _locked_state(self) -> State:
+        lock = " FOR UPDATE" if self._database.dialect == "postgres" else ""
+        state = self._read_state(lock) if self._database.columns(STATES, self._address.schema) else None
+        if state is None:
+            raise NotFound("there is no copy", doing=f"writing to {self.shown}", hint="Replicate to it first")
+        return state
+
+    def _write_state(self, state: State) -> None:
+        self._database.execute(
+            f"UPDATE {self._states} SET state = ? WHERE name = ?", [state.to_text(), self._address.table]
+        )
+
+    def _check_free(self, layout: Layout) -> None:
+        for name in {self._address.table, layout.data_name, layout.load_name}:
+            if self._database.columns(name, self._address.schema):
+                raise InputError(
+                    f"the target already holds a table {name!r} that is no copy of ours",
+                    doing=f"replicating to {self.shown}",
+                    hint="Choose another name, or remove that table",
+                )
+
+    def _found_layout(self, layout: Layout) -> tuple[tuple[str, str], ...]:
+        """How the target describes the table; annotations that make the copy a base of others are left out."""
+        ours = set(layout.definition.stored.names)
+        columns = self._database.columns(layout.data_name, self._address.schema)
+        return tuple((name, kind) for name, kind in columns if name in ours or not name.startswith(PREFIX))
+
+    def _check_layout(self, state: State, layout: Layout) -> None:
+        found = self._found_layout(layout) if state.layout else state.layout
+        if found != state.layout:
+            was, now = (", ".join(f"{n} {k}" for n, k in side) or "no table" for side in (state.layout, found))
+            raise SchemaError(
+                f"the copy's table was altered: it was made with {was} and has {now}",
+                doing=f"writing to {self.shown}",
+                hint="Undo that, or drop the copy and replicate it again",
+            )
+
+    def _load(self, state: State, layout: Layout, message: Message) -> None:
+        """New content is gathered beside the old; a first content has no old one and becomes the table itself."""
+        database, fresh = self._database, state.position is None
+        if message.first:
+            database.execute(f"DROP TABLE IF EXISTS {layout.load}")
+            database.execute(layout.create_table(layout.load))
+        rows = signed(layout.definition, message.rows) if layout.definition.form == COUNTED else message.rows
+        self._insert(layout, layout.load, rows)
+        if not message.last:
+            return
+        if fresh:
+            database.execute(f"ALTER TABLE {layout.load} RENAME TO {quoted(layout.data_name)}")
+            if layout.hides:
+                database.execute(layout.create_view())
+            return
+        database.execute(f"DELETE FROM {layout.data}")
+        database.execute(layout.insert(layout.data, layout.load, cast=False))
+        database.execute(f"DROP TABLE {layout.load}")
+
+    def _insert(self, layout: Layout, table: str, rows: pa.Table) -> None:
+        if not len(rows):
+            return
+        if layout.definition.form == COUNTED:
+            self._count_into(replace_data(layout, table), rows)
+            return
+        self._stage(layout, ROWS, rows)
+        self._database.execute(layout.insert(table, ROWS, cast=True))
+
+    def _change(self, layout: Layout, message: Message) -> None:
+        definition = layout.definition
+        if definition.form == COUNTED:
+            minus = message.gone.set_column(0, COUNT, pa.compute.negate(message.gone.column(COUNT)))
+            self._count_into(layout, signed(definition, pa.concat_tables([minus, message.rows])))
+            return
+        gone = message.gone
+        if definition.form == KEYED:
+            gone = pa.concat_tables([gone, message.rows.select(gone.column_names)])
+        if len(gone):
+            self._stage(layout, GONE, gone)
+            sql = layout.delete_by_identity() if definition.form == KEYED else layout.delete_ranges()
+            self._database.execute(sql)
+        self._insert(layout, layout.data, message.rows)
+
+    def _count_into(self, layout: Layout, rows: pa.Table) -> None:
+        self._stage(layout, ROWS, rows.filter(pa.compute.not_equal(rows.column(COUNT), 0)))
+        for sql in layout.count_changes():
+            self._database.execute(sql)
+        if self._database.execute(f"SELECT 1 FROM {layout.data} WHERE {quoted(COUNT)} < 0 LIMIT 1"):
+            raise ChangesError(
+                "it removes rows that the copy does not hold",
+                doing=f"writing to {self.shown}",
+                hint="The copy was edited by hand: repair it",
+            )
+
+    def _stage(self, layout: Layout, name: str, rows: pa.Table) -> None:
+        self._database.stage(name, stored_table(rows, layout.held, f"writing to {self.shown}"))
+        if self._database.dialect == "postgres":
+            self._database.execute(f"ANALYZE pg_temp.{quoted(name)}")
+
+
+def replace_data(layout: Layout, table: str) -> Layout:
+    """The same layout with another table in the data's place: counts are added up in a load, too."""
+    return _Loading(layout.dialect, layout.address, layout.definition) if table == layout.load else layout
+
+
+class _Loading(Layout):
+    @property
+    def data_name(self) -> str:
+        return self.load_name

@@ -1,0 +1,151 @@
+"""The type tables: how DuckDB, SQLite and PostgreSQL hold each Arrow type. None: refused, naming the column."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from strandline.replicas.holding import (
+    CANONICAL,
+    WIDER,
+    Held,
+    Holder,
+    decimal_text,
+    instant_from_text,
+    instant_text,
+    is_bytes,
+    is_text,
+    time_from_text,
+)
+
+_US = pa.timestamp("us")
+_INSTANT = pa.timestamp("us", "UTC")
+
+
+def in_duckdb(type_: pa.DataType) -> Held | None:
+    """Everything natively, nested values included; not decimals over 38 digits, durations, or finer than it has."""
+    names = {pa.bool_(): "BOOLEAN", pa.float32(): "FLOAT", pa.float64(): "DOUBLE", pa.date32(): "DATE"}
+    if type_ in names:
+        return Held(names[type_], type_)
+    if pt.is_integer(type_):
+        return Held(("U" if pt.is_unsigned_integer(type_) else "") + _INTEGERS[type_.bit_width], type_)
+    if pt.is_decimal(type_):
+        fits = type_.precision <= 38 and 0 <= type_.scale <= type_.precision
+        stored = pa.decimal128(type_.precision, type_.scale) if fits else None
+        return Held(f"DECIMAL({type_.precision}, {type_.scale})", stored) if fits else None
+    if is_text(type_):
+        return Held("VARCHAR", pa.string())
+    if is_bytes(type_):
+        return Held("BLOB", pa.binary())
+    if pt.is_timestamp(type_):
+        return _duckdb_timestamp(type_)
+    if pt.is_float16(type_):
+        return Held("FLOAT", pa.float32(), WIDER)
+    if pt.is_date64(type_):
+        return Held("DATE", pa.date32())
+    if pt.is_time(type_) and type_ != pa.time64("ns"):
+        return Held("TIME", pa.time64("us"), WIDER if pt.is_time32(type_) else "exact")
+    if pt.is_list(type_) or pt.is_large_list(type_):
+        inner = in_duckdb(type_.value_type)
+        return None if inner is None else Held(f"{inner.sql}[]", pa.list_(inner.stored))
+    if pt.is_struct(type_) and type_.num_fields:
+        fields = [(field.name, in_duckdb(field.type)) for field in type_]
+        if any(inner is None for _, inner in fields) or len({n.lower() for n, _ in fields}) < len(fields):
+            return None
+        said = ", ".join('"' + name.replace('"', '""') + f'" {inner.sql}' for name, inner in fields if inner)
+        return Held(f"STRUCT({said})", pa.struct([(name, inner.stored) for name, inner in fields if inner]))
+    if pt.is_map(type_):
+        key, item = in_duckdb(type_.key_type), in_duckdb(type_.item_type)
+        return (
+            None
+            if key is None or item is None
+            else Held(f"MAP({key.sql}, {item.sql})", pa.map_(key.stored, item.stored))
+        )
+    return None
+
+
+def _duckdb_timestamp(type_: pa.DataType) -> Held | None:
+    if type_.tz is not None:
+        return None if type_.unit == "ns" else Held("TIMESTAMPTZ", _INSTANT, "exact" if type_.unit == "us" else WIDER)
+    return Held({"s": "TIMESTAMP_S", "ms": "TIMESTAMP_MS", "us": "TIMESTAMP", "ns": "TIMESTAMP_NS"}[type_.unit], type_)
+
+
+def in_sqlite(type_: pa.DataType) -> Held | None:
+    """Whole numbers, floats, text and bytes natively; decimals and times as canonical text; nothing nested."""
+    if pt.is_boolean(type_):
+        return Held("INTEGER", pa.bool_())
+    if pt.is_integer(type_):
+        text = Held("TEXT", pa.string(), CANONICAL)
+        return text if type_ == pa.uint64() else Held("INTEGER", pa.int64())
+    if pt.is_floating(type_):
+        return Held("REAL", pa.float64(), "exact" if pt.is_float64(type_) else WIDER)
+    if is_text(type_):
+        return Held("TEXT", pa.string())
+    if is_bytes(type_):
+        return Held("BLOB", pa.binary())
+    if pt.is_decimal(type_):
+        return Held("TEXT", pa.string(), CANONICAL, into=decimal_text) if type_.scale >= 0 else None
+    if pt.is_timestamp(type_) and type_.tz is not None:
+        return Held("TEXT", pa.string(), CANONICAL, into=instant_text, out=instant_from_text)
+    if pt.is_time(type_):
+        return Held("TEXT", pa.string(), CANONICAL, out=time_from_text)
+    if pt.is_timestamp(type_) or pt.is_date32(type_):
+        return Held("TEXT", pa.string(), CANONICAL)
+    if pt.is_date64(type_):
+        return Held(
+            "TEXT",
+            pa.string(),
+            CANONICAL,
+            into=lambda column: column.cast(pa.date32()).cast(pa.string()),
+            out=lambda column, own: column.cast(pa.date32()).cast(own),
+        )
+    if pt.is_duration(type_):
+        return Held("INTEGER", pa.int64(), CANONICAL)
+    return None
+
+
+def in_postgres(type_: pa.DataType) -> Held | None:
+    """Everything that SQL has, natively; nothing nested, nothing finer than microseconds."""
+    names = {
+        pa.bool_(): "boolean",
+        pa.int16(): "smallint",
+        pa.int32(): "integer",
+        pa.int64(): "bigint",
+        pa.float32(): "real",
+        pa.float64(): "double precision",
+        pa.date32(): "date",
+        pa.time64("us"): "time",
+        _US: "timestamp",
+    }
+    wider = {
+        pa.int8(): ("smallint", pa.int16()),
+        pa.uint8(): ("smallint", pa.int16()),
+        pa.uint16(): ("integer", pa.int32()),
+        pa.uint32(): ("bigint", pa.int64()),
+        pa.float16(): ("real", pa.float32()),
+        pa.date64(): ("date", pa.date32()),
+        pa.time32("s"): ("time", pa.time64("us")),
+        pa.time32("ms"): ("time", pa.time64("us")),
+        pa.timestamp("s"): ("timestamp", _US),
+        pa.timestamp("ms"): ("timestamp", _US),
+    }
+    if type_ in names:
+        return Held(names[type_], type_)
+    if type_ in wider:
+        return Held(*wider[type_], WIDER)
+    if type_ == pa.uint64():
+        return Held("numeric(20, 0)", pa.string(), WIDER, reading="{}::text")
+    if pt.is_decimal(type_):
+        sql = f"numeric({type_.precision}, {type_.scale})"
+        return Held(sql, pa.string(), into=decimal_text, reading="{}::text") if type_.scale >= 0 else None
+    if is_text(type_):
+        return Held("text", pa.string())
+    if is_bytes(type_):
+        return Held("bytea", pa.binary())
+    if pt.is_timestamp(type_) and type_.tz is not None and type_.unit != "ns":
+        return Held("timestamptz", _INSTANT, "exact" if type_.unit == "us" else WIDER)
+    return None
+
+
+_INTEGERS = {8: "TINYINT", 16: "SMALLINT", 32: "INTEGER", 64: "BIGINT"}
+HOLDERS: dict[str, Holder] = {"duckdb": in_duckdb, "sqlite": in_sqlite, "postgres": in_postgres}

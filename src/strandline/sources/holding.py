@@ -1,0 +1,251 @@
+"""Keeping alive what DataFrames read: states of stores, and change sets in a spool.
+
+Spark reads late and in other processes, so whoever makes a DataFrame needs somebody who lives as long as it may be
+used. That is the process that called `register`: a `Keeper` there listens on a local socket, and Spark's planner asks
+it to pin a state (a snapshot above the floor that the process publishes in the store, invariant 7) or to run a
+differential. When the keeper can't be reached (a Connect server on another machine), the planner pins for itself, for
+as long as its process lives and is believed alive; whoever reads later gets `SnapshotExpired`, never wrong rows.
+
+At most `HELD` states and change sets are kept; the one that was asked for longest ago goes first.
+"""
+
+from __future__ import annotations
+
+import atexit
+import datetime as dt
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener
+from typing import TYPE_CHECKING, Any, Protocol
+
+from strandline.changes import Changes
+from strandline.changes.shape import Header
+from strandline.errors import EngineError, InputError, NotFound, StrandlineError
+from strandline.pages import PageVersion, Snapshot, State
+from strandline.sources.options import ReadRequest
+from strandline.storage import open_storage
+from strandline.store import Store
+from strandline.store import open as open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HELD = 64
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a keeper listens; travels inside the registered class to Spark's planner."""
+
+    path: str
+    secret: bytes
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """A state that is being kept, and where its store is."""
+
+    url: str
+    state: State
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A change set in part files that are being kept."""
+
+    header: Header
+    paths: tuple[str, ...]
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+class _Kept:
+    """A change set; its spool goes when nobody refers to it."""
+
+    def __init__(self, changes: Changes) -> None:
+        self.changes: Changes | None = changes
+
+    def close(self) -> None:
+        self.changes = None
+
+
+class Holdings:
+    """What one process keeps. Safe for many threads."""
+
+    def __init__(self, limit: int = HELD) -> None:
+        self.session: SparkSession | None = None
+        self._limit = limit
+        self._mutex = threading.RLock()
+        self._stores: dict[str, Store] = {}
+        self._held: OrderedDict[object, Closable] = OrderedDict()
+
+    def locate(self, path: str) -> str:
+        """Where a path leads from this process: relative paths are the user's."""
+        return open_storage(path).url
+
+    def pin(self, request: ReadRequest) -> Pinned:
+        """Keep the state that a request asks for."""
+        store = self._version(request.path, request.version)
+        snapshot = pin(store.pages, request.at)
+        pinned = Pinned(store.url, snapshot.view.state)
+        self._keep((store.url, store.name, snapshot.commit, pinned.state.domains), snapshot)
+        return pinned
+
+    def changes(self, request: ReadRequest) -> Parts:
+        """What changed in a table, computed now."""
+        store = self._version(request.path, request.version)
+        since, until = meant(store.pages, request.since), meant(store.pages, request.until)
+        return self._parts(store.changes(request.table, since=since, until=until))
+
+    def diff(self, old: str, new: str, options: Mapping[str, Any]) -> Parts:
+        """What changed between two extracts, computed now."""
+        from strandline.detect import diff
+
+        return self._parts(diff(old, new, session=self.session, **options))
+
+    def release(self) -> None:
+        """Let go of everything, and leave the stores."""
+        with self._mutex:
+            held, stores = list(self._held.values()), list(self._stores.values())
+            self._held.clear()
+            self._stores.clear()
+        for one in (*held, *stores):
+            with suppress(StrandlineError):
+                one.close()
+
+    def _version(self, path: str, version: str | None) -> Store:
+        url = self.locate(path)
+        with self._mutex:
+            if url not in self._stores:
+                self._stores[url] = open_store(url)
+            store = self._stores[url]
+        return store if version is None else store.version(version)
+
+    def _parts(self, changes: Changes) -> Parts:
+        paths = tuple(part.path for part in changes._stored.parts)
+        parts = Parts(changes.header, paths)
+        self._keep(object(), _Kept(changes))
+        return parts
+
+    def _keep(self, name: object, one: Closable) -> None:
+        with self._mutex:
+            gone = [self._held.pop(name, None)]
+            self._held[name] = one
+            while len(self._held) > self._limit:
+                gone.append(self._held.popitem(last=False)[1])
+        for each in gone:
+            if each is not None:
+                each.close()
+
+
+def meant(version: PageVersion, at: str | None) -> str | int | dt.datetime | None:
+    """What a text means as a state: a snapshot's name, else a commit number, else a time. Without a text: now."""
+    if at is None:
+        return None
+    known = [record.name for record in version.snapshots()]
+    if at in known:
+        return at
+    if at.isdigit():
+        return int(at)
+    try:
+        return dt.datetime.fromisoformat(at)
+    except ValueError:
+        hint = f"The snapshots are {', '.join(known[:20])}" if known else "There are no snapshots yet"
+        raise NotFound(
+            f"there is no snapshot {at}",
+            doing=f"Looking for the state {at}",
+            hint=f"{hint}; a commit number or a time like 2030-01-31T12:00 will do too",
+        ) from None
+
+
+def pin(version: PageVersion, at: str | None) -> Snapshot:
+    """The state that a text means, held by this process until closed."""
+    value = meant(version, at)
+    if value is None:
+        version.look()
+        return version.snapshot()
+    return version.at(value.timestamp() if isinstance(value, dt.datetime) else value)
+
+
+class Keeper:
+    """Answers Spark's planner on behalf of this process."""
+
+    def __init__(self) -> None:
+        self.holdings = Holdings()
+        self._folder = tempfile.mkdtemp(prefix="strandline-")
+        self.address = Address(os.path.join(self._folder, "keeper"), secrets.token_bytes(32))
+        self._listener = Listener(self.address.path, family="AF_UNIX", backlog=16, authkey=self.address.secret)
+        threading.Thread(target=self._listen, name="strandline-keeper", daemon=True).start()
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        self._listener.close()
+        self.holdings.release()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                connection = self._listener.accept()
+            except (AuthenticationError, EOFError, ConnectionError):
+                continue
+            except OSError:
+                return
+            threading.Thread(target=self._answer, args=(connection,), name="strandline-keeper", daemon=True).start()
+
+    def _answer(self, connection: Connection[Any, Any]) -> None:
+        with connection, suppress(EOFError, OSError):
+            name, arguments = connection.recv()
+            answer: tuple[str, Any]
+            try:
+                answer = "done", VERBS[name](self.holdings, *arguments)
+            except StrandlineError as error:
+                answer = "error", error.to_json()
+            except Exception as error:
+                answer = "error", EngineError(f"{type(error).__name__}: {error}", doing="answering Spark").to_json()
+            connection.send(answer)
+
+
+VERBS: dict[str, Callable[..., Any]] = {
+    verb.__name__: verb for verb in (Holdings.locate, Holdings.pin, Holdings.changes, Holdings.diff)
+}
+
+_own = Holdings()
+
+
+def ask(address: Address | None, verb: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a method of `Holdings` in the process that registered the source, or else in this one."""
+    try:
+        if address is None:
+            raise FileNotFoundError
+        with Client(address.path, family="AF_UNIX", authkey=address.secret) as connection:
+            connection.send((verb.__name__, arguments))
+            kind, answer = connection.recv()
+    except (FileNotFoundError, ConnectionRefusedError):
+        return verb(_alone(verb), *arguments)
+    except (OSError, EOFError, AuthenticationError) as error:
+        raise EngineError(f"the process that called register gave no answer: {error}", doing="asking it") from None
+    if kind == "error":
+        raise StrandlineError.from_json(answer)
+    return answer
+
+
+def _alone(verb: Callable[..., Any]) -> Holdings:
+    """This process as its own keeper: good for pins, which die with it unharmed, but not for files in a spool."""
+    if verb in (Holdings.changes, Holdings.diff):
+        raise InputError(
+            "the process that called register can't be reached from Spark's driver",
+            doing="computing changes",
+            hint="Call register on the driver's machine, or use store.changes(…).to_spark() or sl.diff(…).to_spark()",
+        )
+    return _own

@@ -1,0 +1,136 @@
+"""The options of the data sources: checked when a DataFrame is made, before any job, with an example in every error.
+
+Spark calls the sources in processes of its own, and shows their errors to the user as text: `plainly` keeps it to our
+words, without a stack trace.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from strandline.changes.shape import nearest
+from strandline.errors import InputError, StrandlineError
+
+READ_EXAMPLE = 'spark.read.format("strandline").option("table", "orders").load("shop")'
+WRITE_EXAMPLE = 'df.write.format("strandline").option("table", "orders").mode("append").save("shop")'
+DIFF_EXAMPLE = 'spark.read.format("strandline.diff").option("old", "a.parquet").option("new", "b.parquet").load()'
+
+READING = ("path", "table", "at", "version", "since", "until", "columns", "where", "pushdown")
+WRITING = ("path", "table", "version", "merge", "key", "message")
+DIFFING = ("old", "new", "key", "algorithm", "columns", "ignore", "where", "duplicates", "format", "memory")
+
+
+@dataclass(frozen=True)
+class ReadRequest:
+    """What to read: a table's rows at a state or, with `since`, what changed in it."""
+
+    path: str
+    table: str
+    version: str | None = None
+    at: str | None = None
+    since: str | None = None
+    until: str | None = None
+    columns: tuple[str, ...] = ()
+    where: str | None = None
+    pushdown: bool = False
+
+
+@dataclass(frozen=True)
+class WriteRequest:
+    """Where to write. `merge` asks for an upsert; `key` is the key of a table that is not there yet."""
+
+    path: str
+    table: str
+    version: str | None = None
+    merge: str | None = None
+    key: tuple[str, ...] = ()
+    message: str = ""
+    overwrite: bool = False
+
+
+def read_request(options: Mapping[str, str]) -> ReadRequest:
+    """The options of a read."""
+    doing = "reading a table of a store"
+    check_known(options, READING, doing, READ_EXAMPLE)
+    request = ReadRequest(
+        path=required(options, "path", doing, READ_EXAMPLE),
+        table=required(options, "table", doing, READ_EXAMPLE),
+        version=options.get("version"),
+        at=options.get("at"),
+        since=options.get("since"),
+        until=options.get("until"),
+        columns=names(options.get("columns")),
+        where=options.get("where"),
+        pushdown=truth(options, "pushdown", doing),
+    )
+    if request.since is None and request.until is not None:
+        raise InputError("until is given, since is not", doing=doing, hint="Say since which state changes are wanted")
+    if request.since is not None and request.at is not None:
+        raise InputError("both since and at are given", doing=doing, hint="With since, the end is until")
+    if request.since is not None and (request.columns or request.where or request.pushdown):
+        raise InputError(
+            "changes come whole", doing=doing, hint="Leave columns, where and pushdown out, and use select"
+        )
+    return request
+
+
+def write_request(options: Mapping[str, str], *, overwrite: bool) -> WriteRequest:
+    """The options of a write."""
+    doing = "writing into a store"
+    check_known(options, WRITING, doing, WRITE_EXAMPLE)
+    request = WriteRequest(
+        path=required(options, "path", doing, WRITE_EXAMPLE),
+        table=required(options, "table", doing, WRITE_EXAMPLE),
+        version=options.get("version"),
+        merge=options.get("merge"),
+        key=names(options.get("key")),
+        message=options.get("message", ""),
+        overwrite=overwrite,
+    )
+    if request.merge is not None and overwrite:
+        raise InputError('merge goes with mode("append")', doing=doing, hint="overwrite replaces all rows")
+    return request
+
+
+def check_known(options: Mapping[str, str], known: Sequence[str], doing: str, example: str) -> None:
+    """Refuses options that are not known: a misspelt one would be ignored in silence."""
+    for name in options:
+        if name.lower() not in known:
+            raise InputError(
+                f"there is no option {name!r}",
+                doing=doing,
+                hint=f"{nearest(name.lower(), list(known))}The options are {', '.join(known)}; for example {example}",
+            )
+
+
+def required(options: Mapping[str, str], name: str, doing: str, example: str) -> str:
+    value = options.get(name)
+    if not value:
+        what = "the path of the store" if name == "path" else f"the option {name!r}"
+        raise InputError(f"{what} is missing", doing=doing, hint=f"For example {example}")
+    return value
+
+
+def names(text: str | None) -> tuple[str, ...]:
+    """Names separated by commas."""
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def truth(options: Mapping[str, str], name: str, doing: str) -> bool:
+    value = options.get(name, "false").lower()
+    if value not in ("true", "false"):
+        raise InputError(f"{name} is {value!r}", doing=doing, hint="Say true or false")
+    return value == "true"
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """Inside, an error of ours is shown by Spark without a stack trace. For Spark's own Python processes only."""
+    try:
+        yield
+    except StrandlineError as error:
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise error from None

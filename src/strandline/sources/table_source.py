@@ -1,0 +1,91 @@
+"""The data source `strandline`: a table of a store, its rows at one state or what changed in it.
+
+Spark makes an instance and asks its schema when `load()` is called, and pickles it; that pins the state. Reading is
+planned once, later, from the pickled instance, so every action sees the same state. With `.schema(…)` Spark does
+nothing at `load()`: then the state is pinned by the first action. A Connect client does nothing at `load()` either, and
+its server makes an instance for each action: there the option `at` names one state for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import ClassVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from strandline.changes.spark_types import spark_schema
+from strandline.errors import SchemaError
+from strandline.sources.change_rows import ChangeRows
+from strandline.sources.holding import Address, Holdings, Parts, Pinned, ask
+from strandline.sources.options import ReadRequest, plainly, read_request, write_request
+from strandline.sources.table_rows import PrunedTableRows, TableRows, table_schema
+from strandline.sources.writer import TableWriter, checked
+
+
+class TableSource(DataSource):  # type: ignore[misc]
+    """See the module. `keeper` is set by `register`."""
+
+    keeper: ClassVar[Address | None] = None
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._found: Pinned | Parts | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        return "strandline"
+
+    def schema(self) -> StructType:
+        with plainly():
+            request = read_request(self.options)
+            return struct_of(self._schema(request))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        with plainly():
+            request = read_request(self.options)
+            wanted = chosen(self._schema(request), schema, f"reading {request.table}")
+            found = self._found
+            if isinstance(found, Parts):
+                return ChangeRows(found, wanted)
+            assert found is not None
+            kind = PrunedTableRows if request.pushdown else TableRows
+            return kind(found, request.table, wanted, request.where)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        with plainly():
+            request = write_request(self.options, overwrite=overwrite)
+            url = ask(self.keeper, Holdings.locate, request.path)
+            return TableWriter(checked(request, url, schema))
+
+    def _schema(self, request: ReadRequest) -> pa.Schema:
+        if self._found is None:
+            verb = Holdings.pin if request.since is None else Holdings.changes
+            self._found = ask(self.keeper, verb, request)
+        if isinstance(self._found, Parts):
+            return self._found.header.rows_schema
+        assert self._found is not None
+        return table_schema(self._found, request)
+
+
+def struct_of(schema: pa.Schema) -> StructType:
+    """Spark's schema for rows of this one."""
+    return from_arrow_schema(spark_schema(schema), prefer_timestamp_ntz=True)
+
+
+def chosen(schema: pa.Schema, asked: StructType, doing: str) -> pa.Schema:
+    """The fields that a user's `.schema(…)` asks for, which must be there under these names and types."""
+    there = {field.name: field for field in struct_of(schema).fields}
+    for field in asked.fields:
+        found = there.get(field.name)
+        if found is None or found.dataType != field.dataType:
+            what = "is not there" if found is None else f"is {found.dataType.simpleString()}"
+            listed = ", ".join(f"{one.name} {one.dataType.simpleString()}" for one in there.values())
+            raise SchemaError(
+                f"column {field.name!r} of {field.dataType.simpleString()} was asked for, but it {what}",
+                doing=doing,
+                hint=f"Ask for some of: {listed}",
+            )
+    return pa.schema([schema.field(field.name) for field in asked.fields])

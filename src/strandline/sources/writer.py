@@ -1,0 +1,170 @@
+"""Writing a DataFrame into a table: tasks stage rows, `commit` makes one transaction of them.
+
+`commit` runs in a process of Spark's, so it is one more writer of the store among others: a conflict is tried again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from strandline.errors import Conflict, InputError, NotFound
+from strandline.sources.options import WRITE_EXAMPLE, WriteRequest, plainly
+from strandline.sources.staging import Staged, read, stage, sweep
+from strandline.storage import open_storage
+from strandline.store import ATTEMPTS, Store
+from strandline.store import open as open_store
+from strandline.tables import Record, TableReader, TableTransaction
+from strandline.tables.incoming import fitted
+
+DOING = "writing into a store"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A checked write. `replaces` says that the table is dropped and made again, its shape being another."""
+
+    id: str
+    url: str
+    request: WriteRequest
+    schema: pa.Schema
+    creates: bool
+    replaces: bool
+
+
+@dataclass
+class Message(WriterCommitMessage):  # type: ignore[misc]
+    """What one task tells `commit`."""
+
+    staged: Staged
+
+
+class TableWriter(DataSourceArrowWriter):  # type: ignore[misc]
+    """Pickled to Spark's workers and to the process that commits."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        with plainly():
+            context = TaskContext.get()
+            place = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
+            return Message(stage(open_storage(self.job.url), self.job.id, place, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        with plainly():
+            storage = open_storage(self.job.url)
+            try:
+                staged = [message.staged for message in messages if isinstance(message, Message)]
+                write(self.job, read(storage, staged, self.job.schema))
+            finally:
+                sweep(storage, self.job.id, len(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        with plainly():
+            sweep(open_storage(self.job.url), self.job.id, len(messages))
+
+
+def checked(request: WriteRequest, url: str, schema: StructType) -> Job:
+    """The write, once everything that can be known beforehand is known to fit."""
+    rows = to_arrow_schema(schema, timezone="UTC")
+    with _version(url, request) as store:
+        record = _record(store, request.table)
+    job = Job(secrets.token_hex(8), url, request, rows, creates=record is None, replaces=False)
+    if record is None:
+        if not request.key and request.merge is not None:
+            raise NotFound(
+                f"there is no table {request.table} to merge into",
+                doing=DOING,
+                hint='Give .option("key", …) to create it',
+            )
+        return job
+    if request.overwrite and (request.key not in ((), record.key) or set(rows.names) != set(record.names)):
+        return Job(job.id, url, request, rows, creates=False, replaces=True)
+    if request.key not in ((), record.key):
+        raise InputError(
+            f"{request.table} has the key {', '.join(record.key) or '(none)'}, not {', '.join(request.key)}",
+            doing=DOING,
+            hint="Leave the option key out",
+        )
+    _check_merge(request, record)
+    fitted(rows.empty_table(), record, f"Writing into {request.table}")
+    return job
+
+
+def write(job: Job, rows: pa.Table) -> None:
+    """All rows in one transaction."""
+    with _version(job.url, job.request) as store:
+        for attempt in range(ATTEMPTS):
+            try:
+                with store.transaction(job.request.message) as transaction:
+                    _write(transaction, job, rows)
+                return
+            except Conflict:
+                if attempt == ATTEMPTS - 1:
+                    raise
+
+
+def _write(transaction: TableTransaction, job: Job, rows: pa.Table) -> None:
+    request = job.request
+    if job.replaces:
+        transaction.drop_table(request.table)
+    if job.creates or job.replaces:
+        transaction.create_table(request.table, rows, key=request.key or None)
+    elif request.overwrite:
+        transaction.overwrite(request.table, rows)
+    elif request.merge is not None:
+        transaction.upsert(request.table, rows)
+    else:
+        transaction.insert(request.table, rows)
+
+
+def _version(url: str, request: WriteRequest) -> _Opened:
+    return _Opened(url, request.version)
+
+
+class _Opened:
+    """A version of a store for a while; leaving it takes this process off the roll."""
+
+    def __init__(self, url: str, version: str | None) -> None:
+        self._store = open_store(url)
+        self._name = version
+
+    def __enter__(self) -> Store:
+        try:
+            return self._store if self._name is None else self._store.version(self._name)
+        except BaseException:
+            self._store.close()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._store.close()
+
+
+def _record(store: Store, table: str) -> Record | None:
+    with store.state() as view:
+        if view.find_domain(table) is None:
+            return None
+        return TableReader(view, table, store.cache).record
+
+
+def _check_merge(request: WriteRequest, record: Record) -> None:
+    if request.merge is None:
+        return
+    if not record.key:
+        raise InputError(
+            f"{request.table} has no key to merge by", doing=DOING, hint=f"Append instead: {WRITE_EXAMPLE}"
+        )
+    if request.merge not in ("key", ",".join(record.key)):
+        raise InputError(
+            f"merge is {request.merge!r}, rows are matched by the key {', '.join(record.key)}",
+            doing=DOING,
+            hint='Say .option("merge", "key")',
+        )

@@ -1,0 +1,153 @@
+"""A table at a state as a `Relation`: one part for each page, with the bounds of its first key column.
+
+A part is a scan of the format `page`, which names the base page and the overlay; reading it, here or on a Spark
+worker, gives the page's current rows in the table's shape. Whoever holds the relation keeps its state from being freed.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from strandline.pages import Entry, PageRef, Snapshot, View
+from strandline.pages.objects import Objects
+from strandline.relations import Bounds, Part, Scan
+from strandline.relations.read import register_reader
+from strandline.relations.statistics import moment
+from strandline.storage import LocalStorage, ObjectStorage, Storage, open_storage
+from strandline.tables.cache import PageCache
+from strandline.tables.key_bounds import ALL, KeyBounds
+from strandline.tables.keys import decode_first
+from strandline.tables.reading import TableReader
+from strandline.tables.record import Record
+
+FORMAT = "page"
+_here: weakref.WeakValueDictionary[str, Storage] = weakref.WeakValueDictionary()
+"""Storages that only this process can reach, as those in memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class TableRelation:
+    """See the module; `relations.Relation`."""
+
+    name: str
+    schema: pa.Schema
+    reader: TableReader
+    store: str
+    bounds: KeyBounds = ALL
+
+    @property
+    def bytes(self) -> int:
+        return sum(page.size for entry in self.reader.entries(self.bounds) for page in entry.pages)
+
+    @property
+    def rows(self) -> int:
+        return sum(entry.rows for entry in self.reader.entries(self.bounds))
+
+    def parts(self, columns: Sequence[str] | None = None) -> list[Part]:
+        return [self._part(entry) for entry in self.reader.entries(self.bounds)]
+
+    def _part(self, entry: Entry) -> Part:
+        assert entry.base is not None
+        size = sum(page.size for page in entry.pages)
+        options = {
+            "module": __name__,
+            "store": self.store,
+            "pages": [_page_to_json(page) for page in entry.pages],
+            "record": self.reader.record.to_bytes().decode(),
+        }
+        path = f"{self.store}/{entry.base.name}"
+        scan = Scan(FORMAT, path, self.schema, options=options, rows=entry.rows, bytes=size)
+        return Part(scan, entry.rows, size, _bounds(entry, self.reader.record))
+
+
+def table_relation(
+    view: View, name: str, cache: PageCache, storage: Storage, snapshot: Snapshot | None = None
+) -> TableRelation:
+    """A table at a state. The relation takes a snapshot over and closes it when it is no longer used itself."""
+    reader = TableReader(view, name, cache)
+    plain = pa.schema([pa.field(field.name, field.type) for field in reader.record.schema])
+    relation = TableRelation(name, plain, reader, _reachable(storage))
+    if snapshot is not None:
+        weakref.finalize(reader, snapshot.close)
+    return relation
+
+
+def read_page(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """The current rows of a page, in order of the key."""
+    record = Record.from_bytes(scan.options["record"].encode())
+    objects = _objects(scan.options["store"])
+    pages = [PageRef(*page) for page in scan.options["pages"]]
+    entry = _entry(pages)
+    needed = tuple({*columns, *record.order})
+    rows = PageCache(0).chosen(entry, record, objects.page, needed).table
+    yield from rows.select(list(columns)).to_batches(max_chunksize=batch_rows)
+
+
+register_reader(FORMAT, read_page)
+
+
+def _reachable(storage: Storage) -> str:
+    """The name by which workers find a storage; one in memory is found by this process alone."""
+    if isinstance(storage, (LocalStorage, ObjectStorage)):
+        return storage.url
+    name = f"{storage.url}{id(storage)}"
+    _here[name] = storage
+    return name
+
+
+def _objects(store: str) -> Objects:
+    here = _here.get(store)
+    return Objects(here) if here is not None else _opened(store)
+
+
+@lru_cache(maxsize=16)
+def _opened(url: str) -> Objects:
+    return Objects(open_storage(url))
+
+
+def _entry(pages: Sequence[PageRef]) -> Entry:
+    return Entry(
+        domain=0,  # type: ignore[arg-type]
+        number=0,  # type: ignore[arg-type]
+        changed=0,  # type: ignore[arg-type]
+        base=pages[0],
+        overlay=pages[1] if len(pages) > 1 else None,
+    )
+
+
+def _page_to_json(page: PageRef) -> list[Any]:
+    return [page.name, page.born, page.size, page.checksum, page.rows]
+
+
+def _bounds(entry: Entry, record: Record) -> dict[str, Bounds]:
+    if not record.key or entry.least is None or entry.greatest is None:
+        return {}
+    ends = [decode_first(key, record.key_types) for key in (entry.least, entry.greatest)]
+    kind = record.key_types[0]
+    least, greatest = (_value(end, kind, upwards=upwards) for end, upwards in zip(ends, (False, True), strict=True))
+    return {} if least is None or greatest is None else {record.key[0]: Bounds(least, greatest, 0)}
+
+
+def _value(end: int | bytes | None, kind: pa.DataType, *, upwards: bool) -> Any:
+    """The end of a page's keys as statistics would give it; None where they would not."""
+    if isinstance(end, bytes):
+        return end.decode() if pt.is_string(kind) or pt.is_large_string(kind) else end
+    if end is None or pt.is_time(kind) or pt.is_duration(kind):
+        return None
+    if pt.is_boolean(kind):
+        return bool(end)
+    if pt.is_timestamp(kind):
+        return moment(end, kind, upwards=upwards)
+    if pt.is_date(kind):
+        return pa.scalar(end, pa.int32()).cast(pa.date32()).as_py()
+    if pt.is_decimal(kind):
+        return Decimal(end).scaleb(-kind.scale)
+    return end

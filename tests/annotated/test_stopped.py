@@ -1,0 +1,193 @@
+"""Refreshes stopped at every step, on either side, then repeated: the copy is never wrong, and ends equal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from tests.annotated.conftest import Source
+from tests.annotated.test_copies import INSERT, orders, query, rows_at
+
+from strandline.detect.annotated import Base
+from strandline.replicas.databases import Database
+from strandline.replicas.parquet_folder import Folder
+
+PAIRS = [("sqlite", "parquet"), ("sqlite", "duckdb"), ("sqlite", "sqlite"), ("postgres", "postgres")]
+
+
+class Stopped(BaseException):
+    """What a test raises where a process would end."""
+
+
+class Steps:
+    """Lets so many steps happen, then stops; counts them."""
+
+    def __init__(self, allowed: int) -> None:
+        self.left = allowed
+        self.stopped = False
+
+    def __call__(self, _: Any, step: str) -> None:
+        if self.stopped:
+            return  # the clean-up of a stopped process is the database's own
+        self.left -= 1
+        if self.left < 0:
+            self.stopped = True
+            raise Stopped(step)
+
+
+@pytest.fixture(params=PAIRS, ids=lambda pair: " to ".join(pair))
+def pair(request: pytest.FixtureRequest) -> tuple[Source, str]:
+    base_kind, target_kind = request.param
+    request.getfixturevalue("tmp_path")
+    if base_kind == "sqlite":
+        source: Source = request.getfixturevalue("sqlite")
+        return source, source.target(target_kind, "copy")
+    from tests.annotated.conftest import of_postgres
+
+    server = request.getfixturevalue("postgres")
+    return of_postgres(server, request.getfixturevalue("tmp_path")), server.table("copy")
+
+
+def stopping(monkeypatch: pytest.MonkeyPatch, allowed: int) -> Steps:
+    steps = Steps(allowed)
+    monkeypatch.setattr(Database, "watch", lambda self, step: steps(self, step))
+    monkeypatch.setattr(Folder, "watch", lambda self, step: steps(self, step))
+    return steps
+
+
+def at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+
+
+def test_a_refresh_stopped_at_every_step_leaves_the_old_or_the_new_content(
+    pair: tuple[Source, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every step where both sides are files of this machine, every third where a server or DuckDB makes it slow."""
+    source, url = pair
+    stride = 1 if source.kind == "sqlite" and not url.startswith("duckdb") else 3
+    copy = orders(source, 12).replicate(url, where="price < 5")
+    allowed, stopped = 0, True
+    while stopped:
+        before = rows_at_any(url)
+        change(source, allowed)
+        steps = stopping(monkeypatch, allowed)
+        try:
+            copy.refresh("differential")
+        except Stopped:
+            pass
+        finally:
+            at_rest(monkeypatch)
+        after = query(source, "price < 5")
+        shown = rows_at_any(url)
+        if not url.startswith("parquet"):  # a folder is whole again when the next writer opens it
+            assert shown in (before, after)
+        copy.refresh("differential")
+        assert rows_at_any(url) == after
+        stopped, allowed = steps.stopped, allowed + stride
+    assert copy.verify().equal
+    assert allowed > 30
+
+
+def rows_at_any(url: str) -> list[tuple[Any, ...]]:
+    if not url.startswith("postgresql"):
+        return rows_at(url)
+    from strandline.replicas.databases import connect, parse_address, quoted
+
+    address = parse_address(url)
+    with connect(address) as database:
+        return sorted(database.execute(f"SELECT * FROM {quoted(address.schema, address.table)}"))
+
+
+def change(source: Source, seed: int) -> None:
+    key = seed % 11 + 1
+    source.run(f"DELETE FROM orders WHERE id = {key}")
+    source.run(f"{INSERT}({100 + seed}, 'new', {seed % 7})")
+    source.run(f"UPDATE orders SET price = {seed % 9} WHERE id = {key % 11 + 1}")
+    if seed % 2:
+        source.run(f"{INSERT}({key}, 'again', {seed % 6})")
+
+
+def test_a_first_copy_stopped_at_every_step_goes_on_when_asked_again(
+    sqlite: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = orders(sqlite, 23)
+    pieces_of(monkeypatch, 4)
+    allowed, stopped = 0, True
+    while stopped:
+        name = f"copy{allowed}"
+        url = sqlite.target("sqlite", name)
+        steps = stopping(monkeypatch, allowed)
+        pieces_of(monkeypatch, 4)
+        try:
+            found.replicate(url, where="price < 8")
+        except Stopped:
+            sqlite.run(f"UPDATE orders SET price = {allowed % 10} WHERE id = {allowed % 23 + 1}")
+            sqlite.run(f"DELETE FROM orders WHERE id = {allowed % 19 + 1}")
+        finally:
+            at_rest(monkeypatch)
+        pieces_of(monkeypatch, 4)
+        copy = found.replicate(url, where="price < 8")
+        copy.refresh()
+        assert rows_at(url) == query(sqlite, "price < 8")
+        copy.drop()
+        stopped, allowed = steps.stopped, allowed + 5
+    assert allowed > 60
+
+
+def pieces_of(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    monkeypatch.setattr("strandline.detect.annotated.delivery.BATCH", rows)
+
+
+def test_a_first_copy_does_not_start_over(sqlite: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = orders(sqlite, 40)
+    pieces_of(monkeypatch, 4)
+    url = sqlite.target("duckdb", "copy")
+    asked: list[str] = []
+
+    def watch(database: Database, step: str) -> None:
+        if "LIMIT 4" in step:
+            asked.append(step)
+            if len(asked) == 6:
+                raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "watch", watch)
+        with pytest.raises(Stopped):
+            found.replicate(url)
+        before = len(asked)
+        found.replicate(url)
+    assert before == 6
+    assert len(asked) - before == 6  # the piece that was stopped, the five after it; not the first five
+    assert rows_at(url) == query(sqlite)
+
+
+KILLED = """
+import os, signal, sys
+from strandline.detect.annotated import base
+from strandline.replicas.databases import Database
+left = [int(sys.argv[3])]
+def watch(self, step):
+    left[0] -= 1
+    if left[0] < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+Database.watch = watch
+base(sys.argv[1], "orders").copy("copy", sys.argv[2]).refresh("differential")
+"""
+
+
+def test_a_killed_process_leaves_nothing_half_done(sqlite: Source) -> None:
+    found: Base = orders(sqlite, 12)
+    url = sqlite.target("sqlite", "copy")
+    copy = found.replicate(url, where="price < 5")
+    for allowed in (12, 24, 36, 48):
+        change(sqlite, allowed)
+        command = [sys.executable, "-c", KILLED, sqlite.url, url, str(allowed)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(command, env=environment, capture_output=True, check=False)
+        assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+        copy.refresh("differential")
+        assert rows_at(url) == query(sqlite, "price < 5")

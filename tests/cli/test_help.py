@@ -1,0 +1,96 @@
+"""Every command and option says what it does, and docs/commands.md says the same."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from tests.cli.command import Command
+from tools.commands_page import render
+
+from strandline import __version__
+from strandline.cli.main import COMMANDS, cli
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("pyspark", "duckdb", "pyarrow", "sqlglot", "numba", "numpy", "pandas", "rich")
+
+
+def commands() -> dict[str, click.Command]:
+    context = click.Context(cli, **cli.context_settings)
+    found = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    return {name: command for name, command in found.items() if command is not None}
+
+
+def test_the_page_of_commands_is_what_the_commands_say() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text("utf-8")
+    assert page == render(), "Run: python tools/commands_page.py > docs/commands.md"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_and_each_of_its_options_has_help(name: str) -> None:
+    command = commands()[name]
+    assert command.help
+    assert "Example" in command.help, f"{name} shows no example"
+    for option in command.params:
+        if isinstance(option, click.Option):
+            assert option.help, f"{name} {option.opts[-1]} has no help"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_has_json_and_its_documentation(name: str) -> None:
+    assert "--json" in [option for param in commands()[name].params for option in param.opts]
+    assert f"\n## {name}\n" in (ROOT / "docs" / "commands.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_stands_in_the_file_of_its_name(name: str) -> None:
+    callback = inspect.unwrap(commands()[name].callback or (lambda: None))
+    assert Path(inspect.getfile(callback)).name == f"{name}.py"
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_lists_every_command_and_ends_well(command: Command, flag: str) -> None:
+    ran = command(flag)
+    assert ran.code == 0
+    assert all(f"\n  {name} " in ran.out for name in COMMANDS)
+    assert ran.err == ""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_ends_well(command: Command, name: str) -> None:
+    ran = command(name, "--help")
+    assert ran.code == 0
+    assert ran.out.startswith(f"Usage: strandline {name}")
+
+
+def test_the_version_is_told(command: Command) -> None:
+    ran = command("--version")
+    assert (ran.code, ran.out) == (0, f"strandline, version {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import strandline",
+        "import strandline, contextlib\nfrom strandline.cli import main\n"
+        "with contextlib.suppress(SystemExit): main(['--help'])",
+        "import strandline, contextlib\nfrom strandline.cli import main\n"
+        "with contextlib.suppress(SystemExit): main(['diff', '--help'])",
+    ],
+    ids=["import strandline", "strandline --help", "strandline diff --help"],
+)
+def test_nothing_heavy_is_loaded_before_it_is_needed(code: str) -> None:
+    program = f"import sys\n{code}\nprint('loaded:', *(name for name in {HEAVY!r} if name in sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT / "src")
+    assert ran.stdout.splitlines()[-1] == "loaded:"
+
+
+def test_the_command_runs_as_a_module_too() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "strandline.cli", "--version"], capture_output=True, text=True, cwd=ROOT / "src"
+    )
+    assert (ran.returncode, ran.stdout) == (0, f"strandline, version {__version__}\n")

@@ -1,0 +1,128 @@
+"""What goes wrong is one readable paragraph, exit code 2, and with --json one object on standard output."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.command import Command, extracts
+
+WRONG: dict[str, tuple[str, ...]] = {
+    "no such command": ("frobnicate",),
+    "no such option": ("diff", "a", "b", "--frobnicate"),
+    "no sides": ("diff",),
+    "one side without a state": ("diff", "monday.parquet"),
+    "three sides": ("diff", "monday.parquet", "tuesday.parquet", "wednesday.parquet"),
+    "a missing file": ("diff", "monday.parquet", "nowhere.parquet", "-k", "id"),
+    "an empty key": ("diff", "monday.parquet", "tuesday.parquet", "-k", ""),
+    "keeping hashed rows sorted": (
+        *("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--algorithm", "hash", "--keep-sorted", "sorted"),
+    ),
+    "no such key": ("diff", "monday.parquet", "tuesday.parquet", "-k", "number"),
+    "no such algorithm": ("diff", "monday.parquet", "tuesday.parquet", "--algorithm", "guess"),
+    "no such runner": ("diff", "monday.parquet", "tuesday.parquet", "--runner", "guess"),
+    "no such rule": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--compare", "qty=near"),
+    "a rule that does not fit": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--compare", "qty=trim"),
+    "a rule without a name": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--compare", "trim"),
+    "no such column": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--columns", "shade"),
+    "columns and ignore": ("diff", "monday.parquet", "tuesday.parquet", "--columns", "qty", "--ignore", "name"),
+    "ignoring the key": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--ignore", "id"),
+    "renaming what is not there": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--rename", "a=b"),
+    "no size": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--memory", "much"),
+    "no share": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--fail-over", "much"),
+    "too few bits": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--bits", "31"),
+    "no probability": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--miss-probability", "2"),
+    "less than no slices": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--slices", "-2"),
+    "a negative limit": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--limit", "-1"),
+    "no condition": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--where", "qty >"),
+    "no such type": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--types", "id=number"),
+    "no such format": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--format", "xls"),
+    "no such suffix": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--out", "changes.xls"),
+    "no folder to write to": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--html", "no/such/r.html"),
+    "raw without a key": ("diff", "monday.parquet", "tuesday.parquet", "--raw"),
+    "raw with a state": ("diff", "tuesday.parquet", "-k", "id", "--raw", "--state", "s"),
+    "a suspect reload": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--fail-over", "10%"),
+    "showing nothing": ("show", "nowhere.changes"),
+    "showing something else": ("show", "monday.parquet"),
+    "applying nothing": ("apply", "nowhere.changes", "monday.parquet", "--out", "x.parquet"),
+    "applying to nowhere": ("apply", "nowhere.changes", "monday.parquet"),
+    "inverting nothing": ("invert", "nowhere.changes", "--out", "x.changes"),
+    "composing one": ("compose", "a.changes", "--out", "x.changes"),
+    "no such benchmark": ("bench", "frobnication"),
+}
+
+
+@pytest.fixture(autouse=True)
+def shop(command: Command) -> None:
+    extracts()
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_trouble_is_a_paragraph_and_exit_code_2(command: Command, case: str) -> None:
+    ran = command(*WRONG[case])
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err.startswith("strandline: ")
+    assert "Traceback" not in ran.err
+    assert len(ran.err.splitlines()) <= 4
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_trouble_is_an_object_for_programs(command: Command, case: str) -> None:
+    ran = command(*WRONG[case], "--json")
+    assert ran.code == 2
+    assert ran.json["error"]
+    assert ran.json["why"]
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_trouble_leaves_nothing_behind(command: Command, case: str) -> None:
+    command(*WRONG[case])
+    assert sorted(os.listdir()) == ["monday.parquet", "tuesday.parquet"]
+
+
+def test_a_full_disk_is_told_in_a_paragraph(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("strandline.detect.find_changes", full)
+    ran = command("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--json")
+    assert ran.code == 2
+    assert "No space left on device" in ran.json["why"]
+    assert "Traceback" not in ran.err
+
+
+def test_our_own_mistake_is_told_as_one(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr("strandline.detect.find_changes", broken)
+    ran = command("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--json")
+    assert ran.code == 2
+    assert ran.json["error"] == "InternalError"
+    assert "STRANDLINE_TRACEBACK=1" in ran.err
+    assert "Traceback" not in ran.err
+    monkeypatch.setenv("STRANDLINE_TRACEBACK", "1")
+    from strandline.cli import main
+
+    with pytest.raises(ZeroDivisionError):
+        main(["diff", "monday.parquet", "tuesday.parquet", "-k", "id"])
+
+
+def test_ctrl_c_is_told_and_exits_with_2(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("strandline.detect.find_changes", stopped)
+    ran = command("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--json")
+    assert (ran.code, ran.json["error"], ran.err.strip()) == (2, "Cancelled", "Stopped.")
+
+
+def test_changes_without_before_images_can_not_be_inverted(command: Command) -> None:
+    command("diff", "monday.parquet", "-k", "id", "--state", "s")
+    command("diff", "tuesday.parquet", "-k", "id", "--state", "s", "--out", "t.changes")
+    ran = command("invert", "t.changes", "--out", "u.changes", "--json")
+    assert (ran.code, ran.json["error"]) == (2, "NoBeforeImages")
+    assert not Path("u.changes").exists()

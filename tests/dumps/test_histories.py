@@ -1,0 +1,178 @@
+"""A state machine: random histories with dumps of random levels in between; every point restores to the model."""
+
+# mypy: disable-error-code="misc,untyped-decorator"
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from tests.dumps.toys import Facts, dumped, facts, restored_facts
+from tests.pages.toy import Clock, created, domain_of, opened, write
+
+from strandline.dumps.catalog import require_catalog
+from strandline.dumps.target import Target
+from strandline.errors import InUse
+from strandline.pages import PageStore
+from strandline.pages.page_table import items
+from strandline.storage import MemoryStorage
+
+TABLES = ["red", "green", "blue"]
+KEYS = [f"{n:02}" for n in range(40)]
+SPACE = st.integers(0, 10)
+
+
+class Histories(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.storage, self.target, self.clock = MemoryStorage(), MemoryStorage(), Clock()
+        self.store: PageStore = created(self.storage, self.clock)
+        self.points: dict[str, Facts] = {}
+        self.counter = 0
+
+    def _version(self, pick: int) -> str:
+        names = sorted(self.store.versions())
+        return names[pick % len(names)]
+
+    @initialize()
+    def begin(self) -> None:
+        self._write("main", [(table, key, 0) for table in TABLES for key in KEYS[::2]])
+
+    def _write(self, version: str, changes: list[tuple[str, str, int | None]]) -> None:
+        handle = self.store.version(version)
+        new = {}
+        with handle.begin() as transaction:
+            for table, key, value in changes:
+                found = handle.view().find_domain(table)
+                if found is None and table not in new:
+                    new[table] = transaction.create_domain(table, b"{}")
+                write(transaction, found.domain if found is not None else new[table], key, value)
+
+    @rule(
+        pick=SPACE,
+        changes=st.lists(
+            st.tuples(st.sampled_from(TABLES), st.sampled_from(KEYS), st.one_of(st.none(), st.integers(0, 9))),
+            min_size=1,
+            max_size=25,
+        ),
+    )
+    def change_rows(self, pick: int, changes: list[tuple[str, str, int | None]]) -> None:
+        self._write(self._version(pick), changes)
+
+    @rule(pick=SPACE, table=st.sampled_from(TABLES))
+    def drop_table(self, pick: int, table: str) -> None:
+        handle = self.store.version(self._version(pick))
+        if handle.view().find_domain(table) is not None:
+            with handle.begin() as transaction:
+                transaction.drop_domain(domain_of(handle, table), table)
+
+    @rule(pick=SPACE)
+    def name_snapshot(self, pick: int) -> None:
+        self.counter += 1
+        self.store.version(self._version(pick)).name_snapshot(f"s{self.counter}")
+
+    @rule(pick=SPACE, table=st.sampled_from(TABLES), written=st.sets(st.sampled_from(TABLES)))
+    def name_partial_snapshot(self, pick: int, table: str, written: set[str]) -> None:
+        version = self._version(pick)
+        self._write(version, [(one, key, self.counter) for one in sorted(written) for key in KEYS[::7]])
+        handle = self.store.version(version)
+        self.counter += 1
+        if handle.view().find_domain(table) is not None:
+            handle.name_snapshot(f"s{self.counter}", domains=[domain_of(handle, table)])
+
+    @rule(pick=SPACE, changes=st.lists(st.sampled_from(KEYS), min_size=1, max_size=5), level=st.integers(0, 3))
+    def name_a_state_of_the_past(self, pick: int, changes: list[str], level: int) -> None:
+        version = self._version(pick)
+        handle = self.store.version(version)
+        self.counter += 1
+        with handle.snapshot() as past:
+            self._write(version, [("red", key, self.counter) for key in changes])
+            self.dump(level)
+            handle.name_snapshot(f"s{self.counter}", of=past)
+        self.dump(level + 1)
+
+    @rule(pick=SPACE, which=SPACE)
+    def drop_snapshot(self, pick: int, which: int) -> None:
+        handle = self.store.version(self._version(pick))
+        names = [one.name for one in handle.snapshots()]
+        if names:
+            try:
+                handle.drop_snapshot(names[which % len(names)])
+            except InUse:
+                return
+
+    @rule(pick=SPACE, which=SPACE)
+    def fork(self, pick: int, which: int) -> None:
+        parent = self._version(pick)
+        handle = self.store.version(parent)
+        full = [one.name for one in handle.snapshots() if one.domains is None]
+        self.counter += 1
+        if full and which % 2:
+            with handle.at(full[which % len(full)]) as snapshot:
+                self.store.fork(f"v{self.counter}", parent=parent, of=snapshot)
+        else:
+            self.store.fork(f"v{self.counter}", parent=parent)
+
+    @rule(pick=SPACE)
+    def drop_version(self, pick: int) -> None:
+        try:
+            self.store.drop_version(self._version(pick))
+        except InUse:
+            return
+
+    @rule(level=st.integers(0, 4))
+    def dump(self, level: int) -> None:
+        made = dumped(self.store, self.target, level)
+        self.points[made.id] = facts(self.store)
+        self._check_size(made.id)
+
+    @rule()
+    def reopen(self) -> None:
+        self.store.close()
+        self.store = opened(self.storage, self.clock)
+
+    @rule(which=SPACE)
+    def restore(self, which: int) -> None:
+        if self.points:
+            chosen = list(self.points)[which % len(self.points)]
+            assert restored_facts(self.target, chosen) == self.points[chosen]
+
+    def _check_size(self, id_: str) -> None:
+        """The dump's pages are those of the store's states that its parent does not have, no more and no less."""
+        catalog, target = require_catalog(self.target), Target(self.target)
+        entry = catalog.find(id_)
+        assert entry is not None
+        packs = target.folder(id_).with_pages(target.manifest(entry))
+        own = {page.name for pack in packs for page in pack.pages}
+        assert entry.bytes == sum(page.size for pack in packs for page in pack.pages)
+        inherited: set[str] = set()
+        while entry.parent is not None:
+            entry = catalog.find(entry.parent)
+            assert entry is not None
+            packs = target.folder(entry.id).with_pages(target.manifest(entry))
+            inherited |= {page.name for pack in packs for page in pack.pages}
+        assert own == self._all_pages() - inherited
+
+    def _all_pages(self) -> set[str]:
+        """Every page that a permanent or present state names, found without commit numbers."""
+        found: set[str] = set()
+        for name in self.store.versions():
+            pointer = self.store.version(name).pointer()
+            objects = self.store.context.objects
+            states = [(one.root, one.domains) for one in pointer.chain(objects.chunk)]
+            for root, domains in [*states, (pointer.root, None)]:
+                for header in items(objects.node, root):
+                    if domains is None or header.domain in domains or header.domain == 0:  # type: ignore[union-attr]
+                        found |= {header.record.name} if header.record else set()  # type: ignore[union-attr]
+                        for entry in items(objects.node, header.root):  # type: ignore[union-attr]
+                            found |= {page.name for page in entry.pages}  # type: ignore[union-attr]
+        return found
+
+    def teardown(self) -> None:
+        self.store.close()
+        for id_, expected in self.points.items():
+            assert restored_facts(self.target, id_) == expected
+
+
+Histories.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
+TestHistories = Histories.TestCase

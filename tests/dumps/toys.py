@@ -1,0 +1,79 @@
+"""Dumps of toy stores: everything a user can see of a store, dumped, restored and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from tests.pages.toy import Clock, all_rows, assert_sound, opened, put
+
+from strandline.dumps.copying import Means
+from strandline.dumps.dump import Dump, Request, make_dump
+from strandline.dumps.facts import Scope
+from strandline.dumps.restore import At, Restored, Wish, restore_store
+from strandline.dumps.target import Target
+from strandline.errors import InUse
+from strandline.pages import PageStore
+from strandline.storage import MemoryStorage, Storage
+
+Facts = dict[str, object]
+INLINE = Means("inline")
+
+
+def facts(store: PageStore) -> Facts:
+    """Everything a user can see: rows of each version and snapshot, commit numbers, and who stands on whom."""
+    seen: Facts = {}
+    for name in store.versions():
+        version = store.version(name)
+        seen[name] = all_rows(version.refresh())
+        pointer = version.pointer()
+        seen[f"{name} commit"] = pointer.commit
+        seen[f"{name} base"] = None if pointer.base is None else (pointer.base.parent, pointer.base.commit)
+        for record in version.snapshots():
+            with version.at(record.name) as snapshot:
+                seen[f"{name}@{record.name}"] = (record.commit, record.domains, all_rows(snapshot.view))
+    return seen
+
+
+def dumped(
+    store: PageStore, target: Storage, level: int = 0, version: str | None = None, tables: Sequence[str] | None = None
+) -> Dump:
+    scope = Scope(version, None if tables is None else tuple(tables))
+    return make_dump(store, Target(target), Request(level, scope, INLINE))
+
+
+def restored(target: Storage, into: Storage, at: At = None, version: str | None = None) -> Restored:
+    return restore_store(Target(target), into, Wish(at, version, INLINE, Clock().surroundings()))
+
+
+def restored_facts(target: Storage, at: At = None, version: str | None = None) -> Facts:
+    """Restore, check every invariant, and look. Then take the store apart: not one object may be left over."""
+    into = MemoryStorage()
+    restored(target, into, at, version)
+    assert_sound(into)
+    with opened(into, Clock()) as store:
+        found = facts(store)
+        take_apart(store)
+    assert_sound(into)
+    return found
+
+
+def take_apart(store: PageStore) -> None:
+    """Change every table, then drop every snapshot and every version but the first, in an order of their own."""
+    for name in store.versions():
+        version = store.version(name)
+        for table in list(version.view().domains())[::2]:
+            put(version, table.name, zz=1, **{"00": None, "14": 7})
+    while True:
+        dropped = 0
+        for name in sorted(store.versions(), reverse=True):
+            for record in store.version(name).snapshots()[::2]:
+                with suppress(InUse):
+                    store.version(name).drop_snapshot(record.name)
+                    dropped += 1
+            with suppress(InUse):
+                store.drop_version(name)
+                dropped += 1
+        if not dropped:
+            return
+        put(store.version(), "last", a=dropped)

@@ -1,0 +1,38 @@
+"""A driver for a real Connect server: reads and writes a store through the data sources. See test_on_connect.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import strandline as sl
+
+
+def main(folder: Path) -> None:
+    path = str(folder / "shop")
+    store = sl.create(path)
+    store.create_table("orders", pa.table({"id": range(1000), "qty": [1] * 1000}), key="id")
+    store.snapshot("monday")
+    spark = sl.register()
+    monday = spark.read.format("strandline").option("table", "orders").option("at", "monday").load(path)
+    now = spark.read.format("strandline").option("table", "orders").load(path)
+    store.table("orders").delete(where="id >= 10")
+    store.table("orders").update(set={"qty": "2"})
+    assert monday.groupBy().sum("qty").collect()[0][0] == 1000
+    assert now.groupBy().sum("qty").collect()[0][0] == 20, "a client asks its server first when it acts"
+    changes = spark.read.format("strandline").option("table", "orders").option("since", "monday").load(path)
+    assert changes.where("_change = 'delete'").count() == 990
+    rows = spark.range(5, 12).selectExpr("id", "CAST(3 AS BIGINT) AS qty")
+    rows.write.format("strandline").option("table", "orders").option("merge", "key").mode("append").save(path)
+    assert sum(store.table("orders").to_arrow().column("qty").to_pylist()) == 5 * 2 + 7 * 3
+    with pytest.raises(Exception, match="there is no table items"):
+        spark.read.format("strandline").option("table", "items").load(path).collect()
+    store.close()
+    print("fine")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

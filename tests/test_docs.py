@@ -1,0 +1,142 @@
+"""What the pages show is what happens: their examples are run, in an empty folder, and their output compared.
+
+`python` blocks share one namespace; a `text` block holds what the block before printed; in a `console` block each line
+that begins with `$` is run, and what follows is what it says, on both streams. In expected output `…` stands for
+anything, and spaces at the ends of lines don't count. Blocks after `<!-- spark -->` need a session and run in the
+suite's own; `sh` blocks and indented ones are not run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import re
+import shlex
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import strandline as sl
+from strandline.cli import main
+from strandline.detect import DiffOptions
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"^(<!-- spark -->\n)?```(python|text|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+PAGES = ("README.md", "docs/differentials.md", "docs/changes.md")
+LINK = re.compile(r"\[[^\]]*\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
+
+
+class Page:
+    """One page being read aloud: its names, and what was printed last."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, Any] = {"sl": sl}
+        self.printed = ""
+
+    def run(self, kind: str, block: str) -> None:
+        if kind == "python":
+            self.printed = self._caught(lambda: exec(block, self.names))
+        elif kind == "text":
+            assert_like(block, self.printed)
+        else:
+            for command, expected in commands(block):
+                name, *arguments = shlex.split(command)
+                assert name == "strandline", f"only strandline is run here, not {name}"
+                assert_like(expected, self._caught(functools.partial(run_command, arguments)))
+
+    def _caught(self, work: Any) -> str:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+            work()
+        return out.getvalue()
+
+
+def run_command(arguments: list[str]) -> None:
+    with contextlib.suppress(SystemExit):
+        main(arguments)
+
+
+def commands(block: str) -> list[tuple[str, str]]:
+    """The commands of a console block, each with what it is said to print."""
+    found: list[tuple[str, str]] = []
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], ""))
+        else:
+            found[-1] = (found[-1][0], f"{found[-1][1]}{line}\n")
+    return found
+
+
+def assert_like(expected: str, printed: str) -> None:
+    """A line of `…` alone stands for any lines, `…` inside a line for any text."""
+    lines = [line.rstrip() for line in expected.strip().splitlines()]
+    pattern = "".join(
+        r"(?:.*\n)*" if line == "…" else ".*".join(map(re.escape, line.split("…"))) + r"\n" for line in lines
+    )
+    told = "".join(line.rstrip() + "\n" for line in printed.strip().splitlines())
+    assert re.fullmatch(pattern, told), f"expected:\n{expected}\nprinted:\n{printed}"
+
+
+def write_extracts() -> None:
+    """The files of which the pages speak, in Parquet and as CSV."""
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string()), ("qty", pa.int64()), ("price", pa.float64())])
+    monday = [(1, "anchor", 3, 40.0), (2, "buoy", 5, 12.5), (3, "chain", 8, 3.2)]
+    tuesday = [(2, "buoy", 6, 12.5), (3, "chain", 8, 3.2), (4, "dinghy", 1, 900.0)]
+    for name, rows in (("monday", monday), ("tuesday", tuesday)):
+        table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+        pq.write_table(table, f"{name}.parquet")
+
+
+def read_aloud(page: str, *, on_spark: bool) -> None:
+    write_extracts()
+    reader = Page()
+    for spark_only, kind, block in BLOCK.findall((ROOT / page).read_text("utf-8")):
+        if on_spark or not spark_only:
+            reader.run(kind, block)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_examples_of_a_page_do_what_it_says(page: str) -> None:
+    read_aloud(page, on_spark=False)
+
+
+def test_the_examples_on_spark_run(spark: Any) -> None:
+    pages = [page for page in PAGES if "<!-- spark -->" in (ROOT / page).read_text("utf-8")]
+    assert pages
+    for page in pages:
+        read_aloud(page, on_spark=True)
+
+
+def pages_of_text() -> list[Path]:
+    return [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", pages_of_text(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text("utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+def test_every_option_of_diff_is_documented() -> None:
+    text = (ROOT / "docs/differentials.md").read_text("utf-8")
+    for option in fields(DiffOptions):
+        assert f"| `{option.name}` |" in text, option.name
+
+
+def test_every_file_that_the_papers_page_names_is_there() -> None:
+    text = (ROOT / "docs/papers.md").read_text("utf-8")
+    named = set(re.findall(r"`((?:detect|changes|relations|pages|engine|benchmarks|tests)/[\w/]+\.py)`", text))
+    assert len(named) > 10
+    for name in named:
+        assert (ROOT / "src/strandline" / name).exists() or (ROOT / name).exists(), name

@@ -1,0 +1,290 @@
+"""The store as users hold it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.tables.shop import numbered, rows, shop
+
+from strandline.errors import (
+    AlreadyExists,
+    FormatError,
+    InputError,
+    InUse,
+    KeysError,
+    NotFound,
+    SnapshotExpired,
+    SqlError,
+    StorageError,
+    StrandlineError,
+)
+from strandline.relations import open_relation, read_relation
+from strandline.storage import LocalStorage, MemoryStorage
+from strandline.store import create, create_on, open, open_on
+from strandline.tables import TableTransaction, transaction
+
+
+def test_a_state_is_named_by_name_snapshot_commit_number_and_time() -> None:
+    with shop() as store:
+        store.create_table("t", numbered(3), key="id")
+        monday = store.snapshot("monday")
+        when = dt.datetime.now(dt.UTC)
+        time.sleep(0.01)
+        with store.snapshot() as now:
+            store.table("t").delete(where="id = 1")
+            for at in ("monday", monday, now, now.commit, when):
+                assert [row["id"] for row in rows(store, "t", at=at)] == [0, 1, 2], at
+        assert [row["id"] for row in rows(store, "t")] == [0, 2]
+        assert store.table("t").count(at="monday") == 3
+        assert [one.name for one in store.snapshots()] == ["monday"]
+        with pytest.raises(InputError, match="closed"):
+            store.table("t").to_arrow(at=now)
+        with pytest.raises(NotFound, match="tuesday"):
+            store.table("t").to_arrow(at="tuesday")
+        with pytest.raises(InputError, match="no state"):
+            store.table("t").to_arrow(at=1.5)
+        store.table("t").delete()
+        with pytest.raises(SnapshotExpired):
+            store.table("t").to_arrow(at=2)
+        store.drop_snapshot("monday")
+
+
+def test_branches_go_their_own_way() -> None:
+    with shop() as store:
+        store.create_table("t", numbered(3), key="id")
+        store.snapshot("monday")
+        store.table("t").delete(where="id = 0")
+        idea = store.branch("idea", at="monday")
+        idea.table("t").update(values={"v": 1})
+        deeper = idea.branch("deeper")
+        deeper.table("t").insert(numbered(1, 9))
+        assert [row["id"] for row in rows(store, "t")] == [1, 2]
+        assert [row["v"] for row in rows(idea, "t")] == [1, 1, 1]
+        assert rows(deeper, "t")[-1] == {"id": 9, "v": 90}
+        assert store.branches() == ["deeper", "idea", "main"]
+        assert store.version("idea").table("t").count() == 3
+        with pytest.raises(InUse, match="deeper"):
+            store.drop_branch("idea")
+        with pytest.raises(InUse, match="idea"):
+            store.drop_snapshot("monday")
+        store.drop_branch("deeper")
+        store.drop_branch("idea")
+        store.drop_snapshot("monday")
+
+
+def test_a_partial_snapshot_holds_some_tables() -> None:
+    with shop() as store:
+        store.create_table("a", numbered(1))
+        store.create_table("b", numbered(2))
+        store.snapshot("only a", tables=["a"])
+        assert store.tables(at="only a") == ["a"]
+        with pytest.raises(NotFound, match="partial"):
+            store.table("b").to_arrow(at="only a")
+        store.drop_snapshot("only a")
+
+
+def test_queries_read_the_tables_and_nothing_else() -> None:
+    with shop() as store:
+        store.create_table("orders", pa.table({"id": [1, 2, 3], "who": ["a", "b", "a"], "qty": [5, 6, 7]}), key="id")
+        store.create_table("people", pa.table({"who": ["a", "b"], "name": ["ann", "bob"]}), key="who")
+        store.snapshot("before")
+        store.table("orders").delete(where="id = 1")
+        sql = "SELECT name, sum(qty) AS n FROM Orders JOIN people USING (who) GROUP BY name ORDER BY name"
+        assert store.query(sql).to_pydict() == {"name": ["ann", "bob"], "n": [7, 6]}
+        assert store.query(sql, at="before").to_pydict()["n"] == [12, 6]
+        assert store.query("WITH x AS (SELECT * FROM orders) SELECT count(*) AS n FROM x")["n"].to_pylist() == [2]
+        for bad, told in (
+            ("SELECT * FROM 'x.parquet'", "no table"),
+            ("SELECT * FROM read_csv('/etc/passwd')", "no table of the store"),
+            ("DELETE FROM orders", "only one query"),
+            ("SELECT 1; SELECT 2", "only one query"),
+            ("COPY orders TO 'x'", "only one query"),
+            ("SELECT nope FROM orders", "nope"),
+            ("SELECT * FROM nope", "The tables are orders, people"),
+            ("SELECT (", "not SQL"),
+        ):
+            with pytest.raises((SqlError, NotFound), match=told):
+                store.query(bad)
+
+
+def test_a_table_is_a_relation() -> None:
+    import strandline as sl
+
+    with shop() as store:
+        store.create_table("t", numbered(1000), key="id")
+        store.snapshot("before")
+        store.table("t").update(where="id < 7", values={"v": -1})
+        old, new = store.table("t").relation(at="before"), store.table("t")
+        found = sl.diff(old, new, key="id", runner="inline")
+        assert found.summary().updated == 7
+        part = new.parts(["id"])[0]
+        assert (part.rows, part.bounds["id"].least, part.bounds["id"].greatest) == (1000, 0, 999)
+        assert read_relation(open_relation(new)).to_pydict() == store.table("t").to_arrow().to_pydict()
+        assert len(sl.diff(new, store.table("t").to_arrow(), key="id", runner="inline")) == 0
+
+
+def test_changes_of_the_differential_are_applied_to_a_table(tmp_path: Path) -> None:
+    import strandline as sl
+
+    pq.write_table(numbered(50), tmp_path / "monday.parquet")
+    tuesday = pa.table({"id": range(3, 60), "v": [1] * 57})
+    with shop() as store:
+        store.create_table("t", tmp_path / "monday.parquet", key="id")
+        changes = sl.diff(tmp_path / "monday.parquet", tuesday, key="id", runner="inline")
+        with store.transaction() as tx:
+            assert tx.apply("t", changes) == len(changes)
+        assert rows(store, "t") == tuesday.to_pylist()
+        with pytest.raises(StrandlineError, match="there"):
+            store.table("t").apply(changes)
+        store.table("t").apply(changes.invert())
+        assert rows(store, "t") == numbered(50).to_pylist()
+        assert store.table("t").overwrite(tmp_path / "monday.parquet") == 0
+        numbers = store.table("t").to_arrow(columns=["_row"])["_row"].to_pylist()
+        assert store.table("t").overwrite(tuesday) == len(changes)
+        assert store.table("t").to_arrow(columns=["_row"])["_row"].to_pylist()[:47] == numbers[3:]
+
+
+def test_space_tells_who_holds_which_bytes() -> None:
+    with shop() as store:
+        store.create_table("t", numbered(1000), key="id")
+        store.snapshot("monday")
+        store.table("t").overwrite(numbered(900, 500))
+        held = {(one.snapshot, one.table): one for one in store.space()}
+        assert held["monday", "t"].own > 0
+        assert held["", "t"].pages == 1
+
+
+def test_a_path_that_is_no_store_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="no store"):
+        open(tmp_path / "nothing")
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "MASTER").write_bytes(b"not a store")
+    with pytest.raises(FormatError):
+        open(tmp_path / "odd")
+    with create(tmp_path / "shop"):
+        pass
+    with pytest.raises(AlreadyExists, match="already"):
+        create(tmp_path / "shop")
+    master = tmp_path / "shop" / "MASTER"
+    master.write_bytes(master.read_bytes().replace(b"strandline master 1", b"strandline master 9", 1))
+    with pytest.raises(FormatError, match="newer release"):
+        open(tmp_path / "shop")
+
+
+def test_a_full_disk_leaves_the_old_state_and_the_next_commit_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage()
+    with shop(storage) as store:
+        store.create_table("t", numbered(10), key="id")
+
+        def full(objects: Any) -> None:
+            raise StorageError("no space left on device", doing="Writing")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(storage, "put_all", full)
+            with pytest.raises(StorageError, match="no space"):
+                store.table("t").delete()
+        assert store.table("t").count() == 10
+        store.table("t").delete(where="id > 4")
+        assert store.table("t").count() == 5
+
+
+def test_the_control_plane_imports_no_spark_and_no_duckdb(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from strandline.store import create, open
+with create({str(tmp_path / "shop")!r}) as store:
+    import pyarrow as pa
+    store.create_table("t", pa.table({{"id": [1, 2], "v": [1, 2]}}), key="id")
+    store.table("t").upsert([{{"id": 2, "v": 5}}])
+    store.snapshot("monday"); store.branch("idea"); store.log(); store.space(); store.check(); store.tables()
+    store.drop_branch("idea"); store.drop_snapshot("monday"); store.snapshots(); store.branches()
+print([name for name in ("pyspark", "duckdb", "numba", "sqlglot") if name in sys.modules])
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.strip() == "[]"
+
+
+def test_large_relations_are_loaded_by_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction, "INLINE_LIMIT", 1000)
+    shuffled = pa.table({"id": [(n * 7919) % 50_021 for n in range(50_000)], "v": range(50_000)})
+    pq.write_table(shuffled, tmp_path / "rows.parquet", row_group_size=9000)
+    with shop(LocalStorage(tmp_path / "shop")) as store:
+        store.create_table("t", tmp_path / "rows.parquet", key="id")
+        store.create_table("heap", tmp_path / "rows.parquet")
+        expected = shuffled.sort_by("id").to_pydict()
+        found = store.table("t").to_arrow(columns=["id", "v", "_row"])
+        assert found.drop_columns(["_row"]).to_pydict() == expected
+        assert found["_row"].to_pylist() == list(range(50_000))
+        assert store.table("heap").to_arrow().to_pydict() == shuffled.to_pydict()
+        store.table("t").insert([{"id": -1, "v": 0}])
+        assert store.table("t").to_arrow(where="id = -1", columns=["_row"])["_row"].to_pylist() == [50_000]
+        pq.write_table(pa.table({"id": [1, 2, 1] * 1000}), tmp_path / "twice.parquet")
+        with pytest.raises(KeysError, match="more than once"):
+            store.create_table("twice", tmp_path / "twice.parquet", key="id")
+        assert store.tables() == ["heap", "t"]
+
+
+def test_spark_reads_loads_and_queries_tables(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction, "INLINE_LIMIT", 1000)
+    storage = LocalStorage(tmp_path / "shop")
+    with create_on(storage, session=spark) as store:
+        frame = spark.range(0, 30_000).selectExpr("id * 7 % 30011 AS id", "id AS v", "cast(id AS string) AS s")
+        with store.transaction() as tx:
+            assert tx.create_table("t", frame, key="id") == 30_000
+        store.table("t").update(where="id < 10", values={"v": -1})
+        table = store.table("t")
+        assert table.to_spark().count() == 30_000
+        found = table.to_spark(columns=["id", "v"], where="id < :n", params={"n": 12}).orderBy("id").collect()
+        assert [(row.id, row.v) for row in found][:10] == [(n, -1) for n in range(10)]
+        with store.snapshot() as now:
+            store.table("t").delete(where="id > 100")
+            assert table.to_spark(at=now).count() == 30_000
+        result = store.query("SELECT count(*) AS n, min(v) AS low FROM t WHERE id <= 100", runner="spark")
+        assert (
+            result.to_pydict() == store.query("SELECT count(*) AS n, min(v) AS low FROM t WHERE id <= 100").to_pydict()
+        )
+        twice = spark.range(0, 5000).selectExpr("id % 100 AS id")
+        with pytest.raises(KeysError, match="more than once"):
+            store.create_table("twice", twice, key="id")
+        report = store.check()
+        assert report.ok, (report.findings, report.unreachable)
+
+
+def test_two_creators_at_once_make_one_store() -> None:
+    storage = MemoryStorage()
+    create_on(storage).close()
+    with pytest.raises(AlreadyExists):
+        create_on(storage)
+    with open_on(storage) as store:
+        assert store.tables() == []
+
+
+def test_a_stream_is_kept_when_a_transaction_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage()
+    with shop(storage) as store:
+        store.create_table("t", numbered(3), key="id")
+        with open_on(storage) as other:
+            begun: list[TableTransaction] = []
+            begin = store.transaction
+
+            def disturbed(message: str = "") -> TableTransaction:
+                tx = begin(message)
+                if not begun:
+                    other.table("t").insert(numbered(1, 7))
+                begun.append(tx)
+                return tx
+
+            monkeypatch.setattr(store, "transaction", disturbed)
+            assert store.table("t").upsert(numbered(5, 5).to_reader()) == 5
+            assert len(begun) == 2
+        assert [row["id"] for row in rows(store, "t")] == [0, 1, 2, 5, 6, 7, 8, 9]
