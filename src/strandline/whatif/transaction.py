@@ -28,7 +28,8 @@ from strandline.whatif.reading import WhatIfReader
 from strandline.whatif.seen_ids import SeenIds
 from strandline.whatif.tuples import STORED
 
-ATTEMPTS = 10
+ATTEMPTS = 50
+"""How often work is tried: writers of one what-if in several processes all want the same differential relation."""
 R = TypeVar("R")
 
 
