@@ -74,8 +74,9 @@ def fill(server: Server, table: str, rows: int) -> None:
 def change(server: Server, table: str, rows: int, part: float, turn: int) -> None:
     """Spreads changes evenly; each turn meets other rows."""
     every = max(int(1 / part), 2)
-    server.run(f"UPDATE {table} SET note = 'turn {turn}' WHERE id % {every} = {turn % every} AND id % 10 < 8")
-    server.run(f"DELETE FROM {table} WHERE id % {every} = {turn % every} AND id % 10 = 8")
+    some = f"abs(hashint8(id) % {every}) = {turn % every}"
+    server.run(f"UPDATE {table} SET note = 'turn {turn}' WHERE {some} AND id % 10 < 8")
+    server.run(f"DELETE FROM {table} WHERE {some} AND id % 10 = 8")
     first = 2 * rows + turn * rows
     server.run(f"INSERT INTO {table} ({COLUMNS}) {MAKE.format(first, first + int(rows * part / 10))}")
 

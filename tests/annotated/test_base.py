@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.annotated.conftest import Source
+from tests.annotated.conftest import EXAMPLES, Source
 from tests.annotated.figures import BASE_AFTER, BASE_TIME, MESSAGES, SETTLED_BASE, SNAP_TIME, SNAPSHOT_AFTER, Person
 
 from strandline.detect.annotated import base, ideal, paper
@@ -159,7 +159,7 @@ RESTRICT: dict[int, Any] = {
 
 
 @pytest.mark.parametrize("algorithm", ["paper", "marked"])
-@settings(max_examples=8)
+@settings(max_examples=EXAMPLES // 6)
 @given(data=rounds, lookups=st.booleans())
 def test_a_database_sends_what_the_oracle_sends_message_for_message(
     source: Source, algorithm: str, data: Any, lookups: bool

@@ -54,9 +54,8 @@ def refresh(base_url: str, names: tuple[str, ...], every: bool, as_json: bool, *
             results[name]["equal"] = copy.verify().equal
             equal = equal and results[name]["equal"]
         if not as_json:
-            say(
-                f"{name}: {done.method}, {done.messages} messages, {done.bytes} bytes, {done.seconds:.2f} s; {done.why}."
-            )
+            size = f"{done.messages} messages, {done.bytes} bytes, {done.seconds:.2f} s"
+            say(f"{name}: {done.method}, {size}; {done.why}.")
     if as_json:
         emit_json({"copies": results})
     return 0 if equal else 1

@@ -95,6 +95,10 @@ class BaseTable(ABC):
     def lock(self) -> None:
         """Keeps writers out, and lets readers on, until the transaction ends."""
 
+    def analyze(self, temporary: str) -> None:
+        """Gives a temporary table of ours an index and statistics, where the planner would go astray without."""
+        return
+
     @abstractmethod
     def create_trigger(self, address: str, fields: Sequence[str]) -> None:
         """Updates of the user's columns set the time to NULL; a new address makes an entry a new one."""
@@ -225,6 +229,13 @@ class PostgresTable(BaseTable):
 
     def lock(self) -> None:
         self.database.execute(f"LOCK TABLE {self.sql} IN SHARE ROW EXCLUSIVE MODE")
+        # For this transaction alone: windows sort in memory, and short statements are not compiled.
+        self.database.execute("SET LOCAL work_mem = '128MB'")
+        self.database.execute("SET LOCAL jit = off")
+
+    def analyze(self, temporary: str) -> None:
+        self.database.execute(f"CREATE INDEX ON {quoted(temporary)} ({quoted(f'{PREFIX}a')})")
+        self.database.execute(f"ANALYZE pg_temp.{quoted(temporary)}")
 
     def create_trigger(self, address: str, fields: Sequence[str]) -> None:
         fires, moved = self._fires(address, fields, "IS NOT DISTINCT FROM")
