@@ -10,5 +10,5 @@ FIRST, LONGEST = 0.002, 0.1
 
 
 def pause(attempt: int) -> None:
-    """Waits after the failed try number `attempt` (from 0): contenders that wait differently don't meet again at once."""
+    """Waits after the failed try number `attempt` (from 0), so that contenders don't meet again at once."""
     time.sleep(random.uniform(0, min(FIRST * 2**attempt, LONGEST)))
