@@ -47,14 +47,18 @@ def render() -> str:
     return "\n".join(pages)
 
 
-def _section(context: click.Context) -> str:
+def _section(context: click.Context, mark: str = "##") -> str:
     command = context.command
-    lines = [f"## {command.name}", "", "```", context.command_path + " " + " ".join(_usage(context)), "```", ""]
+    title = command.name if mark == "##" else context.command_path.removeprefix("strandline ")
+    lines = [f"{mark} {title}", "", "```", context.command_path + " " + " ".join(_usage(context)), "```", ""]
     words, _, example = inspect.cleandoc(command.help or "").partition("\b\n")
     lines += [words.strip(), ""]
     if example:
         title, _, shown = example.partition("\n")
         lines += [title, "", "```", *(line.removeprefix("  ") for line in shown.splitlines()), "```", ""]
+    if isinstance(command, click.Group):
+        inner = (click.Context(each, info_name=each.name, parent=context) for each in command.commands.values())
+        return "\n".join([*lines, *(_section(each, "###") for each in inner)])
     lines += ["| option | meaning |", "|---|---|"]
     lines += [_row(option, context) for option in command.params if isinstance(option, click.Option)]
     return "\n".join(lines) + "\n"

@@ -50,6 +50,7 @@ from strandline.tables import (
 )
 from strandline.tables.incoming import repeatable
 from strandline.tables.key_bounds import key_bounds
+from strandline.tables.pause import pause
 from strandline.tables.querying import Query
 from strandline.tables.reading import find_table
 from strandline.whatif import DatingInstaller, Listed, WhatIf, create_what_if, is_hidden, listed, open_what_if
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 
     from strandline.dumps import Dump
 
-ATTEMPTS = 10
+ATTEMPTS = 30
 """How often a single verb is tried when other transactions are in its way."""
 
 R = TypeVar("R")
@@ -223,6 +224,7 @@ class Store:
             except Conflict:
                 if attempt == attempts - 1:
                     raise
+                pause(attempt)
         raise AssertionError("unreachable")
 
     # States

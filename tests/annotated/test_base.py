@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.annotated.conftest import Source
+from tests.annotated.conftest import EXAMPLES, Source
 from tests.annotated.figures import BASE_AFTER, BASE_TIME, MESSAGES, SETTLED_BASE, SNAP_TIME, SNAPSHOT_AFTER, Person
 
 from strandline.detect.annotated import base, ideal, paper
@@ -21,8 +20,6 @@ from strandline.detect.annotated.marked import KEPT, Marked, Tail, marked_fix_up
 from strandline.detect.annotated.paper import Entry, Sent
 from strandline.replicas import open_replica
 from strandline.replicas.databases import parse_address
-
-EXAMPLES = int(os.environ.get("STRANDLINE_EXAMPLES", "50"))
 
 STAFF = "CREATE TABLE staff (id INTEGER PRIMARY KEY, name TEXT, salary INTEGER)"
 INSERT = "INSERT INTO staff (id, name, salary) VALUES "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from typing import Any
@@ -10,15 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.annotated.conftest import Source
+from tests.annotated.conftest import EXAMPLES, Source
 from tests.replicas.servers import Postgres
 
 from strandline.detect.annotated import Base, Copy, base, bases
 from strandline.detect.annotated.copy import opened
 from strandline.errors import InputError
 from strandline.replicas.databases import Database, connect, parse_address
-
-EXAMPLES = int(os.environ.get("STRANDLINE_EXAMPLES", "50"))
 
 ORDERS = "CREATE TABLE orders (id INTEGER PRIMARY KEY, name TEXT, price DOUBLE PRECISION)"
 INSERT = "INSERT INTO orders (id, name, price) VALUES "

@@ -142,6 +142,25 @@ def pieces_of(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr("strandline.detect.annotated.delivery.BATCH", rows)
 
 
+def test_what_a_lost_refresh_assumed_is_not_believed(sqlite: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fix-up marks a row that leaves as not held; if the message is lost, the copy still holds it."""
+    url = sqlite.target("sqlite", "copy")
+    copy = orders(sqlite, 12).replicate(url, where="price < 5")
+    sqlite.run("UPDATE orders SET price = 9 WHERE id = 3")
+    with monkeypatch.context() as patch:
+        patch.setattr("strandline.replicas.sql_replica.SqlReplica.apply", _stop)
+        with pytest.raises(Stopped):
+            copy.refresh("differential")
+    assert rows_at(url) != query(sqlite, "price < 5")
+    sqlite.run("UPDATE orders SET name = 'again' WHERE id = 3")
+    copy.refresh("differential")
+    assert rows_at(url) == query(sqlite, "price < 5")
+
+
+def _stop(*_: object) -> None:
+    raise Stopped
+
+
 def test_a_first_copy_does_not_start_over(sqlite: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     found = orders(sqlite, 40)
     pieces_of(monkeypatch, 4)

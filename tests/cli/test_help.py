@@ -30,19 +30,27 @@ def test_the_page_of_commands_is_what_the_commands_say() -> None:
     assert page == render(), "Run: python tools/commands_page.py > docs/commands.md"
 
 
+def leaves(command: click.Command) -> list[click.Command]:
+    """A command, or the commands of a group."""
+    return list(command.commands.values()) if isinstance(command, click.Group) else [command]
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_and_each_of_its_options_has_help(name: str) -> None:
     command = commands()[name]
     assert command.help
     assert "Example" in command.help, f"{name} shows no example"
-    for option in command.params:
-        if isinstance(option, click.Option):
-            assert option.help, f"{name} {option.opts[-1]} has no help"
+    for each in leaves(command):
+        assert each.help, f"{name} {each.name} has no help"
+        for option in each.params:
+            if isinstance(option, click.Option):
+                assert option.help, f"{name} {option.opts[-1]} has no help"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_has_json_and_its_documentation(name: str) -> None:
-    assert "--json" in [option for param in commands()[name].params for option in param.opts]
+    for each in leaves(commands()[name]):
+        assert "--json" in [option for param in each.params for option in param.opts], each.name
     assert f"\n## {name}\n" in (ROOT / "docs" / "commands.md").read_text("utf-8")
 
 

@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strandline.tables.keys import number_array, repeats, sort_order
+from strandline.tables.keys import repeats, sort_order
 from strandline.tables.record import ROW
-from strandline.whatif.placing import LEVEL_BITS
+from strandline.whatif.placing import LEVEL_BITS, key_numbers
 from strandline.whatif.seen_ids import SeenIds, seen
+from strandline.whatif.substituting import substituted
 from strandline.whatif.table_1 import ACCEPT, SEE, Lines, differential_lines
 from strandline.whatif.tuples import LEVEL, OWN, TUPNUM, TYPE, Flags, Numbers, Type, numbers, valid
 
@@ -122,7 +123,7 @@ def access(differentials: Sequence[Differential], base: pa.Table, key: Sequence[
         )
     ]
     whole = Tuples(both, *origins)
-    return Accessed(whole.take(woven.order), whole.take(woven.hidden))
+    return Accessed(whole.take(woven.order()), whole.take(woven.hidden))
 
 
 def access_rows(
@@ -136,8 +137,11 @@ def access_rows(
         return chosen if bool(kept.all()) else chosen.filter(pa.array(kept))
     candidates = _candidates(differentials, base, scan)
     woven = _weave(candidates, base, kept, key)
-    both = pa.concat_tables([candidates.tuples.rows.select(list(columns)), base.select(list(columns))])
-    return both.take(pa.array(woven.order))
+    mine, theirs = candidates.tuples.rows.select(list(columns)), base.select(list(columns))
+    if woven.in_place:
+        straight = len(woven.chosen) == len(mine) and bool(np.all(woven.chosen[1:] > woven.chosen[:-1]))
+        return substituted(theirs, woven.places, mine if straight else mine.take(pa.array(woven.chosen)))
+    return pa.concat_tables([mine, theirs]).take(pa.array(woven.order()))
 
 
 def _candidates(differentials: Sequence[Differential], base: pa.Table, scan: int) -> _Candidates:
@@ -164,10 +168,34 @@ def _candidates(differentials: Sequence[Differential], base: pa.Table, scan: int
 
 @dataclass(frozen=True)
 class _Woven:
-    """Positions among the candidates and, behind them, the base's rows: what comes out in order, and what is hidden."""
+    """The candidates that come out, in order, each with the place in the base before which it belongs, and the base's
+    rows that stay. `hidden` holds positions among all candidates and, behind them, all rows of the base.
+    """
 
-    order: Numbers
+    count: int
+    chosen: Numbers
+    places: Numbers
+    kept: Flags
     hidden: Numbers
+
+    @property
+    def in_place(self) -> bool:
+        """Whether all that happens to the base is that rows are replaced where they stand."""
+        if len(self.kept) - int(np.count_nonzero(self.kept)) != len(self.places):
+            return False
+        inside = not len(self.places) or int(self.places[-1]) < len(self.kept)
+        return inside and not self.kept[self.places].any() and bool(np.all(self.places[1:] > self.places[:-1]))
+
+    def order(self) -> Numbers:
+        """What comes out, as positions like those of `hidden`."""
+        below = np.concatenate([[0], np.cumsum(self.kept)])[self.places] + np.arange(len(self.places))
+        total = int(np.count_nonzero(self.kept)) + len(self.places)
+        result = np.empty(total, dtype=np.int64)
+        rest = np.ones(total, dtype=np.bool_)
+        rest[below] = False
+        result[below] = self.chosen
+        result[rest] = self.count + np.flatnonzero(self.kept)
+        return result
 
 
 def _weave(candidates: _Candidates, base: pa.Table, kept: Flags, key: Sequence[str]) -> _Woven:
@@ -186,16 +214,7 @@ def _weave(candidates: _Candidates, base: pa.Table, kept: Flags, key: Sequence[s
         hidden = _hidden(candidates, order, first, np.where(meets, place, -1), kept)
         kept = kept.copy()
         kept[place[meets]] = False
-    # Each accepted candidate goes behind the base's rows that come before it.
-    places = place[standing]
-    below = np.concatenate([[0], np.cumsum(kept)])[places] + np.arange(len(places))
-    total = int(np.count_nonzero(kept)) + len(places)
-    result = np.empty(total, dtype=np.int64)
-    rest = np.ones(total, dtype=np.bool_)
-    rest[below] = False
-    result[below] = winners[standing]
-    result[rest] = count + np.flatnonzero(kept)
-    return _Woven(result, hidden)
+    return _Woven(count, winners[standing], place[standing], kept, hidden)
 
 
 def _hidden(candidates: _Candidates, order: Numbers, first: Flags, met: Numbers, kept: Flags) -> Numbers:
@@ -216,7 +235,7 @@ def _orders(mine: Tuples, base: pa.Table, key: Sequence[str]) -> tuple[Order, Or
     if not key:
         own = (mine.level << LEVEL_BITS) | mine.tupnum
         return own.astype(np.uint64), np.asarray(base.column(ROW), dtype=np.int64).astype(np.uint64)
-    one, other = number_array(mine.rows, key), number_array(base, key)
+    one, other = key_numbers(mine.rows, key), key_numbers(base, key)
     if one is not None and other is not None:
         return one, other
     both = pa.concat_tables([mine.rows.select(list(key)), base.select(list(key))]).combine_chunks()

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.types as pt
 
 from strandline.tables import Record
 from strandline.tables.key_bounds import KeyBounds
@@ -32,12 +34,19 @@ def place_type(record: Record) -> pa.DataType:
     return pa.int64() if not record.key or number_array(rows, record.key) is not None else pa.binary()
 
 
+def key_numbers(rows: pa.Table, key: Sequence[str]) -> npt.NDArray[np.uint64] | None:
+    """Keys as integers in their order, when all take eight bytes; None otherwise."""
+    if len(key) == 1 and pt.is_signed_integer(rows.schema.field(key[0]).type):
+        return np.asarray(rows.column(key[0])).astype(np.int64, copy=False).view(np.uint64) ^ _SIGN
+    return number_array(rows, key)
+
+
 def places(tnames: tuple[Numbers, Numbers], rows: pa.Table, record: Record) -> pa.Array:
     """Where tuples with these TNAMEs and rows stand."""
     if not record.key:
         level, tupnum = tnames
         return pa.array((level << LEVEL_BITS) | tupnum, pa.int64())
-    held = number_array(rows, record.key)
+    held = key_numbers(rows, record.key)
     if held is None:
         return pa.array(encode_keys(rows, record.key), pa.binary())
     return pa.array((held ^ _SIGN).view(np.int64))

@@ -67,7 +67,7 @@ class WhatIfReader:
             self.record.column(name)
         schema = pa.schema([self.record.schema.field(name) for name in wanted])
         needed = self._needed(wanted, condition)
-        plan = _Plan(self, needed, bounds)
+        plan = _Plan(self, needed, bounds, signed=False)
 
         def read(one: Range) -> pa.Table:
             found = access_rows(plan.differentials(one), plan.base(one), self.record.key, needed, self.scan)
@@ -110,12 +110,13 @@ class WhatIfReader:
         rows = pa.schema([self.record.row_schema.field(name) for name in names]).empty_table()
         return Tuples(rows, nothing, nothing, nothing, nothing)
 
-    def differential(self, definition: Definition, names: list[str], bounds: KeyBounds) -> Differential:
+    def differential(
+        self, definition: Definition, names: list[str], bounds: KeyBounds, *, signed: bool = True
+    ) -> Differential:
         """The tuples that are placed within bounds, or around them, and the ids of all."""
         reader = TableReader(self._view, definition.differential, self._cache)
         held = [definition.columns[c.id] for c in self.record.columns if c.name in names and c.id in definition.columns]
-        # Signatures are for those who change tuples, and they want every column.
-        own = [name for name in OWN if name != SIGNATURE or set(self.record.names) <= set(names)]
+        own = [name for name in OWN if signed or name != SIGNATURE]
         known = {*reader.record.names}
         wanted = [*(STORED[name] for name in own), *(name for name in held if name in known)]
         entries, whole = _entries(reader, bounds)
@@ -171,11 +172,11 @@ class Selection:
 class _Plan:
     """What one read opens."""
 
-    def __init__(self, reader: WhatIfReader, names: list[str], bounds: KeyBounds) -> None:
+    def __init__(self, reader: WhatIfReader, names: list[str], bounds: KeyBounds, *, signed: bool = True) -> None:
         self._reader = reader
         self._names = names
         self._bounds = bounds
-        self.read = [reader.differential(one, names, bounds) for one in reader.chain.definitions]
+        self.read = [reader.differential(one, names, bounds, signed=signed) for one in reader.chain.definitions]
 
     @cached_property
     def ranges(self) -> list[Range]:

@@ -19,6 +19,7 @@ from strandline.pages import DomainEntry, Mode, PageVersion, View
 from strandline.tables import PageCache, Record, TableTransaction
 from strandline.tables.footprint import Footprint
 from strandline.tables.key_bounds import ALL
+from strandline.tables.pause import pause
 from strandline.whatif.catalogue import CATALOGUE, IDS, SCHEMA, Chain, Definition, chain_of
 from strandline.whatif.id_index import KEY as IDS_KEY
 from strandline.whatif.id_index import SCHEMA as IDS_SCHEMA
@@ -28,7 +29,8 @@ from strandline.whatif.reading import WhatIfReader
 from strandline.whatif.seen_ids import SeenIds
 from strandline.whatif.tuples import STORED
 
-ATTEMPTS = 10
+ATTEMPTS = 50
+"""How often work is tried: writers of one what-if in several processes all want the same differential relation."""
 R = TypeVar("R")
 
 
@@ -200,6 +202,7 @@ def attempt(home: Home, message: str, work: Callable[[Work], R]) -> R:
         except Conflict:
             if not left:
                 raise
+            pause(ATTEMPTS - 1 - left)
     raise AssertionError("unreachable")
 
 

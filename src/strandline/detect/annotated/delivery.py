@@ -77,7 +77,7 @@ def obstacle(record: BaseRecord, position: Position) -> str:
 def send_differential(site: Site, copy: CopyRecord, replica: Replica, state: State) -> tuple[State, Sent]:
     """One differential refresh, as one message."""
     assert state.position is not None
-    found = differential(site, copy, state.position.time)
+    found = differential(site, copy, state.position.time, trusted=state.position == copy.offered)
     rows = _as_copied(state.definition, found.rows)
     message = ranges_message(state.definition, _envelope(state), found.ranges, rows, found.position)
     state = replica.apply(message)

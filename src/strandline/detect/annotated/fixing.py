@@ -11,7 +11,7 @@ import pyarrow as pa
 from strandline.detect.annotated.catalog import BaseRecord, Catalog, CopyRecord
 from strandline.detect.annotated.names import ADDRESS, MET, PAPER, SENT, TIME, TOUCHED, fields
 from strandline.detect.annotated.runs import met, runs, sent_by_runs
-from strandline.detect.annotated.statements import CHANGED, LAST_QUAL, A, Statements
+from strandline.detect.annotated.statements import CHANGED, LAST_QUAL, A, Asked, Statements
 from strandline.detect.annotated.tables import BaseTable, Column
 from strandline.errors import KeysError, NotFound, StateError
 from strandline.replicas.databases import quoted
@@ -78,9 +78,13 @@ class Sending:
         return pa.table({ABOVE: self.messages.column("previous"), UPTO: upto})
 
 
-def fix_up(site: Site, refreshing: int | None = None) -> tuple[BaseRecord, Statements]:
-    """Figure 7 at the next tick of the counter, inside the caller's transaction; `TOUCHED` is left for `sent`."""
+def fix_up(site: Site, refreshing: int | None = None, *, trusted: bool = True) -> tuple[BaseRecord, Statements]:
+    """Figure 7 at the next tick of the counter, inside the caller's transaction; `TOUCHED` is left for `sent`.
+
+    `refreshing` is the bit of the copy that is refreshed; not `trusted`, it may hold any entry, whatever its bit says.
+    """
     database = site.table.database
+    bit = refreshing if trusted else None
     site.table.lock()
     record = site.record(lock=True)
     record = replace(record, time=record.time + 1)
@@ -97,10 +101,13 @@ def fix_up(site: Site, refreshing: int | None = None) -> tuple[BaseRecord, State
     survived = rows - inserted == record.rows
     gone_at_end = record.rows > 0 and not database.execute(statements.has_last(record.last))
     if (changed or 0) <= FEW * rows and record.start == statements.start and record.rows:
-        database.execute(statements.by_lookup(refreshing, deletions=not survived or _restarted(site, record)))
+        deletions = not survived or _restarted(site, record)
+        for name, sql in statements.by_lookup(bit, deletions=deletions).items():
+            database.execute(sql)
+            site.table.analyze(name)
     else:
-        database.execute(statements.by_scan(refreshing))
-    site.table.analyze(TOUCHED)
+        database.execute(statements.by_scan(bit))
+        site.table.analyze(TOUCHED)
     database.execute(statements.fix_up(site.restrictions(record.table), refreshing))
     record = replace(record, rows=rows, last=record.start if greatest is None else greatest)
     if gone_at_end:
@@ -128,12 +135,17 @@ def _addressed(site: Site, record: BaseRecord, statements: Statements) -> BaseRe
     return replace(record, next_address=max(record.next_address, (greatest or 0) + 1))
 
 
-def differential(site: Site, copy: CopyRecord, snap_time: int) -> Sending:
-    """Fix-up and refresh as one transaction: the base is left fixed up, the messages are in memory."""
+def differential(site: Site, copy: CopyRecord, snap_time: int, *, trusted: bool = True) -> Sending:
+    """Fix-up and refresh as one transaction: the base is left fixed up, the messages are in memory.
+
+    Fix-up writes the copy's bits as they will be once it takes the messages. If the last ones never reached it, they
+    are not `trusted`: entries are then taken for held, as in the paper, until a refresh has arrived again.
+    """
     database = site.table.database
     with database.transaction():
-        record, statements = fix_up(site, copy.bit)
-        for sql in _sending(statements, copy, snap_time, record.tail_gap):
+        record, statements = fix_up(site, copy.bit, trusted=trusted)
+        asked = Asked(copy.qualifies, snap_time, copy.bit if trusted else None, record.tail_gap)
+        for sql in _sending(statements, asked):
             database.execute(sql)
         site.table.analyze(SENT)
         messages = database.read(
@@ -147,16 +159,12 @@ def differential(site: Site, copy: CopyRecord, snap_time: int) -> Sending:
     return Sending(position, messages, rows)
 
 
-def _sending(statements: Statements, copy: CopyRecord, snap_time: int, tail_gap: int) -> Sequence[str]:
+def _sending(statements: Statements, asked: Asked) -> Sequence[str]:
     """The statements that leave the messages in `SENT`."""
     if statements.dialect != "postgres" or statements.algorithm == PAPER:
-        return [statements.sent(copy.qualifies, snap_time, copy.bit, tail_gap)]
-    return [
-        met(statements, copy.qualifies, snap_time, copy.bit),
-        f"ANALYZE pg_temp.{quoted(MET)}",
-        runs(statements, copy.qualifies),
-        sent_by_runs(statements, tail_gap, snap_time),
-    ]
+        return [statements.sent(asked)]
+    analyze = f"ANALYZE pg_temp.{quoted(MET)}"
+    return [met(statements, asked), analyze, runs(statements, asked), sent_by_runs(statements, asked)]
 
 
 def offer(site: Site, copy: CopyRecord, record: BaseRecord, *, anchored: bool = True) -> Position:

@@ -9,6 +9,7 @@ PREVIOUS, TIME = f"{PREFIX}previous", f"{PREFIX}time"
 GAP, UNHELD = f"{PREFIX}gap", f"{PREFIX}unheld"
 BASES, COPIES = f"{PREFIX}bases", f"{PREFIX}copies"
 TOUCHED, SENT, MET, RUNS = (f"{PREFIX}{word}" for word in ("touched", "sent", "met", "runs"))
+FRESH, BLOCKS, BROKEN, EVERY = (f"{PREFIX}{word}" for word in ("fresh", "blocks", "broken", "every"))
 
 PAPER, MARKED = "paper", "marked"
 ALGORITHMS = (PAPER, MARKED)

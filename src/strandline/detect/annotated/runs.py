@@ -8,20 +8,21 @@ For PostgreSQL and the marked algorithm.
 
 from __future__ import annotations
 
-from strandline.detect.annotated.names import GAP, MET, RUNS, SENT, TIME, TOUCHED, UNHELD
-from strandline.detect.annotated.statements import CHANGED, EMPTIED, HELD, LAST_QUAL, QUALIFIED, A, Statements
+from strandline.detect.annotated.names import GAP, MET, RUNS, SENT, TIME, TOUCHED
+from strandline.detect.annotated.statements import CHANGED, EMPTIED, HELD, LAST_QUAL, QUALIFIED, A, Asked, Statements
 from strandline.replicas.databases import quoted
 
 _BEFORE = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 
 
-def met(base: Statements, qualifies: str, snap_time: int, bit: int) -> str:
+def met(base: Statements, asked: Asked) -> str:
     """The entries that changed since `snap_time`. If the last fix-up was this copy's own, no scan looks for them."""
     a, t, g = quoted(base.address), quoted(TIME), quoted(GAP)
+    snap_time = asked.snap_time
     own = snap_time == base.now - 1
     since = "f.fresh" if own else f"(x.{t} > {snap_time} OR x.{g} > {snap_time})"
-    held = f"coalesce(f.{HELD}, (coalesce(x.{quoted(UNHELD)}, 0) >> {bit}) & 1 = 0)"
-    table = f"(SELECT *, {qualifies} AS {QUALIFIED} FROM {base.table}) x"
+    held = f"coalesce(f.{HELD}, {asked.held})"
+    table = f"(SELECT *, {asked.qualifies} AS {QUALIFIED} FROM {base.table}) x"
     fresh = f"({CHANGED} OR {EMPTIED}) AS fresh"
     touched = f"(SELECT {A}, CASE WHEN {CHANGED} THEN {HELD} END AS {HELD}, {fresh} FROM {TOUCHED}) f"
     join = "JOIN" if own else "LEFT JOIN"
@@ -32,24 +33,24 @@ def met(base: Statements, qualifies: str, snap_time: int, bit: int) -> str:
     )
 
 
-def runs(base: Statements, qualifies: str) -> str:
+def runs(base: Statements, asked: Asked) -> str:
     """For each run its least and greatest qualified address; run 0 is before the first changed entry."""
     a = f"CAST({quoted(base.address)} AS bigint)"
     cuts = f"(SELECT coalesce(array_agg({A} ORDER BY {A}), '{{}}') FROM {MET})"
     return (
         f"CREATE TEMP TABLE {RUNS} AS SELECT width_bucket({a}, {cuts}) AS run, min({a}) AS least, max({a}) AS greatest "
-        f"FROM {base.table} WHERE {qualifies} GROUP BY 1"
+        f"FROM {base.table} WHERE {asked.qualifies} GROUP BY 1"
     )
 
 
-def sent_by_runs(base: Statements, tail_gap: int, snap_time: int) -> str:
+def sent_by_runs(base: Statements, asked: Asked) -> str:
     """The messages, as `Statements.sent` gives them."""
     start = f"CAST('{base.start}' AS bigint)"
     places = (
         f"SELECT {A}, {QUALIFIED}, {CHANGED}, {EMPTIED}, {HELD}, 2 * row_number() OVER (ORDER BY {A}) - 1 AS place, "
         f"CAST(NULL AS bigint) AS least, CAST(NULL AS bigint) AS greatest FROM {MET} "
         f"UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, 2 * run, least, greatest FROM {RUNS} "
-        f"UNION ALL SELECT NULL, FALSE, FALSE, {tail_gap > snap_time}, FALSE, 9223372036854775807, NULL, NULL"
+        f"UNION ALL SELECT NULL, FALSE, FALSE, {asked.tail_gap > asked.snap_time}, FALSE, {2**63 - 1}, NULL, NULL"
     )
     neighbours = (
         f"SELECT *, coalesce(max(greatest) OVER (ORDER BY place {_BEFORE}), {start}) AS {LAST_QUAL}, "

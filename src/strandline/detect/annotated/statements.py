@@ -16,7 +16,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from strandline.detect.annotated.names import GAP, MET, PAPER, PREVIOUS, RUNS, SENT, TIME, TOUCHED, UNHELD
+from strandline.detect.annotated.names import (
+    BLOCKS,
+    BROKEN,
+    EVERY,
+    FRESH,
+    GAP,
+    MET,
+    PAPER,
+    PREVIOUS,
+    RUNS,
+    SENT,
+    TIME,
+    TOUCHED,
+    UNHELD,
+)
 from strandline.replicas.databases import quoted
 from strandline.replicas.definition import PREFIX
 
@@ -26,6 +40,21 @@ QUALIFIED, LAST_QUAL, LAST_DELETION = (quoted(f"{PREFIX}{word}") for word in ("q
 BLOCK_BITS = 7
 """A block of addresses, in which broken chains are looked for together, is 2 to this power wide."""
 _BEFORE = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a copy asks of its base. Without a bit it may hold any entry."""
+
+    qualifies: str
+    snap_time: int
+    bit: int | None
+    tail_gap: int
+
+    @property
+    def held(self) -> str:
+        """Whether it may hold the entry `x`, which this fix-up did not meet."""
+        return "(1 = 1)" if self.bit is None else f"((coalesce(x.{quoted(UNHELD)}, 0) >> {self.bit}) & 1 = 0)"
 
 
 @dataclass(frozen=True)
@@ -74,43 +103,55 @@ class Statements:
             f"WHERE {P} IS NULL OR {T} IS NULL OR {P} <> last_addr OR {P} <> expect_prev"
         )
 
-    def by_lookup(self, bit: int | None, *, deletions: bool) -> str:
-        """The same by look-ups. Without `deletions` (none by count) nobody looks for broken chains."""
+    def by_lookup(self, bit: int | None, *, deletions: bool) -> dict[str, str]:
+        """The same by look-ups: temporary tables by name, to be made in this order.
+
+        Without `deletions` (none by count) nobody looks for broken chains.
+        """
         p, t, a = quoted(PREVIOUS), quoted(TIME), quoted(self.address)
-        broken = self._broken() if deletions else f"SELECT {self._start} AS {A} WHERE 1 = 0"
         below = f"coalesce((SELECT max(b.{a}) FROM {self.table} b WHERE b.{a} < e.{A}), {self._start})"
         behind = f"(SELECT min(b.{a}) FROM {self.table} b WHERE b.{a} > f.{A})"
+        fresh = f"SELECT {self._a} AS {A}, {p} AS {P} FROM {self.table} WHERE {p} IS NULL OR {t} IS NULL"
+        # An entry that was merely updated keeps its PrevAddr: only new ones, and those behind a change, look it up.
+        every = (
+            f"SELECT {A}, max(moved) AS moved FROM (SELECT {A}, CASE WHEN {P} IS NULL THEN 1 ELSE 0 END AS moved "
+            f"FROM {FRESH} UNION ALL SELECT {A}, 1 FROM {BROKEN} UNION ALL "
+            f"SELECT {behind}, 1 FROM {FRESH} f WHERE {P} IS NULL) u GROUP BY {A}"
+        )
+        touched = (
+            f"SELECT e.{A} AS {A}, CASE WHEN e.moved = 0 THEN x.{p} ELSE {below} END AS {PREVIOUS}, "
+            f"x.{p} IS NULL AS {INSERTED}, (x.{p} IS NULL OR x.{t} IS NULL) AS {CHANGED}, "
+            f"(x.{p} IS NOT NULL AND r.{A} IS NOT NULL) AS {EMPTIED}, {self._held(bit, 'x.')} "
+            f"FROM {EVERY} e JOIN {self.table} x ON x.{a} = e.{A} LEFT JOIN {BROKEN} r ON r.{A} = e.{A}"
+        )
+        none = f"SELECT {self._start} AS {A} WHERE 1 = 0"
+        looking = {BLOCKS: self._blocks(), BROKEN: self._broken()} if deletions else {BROKEN: none}
+        made = {FRESH: fresh, **looking, EVERY: every, TOUCHED: touched}
+        return {name: f"CREATE TEMP TABLE {name} AS {sql}" for name, sql in made.items()}
+
+    def _blocks(self) -> str:
+        """For each block of addresses what tells whether entries in it, or just before it, are gone.
+
+        The steps from PrevAddr to address of the entries that are not new add up to the way from the first PrevAddr
+        to the last address, unless entries between them are gone: then they add up to less. One unordered scan.
+        """
+        p, a = quoted(PREVIOUS), quoted(self.address)
         return (
-            f"CREATE TEMP TABLE {TOUCHED} AS WITH fresh AS MATERIALIZED (SELECT {self._a} AS {A}, {p} AS {P} FROM "
-            f"{self.table} WHERE {p} IS NULL OR {t} IS NULL), broken AS MATERIALIZED ({broken}), "
-            f"every AS MATERIALIZED (SELECT {A} FROM fresh UNION SELECT {A} FROM broken UNION "
-            f"SELECT {behind} FROM fresh f WHERE {P} IS NULL) "
-            f"SELECT e.{A} AS {A}, {below} AS {PREVIOUS}, x.{p} IS NULL AS {INSERTED}, "
-            f"(x.{p} IS NULL OR x.{t} IS NULL) AS {CHANGED}, "
-            f"(x.{p} IS NOT NULL AND e.{A} IN (SELECT {A} FROM broken)) AS {EMPTIED}, {self._held(bit, 'x.')} "
-            f"FROM every e JOIN {self.table} x ON x.{a} = e.{A}"
+            f"SELECT {self._a} >> {BLOCK_BITS} AS {A}, sum({a} - {p}) AS steps, max({self._a}) AS last_one, "
+            f"min({p}) AS first_prev FROM {self.table} WHERE {p} IS NOT NULL GROUP BY 1"
         )
 
     def _broken(self) -> str:
-        """Entries that stand behind a deletion, found without sorting the base.
-
-        In a block of addresses the steps from PrevAddr to address of the entries that are not new add up to the way
-        from the first PrevAddr to the last address, unless entries between them are gone: then they add up to less. So
-        one unordered scan finds the blocks with a break in or before them, and only these are looked at closely.
-        """
+        """Entries that stand behind a deletion: only blocks with a break in or before them are looked at closely."""
         p, a = quoted(PREVIOUS), quoted(self.address)
-        blocks = (
-            f"SELECT {self._a} >> {BLOCK_BITS} AS block, sum({a} - {p}) AS steps, max({self._a}) AS last_one, "
-            f"min({p}) AS first_prev FROM {self.table} WHERE {p} IS NOT NULL GROUP BY 1"
-        )
-        lagged = f"SELECT *, lag(last_one, 1, {self._start}) OVER (ORDER BY block) AS before FROM ({blocks}) b"
+        lagged = f"SELECT *, lag(last_one, 1, {self._start}) OVER (ORDER BY {A}) AS before FROM {BLOCKS}"
         suspect = f"SELECT * FROM ({lagged}) l WHERE steps <> last_one - first_prev OR first_prev <> before"
-        expected = f"coalesce(lag(x.{a}) OVER (PARTITION BY s.block ORDER BY x.{a}), s.before)"
+        expected = f"coalesce(lag(x.{a}) OVER (PARTITION BY s.{A} ORDER BY x.{a}), s.before)"
+        first, last = f"s.{A} << {BLOCK_BITS}", f"(s.{A} << {BLOCK_BITS}) + {2**BLOCK_BITS - 1}"
         close = (
             f"SELECT x.{a} AS {A}, x.{p} AS {P}, {expected} AS expect_prev "
             f"FROM ({suspect}) s CROSS JOIN {self.table} x "
-            f"WHERE x.{a} >= s.block << {BLOCK_BITS} AND x.{a} <= (s.block << {BLOCK_BITS}) + {2**BLOCK_BITS - 1} "
-            f"AND x.{p} IS NOT NULL"
+            f"WHERE x.{a} >= {first} AND x.{a} <= {last} AND x.{p} IS NOT NULL"
         )
         return f"SELECT {A} FROM ({close}) c WHERE {P} <> expect_prev"
 
@@ -155,20 +196,21 @@ class Statements:
         one = f"CAST({1 << bit} AS bigint)" if self.dialect == "postgres" else str(1 << bit)
         return f"CASE WHEN NOT {qualifies} AND ({'1 = 1' if refreshing else known}) THEN {one} ELSE 0 END"
 
-    def sent(self, qualifies: str, snap_time: int, bit: int, tail_gap: int) -> str:
+    def sent(self, asked: Asked) -> str:
         """Figure 3's pass: the messages, in a table of address (NULL: the end), LastQual, and whether a value goes."""
         a, t, g = quoted(self.address), quoted(TIME), quoted(GAP)
+        qualifies, snap_time = asked.qualifies, asked.snap_time
         paper = self.algorithm == PAPER
         changed = f"x.{t} > {snap_time}"
         emptied = "(1 = 0)" if paper else f"coalesce(x.{g}, 0) > {snap_time}"
-        held = "(1 = 1)" if paper else f"coalesce(f.{HELD}, (coalesce(x.{quoted(UNHELD)}, 0) >> {bit}) & 1 = 0)"
+        held = "(1 = 1)" if paper else f"coalesce(f.{HELD}, {asked.held})"
         scan = (
             f"SELECT CAST(x.{a} AS bigint) AS {A}, {QUALIFIED}, {changed} AS {CHANGED}, {emptied} AS {EMPTIED}, "
             f"{held} AS {HELD} FROM (SELECT *, {qualifies} AS {QUALIFIED} FROM {self.table}) x "
             f"LEFT JOIN (SELECT * FROM {TOUCHED} WHERE {CHANGED}) f ON f.{A} = x.{a} "
             f"WHERE {QUALIFIED} OR {changed} OR {emptied}"
         )
-        ends = f"(1 = {1 if paper or tail_gap > snap_time else 0})"
+        ends = f"(1 = {1 if paper or asked.tail_gap > snap_time else 0})"
         scan += f" UNION ALL SELECT NULL, (1 = 1), (1 = 0), {ends}, (1 = 0)"
         deletion = f"NOT {QUALIFIED} AND (({CHANGED} AND {HELD}) OR {EMPTIED})"
         order = f"OVER (ORDER BY {A} NULLS LAST {_BEFORE})"
@@ -185,7 +227,9 @@ class Statements:
         )
 
     def drop(self) -> tuple[str, ...]:
-        return tuple(f"DROP TABLE IF EXISTS {name}" for name in (TOUCHED, SENT, MET, RUNS))
+        return tuple(
+            f"DROP TABLE IF EXISTS {name}" for name in (TOUCHED, SENT, MET, RUNS, FRESH, BLOCKS, BROKEN, EVERY)
+        )
 
     def give_addresses(self, first: int) -> str:
         """Addresses, from a sequence, for entries of a base that has no integer key and were inserted since."""
