@@ -34,6 +34,7 @@ from strandline.pages import (
 from strandline.pages import Snapshot as PageSnapshot
 from strandline.pages import check as check_pages
 from strandline.pages import space as page_space
+from strandline.pages.master import read_master
 from strandline.relations import Part
 from strandline.storage import Storage, open_storage
 from strandline.tables import (
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
 
     from strandline.dumps import Dump
 
+PIPELINE = "_pipeline"
+"""The journal of pipelines, a hidden table."""
 ATTEMPTS = 30
 """How often a single verb is tried when other transactions are in its way."""
 
@@ -174,6 +177,11 @@ class Store:
         return self._pages.context.storage.url
 
     @property
+    def id(self) -> str:
+        """What tells this store from every other, copies of it by path included."""
+        return read_master(self._pages.context.objects).master.store
+
+    @property
     def pages(self) -> PageVersion:
         """The control plane of this version, for the other parts of Strandline."""
         return self._version
@@ -201,7 +209,8 @@ class Store:
     def tables(self, *, at: Any = None) -> list[str]:
         """The names of the tables."""
         with self.state(at) as view:
-            return sorted(entry.name for entry in view.domains() if not is_hidden(entry.name))
+            names = [entry.name for entry in view.domains()]
+        return sorted(name for name in names if not is_hidden(name) and name != PIPELINE)
 
     def create_table(
         self, name: str, data: Any, *, key: str | Sequence[str] | None = None, not_null: Sequence[str] = ()
@@ -395,6 +404,14 @@ class Store:
 
         how: Any = {"key_file": key_file, "runner": runner, "session": self._session}
         return dump(self._pages, target, level=level, tables=tables, version=version, **how)
+
+    def dump_due(
+        self, target: str | os.PathLike[str], *, schedule: str, key_file: str | os.PathLike[str] | None = None
+    ) -> int | None:
+        """The level of a dump that is due at a target by the calendar; None when none is."""
+        from strandline.dumps import Dumps
+
+        return Dumps(target, key_file=key_file).due(self._pages, schedule)
 
     # What-ifs
 

@@ -12,8 +12,11 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsp
 
 from strandline.errors import InputError
 
-KINDS = {"sqlite": "sqlite", "duckdb": "duckdb", "parquet": "parquet", "postgresql": "postgres", "postgres": "postgres"}
-FILES = ("sqlite", "duckdb", "parquet")
+KINDS = {
+    **{kind: kind for kind in ("sqlite", "duckdb", "parquet", "strandline")},
+    **dict.fromkeys(("postgresql", "postgres"), "postgres"),
+}
+FILES = ("sqlite", "duckdb", "parquet", "strandline")
 
 
 @dataclass(frozen=True)
