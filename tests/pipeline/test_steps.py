@@ -141,7 +141,11 @@ def test_new_columns_are_taken_in_and_types_widened(shop: Shop) -> None:
     shop.write(FILE)
     extract(shop, 1, [{"id": 1, "qty": 1}, {"id": 2, "qty": 2}], narrow)
     shop.run()
-    rows: Rows = [{"id": 1, "qty": 1, "note": None}, {"id": 2, "qty": 2**40, "note": "ñ"}, {"id": 3, "qty": None, "note": ""}]
+    rows: Rows = [
+        {"id": 1, "qty": 1, "note": None},
+        {"id": 2, "qty": 2**40, "note": "ñ"},
+        {"id": 3, "qty": None, "note": ""},
+    ]
     extract(shop, 2, rows, wide)
     ran = shop.run()
     assert shop.rows() == rows

@@ -15,8 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from strandline.changes.shape import OURS
 from strandline.errors import Conflict, KeysError
-from strandline.store import PIPELINE, Store
+from strandline.store import Store
 from strandline.tables import TableTransaction
 
 SCHEMA = pa.schema(
@@ -29,6 +30,8 @@ SCHEMA = pa.schema(
     ]
 )
 KEY = ("pipeline", "step")
+STEPS = f"{OURS}pipeline_steps"
+"""The journal's table, which users don't see among theirs."""
 
 
 @dataclass(frozen=True)
@@ -98,15 +101,15 @@ class Journal:
         """The last steps, oldest first."""
         if not self._exists():
             return []
-        rows = self._store.table(PIPELINE).to_arrow(where="pipeline = :name", params={"name": self._pipeline})
+        rows = self._store.table(STEPS).to_arrow(where="pipeline = :name", params={"name": self._pipeline})
         return [Step.from_row(row) for row in rows.slice(max(len(rows) - count, 0)).to_pylist()]
 
     def write(self, transaction: TableTransaction, step: Step) -> None:
         """Puts a new step into the transaction that applies it; refused if another run took that step already."""
         if not self._exists():
-            transaction.create_table(PIPELINE, SCHEMA, key=KEY)
+            transaction.create_table(STEPS, SCHEMA, key=KEY)
         try:
-            transaction.insert(PIPELINE, pa.Table.from_pylist([step.row()], SCHEMA))
+            transaction.insert(STEPS, pa.Table.from_pylist([step.row()], SCHEMA))
         except KeysError:
             raise Conflict(
                 f"another run took step {step.number} meanwhile",
@@ -123,8 +126,8 @@ class Journal:
 
     def update(self, step: Step) -> None:
         """Replaces the row of a step that happened."""
-        self._store.table(PIPELINE).upsert(pa.Table.from_pylist([step.row()], SCHEMA))
+        self._store.table(STEPS).upsert(pa.Table.from_pylist([step.row()], SCHEMA))
 
     def _exists(self) -> bool:
         with self._store.state() as view:
-            return view.find_domain(PIPELINE) is not None
+            return view.find_domain(STEPS) is not None
