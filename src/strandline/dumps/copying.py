@@ -30,7 +30,9 @@ PACK_BYTES = 16 << 20
 SPARK_BYTES = 1 << 30
 """From this much on, Spark copies."""
 
-THREADS = 4
+THREADS = 2
+"""Few: the writers beside us need the disk and the processors, too."""
+
 RUNNERS = ("auto", "spark", "inline")
 Read = Callable[[PageRef], bytes]
 

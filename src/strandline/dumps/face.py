@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from strandline.dumps.calendar import SCHEDULE, due, parse_schedule
@@ -16,7 +16,6 @@ from strandline.dumps.facts import Manifest, Scope
 from strandline.dumps.prune import Pruned, prune, sweep
 from strandline.dumps.restore import At, Restored, Wish, find_dump, restore_store
 from strandline.dumps.synthesize import synthesize
-from strandline.dumps.tables import Names, restore_tables
 from strandline.dumps.target import Target
 from strandline.dumps.verify import Verified, verify
 from strandline.pages import PageStore
@@ -52,7 +51,7 @@ def restore(
     *,
     at: At = None,
     version: str | None = None,
-    tables: Names | None = None,
+    tables: Sequence[str] | Mapping[str, str] | None = None,
     key_file: KeyFile = None,
     runner: str = "auto",
     session: SparkSession | None = None,
@@ -64,6 +63,9 @@ def restore(
     """
     wish = Wish(at, version, Means(runner, session))
     if tables is not None:
+        # Imported here: this alone needs Arrow.
+        from strandline.dumps.tables import restore_tables
+
         return restore_tables(_target(target, key_file), _storage(path), wish, tables)
     return restore_store(_target(target, key_file), _storage(path), wish)
 
