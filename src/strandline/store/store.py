@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import pyarrow as pa
 
 from strandline.changes import Changes
+from strandline.changes.shape import OURS
 from strandline.engine import INLINE_LIMIT
 from strandline.errors import Conflict
 from strandline.pages import (
@@ -100,7 +101,8 @@ class Store:
     def tables(self, *, at: Any = None) -> list[str]:
         """The names of the tables."""
         with self.state(at) as view:
-            return sorted(entry.name for entry in view.domains() if not is_hidden(entry.name))
+            names = [entry.name for entry in view.domains()]
+            return sorted(name for name in names if not is_hidden(name) and not name.startswith(OURS))
 
     def create_table(
         self, name: str, data: Any, *, key: str | Sequence[str] | None = None, not_null: Sequence[str] = ()
@@ -226,7 +228,7 @@ class Store:
         relation = self.relation(table, at)
         condition = relation.reader.condition(where, params)
         bounds = key_bounds(condition, relation.reader.record)
-        names = relation.reader.record.names if columns is None else tuple(columns)
+        names = relation.reader.record.shown if columns is None else tuple(columns)
         for name in names:
             relation.reader.record.column(name)
         self.shared.frames.append(relation)
