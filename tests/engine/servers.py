@@ -142,4 +142,3 @@ def connect_server(folder: Path) -> Iterator[Server]:
     with _process([*command, "spark-internal"], folder, environment) as process:
         _wait_for(port, process)
         yield Server(f"sc://127.0.0.1:{port}", environment)
-
