@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import pyarrow as pa
 
 from strandline.changes import Changes
+from strandline.changes.shape import OURS
 from strandline.engine import INLINE_LIMIT
 from strandline.errors import Conflict
 from strandline.pages import (
@@ -26,6 +27,7 @@ from strandline.pages import (
 from strandline.pages import Snapshot as PageSnapshot
 from strandline.pages import check as check_pages
 from strandline.pages import space as page_space
+from strandline.pages.master import read_master
 from strandline.storage import Storage
 from strandline.store.shared import Shared
 from strandline.store.snapshot import Snapshot
@@ -73,6 +75,11 @@ class Store:
         return self.shared.pages.context.storage.url
 
     @property
+    def id(self) -> str:
+        """What tells this store from every other one."""
+        return read_master(self.shared.pages.context.objects).master.store
+
+    @property
     def pages(self) -> PageVersion:
         """The control plane of this version, for the other parts of Strandline."""
         return self._version
@@ -100,7 +107,8 @@ class Store:
     def tables(self, *, at: Any = None) -> list[str]:
         """The names of the tables."""
         with self.state(at) as view:
-            return sorted(entry.name for entry in view.domains() if not is_hidden(entry.name))
+            names = [entry.name for entry in view.domains()]
+            return sorted(name for name in names if not is_hidden(name) and not name.startswith(OURS))
 
     def create_table(
         self, name: str, data: Any, *, key: str | Sequence[str] | None = None, not_null: Sequence[str] = ()
@@ -226,7 +234,7 @@ class Store:
         relation = self.relation(table, at)
         condition = relation.reader.condition(where, params)
         bounds = key_bounds(condition, relation.reader.record)
-        names = relation.reader.record.names if columns is None else tuple(columns)
+        names = relation.reader.record.shown if columns is None else tuple(columns)
         for name in names:
             relation.reader.record.column(name)
         self.shared.frames.append(relation)
@@ -284,6 +292,14 @@ class Store:
 
         how: Any = {"key_file": key_file, "runner": runner, "session": self.shared.session, "hurry": hurry}
         return dump(self.shared.pages, target, level=level, tables=tables, version=version, **how)
+
+    def dump_due(
+        self, target: str | os.PathLike[str], *, schedule: str, key_file: str | os.PathLike[str] | None = None
+    ) -> int | None:
+        """The level of a dump that is due at a target by the calendar; None when none is."""
+        from strandline.dumps import Dumps
+
+        return Dumps(target, key_file=key_file).due(self.shared.pages, schedule)
 
     # What-ifs
 
