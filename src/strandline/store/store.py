@@ -288,14 +288,16 @@ class Store:
         version: str | None = None,
         key_file: str | os.PathLike[str] | None = None,
         runner: str = "auto",
+        hurry: bool = False,
     ) -> Dump:
         """A dump of the whole store, of one version or of tables, while writers work; see `restore`.
 
-        Level 0 holds everything, level n what changed since the last dump of a lower level.
+        Level 0 holds everything, level n what changed since the last dump of a lower level. While writers commit it
+        works a tenth of the time, unless in a `hurry`.
         """
         from strandline.dumps import dump
 
-        how: Any = {"key_file": key_file, "runner": runner, "session": self.shared.session}
+        how: Any = {"key_file": key_file, "runner": runner, "session": self.shared.session, "hurry": hurry}
         return dump(self.shared.pages, target, level=level, tables=tables, version=version, **how)
 
     def dump_due(
