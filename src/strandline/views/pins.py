@@ -1,8 +1,8 @@
 """States that copies stand at, kept readable: hidden snapshots of just the tables that a view reads.
 
 A copy has one pin, where it stands, and during a refresh a second one, where it is going: whatever becomes of the
-sender or the receiver, the copy then stands at one of the two. The first is let go only when the copy was seen at the second.
-The name of a pin is the position's id, so a position is of this history exactly if its pin is there.
+sender or the receiver, the copy then stands at one of the two. The first is let go only when the copy was seen at the
+second. The name of a pin is the position's id, so a position is of this history exactly if its pin is there.
 """
 
 from __future__ import annotations
