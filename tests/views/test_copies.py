@@ -23,7 +23,7 @@ PROJECTION = "select customer, price from orders where price < 10"
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    with create(tmp_path / "shop") as made:
+    with create(tmp_path / "central") as made:
         orders = {"id": range(1, 9), "customer": [1, 1, 2, 2, 3, 3, 9, None], "price": [1, 20, 3, 3, 5, 50, 7, 8]}
         made.create_table("orders", pa.table({**orders, "note": ["ä"] * 8}), key="id")
         made.create_table("customers", pa.table({"id": [1, 2, 3], "name": ["ann", "bob", None]}), key="id")

@@ -106,6 +106,10 @@ class Copy:
         self._note(Refresh(REPAIR, sent.messages, sent.bytes, 0.0, position.commit, "verified"), position)
         return replace(told, repaired=True)
 
+    def repair(self, *, runner: str = "auto") -> Refresh:
+        """Make a copy that was edited or damaged equal to its view again, by sending just what differs."""
+        return self.refresh(REPAIR, runner=runner)
+
     def drop(self) -> None:
         """Remove the copy at its target, and what the store knows of it."""
         record = self.record

@@ -17,6 +17,7 @@ import pyarrow as pa
 from strandline.changes.shape import COUNT
 from strandline.views.definition import Definition, Occurrence
 from strandline.views.joining import Join, joined, net
+from strandline.views.relevance import mask
 from strandline.views.running import Running, run_join
 from strandline.views.site import Site
 
@@ -77,7 +78,11 @@ def delta_rows(definition: Definition, sides: Sides, running: Running | None = N
 
 def relevant_rows(definition: Definition, sides: Sides, one: Occurrence, delta: pa.Table) -> pa.Table:
     """The changed rows that the relevance test does not rule out."""
-    return delta
+    if not len(delta) or definition.condition is None:
+        return delta
+    site = sides.site(new=True)
+    schemas = {relation: site.shape(relation).schema for relation in definition.relations}
+    return delta.filter(mask(definition, schemas, one.alias, delta))
 
 
 @dataclass(frozen=True)

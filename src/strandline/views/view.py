@@ -26,6 +26,7 @@ from strandline.views.regenerating import on_spark, regenerate
 from strandline.views.sending import held
 from strandline.views.site import Site
 from strandline.views.subscription import subscription
+from strandline.views.why import Why, why
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,6 +98,15 @@ class View:
                 return Changes.of(difference(*(regenerate(definition, site) for site in (sites.older, sites.newer))))
             rows = delta_rows(definition, sites, self._home.running(runner))
             return Changes.of(subscription(definition, None, None).change_set(rows))
+
+    def why(self, change: Any, relation: str | None = None) -> list[Why]:
+        """For each row of a change whether it can matter here, and if not, why not, without any join.
+
+        `change` is a row or several, or a change set; `relation` says what it changes, where the view reads several.
+        """
+        with self._home.state() as state:
+            site = Site(state, self._home.cache)
+            return why(Known(site).definition(self.name), site, change, relation)
 
     def replicate(
         self,
