@@ -53,7 +53,20 @@ from strandline.tables.key_bounds import key_bounds
 from strandline.tables.pause import pause
 from strandline.tables.querying import Query
 from strandline.tables.reading import find_table
-from strandline.whatif import DatingInstaller, Listed, WhatIf, create_what_if, is_hidden, listed, open_what_if
+from strandline.whatif import (
+    DatingInstaller,
+    Listed,
+    WhatIf,
+    WhatIfRelation,
+    changes_between,
+    create_what_if,
+    is_hidden,
+    is_what_if,
+    listed,
+    open_what_if,
+    what_if_at,
+    what_if_readers,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -161,7 +174,7 @@ class Store:
         self._version = version
         self._cache = cache
         self._session = session
-        self._frames: list[TableRelation] = []
+        self._frames: list[object] = []
 
     @property
     def name(self) -> str:
@@ -280,8 +293,10 @@ class Store:
         return self._version.log()
 
     def changes(self, table: str, *, since: Any, until: Any = None) -> Changes:
-        """What changed in a table from one state to another, or to now: only pages that differ are read."""
+        """What changed in a table or what-if from one state to another, or to now: only pages that differ are read."""
         with self.state(since) as older, self.state(until) as newer:
+            if is_what_if(newer, self._cache, table):
+                return Changes.of(changes_between(self._cache, table, older, newer))
             return Changes.of(table_changes(self._cache, table, older, newer))
 
     @contextmanager
@@ -298,10 +313,13 @@ class Store:
         if isinstance(at, Snapshot):
             yield at.inner
             return
-        with self._found(at) as found:
+        with self.hold(at) as found:
             yield found
 
-    def _found(self, at: Any) -> PageSnapshot:
+    def hold(self, at: Any = None) -> PageSnapshot:
+        """The state that `at` means, readable until it is closed."""
+        if isinstance(at, Snapshot):
+            return self._version.at(at.commit)
         if at is None:
             self._version.look()
             return self._version.snapshot()
@@ -317,11 +335,17 @@ class Store:
 
     # Reading
 
-    def relation(self, table: str, at: Any = None) -> TableRelation:
-        """A table at a state as a relation, which keeps the state readable."""
+    def relation(self, table: str, at: Any = None) -> TableRelation | WhatIfRelation:
+        """A table or what-if at a state as a relation, which keeps the state readable."""
+        with self.state(at) as view:
+            if is_what_if(view, self._cache, table):
+                return what_if_at(self, table, at)
+        return self._table_relation(table, at)
+
+    def _table_relation(self, table: str, at: Any) -> TableRelation:
         if isinstance(at, Snapshot):
             return table_relation(at.view, table, self._cache, self.storage)
-        snapshot = self._found(at)
+        snapshot = self.hold(at)
         return table_relation(snapshot.view, table, self._cache, self.storage, snapshot)
 
     def frame(
@@ -332,10 +356,19 @@ class Store:
         where: str | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> DataFrame:
-        """A table at a state as a Spark DataFrame; only pages that can hold rows of `where` are read."""
+        """A table or what-if at a state as a Spark DataFrame; only pages that can hold rows of `where` are read."""
+        return self.frame_of(self.relation(table, at), columns, where, params)
+
+    def frame_of(
+        self,
+        relation: TableRelation | WhatIfRelation,
+        columns: Sequence[str] | None,
+        where: str | None,
+        params: Mapping[str, Any] | None,
+    ) -> DataFrame:
+        """A relation of this store as a Spark DataFrame."""
         from strandline.tables.frames import page_frame
 
-        relation = self.relation(table, at)
         condition = relation.reader.condition(where, params)
         bounds = key_bounds(condition, relation.reader.record)
         names = relation.reader.record.names if columns is None else tuple(columns)
@@ -347,9 +380,9 @@ class Store:
         return page_frame(replace(relation, bounds=bounds), names, checked, self._session)
 
     def query(self, sql: str, *, at: Any = None, runner: str = "auto") -> pa.Table:
-        """The result of an SQL query over the tables: in this process by DuckDB, or by Spark when they are large."""
+        """The result of an SQL query over tables and what-ifs: by DuckDB here, or by Spark when they are large."""
         with self.state(at) as view:
-            query = Query(sql, view, self._cache)
+            query = Query(sql, view, self._cache, what_if_readers(view, self._cache))
             if runner == "spark" or (runner == "auto" and query.bytes >= INLINE_LIMIT):
                 return query.on_spark(lambda name, columns: self.frame(name, at, columns))
             return query.in_process()
@@ -413,7 +446,7 @@ class Table:
     def __init__(self, store: Store, name: str) -> None:
         self.store = store
         self.name = name
-        self._held: TableRelation | None = None
+        self._held: TableRelation | WhatIfRelation | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -456,7 +489,7 @@ class Table:
         """Rows as a Spark DataFrame, in Spark's types. Its state stays readable until the store is closed."""
         return self.store.frame(self.name, at, columns, where, params)
 
-    def relation(self, *, at: Any = None) -> TableRelation:
+    def relation(self, *, at: Any = None) -> TableRelation | WhatIfRelation:
         """The table at a state, for everything that reads relations: `sl.diff`, kernels, `open_relation`."""
         return self.store.relation(self.name, at)
 
