@@ -83,7 +83,7 @@ def table_relation(
 
 
 def release_with(holder: object, snapshot: Snapshot) -> None:
-    """Close a snapshot when nobody uses its holder any more. A store that is closed by then has let go of it already."""
+    """Close a snapshot when nobody uses its holder any more. A store that is closed by then has let it go."""
 
     def close() -> None:
         with suppress(StrandlineError):
