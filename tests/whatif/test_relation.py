@@ -182,12 +182,12 @@ def test_a_state_of_a_what_if_is_a_relation_that_stays_readable() -> None:
     with shop() as store:
         _, two, _ = three_levels(store)
         wanted = two.to_arrow()
-        held = store.relation("two")
+        held = store.named("two")
         store.snapshot("then")
         two.delete()
         store.table("t").delete()
         assert rows_of(read_relation(held)) == rows_of(wanted)
-        assert rows_of(read_relation(store.relation("two", at="then"))) == rows_of(wanted)
+        assert rows_of(read_relation(store.named("two", at="then"))) == rows_of(wanted)
         del held
 
 

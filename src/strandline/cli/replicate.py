@@ -32,8 +32,8 @@ def replicate(
 ) -> int:
     """Copy a table of PostgreSQL or SQLite to another place, to be kept fresh with `strandline refresh`.
 
-    TARGET is duckdb:///file#table, sqlite:///file#table, postgresql://…#table or parquet:///folder. Stopped, the same
-    command goes on.
+    TARGET is duckdb:///file#table, sqlite:///file#table, postgresql://…#table, parquet:///folder or
+    strandline:///store#table. Stopped, the same command goes on.
 
     \b
     Example:

@@ -6,7 +6,7 @@ import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from strandline.cli.stores import found, meant, storage_of, tables_of
+from strandline.cli.stores import found, storage_of, tables_of
 
 if TYPE_CHECKING:
     from strandline.store import Store
@@ -16,13 +16,15 @@ def open_side(text: str | None, stack: ExitStack) -> Any:
     """What `sl.diff` takes for a side. `STORE#NAME@STATE` is a table or what-if as it was at a state."""
     if text is None or not _names_a_relation(text):
         return text
+    from strandline.pages import parse_at
+
     path, _, name = text.rpartition("#")
     storage_of(path)
     store = stack.enter_context(tables_of(path))
     name, _, state = name.partition("@")
-    at = meant(store.pages, state or None)
+    at = parse_at(store.pages, state or None)
     found(_relations(store, at), name, "table")
-    return store.relation(name, at)
+    return store.named(name, at)
 
 
 def _relations(store: Store, at: Any) -> list[str]:

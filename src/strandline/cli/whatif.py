@@ -10,7 +10,7 @@ import click
 
 from strandline.cli.options import pairs
 from strandline.cli.output import emit_json, say
-from strandline.cli.stores import json_option, meant, show_rows, tables_of, version_option
+from strandline.cli.stores import json_option, show_rows, tables_of, version_option
 
 if TYPE_CHECKING:
     from strandline.whatif import WhatIf
@@ -106,9 +106,11 @@ def delete(store: str, name: str, where: str, as_json: bool, version: str) -> in
 @click.option("--limit", type=int, default=20, show_default=True, help="Rows to show; with --json all are printed.")
 def show(store: str, name: str, limit: int, as_json: bool, version: str, **how: str | None) -> int:
     """Shows the rows."""
+    from strandline.pages import parse_at
+
     with _what_if(store, version, name) as held:
         columns = how["columns"].split(",") if how["columns"] else None
-        as_of, at = (meant(held.home.pages, how[one]) for one in ("as_of", "at"))
+        as_of, at = (parse_at(held.home.pages, how[one]) for one in ("as_of", "at"))
         rows = held.to_arrow(where=how["where"], columns=columns, as_of=as_of, at=at)
     if as_json:
         emit_json({"name": name, "count": len(rows), "rows": rows.to_pylist()})
@@ -178,8 +180,10 @@ def rebase(store: str, name: str, resolve: tuple[str, ...], as_json: bool, versi
 @click.option("--before", required=True, help="A commit number, a snapshot or a date (ISO 8601).")
 def purge(store: str, name: str, before: str, as_json: bool, version: str) -> int:
     """Forgets what became invalid before a date."""
+    from strandline.pages import parse_at
+
     with _what_if(store, version, name) as held:
-        count = held.purge(before=meant(held.home.pages, before))
+        count = held.purge(before=parse_at(held.home.pages, before))
         return _done({"purged": count}, f"{count:,} tuples forgotten.", as_json=as_json)
 
 

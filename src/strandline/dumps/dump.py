@@ -12,6 +12,7 @@ from strandline.dumps.catalog import BEGUN, Catalog, DumpEntry, Owner, read_cata
 from strandline.dumps.chain import Chain, open_chain
 from strandline.dumps.copying import Means, fill_packs
 from strandline.dumps.facts import Scope, TableFacts
+from strandline.dumps.pace import Pace, beside_writers
 from strandline.dumps.plan import holds, plan
 from strandline.dumps.source import Frozen, check_scope
 from strandline.dumps.sweep import finish_dropping
@@ -77,19 +78,22 @@ def _try_dump(store: PageStore, target: Target, request: Request) -> Dump:
         target.check_key(catalog)
         finish_dropping(target, catalog)
     with Frozen(store, request.scope) as frozen:
+        pace = Pace() if request.means.hurry else beside_writers(frozen.storage, frozen.pointers())
         parent, notice = _find_parent(target, catalog, frozen, request)
         frozen.open_states(lambda key, held: parent is not None and parent.knows(key, held))
         planned = plan(frozen, frozen.versions, frozen.states, parent)
         subject = Subject(
             frozen.store, frozen.taken, request.scope, frozen.next_block, frozen.versions, frozen.states,
-            tuple(_tables(frozen)),
+            tuple(_tables(frozen, parent)),
         )  # fmt: skip
         order = Order(
             subject, planned, request.level if parent is not None else 0, parent,
             _interrupted(catalog, frozen, store), Owner.here(store.process),
         )  # fmt: skip
         written = write_dump(
-            target, order, lambda folder, packs: fill_packs(frozen.storage, folder, packs, request.means)
+            target,
+            order,
+            lambda folder, packs: fill_packs(frozen.storage, folder, packs, request.means, pace),
         )
     entry = written.entry
     return Dump(
@@ -148,16 +152,22 @@ def process_runs(pid: int) -> bool:
     return True
 
 
-def _tables(frozen: Frozen) -> Iterator[TableFacts]:
-    """The tables of each version's present state."""
+def _tables(frozen: Frozen, parent: Chain | None) -> Iterator[TableFacts]:
+    """The tables of each version's present state. A record that is as old as the parent's is the parent's."""
+    older = parent.last if parent is not None else None
+    known = {(one.version, one.name): one.record for one in (older.tables if older is not None else ())}
     for version in frozen.versions:
+        before = older.version(version.name) if older is not None else None
+        since = before.commit if before is not None and before.object == version.object else NEVER
         held = frozen.states[version.current]
         for header in frozen.headers_since(version.current, NEVER).values():
             if header.record is not None and header.domain != CATALOG and holds(held, header.domain):
                 rows = header.root.sums.rows if header.root is not None else 0
                 pages = header.root.sums.pages if header.root is not None else 0
                 size = header.root.sums.bytes if header.root is not None else 0
-                yield TableFacts(version.name, header.name, rows, pages, size, frozen.record(header))
+                old = known.get((version.name, header.name)) if header.record.born <= since else None
+                record = frozen.record(header) if old is None else old
+                yield TableFacts(version.name, header.name, rows, pages, size, record)
 
 
 def _refuse_inside(store: PageStore, target: Target) -> None:

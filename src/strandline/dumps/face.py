@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from strandline.dumps.calendar import SCHEDULE, due, parse_schedule
@@ -16,9 +16,9 @@ from strandline.dumps.facts import Manifest, Scope
 from strandline.dumps.prune import Pruned, prune, sweep
 from strandline.dumps.restore import At, Restored, Wish, find_dump, restore_store
 from strandline.dumps.synthesize import synthesize
-from strandline.dumps.tables import Names, restore_tables
 from strandline.dumps.target import Target
 from strandline.dumps.verify import Verified, verify
+from strandline.errors import InputError
 from strandline.pages import PageStore
 from strandline.pages.master import read_master
 from strandline.storage import Storage, open_storage
@@ -40,10 +40,14 @@ def dump(
     key_file: KeyFile = None,
     runner: str = "auto",
     session: SparkSession | None = None,
+    hurry: bool = False,
 ) -> Dump:
-    """A dump of a store while writers work: everything (level 0), or what changed since the last of a lower level."""
+    """A dump of a store while writers work: everything (level 0), or what changed since the last of a lower level.
+
+    While they commit, it works a tenth of the time, unless in a `hurry`.
+    """
     scope = Scope(version, None if tables is None else tuple(tables))
-    return make_dump(store, _target(target, key_file), Request(level, scope, Means(runner, session)))
+    return make_dump(store, _target(target, key_file), Request(level, scope, Means(runner, session, hurry)))
 
 
 def restore(
@@ -52,18 +56,29 @@ def restore(
     *,
     at: At = None,
     version: str | None = None,
-    tables: Names | None = None,
+    tables: Sequence[str] | Mapping[str, str] | None = None,
+    branch: str | None = None,
     key_file: KeyFile = None,
     runner: str = "auto",
     session: SparkSession | None = None,
 ) -> Restored:
     """A store as it was when a dump was taken: the last one, one by its id, or the last one by a time.
 
-    With `version`, a store with that version alone; with `tables`, chosen tables, into a store that is there or a new
-    one, under their own names or others (`{"orders": "orders_monday"}`).
+    With `version`, a store with that version alone. With `tables`, chosen tables, into a store that is there or a new
+    one, under their own names or others (`{"orders": "orders_monday"}`). With `branch`, all tables of the version, as a
+    new branch of that name in a store that is there.
     """
     wish = Wish(at, version, Means(runner, session))
+    if branch is not None:
+        if tables is not None:
+            raise InputError("a branch has all tables of its version", doing="Restoring", hint="Leave `tables` out")
+        from strandline.dumps.tables import restore_branch
+
+        return restore_branch(_target(target, key_file), _storage(path), wish, branch)
     if tables is not None:
+        # Imported here: this alone needs Arrow.
+        from strandline.dumps.tables import restore_tables
+
         return restore_tables(_target(target, key_file), _storage(path), wish, tables)
     return restore_store(_target(target, key_file), _storage(path), wish)
 

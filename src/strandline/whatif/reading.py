@@ -82,7 +82,7 @@ class WhatIfReader:
 
     def rows(self, columns: Sequence[str] | None, condition: Expression | None, bounds: KeyBounds) -> pa.Table:
         """Rows in order of the key, or by TNAME, in the table's own schema."""
-        wanted = list(self.record.names if columns is None else columns)
+        wanted = list(self.record.shown if columns is None else columns)
         for name in wanted:
             self.record.column(name)
         plan = Plan(self, self._needed(wanted, condition), bounds, signed=False)

@@ -107,7 +107,7 @@ class WhatIfRelation:
 
 def what_if_relation(reader: WhatIfReader, store: str, snapshots: Sequence[Snapshot] = ()) -> WhatIfRelation:
     """A what-if at a state. The relation takes snapshots over and closes them when it is no longer used itself."""
-    plain = pa.schema([pa.field(field.name, field.type) for field in reader.record.schema])
+    plain = pa.schema([pa.field(name, reader.record.schema.field(name).type) for name in reader.record.shown])
     for snapshot in snapshots:
         release_with(reader, snapshot)
     return WhatIfRelation(reader.chain.top.name, plain, reader, store)

@@ -46,7 +46,8 @@ class WhatIf:
     @property
     def schema(self) -> pa.Schema:
         """Its columns: those of the table that it stands on, now."""
-        return self._chain().record.schema
+        record = self._chain().record
+        return pa.schema([record.schema.field(name) for name in record.shown])
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -109,7 +110,7 @@ class WhatIf:
     def relation(self, *, as_of: Any = None, at: Any = None) -> WhatIfRelation:
         """Its rows for everything that reads relations: `sl.diff`, kernels on either runner, `open_relation`.
 
-        `as_of` and `at` mean what they mean for `to_arrow`; `Store.relation(name, at)` is it as a whole state has it.
+        `as_of` and `at` mean what they mean for `to_arrow`; `Store.named(name, at)` is it as a whole state has it.
         """
         snapshots = [self.home.hold()]
         view = snapshots[0].view
