@@ -27,6 +27,7 @@ from strandline.pages import (
 from strandline.pages import Snapshot as PageSnapshot
 from strandline.pages import check as check_pages
 from strandline.pages import space as page_space
+from strandline.pages.master import read_master
 from strandline.storage import Storage
 from strandline.store.shared import Shared
 from strandline.store.snapshot import Snapshot
@@ -72,6 +73,11 @@ class Store:
     def url(self) -> str:
         """Where the store is."""
         return self.shared.pages.context.storage.url
+
+    @property
+    def id(self) -> str:
+        """What tells this store from every other one."""
+        return read_master(self.shared.pages.context.objects).master.store
 
     @property
     def pages(self) -> PageVersion:
@@ -275,15 +281,25 @@ class Store:
         version: str | None = None,
         key_file: str | os.PathLike[str] | None = None,
         runner: str = "auto",
+        hurry: bool = False,
     ) -> Dump:
         """A dump of the whole store, of one version or of tables, while writers work; see `restore`.
 
-        Level 0 holds everything, level n what changed since the last dump of a lower level.
+        Level 0 holds everything, level n what changed since the last dump of a lower level. While writers commit it
+        works a tenth of the time, unless in a `hurry`.
         """
         from strandline.dumps import dump
 
-        how: Any = {"key_file": key_file, "runner": runner, "session": self.shared.session}
+        how: Any = {"key_file": key_file, "runner": runner, "session": self.shared.session, "hurry": hurry}
         return dump(self.shared.pages, target, level=level, tables=tables, version=version, **how)
+
+    def dump_due(
+        self, target: str | os.PathLike[str], *, schedule: str, key_file: str | os.PathLike[str] | None = None
+    ) -> int | None:
+        """The level of a dump that is due at a target by the calendar; None when none is."""
+        from strandline.dumps import Dumps
+
+        return Dumps(target, key_file=key_file).due(self.shared.pages, schedule)
 
     # What-ifs
 

@@ -79,7 +79,7 @@ class Base:
                 _check_same(known, wanted)
                 replica.create(definition_of(site, site.record(), wanted))
             if known is None:
-                _define(site, wanted)
+                define_copy(site, wanted)
         copy = Copy(self._address, wanted.name, target)
         if self._copy_record(wanted.name).taken is None:
             copy.refresh(runner=runner)
@@ -181,7 +181,7 @@ def _check_same(known: CopyRecord | None, wanted: CopyRecord) -> None:
         )
 
 
-def _define(site: Site, wanted: CopyRecord) -> None:
+def define_copy(site: Site, wanted: CopyRecord) -> None:
     """Records the copy, with a bit of its own. A bit that a dropped copy used is cleared first."""
     database = site.table.database
     with database.transaction():
