@@ -22,14 +22,21 @@ from strandline.cli.output import emit_json, say
     show_default=True,
     help="Of a base's copy: how it is refreshed unless told otherwise.",
 )
+@click.option(
+    "--runner",
+    type=click.Choice(["auto", "spark", "inline"]),
+    default="auto",
+    show_default=True,
+    help="Who reads the rows: Spark tasks side by side, or this process.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def replicate(places: tuple[str, ...], columns: tuple[str, ...], method: str, as_json: bool, **given: Any) -> int:
     """Copy a table of PostgreSQL or SQLite (a base), or a view or a table of a store, to another place.
 
     `strandline refresh` keeps it fresh.
 
-    TARGET is duckdb:///file#table, sqlite:///file#table, postgresql://…#table or parquet:///folder. Stopped, the same
-    command goes on.
+    TARGET is duckdb:///file#table, sqlite:///file#table, postgresql://…#table or parquet:///folder or
+    strandline:///store#table. Stopped, the same command goes on.
 
     \b
     Example:

@@ -61,8 +61,12 @@ class Base:
         columns: Sequence[str] | None = None,
         name: str | None = None,
         method: str = "auto",
+        runner: str = "auto",
     ) -> Copy:
-        """Makes a copy at `url` and fills it; if that was stopped, the same call goes on."""
+        """Makes a copy at `url` and fills it; if that was stopped, the same call goes on.
+
+        `runner` says who reads the rows: `inline`, `spark`, or `auto` (Spark if the base is large).
+        """
         if method not in METHODS:
             raise InputError(f"{method!r} is no method", doing="replicating", hint=f"Use {', '.join(METHODS)}")
         target = parse_address(url)
@@ -78,7 +82,7 @@ class Base:
                 define_copy(site, wanted)
         copy = Copy(self._address, wanted.name, target)
         if self._copy_record(wanted.name).taken is None:
-            copy.refresh()
+            copy.refresh(runner=runner)
         return copy
 
     def copy(self, name: str, url: str | None = None) -> Copy:
