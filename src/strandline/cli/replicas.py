@@ -9,7 +9,7 @@ import click
 from strandline.cli.output import draw_rows, emit_json
 from strandline.cli.refresh import is_base
 
-SHOWN = ("name", "target", "position", "lag", "method", "messages", "bytes", "seconds")
+SHOWN = ("name", "target", "position", "lag", "method", "messages", "bytes", "seconds", "refreshed")
 
 
 @click.command()
