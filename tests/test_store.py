@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.tables.shop import numbered, rows, shop
 
+import strandline as sl
 from strandline.errors import (
     AlreadyExists,
     FormatError,
@@ -30,7 +31,7 @@ from strandline.errors import (
 from strandline.relations import open_relation, read_relation
 from strandline.storage import LocalStorage, MemoryStorage
 from strandline.store import create, create_on, open, open_on
-from strandline.tables import TableTransaction, transaction
+from strandline.tables import TableReader, TableTransaction, transaction
 
 
 def test_a_state_is_named_by_name_snapshot_commit_number_and_time() -> None:
@@ -260,13 +261,111 @@ def test_spark_reads_loads_and_queries_tables(tmp_path: Path, spark: Any, monkey
         assert report.ok, (report.findings, report.unreachable)
 
 
-def test_two_creators_at_once_make_one_store() -> None:
+CREATOR = """
+import sys, threading
+import strandline as sl
+from strandline.store import create
+print("ready", flush=True)
+sys.stdin.readline()
+def work():
+    try:
+        create(sys.argv[1]).close()
+        print("made", flush=True)
+    except sl.StrandlineError as error:
+        print(type(error).__name__, flush=True)
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+def test_of_many_creators_at_once_one_makes_the_store(tmp_path: Path) -> None:
+    """Three threads each in two processes, all at the same moment."""
+    path = tmp_path / "shop"
+    command = [sys.executable, "-c", CREATOR, str(path)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(sl.__file__).parents[1])}
+    creators = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        for _ in range(2)
+    ]
+    for creator in creators:
+        assert creator.stdout is not None
+        assert creator.stdout.readline() == "ready\n"
+    for creator in creators:
+        assert creator.stdin is not None
+        creator.stdin.write("\n")
+        creator.stdin.flush()
+    told = [word for creator in creators for word in creator.communicate(timeout=60)[0].split()]
+    assert sorted(told) == ["AlreadyExists"] * 5 + ["made"]
+    with open(path) as store:
+        store.create_table("t", numbered(3), key="id")
+        assert store.check().ok
+
+
+def test_a_file_is_no_store(tmp_path: Path) -> None:
+    create(tmp_path / "shop").close()
+    for path in (tmp_path / "shop" / "MASTER", f"file://{tmp_path}/shop/MASTER"):
+        with pytest.raises(InputError, match="is a file"):
+            open(path)
+        with pytest.raises(InputError, match="is a file"):
+            create(path)
+
+
+def test_a_reader_that_comes_too_late_is_told_so() -> None:
+    with shop() as store:
+        store.create_table("t", numbered(30), key="id")
+        first = store.pages.view().commit
+        snapshot = store.snapshot()
+        view = snapshot.view
+        snapshot.close()
+        store.table("t").overwrite(numbered(5))
+        store.cache.clear()
+        with pytest.raises(SnapshotExpired):
+            TableReader(view, "t", store.cache).to_arrow(None, None, None)
+        with pytest.raises(SnapshotExpired, match="no snapshot holds"):
+            store.table("t").to_arrow(at=first)
+        with pytest.raises(InputError, match="closed"):
+            store.table("t").to_arrow(at=snapshot)
+
+
+def test_what_is_in_use_is_not_dropped() -> None:
     storage = MemoryStorage()
-    create_on(storage).close()
-    with pytest.raises(AlreadyExists):
-        create_on(storage)
-    with open_on(storage) as store:
-        assert store.tables() == []
+    with shop(storage) as store:
+        store.create_table("t", numbered(3), key="id")
+        store.snapshot("monday")
+        store.table("t").delete()
+        idea = store.branch("idea", at="monday")
+        with pytest.raises(InUse, match="forking point of idea"):
+            store.drop_snapshot("monday")
+        deeper = idea.branch("deeper")
+        with pytest.raises(InUse, match="deeper"):
+            store.drop_branch("idea")
+        with pytest.raises(InUse, match="everything stems from"):
+            store.drop_branch("main")
+        store.drop_branch("deeper")
+        with pytest.raises(NotFound, match="dropped"):
+            deeper.tables()
+        with idea.transaction(), pytest.raises(InUse, match="read or written"):
+            store.drop_branch("idea")
+        with open_on(storage) as other:
+            theirs = other.version("idea")
+            assert theirs.tables() == ["t"]
+            with pytest.raises(InUse, match="other processes"):
+                store.drop_branch("idea")
+        store.drop_branch("idea")
+        with open_on(storage) as other, other.state("monday"), pytest.raises(InUse, match="being read"):
+            store.drop_snapshot("monday")
+        assert store.drop_snapshot("monday") > 0
+
+
+def test_closing_a_store_lets_go_of_what_its_branches_frames_read() -> None:
+    with shop() as store:
+        store.create_table("t", numbered(3), key="id")
+        idea = store.branch("idea")
+        idea.shared.frames.append(idea.relation("t"))
+        assert store.shared.frames == idea.shared.frames == store.version("idea").shared.frames
+        store.close()
+        assert not idea.shared.frames
 
 
 def test_a_stream_is_kept_when_a_transaction_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,6 +207,14 @@ def test_the_log_and_the_space_are_told(shop: Run) -> None:
         (None, "orders"),
     }
     assert shop("space", "shop").rows[0][:3] == ["main", "monday", "(catalog)"]
+    shop("branch", "shop", "idea")
+    states = {tuple(row[:2]) for row in shop("space", "shop").rows}
+    assert states == {("main", "monday"), ("main", "(held for the branch idea)"), ("main", "(now)"), ("idea", "(now)")}
+    assert {row["table"] for row in shop("space", "shop", "--by", "table", "--json").json["space"]} == {None, "orders"}
+    assert [row[:3] for row in shop("space", "shop", "--by", "version").rows] == [
+        ["idea", "(all)", "(all)"],
+        ["main", "(all)", "(all)"],
+    ]
 
 
 def test_check_finds_damage_and_repairs_only_what_is_unreachable(shop: Run, tmp_path: Path) -> None:

@@ -55,11 +55,12 @@ from strandline.pages.ids import (
 from strandline.pages.locks import Mode
 from strandline.pages.node import DomainEntry, Entry, PageRef
 from strandline.pages.objects import page_name
+from strandline.pages.opening import create_store, open_store
 from strandline.pages.pointer import LogEntry, SnapshotRecord
 from strandline.pages.roll import Block
 from strandline.pages.snapshots import Snapshot
-from strandline.pages.space import Holding, space
-from strandline.pages.store import MAIN, PageStore, PageVersion, create_store, open_store
+from strandline.pages.space import EVERY, Holding, Part, space
+from strandline.pages.store import MAIN, PageStore, PageVersion
 from strandline.pages.surroundings import Surroundings
 from strandline.pages.transaction import RowChange, Transaction
 from strandline.pages.view import State, View
@@ -67,6 +68,7 @@ from strandline.pages.walk import Visits
 
 __all__ = [
     "CATALOG",
+    "EVERY",
     "MAIN",
     "UNBORN",
     "Block",
@@ -85,6 +87,7 @@ __all__ = [
     "PageRef",
     "PageStore",
     "PageVersion",
+    "Part",
     "PhysicalPage",
     "ProcessId",
     "Report",

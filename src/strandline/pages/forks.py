@@ -18,6 +18,7 @@ from strandline.pages.drop import Neighbours, freed_for_good
 from strandline.pages.ids import CommitNumber, PhysicalPage, ProcessId, VersionObject
 from strandline.pages.master import Master, change_master, with_version, without_version
 from strandline.pages.objects import Output, version_name
+from strandline.pages.plan import Current, Plan
 from strandline.pages.pointer import (
     Base,
     Fork,
@@ -30,7 +31,7 @@ from strandline.pages.pointer import (
 from strandline.pages.roll import read_roll
 from strandline.pages.roster import Roster
 from strandline.pages.snapshots import Snapshot, freed_without, unfree
-from strandline.pages.version import Current, Plan, Version
+from strandline.pages.version import Version
 
 OpenVersion = Callable[[VersionObject], Version]
 

@@ -11,9 +11,10 @@ from strandline.pages.drop import freed_by_drop
 from strandline.pages.freeing import seen_by
 from strandline.pages.ids import CommitNumber, DomainId
 from strandline.pages.objects import Output
+from strandline.pages.plan import Current, Plan
 from strandline.pages.pointer import Freed, Pointer, SnapshotRecord, snapshot_to_json
 from strandline.pages.roll import read_roll
-from strandline.pages.version import Current, Plan, Version
+from strandline.pages.version import Version
 from strandline.pages.view import State, View
 from strandline.pages.walk import Visits
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -15,9 +15,11 @@ from strandline.changes import Changes
 from strandline.engine import INLINE_LIMIT
 from strandline.errors import Conflict
 from strandline.pages import (
+    EVERY,
     Holding,
     LogEntry,
     PageVersion,
+    Part,
     Report,
     SnapshotRecord,
     View,
@@ -243,9 +245,9 @@ class Store:
 
     # Upkeep
 
-    def space(self) -> list[Holding]:
-        """Who holds which bytes: per version, snapshot and table."""
-        return page_space(self.storage)
+    def space(self, *, by: Collection[Part] = EVERY) -> list[Holding]:
+        """Who holds which bytes: per version, snapshot and table, or by some of these only."""
+        return page_space(self.storage, by)
 
     def check(self, *, repair: bool = False) -> Report:
         """Verify every invariant and every checksum; with `repair`, delete what is proved unreachable."""
