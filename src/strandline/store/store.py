@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import pyarrow as pa
 
 from strandline.changes import Changes
+from strandline.changes.shape import OURS
 from strandline.engine import INLINE_LIMIT
 from strandline.errors import Conflict
 from strandline.pages import (
@@ -28,6 +29,7 @@ from strandline.pages import (
 from strandline.pages import Snapshot as PageSnapshot
 from strandline.pages import check as check_pages
 from strandline.pages import space as page_space
+from strandline.pages.master import read_master
 from strandline.storage import Storage
 from strandline.store.shared import Shared
 from strandline.store.snapshot import Snapshot
@@ -44,7 +46,18 @@ from strandline.tables.key_bounds import key_bounds
 from strandline.tables.pause import pause
 from strandline.tables.querying import Query
 from strandline.tables.reading import find_table
-from strandline.whatif import Listed, WhatIf, is_hidden, listed, open_what_if
+from strandline.whatif import (
+    Listed,
+    WhatIf,
+    WhatIfRelation,
+    changes_between,
+    is_hidden,
+    is_what_if,
+    listed,
+    open_what_if,
+    what_if_at,
+    what_if_readers,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -75,6 +88,11 @@ class Store:
         return self.shared.pages.context.storage.url
 
     @property
+    def id(self) -> str:
+        """What tells this store from every other one."""
+        return read_master(self.shared.pages.context.objects).master.store
+
+    @property
     def pages(self) -> PageVersion:
         """The control plane of this version, for the other parts of Strandline."""
         return self._version
@@ -102,7 +120,8 @@ class Store:
     def tables(self, *, at: Any = None) -> list[str]:
         """The names of the tables."""
         with self.state(at) as view:
-            return sorted(entry.name for entry in view.domains() if not is_hidden(entry.name))
+            names = [entry.name for entry in view.domains()]
+            return sorted(name for name in names if not is_hidden(name) and not name.startswith(OURS))
 
     def create_table(
         self, name: str, data: Any, *, key: str | Sequence[str] | None = None, not_null: Sequence[str] = ()
@@ -181,8 +200,10 @@ class Store:
         return self._version.log()
 
     def changes(self, table: str, *, since: Any, until: Any = None) -> Changes:
-        """What changed in a table from one state to another, or to now: only pages that differ are read."""
+        """What changed in a table or what-if from one state to another, or to now: only pages that differ are read."""
         with self.state(since) as older, self.state(until) as newer:
+            if is_what_if(newer, self.cache, table):
+                return Changes.of(changes_between(self.cache, table, older, newer))
             return Changes.of(table_changes(self.shared.cache, table, older, newer))
 
     @contextmanager
@@ -199,19 +220,27 @@ class Store:
         if isinstance(at, Snapshot):
             yield at.inner
             return
-        with self._found(at) as found:
+        with self.hold(at) as found:
             yield found
 
-    def _found(self, at: Any) -> PageSnapshot:
-        return state_at(self._version, at)
+    def hold(self, at: Any = None) -> PageSnapshot:
+        """The state that `at` means, readable until it is closed."""
+        return state_at(self._version, at.commit if isinstance(at, Snapshot) else at)
 
     # Reading
 
+    def named(self, name: str, at: Any = None) -> TableRelation | WhatIfRelation:
+        """The table or what-if of that name at a state as a relation, which keeps the state readable."""
+        with self.state(at) as view:
+            if is_what_if(view, self.cache, name):
+                return what_if_at(self, name, at)
+        return self.relation(name, at)
+
     def relation(self, table: str, at: Any = None) -> TableRelation:
-        """A table at a state as a relation, which keeps the state readable."""
+        """A table at a state as a relation, which keeps the state readable; `named` knows what-ifs too."""
         if isinstance(at, Snapshot):
             return table_relation(at.view, table, self.shared.cache, self.storage)
-        snapshot = self._found(at)
+        snapshot = self.hold(at)
         return table_relation(snapshot.view, table, self.shared.cache, self.storage, snapshot)
 
     def frame(
@@ -222,13 +251,22 @@ class Store:
         where: str | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> DataFrame:
-        """A table at a state as a Spark DataFrame; only pages that can hold rows of `where` are read."""
+        """A table or what-if at a state as a Spark DataFrame; only pages that can hold rows of `where` are read."""
+        return self.frame_of(self.named(table, at), columns, where, params)
+
+    def frame_of(
+        self,
+        relation: TableRelation | WhatIfRelation,
+        columns: Sequence[str] | None,
+        where: str | None,
+        params: Mapping[str, Any] | None,
+    ) -> DataFrame:
+        """A relation of this store as a Spark DataFrame."""
         from strandline.tables.frames import page_frame
 
-        relation = self.relation(table, at)
         condition = relation.reader.condition(where, params)
         bounds = key_bounds(condition, relation.reader.record)
-        names = relation.reader.record.names if columns is None else tuple(columns)
+        names = relation.reader.record.shown if columns is None else tuple(columns)
         for name in names:
             relation.reader.record.column(name)
         self.shared.frames.append(relation)
@@ -236,9 +274,9 @@ class Store:
         return page_frame(replace(relation, bounds=bounds), names, checked, self.shared.session)
 
     def query(self, sql: str, *, at: Any = None, runner: str = "auto") -> pa.Table:
-        """The result of an SQL query over the tables: in this process by DuckDB, or by Spark when they are large."""
+        """The result of an SQL query over tables and what-ifs: by DuckDB here, or by Spark when they are large."""
         with self.state(at) as view:
-            query = Query(sql, view, self.shared.cache)
+            query = Query(sql, view, self.shared.cache, what_if_readers(view, self.cache))
             if runner == "spark" or (runner == "auto" and query.bytes >= INLINE_LIMIT):
                 return query.on_spark(lambda name, columns: self.frame(name, at, columns))
             return query.in_process()
@@ -275,15 +313,25 @@ class Store:
         version: str | None = None,
         key_file: str | os.PathLike[str] | None = None,
         runner: str = "auto",
+        hurry: bool = False,
     ) -> Dump:
         """A dump of the whole store, of one version or of tables, while writers work; see `restore`.
 
-        Level 0 holds everything, level n what changed since the last dump of a lower level.
+        Level 0 holds everything, level n what changed since the last dump of a lower level. While writers commit it
+        works a tenth of the time, unless in a `hurry`.
         """
         from strandline.dumps import dump
 
-        how: Any = {"key_file": key_file, "runner": runner, "session": self.shared.session}
+        how: Any = {"key_file": key_file, "runner": runner, "session": self.shared.session, "hurry": hurry}
         return dump(self.shared.pages, target, level=level, tables=tables, version=version, **how)
+
+    def dump_due(
+        self, target: str | os.PathLike[str], *, schedule: str, key_file: str | os.PathLike[str] | None = None
+    ) -> int | None:
+        """The level of a dump that is due at a target by the calendar; None when none is."""
+        from strandline.dumps import Dumps
+
+        return Dumps(target, key_file=key_file).due(self.shared.pages, schedule)
 
     # What-ifs
 

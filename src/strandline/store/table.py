@@ -31,7 +31,8 @@ class Table:
     def schema(self) -> pa.Schema:
         """Its columns, now."""
         with self.store.state() as view:
-            return TableReader(view, self.name, self.store.cache).record.schema
+            record = TableReader(view, self.name, self.store.cache).record
+            return pa.schema([record.schema.field(name) for name in record.shown])
 
     @property
     def key(self) -> tuple[str, ...]:

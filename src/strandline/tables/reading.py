@@ -38,6 +38,11 @@ class TableReader:
         self.entry, self.record = find_table(view, name)
         self._cache = cache
 
+    @property
+    def bytes(self) -> int:
+        """The size of its pages."""
+        return 0 if self.entry.root is None else self.entry.root.sums.bytes
+
     def condition(self, where: str | None, params: Mapping[str, Any] | None = None) -> Expression | None:
         condition = None if where is None else Expression(where, self.record.schema, params)
         check_params(params, [condition] if condition is not None else [])
@@ -56,7 +61,7 @@ class TableReader:
         params: Mapping[str, Any] | None = None,
     ) -> pa.Table:
         """Rows in order of the key, in the table's own schema."""
-        wanted = self.record.names if columns is None else tuple(columns)
+        wanted = self.record.shown if columns is None else tuple(columns)
         for name in wanted:
             if name != ROW:
                 self.record.column(name)

@@ -67,7 +67,7 @@ class TableTransaction:
         source, spool = self._source(data)
         record = new_record(source.schema, _names(key), not_null)
         check_storable(record.schema)
-        if name in self._tables or (name not in self._gone and self._inner.view().find_domain(name) is not None):
+        if self.has_table(name):
             raise InputError(f"there is a table {name} already", doing=doing, hint="Drop it, or insert into it")
         domain = self._inner.create_domain(name, record.to_bytes())
         if name not in self._gone and self._inner.view().find_domain(name) is not None:
@@ -95,6 +95,11 @@ class TableTransaction:
             return read_relation(relation), spool
         return relation, spool
 
+    def has_table(self, name: str) -> bool:
+        """Whether there is such a table, as this transaction sees it."""
+        there = name not in self._gone and self._inner.view().find_domain(name) is not None
+        return name in self._tables or there
+
     def drop_table(self, name: str) -> None:
         """The table with all its rows."""
         pending = self._open(name)
@@ -105,7 +110,7 @@ class TableTransaction:
     def rename_table(self, old: str, new: str) -> None:
         """Give a table another name."""
         pending = self._open(old)
-        if new in self._tables or (new not in self._gone and self._inner.view().find_domain(new) is not None):
+        if self.has_table(new):
             raise InputError(f"there is a table {new} already", doing=f"Renaming table {old}")
         self._inner.rename_domain(pending.domain, old, new)
         pending.name = new
@@ -253,7 +258,7 @@ class TableTransaction:
             order = sorted(range(len(found.keys)), key=found.keys.__getitem__)
             chosen = chosen.take(pa.array(order, pa.int64()))
         rows = pa.Table.from_arrays(chosen.columns, schema=pending.record.schema)
-        return rows if columns is None else rows.select(list(columns))
+        return rows.select(list(pending.record.shown if columns is None else columns))
 
     def schema(self, table: str) -> pa.Schema:
         """The columns of a table as this transaction sees it."""
