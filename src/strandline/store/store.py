@@ -162,7 +162,7 @@ class Store:
         `tables` makes a named snapshot hold only these.
         """
         if name is None:
-            return Snapshot(self._version.snapshot())
+            return Snapshot(self._version.snapshot(), self._version)
         view = self._version.look()
         domains = None if tables is None else [find_table(view, table)[0].domain for table in tables]
         return self._version.name_snapshot(name, domains=domains)
@@ -174,6 +174,10 @@ class Store:
     def drop_snapshot(self, name: str) -> int:
         """Drop a named snapshot; how many objects that freed."""
         return self._version.drop_snapshot(name)
+
+    def demote_snapshot(self, name: str) -> Snapshot:
+        """Make a named snapshot temporary: it loses its name, and lives until it is closed."""
+        return Snapshot(self._version.demote(name), self._version)
 
     @overload
     def branch(self, *, at: Any = None) -> TemporaryStore: ...
