@@ -387,3 +387,38 @@ def test_a_stream_is_kept_when_a_transaction_is_tried_again(monkeypatch: pytest.
             assert store.table("t").upsert(numbered(5, 5).to_reader()) == 5
             assert len(begun) == 2
         assert [row["id"] for row in rows(store, "t")] == [0, 1, 2, 5, 6, 7, 8, 9]
+
+
+def test_a_branch_without_a_name_is_temporary_until_it_is_kept() -> None:
+    storage = MemoryStorage()
+    with shop(storage) as store:
+        store.create_table("t", numbered(100), key="id")
+        store.snapshot("monday")
+        written = {name for name in storage.objects if name.startswith(("pages/", "nodes/", "versions/"))}
+        with store.branch() as idea:
+            idea.table("t").update(where="id < 10", values={"v": -1})
+            idea.create_table("u", numbered(3), key="id")
+            assert idea.query("select count(*) as n from t where v = -1").to_pylist() == [{"n": 10}]
+            assert {name for name in storage.objects if name.startswith(("pages/", "nodes/", "versions/"))} == written
+            for refused in (lambda: idea.branch("deeper"), lambda: idea.table("t").relation()):
+                with pytest.raises(InputError, match="temporary branch"):
+                    refused()
+        assert store.tables() == ["t"]
+        assert store.branches() == ["main"]
+        with pytest.raises(StrandlineError, match="closed"):
+            idea.tables()
+
+        store.table("t").delete(where="id >= 50")
+        late = store.branch(at="monday")
+        late.table("t").delete(where="id < 90")
+        with pytest.raises(InputError, match="already"):
+            late.keep("main")
+        kept = late.keep("late")
+        assert kept.table("t").count() == 10
+        kept.table("t").insert(numbered(1, 1000))
+        assert store.table("t").count() == 50
+        assert store.branches() == ["late", "main"]
+    with open_on(storage) as store:
+        assert store.version("late").table("t").count() == 11
+        store.drop_branch("late")
+        assert store.drop_snapshot("monday") > 0

@@ -47,6 +47,13 @@ class Snapshot:
         """Whether this is open, and a state of that version."""
         return not self._closed and self._version is version
 
+    def again(self) -> Snapshot:
+        """Another hold of the same state, closed by itself."""
+        self._version.pins.pin(self.commit)
+        if self._held:
+            self._version.hold(self.commit, 1)
+        return Snapshot(self._version, self.view, self.name, held=self._held)
+
     def close(self) -> None:
         """Let go of the state. Closing twice is no error."""
         if self._closed:

@@ -214,12 +214,17 @@ class Version:
         try:
             stored = self.context.storage.get_with_token(self.object)
         except NotFound:
+            self._refuse_closed()
             raise NotFound("this version was dropped", doing=f"Reading {self.object}") from None
         if known is not None and stored.token == known.token:
             return known
         pointer = decode_pointer(self.object, stored.value)
         state = State(self.object, pointer.commit, pointer.root)
         return Current(pointer, stored.token, self.view(state))
+
+    def _refuse_closed(self) -> None:
+        if self.context.closed:
+            raise StoreError("it is closed", doing="Using a store or a temporary version", hint="Open it again")
 
     def _refuse(self, pointer: Pointer) -> None:
         if self.context.membership.number in pointer.fenced:
@@ -228,8 +233,7 @@ class Version:
                 doing=f"Writing version {pointer.name}",
                 hint="Open the store again; what was committed before stands, open transactions are lost",
             )
-        if self.context.closed:
-            raise StoreError("the store is closed", doing=f"Using version {pointer.name}", hint="Open it again")
+        self._refuse_closed()
         if pointer.dropped:
             raise NotFound(f"version {pointer.name} was dropped", doing=f"Using version {pointer.name}")
 
