@@ -38,8 +38,8 @@ def dump(
 ) -> int:
     """Dumps STORE to TARGET, a folder or an s3:// URL: everything, or what changed since the last lower level.
 
-    Writers go on meanwhile; while they commit, the dump works a tenth of the time. One that was interrupted is gone on
-    with.
+    Writers go on meanwhile; while they commit, the dump works a twentieth of the time. One that was interrupted is gone
+    on with.
 
     \b
     Examples:
