@@ -91,6 +91,7 @@ class Dumps:
 
     @property
     def url(self) -> str:
+        """Where they are."""
         return self._target.storage.url
 
     def entries(self) -> list[DumpEntry]:
