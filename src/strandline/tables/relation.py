@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -16,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
+from strandline.errors import StrandlineError
 from strandline.pages import Entry, PageRef, Snapshot, View
 from strandline.pages.objects import Objects
 from strandline.relations import Bounds, Part, Scan
@@ -65,7 +67,7 @@ class TableRelation:
         }
         path = f"{self.store}/{entry.base.name}"
         scan = Scan(FORMAT, path, self.schema, options=options, rows=entry.rows, bytes=size)
-        return Part(scan, entry.rows, size, _bounds(entry, self.reader.record))
+        return Part(scan, entry.rows, size, key_column_bounds((entry.least, entry.greatest), self.reader.record))
 
 
 def table_relation(
@@ -74,16 +76,26 @@ def table_relation(
     """A table at a state. The relation takes a snapshot over and closes it when it is no longer used itself."""
     reader = TableReader(view, name, cache)
     plain = pa.schema([pa.field(name, reader.record.schema.field(name).type) for name in reader.record.shown])
-    relation = TableRelation(name, plain, reader, _reachable(storage))
+    relation = TableRelation(name, plain, reader, reachable(storage))
     if snapshot is not None:
-        weakref.finalize(reader, snapshot.close)
+        release_with(reader, snapshot)
     return relation
+
+
+def release_with(holder: object, snapshot: Snapshot) -> None:
+    """Close a snapshot when nobody uses its holder any more. A store that is closed by then has let it go."""
+
+    def close() -> None:
+        with suppress(StrandlineError):
+            snapshot.close()
+
+    weakref.finalize(holder, close)
 
 
 def read_page(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
     """The current rows of a page, in order of the key."""
     record = Record.from_bytes(scan.options["record"].encode())
-    objects = _objects(scan.options["store"])
+    objects = objects_of(scan.options["store"])
     pages = [PageRef(*page) for page in scan.options["pages"]]
     entry = _entry(pages)
     needed = tuple({*columns, *record.order})
@@ -94,7 +106,7 @@ def read_page(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[p
 register_reader(FORMAT, read_page)
 
 
-def _reachable(storage: Storage) -> str:
+def reachable(storage: Storage) -> str:
     """The name by which workers find a storage; one in memory is found by this process alone."""
     if isinstance(storage, (LocalStorage, ObjectStorage)):
         return storage.url
@@ -103,7 +115,8 @@ def _reachable(storage: Storage) -> str:
     return name
 
 
-def _objects(store: str) -> Objects:
+def objects_of(store: str) -> Objects:
+    """The pages and nodes of the store that `reachable` named."""
     here = _here.get(store)
     return Objects(here) if here is not None else _opened(store)
 
@@ -127,10 +140,11 @@ def _page_to_json(page: PageRef) -> list[Any]:
     return [page.name, page.born, page.size, page.checksum, page.rows]
 
 
-def _bounds(entry: Entry, record: Record) -> dict[str, Bounds]:
-    if not record.key or entry.least is None or entry.greatest is None:
+def key_column_bounds(keys: tuple[bytes | None, bytes | None], record: Record) -> dict[str, Bounds]:
+    """What the least and the greatest key of a part (both inclusive) tell of the first key column."""
+    if not record.key or keys[0] is None or keys[1] is None:
         return {}
-    ends = [decode_first(key, record.key_types) for key in (entry.least, entry.greatest)]
+    ends = [decode_first(key, record.key_types) for key in keys if key is not None]
     kind = record.key_types[0]
     least, greatest = (_value(end, kind, upwards=upwards) for end, upwards in zip(ends, (False, True), strict=True))
     return {} if least is None or greatest is None else {record.key[0]: Bounds(least, greatest, 0)}

@@ -6,21 +6,35 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from strandline.detect.annotated import delivery
 from strandline.detect.annotated.catalog import Catalog, CopyRecord
-from strandline.detect.annotated.cost import DIFFERENTIAL, FIRST, FULL, REPAIR, Explanation, Facts, explain, uses_index
-from strandline.detect.annotated.delivery import Sent
+from strandline.detect.annotated.cost import (
+    DIFFERENTIAL,
+    FIRST,
+    FULL,
+    REPAIR,
+    Explanation,
+    Facts,
+    at_activity,
+    explain,
+    uses_index,
+)
+from strandline.detect.annotated.first import send_first
 from strandline.detect.annotated.fixing import Site, fix_up, offer
 from strandline.detect.annotated.names import TIME
 from strandline.detect.annotated.tables import describe
 from strandline.detect.annotated.verification import Verification, compare
 from strandline.errors import InputError, NotFound, StateError
-from strandline.replicas import Envelope, Position, Replica, State, open_replica, ranges_message
+from strandline.replicas import Position, Replica, State, open_replica, ranges_message
 from strandline.replicas.databases import Address, connect, quoted
+from strandline.replicas.streaming import Sent, next_envelope
 
 METHODS = ("auto", DIFFERENTIAL, FULL)
+RECOUNT = 0.1
+"""The part of a copy's rows that messages may concern before they are counted again."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +59,17 @@ def opened(address: Address) -> Iterator[Site]:
 class Copy:
     """One copy of one base: its own restriction, columns, position and target, refreshed on its own."""
 
-    def __init__(
-        self, base: Address, name: str, target: Address, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, base: Address, name: str, target: Address, clock: Callable[[], float] = time.time) -> None:
         self._base = base
         self._target = target
         self._clock = clock
         self.name = name
 
-    def refresh(self, method: str | None = None) -> Refresh:
+    def refresh(self, method: str | None = None, *, runner: str = "auto") -> Refresh:
         """Brings the copy to the base's present state.
 
         `auto` takes the way that is expected to cost less and says which; `differential` means that way, or an error
-        that says why not; `full` sends everything.
+        that says why not; `full` sends everything. `runner` says who reads a first copy: Spark if it is large.
         """
         started = self._clock()
         with opened(self._base) as site, open_replica(self._target) as replica:
@@ -67,7 +79,7 @@ class Copy:
                 raise InputError(f"{method!r} is no method", doing="refreshing", hint=f"Use {', '.join(METHODS)}")
             state = self._claimed(site, copy, replica)
             if state.position is None:
-                state, done, way, why = *self._first(site, copy, replica, state), FIRST, "the copy was empty"
+                state, done, way, why = *self._first(site, copy, replica, state, runner), FIRST, "the copy was empty"
             else:
                 state, done, way, why = self._again(site, copy, replica, state, method)
             return self._note(site, replica, state, _Result(done, way, why, self._clock() - started))
@@ -102,8 +114,7 @@ class Copy:
                     site.table.database.execute(sql)
                 found = compare(site, copy, replica, state.definition)
                 position = offer(site, copy, record)
-            envelope = Envelope(state.epoch, state.number + 1, state.definition.fingerprint)
-            message = ranges_message(state.definition, envelope, found.ranges, found.rows, position)
+            message = ranges_message(state.definition, next_envelope(state), found.ranges, found.rows, position)
             state = replica.apply(message)
             done = Sent(len(message), len(message.encode()))
             return self._note(
@@ -119,17 +130,17 @@ class Copy:
                 site.catalog.drop_copy(self.name)
 
     def status(self) -> dict[str, Any]:
-        """Position, lag (fix-ups of the base since), and the last refresh, without touching the target."""
+        """Position, lag (entries of the base that changed since), the way that was expected to be cheaper when the copy
+        was defined, and the last refresh, without touching the target."""
         with opened(self._base) as site:
             copy = self._record(site)
-            taken = None if copy.taken is None else copy.taken.time
-            lag = None if taken is None else site.record().time - taken
             return {
                 "name": self.name,
                 "base": copy.base,
                 "target": copy.target,
-                "position": taken,
-                "lag": lag,
+                "position": None if copy.taken is None else copy.taken.time,
+                "lag": None if copy.taken is None else self._facts(site, copy, copy.taken).changed,
+                "expected": copy.expected.get("method"),
                 **copy.last,
             }
 
@@ -143,8 +154,8 @@ class Copy:
         replica.create(delivery.definition_of(site, site.record(), copy))
         return replica.claim()
 
-    def _first(self, site: Site, copy: CopyRecord, replica: Replica, state: State) -> tuple[State, Sent]:
-        state, done = delivery.send_first(site, copy, replica, state)
+    def _first(self, site: Site, copy: CopyRecord, replica: Replica, state: State, runner: str) -> tuple[State, Sent]:
+        state, done = send_first(site, copy, replica, state, runner)
         state, more = delivery.send_differential(site, self._taken(site, state), replica, state)
         return state, done.and_(more)
 
@@ -170,6 +181,9 @@ class Copy:
         return *delivery.send_differential(site, copy, replica, state), way, why
 
     def _explained(self, site: Site, copy: CopyRecord, position: Position) -> Explanation:
+        return explain(self._facts(site, copy, position), delivery.obstacle(site.record(), position))
+
+    def _facts(self, site: Site, copy: CopyRecord, position: Position) -> Facts:
         record = site.record()
         sql = (
             f"SELECT count(*), sum(CASE WHEN {quoted(TIME)} <= {position.time} THEN 0 ELSE 1 END) FROM {site.table.sql}"
@@ -177,8 +191,7 @@ class Copy:
         rows, changed = site.table.database.execute(sql)[0]
         indexed = bool(copy.restricted_by) and site.table.has_index(copy.restricted_by)
         deleted = max(record.rows - rows, 0)
-        facts = Facts(rows, copy.held, (changed or 0) + deleted, indexed, copy.where is not None, record.algorithm)
-        return explain(facts, delivery.obstacle(record, position))
+        return Facts(rows, copy.held, (changed or 0) + deleted, indexed, copy.where is not None, record.algorithm)
 
     def _taken(self, site: Site, state: State) -> CopyRecord:
         """Notes in the base where the copy now stands."""
@@ -190,11 +203,22 @@ class Copy:
     def _note(self, site: Site, replica: Replica, state: State, result: _Result) -> Refresh:
         assert state.position is not None
         done, way = result.sent, result.method
+        last = {"method": way, "messages": done.messages, "bytes": done.bytes, "seconds": round(result.seconds, 3)}
+        last["refreshed"] = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="seconds")
         with site.table.database.transaction():
-            last = {"method": way, "messages": done.messages, "bytes": done.bytes, "seconds": round(result.seconds, 3)}
-            copy = replace(self._record(site), taken=state.position, held=replica.count(), last=last)
+            copy = self._counted(replace(self._record(site), taken=state.position, last=last), replica, done.messages)
+            if way == FIRST:
+                told = explain(at_activity(self._facts(site, copy, state.position)))
+                copy = replace(copy, expected={"method": told.method, "why": told.why})
             site.catalog.put_copy(copy)
         return Refresh(way, done.messages, done.bytes, result.seconds, state.position.time, result.why)
+
+    def _counted(self, copy: CopyRecord, replica: Replica, messages: int) -> CopyRecord:
+        """Counts what the copy holds, if enough has changed: small refreshes must not cost a scan of the copy."""
+        uncounted = copy.uncounted + messages
+        if uncounted <= RECOUNT * copy.held:
+            return replace(copy, uncounted=uncounted)
+        return replace(copy, held=replica.count(), uncounted=0)
 
 
 @dataclass(frozen=True)
