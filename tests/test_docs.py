@@ -113,11 +113,9 @@ def test_the_examples_of_a_page_do_what_it_says(page: str) -> None:
     read_aloud(page, on_spark=False)
 
 
-def test_the_examples_on_spark_run(spark: Any) -> None:
-    pages = [page for page in PAGES if "<!-- spark -->" in (ROOT / page).read_text("utf-8")]
-    assert pages
-    for page in pages:
-        read_aloud(page, on_spark=True)
+@pytest.mark.parametrize("page", [page for page in PAGES if "<!-- spark -->" in (ROOT / page).read_text("utf-8")])
+def test_the_examples_on_spark_run(page: str, spark: Any) -> None:
+    read_aloud(page, on_spark=True)
 
 
 def pages_of_text() -> list[Path]:
