@@ -50,6 +50,7 @@ OURS = {
     "Snapshot": {"inner", "view"},
     "TableTransaction": {"ended"},
     "Base": {"record"},
+    "WhatIf": {"bytes", "parts", "relation", "rows"},
 }
 """What other parts of Strandline use, and users need not know."""
 
