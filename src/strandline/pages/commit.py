@@ -13,6 +13,7 @@ from dataclasses import replace
 from strandline.errors import Conflict, StorageError
 from strandline.pages.batching import BatchQueue
 from strandline.pages.clearing import Litter, clear_away, clear_failed
+from strandline.pages.context import Deriver
 from strandline.pages.edit import Outcome
 from strandline.pages.free_list import FreeList
 from strandline.pages.freeing import seen_by
@@ -201,6 +202,8 @@ class Committer:
             for domain, changes in rows_by_domain(live).items():
                 if not edit.domain(domain).dropped:
                     self.version.context.installer.install(edit.domain(domain), changes)
+            if isinstance(self.version.context.installer, Deriver):
+                self.version.context.installer.derive(edit)
         except StorageError:
             raise
         except Exception as error:
