@@ -192,7 +192,7 @@ class Store:
     def transaction(self, message: str = "") -> TableTransaction:
         """Several changes that become visible together, or not at all. `message` goes to the log."""
         self._version.look()
-        return TableTransaction(self._version.begin(message), self._cache, self.url, self._session)
+        return TableTransaction(self._version.begin(message), self._cache, self._session)
 
     def table(self, name: str) -> Table:
         """A table, whether or not it is there yet."""

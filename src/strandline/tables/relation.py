@@ -10,27 +10,24 @@ import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.pages import Entry, PageRef, Snapshot, View
-from strandline.pages.objects import Objects
 from strandline.relations import Bounds, Part, Scan
 from strandline.relations.read import register_reader
 from strandline.relations.statistics import moment
-from strandline.storage import LocalStorage, ObjectStorage, Storage, open_storage
+from strandline.storage import Storage
 from strandline.tables.cache import PageCache
 from strandline.tables.key_bounds import ALL, KeyBounds
 from strandline.tables.keys import decode_first
 from strandline.tables.reading import TableReader
 from strandline.tables.record import Record
+from strandline.tables.worker_storage import objects_of, reachable
 
 FORMAT = "page"
-_here: weakref.WeakValueDictionary[str, Storage] = weakref.WeakValueDictionary()
-"""Storages that only this process can reach, as those in memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +71,7 @@ def table_relation(
     """A table at a state. The relation takes a snapshot over and closes it when it is no longer used itself."""
     reader = TableReader(view, name, cache)
     plain = pa.schema([pa.field(field.name, field.type) for field in reader.record.schema])
-    relation = TableRelation(name, plain, reader, _reachable(storage))
+    relation = TableRelation(name, plain, reader, reachable(storage))
     if snapshot is not None:
         weakref.finalize(reader, snapshot.close)
     return relation
@@ -83,7 +80,7 @@ def table_relation(
 def read_page(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
     """The current rows of a page, in order of the key."""
     record = Record.from_bytes(scan.options["record"].encode())
-    objects = _objects(scan.options["store"])
+    objects = objects_of(scan.options["store"])
     pages = [PageRef(*page) for page in scan.options["pages"]]
     entry = _entry(pages)
     needed = tuple({*columns, *record.order})
@@ -92,25 +89,6 @@ def read_page(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[p
 
 
 register_reader(FORMAT, read_page)
-
-
-def _reachable(storage: Storage) -> str:
-    """The name by which workers find a storage; one in memory is found by this process alone."""
-    if isinstance(storage, (LocalStorage, ObjectStorage)):
-        return storage.url
-    name = f"{storage.url}{id(storage)}"
-    _here[name] = storage
-    return name
-
-
-def _objects(store: str) -> Objects:
-    here = _here.get(store)
-    return Objects(here) if here is not None else _opened(store)
-
-
-@lru_cache(maxsize=16)
-def _opened(url: str) -> Objects:
-    return Objects(open_storage(url))
 
 
 def _entry(pages: Sequence[PageRef]) -> Entry:
