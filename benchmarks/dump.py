@@ -1,14 +1,17 @@
 """Dumps: bytes and seconds at 0.1 %, 1 % and 10 % changed, and what writers lose while a dump is taken.
 
     python -m benchmarks.dump                   1,000,000 rows
-    python -m benchmarks.dump --rows 5000000
+    python -m benchmarks.dump --rows 5000000 --only sizes
 
-A level 1 after each share of changed rows stands beside a full dump of the same state, copying of the folder's new
-files as rsync does it, and restic if it is installed. Rows change in two ways: neighbours (a batch of orders), and
-spread evenly over the table (the worst case for pages; a page keeps up to 10 % of changed rows in an overlay).
+A level 1 after each share of changed rows stands beside a full dump of the same state, `rsync` of the store's folder
+(or, where it is not installed, copying of new files as it does it) and restic. Rows change in two ways: neighbours (a
+batch of orders), and spread evenly over the table (the worst case for pages; a page keeps up to 10 % of changed rows in
+an overlay).
 
-The writers are eight threads that update single rows. Their commits are counted in alternating windows: no dump, one
-level 1 in each window, full dumps without pause.
+The writers are eight threads that update single rows. Their commits are counted in short windows, one kind after the
+other and again, so that whatever else slows the machine hits all kinds alike: no dump; a level 1 in each window; full
+dumps one after the other, making way for writers as they do; and the same in a hurry. The loss is that of the sums,
+with the interval that holds 90 % of resampled rounds.
 """
 
 from __future__ import annotations
@@ -16,18 +19,19 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import statistics
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 import strandline as sl
+from strandline.dumps import Dump
 from strandline.errors import Conflict
 from strandline.store import Store
 
@@ -53,84 +57,103 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def copy_new_files(source: Path, target: Path) -> int:
-    """What rsync does: every file whose size or time differs is copied and flushed; bytes copied."""
-    copied = 0
-    for folder, _, files in os.walk(source):
-        for file in files:
-            one, other = Path(folder, file), target / Path(folder, file).relative_to(source)
-            before = other.stat() if other.exists() else None
-            now = one.stat()
-            if before is None or (before.st_size, int(before.st_mtime)) != (now.st_size, int(now.st_mtime)):
-                other.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(one, other)
-                with open(other, "rb") as written:
-                    os.fsync(written.fileno())
-                copied += now.st_size
-    return copied
+class Rsync:
+    """rsync, or what it does where it is not installed: files whose size or time differs are copied."""
+
+    def __init__(self, target: Path) -> None:
+        self.installed = shutil.which("rsync") is not None
+        self._target = target
+
+    @property
+    def name(self) -> str:
+        return "rsync" if self.installed else "new files copied (rsync is not installed)"
+
+    def back_up(self, folder: Path) -> tuple[int, float]:
+        before = _files(self._target)
+        started = time.perf_counter()
+        if self.installed:
+            words = ["rsync", "--archive", "--delete", "--whole-file", "--fsync", f"{folder}/", str(self._target)]
+            subprocess.run(words, check=True)
+        else:
+            _copy_new_files(folder, self._target)
+        seconds = time.perf_counter() - started
+        after = _files(self._target)
+        return sum(size for one, (size, when) in after.items() if before.get(one) != (size, when)), seconds
+
+
+def _files(folder: Path) -> dict[Path, tuple[int, int]]:
+    found = {path: path.stat() for path in folder.rglob("*") if path.is_file()}
+    return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in found.items()}
+
+
+def _copy_new_files(source: Path, target: Path) -> None:
+    for one in source.rglob("*"):
+        other = target / one.relative_to(source)
+        if one.is_file() and (not other.exists() or other.stat().st_mtime_ns != one.stat().st_mtime_ns):
+            other.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(one, other)
+            with open(other, "rb") as written:
+                os.fsync(written.fileno())
 
 
 class Restic:
-    """The restic command, when there is one."""
+    """The restic command."""
 
     def __init__(self, repository: Path) -> None:
-        self.there = shutil.which("restic") is not None
+        self.installed = shutil.which("restic") is not None
         self._place = {**os.environ, "RESTIC_REPOSITORY": str(repository), "RESTIC_PASSWORD": "benchmark"}
-        if self.there:
+        self._place["RESTIC_CACHE_DIR"] = str(repository) + ".cache"
+        self._repository = repository
+        if self.installed:
             self._run("init")
+        else:
+            print("\nrestic is NOT INSTALLED here (apt-get install restic): its columns are empty.")
 
-    def back_up(self, folder: Path) -> tuple[int, float]:
-        before = self._size()
+    def back_up(self, folder: Path) -> tuple[int, float] | None:
+        if not self.installed:
+            return None
+        before = sum(size for size, _ in _files(self._repository).values())
         seconds = timed(lambda: self._run("backup", str(folder)))
-        return self._size() - before, seconds
+        return sum(size for size, _ in _files(self._repository).values()) - before, seconds
 
     def _run(self, *words: str) -> None:
         subprocess.run(["restic", "--quiet", *words], env=self._place, check=True)
 
-    def _size(self) -> int:
-        place = Path(self._place["RESTIC_REPOSITORY"])
-        return sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
 
+class Sizes:
+    """The first table: one store, changed again and again, backed up in each way."""
 
-def measure_sizes(rows: int, folder: Path) -> None:
-    with sl.create(folder / "shop") as store:
-        store.create_table("orders", orders(rows), key="id")
-        full = store.dump(folder / "backups")
-        first_copy = timed(lambda: copy_new_files(folder / "shop", folder / "copy"))
-        restic = Restic(folder / "restic")
-        first = restic.back_up(folder / "shop") if restic.there else (0, 0.0)
-        print(f"\n{rows:,} rows in {full.pages:,} pages. Milliseconds and bytes:\n")
-        print("| changed | level 1 ms | bytes | of a full | full ms | new files ms | bytes | restic ms | bytes |")
-        print("|---|---|---|---|---|---|---|---|---|")
-        print(_line("everything", full.seconds, full.bytes, full.bytes, (full.seconds, first_copy), -1, first))
-        for spread in (False, True):
-            for share in SHARES:
-                count = int(rows * share)
-                where = f"id % {round(1 / share)} = 0" if spread else f"id < {count}"
-                store.table("orders").update(where=where, set={"price": "price + 1"})
-                made = store.dump(folder / "backups", level=1)
-                again = store.dump(folder / "others")
-                started = time.perf_counter()
-                copied = copy_new_files(folder / "shop", folder / "copy")
-                seconds = time.perf_counter() - started
-                theirs = restic.back_up(folder / "shop") if restic.there else (0, 0.0)
-                name = f"{share:.1%}, {'spread' if spread else 'neighbours'}"
-                print(_line(name, made.seconds, made.bytes, again.bytes, (again.seconds, seconds), copied, theirs))
-                # The next level 1 shall hold the next change alone.
-                store.dump(folder / "backups")
-    print(f"\nRestoring the last: {timed(lambda: sl.restore(folder / 'backups', folder / 'again')):.2f} s")
+    def __init__(self, rows: int, folder: Path) -> None:
+        self._rows = rows
+        self._folder = folder
+        self._rsync, self._restic = Rsync(folder / "copy"), Restic(folder / "restic")
 
+    def measure(self) -> None:
+        folder = self._folder
+        with sl.create(folder / "shop") as store:
+            store.create_table("orders", orders(self._rows), key="id")
+            full = store.dump(folder / "backups")
+            print(f"\n{self._rows:,} rows in {full.pages:,} pages. Milliseconds and bytes:\n")
+            print(
+                f"| changed | level 1 | bytes | of a full | full dump | {self._rsync.name} | bytes | restic | bytes |"
+            )
+            print("|---|---|---|---|---|---|---|---|---|")
+            self._line("everything", full, full)
+            for spread in (False, True):
+                for share in SHARES:
+                    where = f"id % {round(1 / share)} = 0" if spread else f"id < {int(self._rows * share)}"
+                    store.table("orders").update(where=where, set={"price": "price + 1"})
+                    made = store.dump(folder / "backups", level=1)
+                    name = f"{share:.1%}, {'spread' if spread else 'neighbours'}"
+                    # The next level 1 shall hold the next change alone.
+                    self._line(name, made, store.dump(folder / "backups"))
+        print(f"\nRestoring the last: {timed(lambda: sl.restore(folder / 'backups', folder / 'again')):.2f} s")
 
-def _line(
-    name: str, mine: float, size: int, whole: int, others: tuple[float, float], copied: int, theirs: tuple[int, float]
-) -> str:
-    full, copying = others
-    restic = f"{theirs[1] * 1e3:.0f} | {theirs[0]:,}" if theirs[1] else "not here | "
-    told = f"{copied:,}" if copied >= 0 else ""
-    return (
-        f"| {name} | {mine * 1e3:.0f} | {size:,} | {size / whole:.2%} | {full * 1e3:.0f} | {copying * 1e3:.0f} | "
-        f"{told} | {restic} |"
-    )
+    def _line(self, name: str, made: Dump, full: Dump) -> None:
+        files, restic = self._rsync.back_up(self._folder / "shop"), self._restic.back_up(self._folder / "shop")
+        told = " | ".join("| " if one is None else f"{one[1] * 1e3:.0f} | {one[0]:,}" for one in (files, restic))
+        mine = f"{made.seconds * 1e3:.0f} | {made.bytes:,} | {made.bytes / full.bytes:.2%} | {full.seconds * 1e3:.0f}"
+        print(f"| {name} | {mine} | {told} |", flush=True)
 
 
 class Writers:
@@ -139,9 +162,13 @@ class Writers:
     def __init__(self, store: Store, rows: int) -> None:
         self._store = store
         self._rows = rows
-        self.commits = 0
+        self._commits = [0] * WRITERS
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._work, args=(n,)) for n in range(WRITERS)]
+
+    @property
+    def commits(self) -> int:
+        return sum(self._commits)
 
     def __enter__(self) -> Writers:
         for thread in self._threads:
@@ -160,52 +187,126 @@ class Writers:
                 with self._store.transaction() as tx:
                     number = int(chance.integers(0, self._rows))
                     tx.upsert("orders", [{"id": number, "customer": seed, "price": 1.0, "note": "changed"}])
-                self.commits += 1
+                self._commits[seed] += 1
             except Conflict:
                 continue
 
 
-KINDS = ("no dump", "one level 1", "level 0 without pause")
+class Dumper:
+    """Full dumps one after the other in a thread of their own, while it is asked for them."""
+
+    def __init__(self, store: Store, target: Path, *, hurry: bool) -> None:
+        self._store, self._target, self._hurry = store, target, hurry
+        self._wanted, self._over = threading.Event(), threading.Event()
+        self.seconds: list[float] = []
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+
+    def go_on(self) -> None:
+        self._wanted.set()
+
+    def pause(self) -> None:
+        """No further dump is begun; the one under way ends first, so that no other window has it."""
+        self._wanted.clear()
+        while self._busy:
+            time.sleep(0.01)
+
+    def end(self) -> None:
+        self._over.set()
+        self._wanted.set()
+        self._thread.join()
+
+    _busy = False
+
+    def _work(self) -> None:
+        while True:
+            self._wanted.wait()
+            if self._over.is_set():
+                return
+            self._busy = True
+            self.seconds.append(self._store.dump(self._target, hurry=self._hurry).seconds)
+            shutil.rmtree(self._target)
+            self._busy = False
 
 
-def measure_writers(rows: int, folder: Path, windows: int, seconds: float) -> None:
-    """Commits in windows without a dump, with a level 1 in each, and with full dumps one after the other."""
-    speeds: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    dumps: dict[str, list[float]] = {kind: [] for kind in KINDS}
+@dataclass
+class Kind:
+    """One kind of window: what runs beside the writers, and how many commits a second were seen in each round."""
+
+    name: str
+    speeds: list[float] = field(default_factory=list)
+    dumps: list[float] = field(default_factory=list)
+
+
+NONE, LEVEL_1, POLITE, HURRIED = (
+    "no dump",
+    "a level 1 in each window",
+    "full dumps without pause",
+    "full dumps without pause, in a hurry",
+)
+
+
+def measure_writers(rows: int, folder: Path, rounds: int, seconds: float) -> None:
+    """See the module."""
+    kinds = {name: Kind(name) for name in (NONE, LEVEL_1, POLITE, HURRIED)}
     with sl.create(folder / "busy") as store:
         store.create_table("orders", orders(rows), key="id")
-        store.dump(folder / "beside")
+        full = store.dump(folder / "beside")
+        dumpers = {POLITE: Dumper(store, folder / "polite", hurry=False)}
+        dumpers[HURRIED] = Dumper(store, folder / "hurried", hurry=True)
+        chance = np.random.default_rng(1)
         with Writers(store, rows) as writers:
             time.sleep(2)
-            for number in range(len(KINDS) * windows):
-                kind = KINDS[number % len(KINDS)]
-                before, started = writers.commits, time.perf_counter()
-                if kind == KINDS[1]:
-                    dumps[kind].append(store.dump(folder / "beside", level=1).seconds)
-                while kind == KINDS[2] and time.perf_counter() - started < seconds:
-                    dumps[kind].append(store.dump(folder / f"full{number}").seconds)
-                time.sleep(max(0.0, seconds - (time.perf_counter() - started)))
-                speeds[kind].append((writers.commits - before) / (time.perf_counter() - started))
-                shutil.rmtree(folder / f"full{number}", ignore_errors=True)
-    print(f"\nEight writers, windows of {seconds:.0f} s, medians of {windows}:\n")
-    print("| meanwhile | commits/s | from … to | lost | a dump takes |")
+            for _ in range(rounds):
+                for name in chance.permutation(list(kinds)):
+                    _window(store, writers, kinds[name], dumpers.get(name), folder / "beside", seconds)
+        for name, dumper in dumpers.items():
+            dumper.end()
+            kinds[name].dumps = dumper.seconds
+    print(f"\nEight writers on {rows:,} rows, {rounds} windows of about {seconds:.0f} s of each kind;")
+    print(f"a full dump alone takes {full.seconds:.2f} s:\n")
+    print("| meanwhile | commits/s | lost | 90 % of resampled rounds | a dump takes |")
     print("|---|---|---|---|---|")
-    for kind, found in speeds.items():
-        loss = 1 - statistics.median(found) / statistics.median(speeds[KINDS[0]])
-        took = f"{statistics.median(dumps[kind]):.2f} s" if dumps[kind] else ""
-        told = f"{min(found):.0f} … {max(found):.0f}"
-        print(f"| {kind} | {statistics.median(found):.0f} | {told} | {loss:.1%} | {took} |")
+    for kind in kinds.values():
+        least, middle, most = _loss(kinds[NONE].speeds, kind.speeds)
+        took = f"{np.median(kind.dumps):.2f} s" if kind.dumps else ""
+        told = f"{middle:.1%} | {least:.1%} … {most:.1%}" if kind.name != NONE else " | "
+        print(f"| {kind.name} | {np.mean(kind.speeds):.0f} | {told} | {took} |")
+
+
+def _window(store: Store, writers: Writers, kind: Kind, dumper: Dumper | None, target: Path, seconds: float) -> None:
+    before, started = writers.commits, time.perf_counter()
+    if dumper is not None:
+        dumper.go_on()
+    if kind.name == LEVEL_1:
+        kind.dumps.append(store.dump(target, level=1).seconds)
+    time.sleep(max(0.0, seconds - (time.perf_counter() - started)))
+    if dumper is not None:
+        dumper.pause()
+    kind.speeds.append((writers.commits - before) / (time.perf_counter() - started))
+
+
+def _loss(without: list[float], beside: list[float]) -> tuple[float, float, float]:
+    """The share of commits lost, with the interval that holds 90 % of resampled rounds."""
+    one, other = np.array(without), np.array(beside)
+    chance = np.random.default_rng(2)
+    picks = chance.integers(0, len(one), (2000, len(one)))
+    losses = 1 - other[picks].sum(axis=1) / one[picks].sum(axis=1)
+    return float(np.quantile(losses, 0.05)), float(1 - other.sum() / one.sum()), float(np.quantile(losses, 0.95))
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rows", type=int, default=1_000_000)
-    options.add_argument("--windows", type=int, default=5)
-    options.add_argument("--seconds", type=float, default=4.0)
+    options.add_argument("--rounds", type=int, default=20)
+    options.add_argument("--seconds", type=float, default=2.0)
+    options.add_argument("--only", choices=["sizes", "writers"])
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        measure_sizes(given.rows, Path(folder))
-        measure_writers(given.rows, Path(folder), given.windows, given.seconds)
+        if given.only != "writers":
+            Sizes(given.rows, Path(folder)).measure()
+        if given.only != "sizes":
+            measure_writers(given.rows, Path(folder), given.rounds, given.seconds)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+import servers
 
 hypothesis.settings.register_profile(
     "tests",
@@ -21,9 +22,9 @@ hypothesis.settings.load_profile("tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests of the Spark session go to one worker process: a session costs more than the tests."""
+    """All tests of Spark go to one worker process: a session or a server costs more than the tests."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if {"spark", "cluster", "connect"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 
@@ -36,3 +37,17 @@ def spark() -> Iterator[Any]:
     started.addArtifacts(str(Path(__file__).parent / "engine" / "sample_kernels.py"), pyfile=True)
     yield started
     started.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Server]:
+    """The one standalone cluster of this run, of two workers."""
+    with servers.standalone_cluster(tmp_path_factory.mktemp("cluster")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Server]:
+    """The one Connect server of this run."""
+    with servers.connect_server(tmp_path_factory.mktemp("connect")) as server:
+        yield server

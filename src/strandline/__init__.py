@@ -15,6 +15,7 @@ from strandline.errors import StrandlineError
 if TYPE_CHECKING:
     from strandline.changes import Changes
     from strandline.detect import diff
+    from strandline.detect.annotated import base
     from strandline.dumps import restore
     from strandline.engine.session import session
     from strandline.sources import register
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Changes": "strandline.changes",
     "Store": "strandline.store",
+    "base": "strandline.detect.annotated",
     "create": "strandline.store",
     "diff": "strandline.detect",
     "open": "strandline.store",
@@ -36,6 +38,7 @@ __all__ = [
     "Store",
     "StrandlineError",
     "__version__",
+    "base",
     "create",
     "diff",
     "open",

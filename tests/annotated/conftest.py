@@ -35,6 +35,8 @@ class Source:
         """Where a copy may go."""
         if kind == "parquet":
             return f"parquet:///{self.folder}/{name}"
+        if kind == "strandline":
+            return f"strandline:///{self.folder}/{name}-shop#{name}"
         return f"{kind}:///{self.folder}/{name}.{kind}#{name}"
 
 

@@ -172,11 +172,11 @@ def test_a_database_sends_what_the_oracle_sends_message_for_message(
     found = base(source.url, source.table("staff"), algorithm=algorithm)
     twin = Twin(source, algorithm)
     with opened(found._address) as site:
-        from strandline.detect.annotated.base import _define, _wanted
+        from strandline.detect.annotated.base import _wanted, define_copy
 
         for bit, (where, _) in COPIES.items():
             wanted = _wanted(site, parse_address(f"duckdb:///x{bit}#x"), where, ["name", "salary"])
-            _define(site, replace(wanted, name=f"copy {bit}"))
+            define_copy(site, replace(wanted, name=f"copy {bit}"))
         records = {record.bit: record for record in site.catalog.copies()}
         times = dict.fromkeys(COPIES, 0)
         copies: dict[int, dict[int, Person]] = {bit: {} for bit in COPIES}

@@ -12,9 +12,12 @@ import pytest
 from tests.annotated.conftest import Source
 from tests.annotated.test_copies import INSERT, orders, query, rows_at
 
-from strandline.detect.annotated import Base
+from strandline.detect.annotated import Base, first
+from strandline.engine import Attempt, Kernel, Result, WorkItem, kernel
+from strandline.replicas import Message, State
 from strandline.replicas.databases import Database
 from strandline.replicas.parquet_folder import Folder
+from strandline.replicas.sql_replica import SqlReplica
 
 PAIRS = [("sqlite", "parquet"), ("sqlite", "duckdb"), ("sqlite", "sqlite"), ("postgres", "postgres")]
 
@@ -139,7 +142,7 @@ def test_a_first_copy_stopped_at_every_step_goes_on_when_asked_again(
 
 
 def pieces_of(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    monkeypatch.setattr("strandline.detect.annotated.delivery.BATCH", rows)
+    monkeypatch.setattr(first, "PIECE_ROWS", rows)
 
 
 def test_what_a_lost_refresh_assumed_is_not_believed(sqlite: Source, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,27 +164,50 @@ def _stop(*_: object) -> None:
     raise Stopped
 
 
-def test_a_first_copy_does_not_start_over(sqlite: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = orders(sqlite, 40)
+@pytest.mark.parametrize("runner", ["inline", "spark"])
+def test_a_first_copy_is_read_side_by_side_and_does_not_start_over(
+    source: Source, runner: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    if runner == "spark":
+        request.getfixturevalue("spark")
+    found = orders(source, 40)
     pieces_of(monkeypatch, 4)
-    url = sqlite.target("duckdb", "copy")
-    asked: list[str] = []
-
-    def watch(database: Database, step: str) -> None:
-        if "LIMIT 4" in step:
-            asked.append(step)
-            if len(asked) == 6:
-                raise Stopped
-
+    url = source.target("duckdb", "copy")
+    taken: list[int] = []
+    read: list[int] = []
     with monkeypatch.context() as patch:
-        patch.setattr(Database, "watch", watch)
+        patch.setattr(SqlReplica, "apply", stopping_after(SqlReplica.apply, 4, taken))
         with pytest.raises(Stopped):
-            found.replicate(url)
-        before = len(asked)
-        found.replicate(url)
-    assert before == 6
-    assert len(asked) - before == 6  # the piece that was stopped, the five after it; not the first five
-    assert rows_at(url) == query(sqlite)
+            found.replicate(url, where="price < 8", runner=runner)
+    source.run("UPDATE orders SET price = 1 WHERE id IN (2, 39)")
+    source.run("DELETE FROM orders WHERE id IN (3, 38)")
+    monkeypatch.setattr(
+        first, "read_range", counting(first.read_range, read) if runner == "inline" else first.read_range
+    )
+    copy = found.replicate(url, where="price < 8", runner=runner)
+    assert len(taken) == 4
+    assert runner == "spark" or len(read) == 11 - 4  # what the copy had taken was not read again
+    assert rows_at(url) == query(source, "price < 8")
+    assert copy.status()["method"] == "first"
+
+
+def stopping_after(apply: Any, messages: int, taken: list[int]) -> Any:
+    def stopped(self: Any, message: Message) -> State:
+        if len(taken) == messages:
+            raise Stopped
+        taken.append(message.envelope.number)
+        found: State = apply(self, message)
+        return found
+
+    return stopped
+
+
+def counting(kernel_: Kernel, read: list[int]) -> Kernel:
+    def counted(item: WorkItem, attempt: Attempt) -> Result:
+        read.append(attempt.item)
+        return kernel_(item, attempt)
+
+    return kernel(counted)
 
 
 KILLED = """

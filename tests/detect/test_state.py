@@ -173,6 +173,17 @@ def test_an_added_column_is_told_and_signed_from_then_on(folder: Path) -> None:
     assert kinds(sl.diff(None, other, "id", state="s")) == {(3,): "update"}
 
 
+def test_a_renamed_column_is_found_under_its_new_name_in_the_saved_signatures(folder: Path) -> None:
+    sl.diff(None, MONDAY, "id", state="s")
+    new = TUESDAY.rename_columns(["number", *TUESDAY.column_names[1:-1], "amount"])
+    names = {"id": "number", TUESDAY.column_names[-1]: "amount"}
+    with pytest.raises(sl.StrandlineError, match="no column 'nothing'"):
+        sl.diff(None, new, "number", state="s", rename={"nothing": "x"})
+    found = sl.diff(None, new, "number", state="s", rename=names)
+    assert kinds(found) == {(1,): "delete", (2,): "update", (4,): "insert"}
+    assert len(sl.diff(None, new, "number", state="s")) == 0
+
+
 def test_a_first_run_with_a_threshold_is_no_suspect_reload(folder: Path) -> None:
     assert len(sl.diff(None, MONDAY, "id", state="s", fail_over="10%")) == 3
     with pytest.raises(sl.StrandlineError, match="suspect reload"):

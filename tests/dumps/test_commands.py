@@ -53,6 +53,25 @@ def test_the_whole_round(command: Command, shop: str, tmp_path: Path) -> None:
     assert [one["synthetic"] for one in command("dumps", backups, "--json").json["dumps"]] == [True]
 
 
+def test_a_branch_comes_back_into_the_store(command: Command, shop: str, tmp_path: Path) -> None:
+    backups = str(tmp_path / "backups")
+    command("dump", shop, backups)
+    with sl.open(shop) as store:
+        store.table("orders").delete(where="id > 9")
+    ran = command("restore", backups, shop, "--branch", "monday")
+    assert ran.code == 0
+    assert "branch monday" in ran.err
+    with sl.open(shop) as store:
+        assert (store.table("orders").count(), store.version("monday").table("orders").count()) == (10, 50)
+        assert store.check().ok
+    for words in (
+        ("restore", backups, shop, "--branch", "monday"),
+        ("restore", backups, shop, "--branch", "x", "--table", "orders"),
+        ("restore", backups, str(tmp_path / "nothing"), "--branch", "x"),
+    ):
+        assert command(*words).code == 2
+
+
 def test_what_is_due_is_dumped_once(command: Command, shop: str, tmp_path: Path) -> None:
     backups = str(tmp_path / "backups")
     assert command("dump", shop, backups, "--due", "--schedule", "yearly=0, monthly=1", "--json").json["level"] == 0

@@ -100,6 +100,7 @@ def test_a_dump_interrupted_anywhere_is_no_dump_and_is_gone_on_with() -> None:
         resumed += again.resumed
         world.check()
         world.check_tidy()
+    print(f"dump: {struck} crash points, {resumed} pages taken over")
     assert struck > 40
     assert resumed > 0, "no attempt was gone on with"
 
@@ -112,6 +113,7 @@ def test_an_interrupted_first_dump_leaves_a_target_that_can_be_used() -> None:
         with opened(world.storage, world.clock) as store, suppress(Crash):
             dumped(store, faulty)
         if not faulty.struck:
+            print(f"first dump: {at} crash points")
             return
         with opened(world.storage, world.clock) as store:
             world.points = {dumped(store, world.target).id: facts(store)}
@@ -127,6 +129,7 @@ def test_pruning_interrupted_anywhere_keeps_what_is_kept_and_is_finished_later()
             put(store.version(), "t", k05=level)
             first.points[dumped(store, first.target, level).id] = facts(store)
     last = list(first.points)[-2:]
+    struck = 0
     for fault, at in places():
         if fault in finished:
             continue
@@ -137,17 +140,21 @@ def test_pruning_interrupted_anywhere_keeps_what_is_kept_and_is_finished_later()
         if not faulty.struck:
             finished.add(fault)
             continue
+        struck += 1
         assert verify(Target(world.target)).ok
         done = prune(Target(world.target), "1 last", confirm=True)
         assert set(done.kept) == set(last)
         world.check()
         world.check_tidy()
+    print(f"prune: {struck} crash points")
+    assert struck > 20
 
 
 def test_a_restore_interrupted_anywhere_opens_as_no_store_and_is_gone_on_with() -> None:
     world = World()
     last = list(world.points)[-1]
     finished: set[Fault] = set()
+    struck = 0
     for fault, at in places():
         if fault in finished:
             continue
@@ -158,6 +165,7 @@ def test_a_restore_interrupted_anywhere_opens_as_no_store_and_is_gone_on_with() 
         if not faulty.struck:
             finished.add(fault)
             continue
+        struck += 1
         if "MASTER" not in into.objects:
             with pytest.raises(NotFound):
                 opened(into)
@@ -170,6 +178,8 @@ def test_a_restore_interrupted_anywhere_opens_as_no_store_and_is_gone_on_with() 
             put(store.version(), "t", k00="works")
             assert all_rows(store.version().view())["t"]["k00"] == "works"
         assert_sound(into)
+    print(f"restore: {struck} crash points")
+    assert struck > 40
 
 
 def test_a_synthetic_full_interrupted_anywhere_is_no_dump() -> None:
@@ -184,4 +194,5 @@ def test_a_synthetic_full_interrupted_anywhere_is_no_dump() -> None:
         world.check()
         if not faulty.struck:
             assert len(made) == 1
+            print(f"synthetic full: {at} crash points")
             return

@@ -16,12 +16,36 @@ import threading
 import time
 import venv
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
 
 SPARK_HOME = Path(pyspark.__file__).parent
 QUIET = Path(__file__).parents[2] / "src" / "strandline" / "engine" / "log4j2.properties"
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where a server answers, and the environment for a driver of it."""
+
+    master: str
+    environment: dict[str, str]
+
+    def run(self, script: Path, folder: Path) -> str:
+        """Runs a driver script of the tests with `folder` as its argument; gives what it printed."""
+        source = Path(__file__).parents[2] / "src"
+        ours = {"STRANDLINE_MASTER": self.master, "PYTHONPATH": str(source), "STRANDLINE_SPOOL": str(folder)}
+        done = subprocess.run(
+            [sys.executable, str(script), str(folder)],
+            env={**self.environment, **ours},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            cwd=folder,
+        )
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
 
 
 def free_port() -> int:
@@ -40,7 +64,7 @@ def worker_python(folder: Path) -> Path:
     site = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     python = folder / "bin" / "python"
-    alone = subprocess.run([python, "-c", "import strandline"], cwd=folder, capture_output=True)
+    alone = subprocess.run([python, "-E", "-c", "import strandline"], cwd=folder, capture_output=True)
     assert alone.returncode != 0, "the worker's Python must not have the package"
     return python
 
@@ -84,8 +108,8 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], seconds: float = 90) 
 
 
 @contextlib.contextmanager
-def standalone_cluster(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """A master and two workers of one core each: the master's URL and the environment for a driver."""
+def standalone_cluster(folder: Path) -> Iterator[Server]:
+    """A master and two workers of one core each."""
     environment = _environment(folder, worker_python(folder / "python"))
     port = free_port()
     spark_class = str(SPARK_HOME / "bin" / "spark-class")
@@ -98,12 +122,12 @@ def standalone_cluster(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
             worker = [spark_class, "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1"]
             worker += ["--memory", "1g", "--work-dir", str(folder / name), "--webui-port", str(free_port())]
             running.enter_context(_process([*worker, f"spark://127.0.0.1:{port}"], folder / name, environment))
-        yield f"spark://127.0.0.1:{port}", environment
+        yield Server(f"spark://127.0.0.1:{port}", environment)
 
 
 @contextlib.contextmanager
-def connect_server(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """A Spark Connect server: its sc:// address and the environment for a client."""
+def connect_server(folder: Path) -> Iterator[Server]:
+    """A Spark Connect server."""
     environment = _environment(folder, worker_python(folder / "python"))
     port = free_port()
     command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2]"]
@@ -117,19 +141,4 @@ def connect_server(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
         command += ["--conf", f"{name}={value}"]
     with _process([*command, "spark-internal"], folder, environment) as process:
         _wait_for(port, process)
-        yield f"sc://127.0.0.1:{port}", environment
-
-
-def run_driver(script: Path, master: str, environment: dict[str, str], folder: Path) -> str:
-    """Runs a driver script of the tests against a master; gives what it printed, fails with what went wrong."""
-    source = Path(__file__).parents[2] / "src"
-    done = subprocess.run(
-        [sys.executable, str(script), str(folder)],
-        env={**environment, "STRANDLINE_MASTER": master, "PYTHONPATH": str(source), "STRANDLINE_SPOOL": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=folder,
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
-    return done.stdout
+        yield Server(f"sc://127.0.0.1:{port}", environment)

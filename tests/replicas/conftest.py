@@ -12,7 +12,7 @@ from tests.replicas.servers import Postgres, postgres
 
 __all__ = ["postgres"]
 
-KINDS = ["duckdb", "sqlite", "parquet", "postgres"]
+KINDS = ["duckdb", "sqlite", "parquet", "postgres", "store"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ def place_of(kind: str, folder: Path, server: Postgres | None) -> Place:
         )
     if kind == "parquet":
         return Place(kind, f"parquet:///{folder}/rows", lambda: _parquet(folder), lambda sql: None)
+    if kind == "store":
+        return Place(kind, f"strandline:///{folder}/shop#my copy", lambda: _store(folder), lambda sql: None)
     assert server is not None
     return Place(kind, server.table("my copy"), lambda: server.run('SELECT * FROM "my copy"'), server.run)
 
@@ -68,6 +70,14 @@ def _parquet(folder: Path) -> list[tuple[Any, ...]]:
 
     table = ds.dataset(folder / "rows", format="parquet").to_table()
     return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def _store(folder: Path) -> list[tuple[Any, ...]]:
+    import strandline as sl
+
+    with sl.open(folder / "shop") as store:
+        assert store.tables() == ["my copy"]
+        return [tuple(row.values()) for row in store.table("my copy").to_arrow().to_pylist()]
 
 
 @pytest.fixture(params=KINDS)

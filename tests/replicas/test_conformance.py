@@ -204,6 +204,11 @@ def test_a_target_that_holds_something_else_is_refused(place: Place) -> None:
         os.makedirs(folder)
         with open(os.path.join(folder, "mine.txt"), "w") as file:
             file.write("mine")
+    elif place.kind == "store":
+        import strandline as sl
+
+        with sl.create(place.url.removeprefix("strandline:///").partition("#")[0]) as store:
+            store.create_table("my copy", rows((1, "mine", 1.0)))
     else:
         place.run('CREATE TABLE "my copy" (x int)')
     with open_replica(place.url) as copy, pytest.raises(InputError, match="already holds"):
@@ -239,7 +244,13 @@ def test_an_altered_table_is_found_before_anything_is_written(place: Place) -> N
     with open_replica(place.url) as copy:
         copy.create(KEYED)
         state = load(copy, OLD)
-    place.run('ALTER TABLE "my copy" ADD COLUMN extra int')
+    if place.kind == "store":
+        import strandline as sl
+
+        with sl.open(place.url.removeprefix("strandline:///").partition("#")[0]) as store, store.transaction() as tx:
+            tx.add_column("my copy", "extra", pa.int32())
+    else:
+        place.run('ALTER TABLE "my copy" ADD COLUMN extra int')
     with open_replica(place.url) as copy, pytest.raises(SchemaError, match="altered"):
         copy.apply(change(state, OLD, NEW))
 
@@ -286,6 +297,7 @@ REFUSED = {
     "sqlite": pa.list_(pa.int64()),
     "postgres": pa.struct([("x", pa.int64())]),
     "parquet": pa.month_day_nano_interval(),
+    "store": pa.month_day_nano_interval(),
 }
 
 

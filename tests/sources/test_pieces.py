@@ -118,7 +118,7 @@ def test_the_state_asked_for_longest_ago_is_let_go_first(shop: Store) -> None:
     wanted = pa.schema([("qty", pa.int64())])
     kept = [rows_of(TableRows(one, "orders", wanted, "id = 1")) for one in found[1:]]
     assert kept == [[{"qty": 0}], [{"qty": 1}]]
-    holdings._stores[shop.url]._pages.beat()  # publishes that the first state is no longer read
+    holdings._stores[shop.url].shared.pages.beat()  # publishes that the first state is no longer read
     shop.table("orders").update(set={"qty": "5"})
     with pytest.raises(SnapshotExpired):
         rows_of(TableRows(found[0], "orders", wanted, None))

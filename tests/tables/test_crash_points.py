@@ -138,11 +138,11 @@ def bury_and_commit(storage: MemoryStorage) -> Facts:
     clock = Clock()
     with opened(storage, clock) as store:
         seen = facts(store)
-        store._pages.beat()
+        store.shared.pages.beat()
         clock.time += 61
-        store._pages.beat()
+        store.shared.pages.beat()
         store.create_table("after", numbered(2))
-        assert list(store._pages.beat().processes) == [store._pages.process]
+        assert list(store.shared.pages.beat().processes) == [store.shared.pages.process]
         after = facts(store)
         del after["main.after"]
         assert after == seen

@@ -44,7 +44,7 @@ def store(workers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield opened
         report = opened.check()
         assert report.ok, (report.findings, report.unreachable)
-        blocks = opened._pages.beat().processes[opened._pages.process].blocks
+        blocks = opened.shared.pages.beat().processes[opened.shared.pages.process].blocks
         assert [block for block in blocks if block.run > 1] == [], "no worker may write any more"
 
 

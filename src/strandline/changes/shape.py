@@ -28,6 +28,8 @@ from strandline.relations.encoding import plain_schema, plain_type, restore
 
 CHANGE, BEFORE, CHANGED, COUNT = "_change", "_before", "_changed", "_count"
 RESERVED = (CHANGE, BEFORE, CHANGED, COUNT, "_row")
+OURS = "_strandline_"
+"""How columns and tables of our own begin, where they stand among a user's: only who names them sees them."""
 KEYED, COUNTED = "keyed", "counted"
 DELETE, UPDATE, INSERT = "delete", "update", "insert"
 KINDS = (DELETE, UPDATE, INSERT)  # in the order in which a change set carries them

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from strandline.cli.output import emit_json, say
-from strandline.cli.stores import STATE, control, json_option, state_of, store_argument, version_of
+from strandline.cli.stores import STATE, control, json_option, store_argument, version_of
 
 
 @click.command()
@@ -22,12 +22,14 @@ def branch(store: str, name: str, at: str | None, parent: str, as_json: bool) ->
       strandline branch shop idea
       strandline branch shop idea --at monday
     """
+    from strandline.pages import parse_at, state_at
+
     with control(store) as pages:
         base = version_of(pages, parent)
         if at is None:
             made = pages.fork(name, parent=parent)
         else:
-            with state_of(base, at) as state:
+            with state_at(base, parse_at(base, at)) as state:
                 made = pages.fork(name, parent=parent, of=state)
         commit = made.pointer().commit
     if as_json:

@@ -8,7 +8,7 @@ import click
 
 from strandline.cli.options import running
 from strandline.cli.output import console, emit_json
-from strandline.cli.stores import STATE, meant, store_argument, tables_of, version_option
+from strandline.cli.stores import STATE, store_argument, tables_of, version_option
 
 if TYPE_CHECKING:
     from strandline.changes import Changes
@@ -45,10 +45,11 @@ def changes(store: str, table: str, since: str, until: str | None, as_json: bool
     """
     if runner != "auto":
         raise click.UsageError("changes chooses by size where its work runs; leave --runner out")
+    from strandline.pages import parse_at
     from strandline.report import summary_json
 
     with tables_of(store, given["version"]) as opened:
-        older, newer = meant(opened.pages, since), meant(opened.pages, until)
+        older, newer = parse_at(opened.pages, since), parse_at(opened.pages, until)
         found = opened.changes(table, since=older, until=newer)
     _write(found, given)
     if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 import click
 
@@ -20,6 +21,7 @@ from strandline.cli.stores import control, instant, size, store_argument, when
 @click.option("--table", "tables", multiple=True, metavar="NAME", help="This table only; may be repeated.")
 @click.option("--version", "version", metavar="NAME", help="This branch only.")
 @click.option("--key-file", type=click.Path(), help="Encrypt with the key in this file; else STRANDLINE_DUMP_KEY.")
+@click.option("--hurry", is_flag=True, help="At full speed, even while writers commit.")
 @running
 def dump(
     store: str,
@@ -30,12 +32,14 @@ def dump(
     tables: tuple[str, ...],
     version: str | None,
     key_file: str | None,
+    hurry: bool,
     runner: str,
     as_json: bool,
 ) -> int:
     """Dumps STORE to TARGET, a folder or an s3:// URL: everything, or what changed since the last lower level.
 
-    Writers go on meanwhile. A dump that was interrupted is gone on with.
+    Writers go on meanwhile; while they commit, the dump works a tenth of the time. One that was interrupted is gone on
+    with.
 
     \b
     Examples:
@@ -59,9 +63,8 @@ def dump(
                     say("No dump is due.")
                 return 0
             level = found
-        made = make(
-            pages, target, level=level, tables=tables or None, version=version, key_file=key_file, runner=runner
-        )
+        scope: dict[str, Any] = {"tables": tables or None, "version": version}
+        made = make(pages, target, level=level, key_file=key_file, runner=runner, hurry=hurry, **scope)
     if as_json:
         emit_json({**asdict(made), "taken": instant(made.taken)})
         return 0

@@ -25,6 +25,7 @@ COMMANDS = (
     *("whatif",),
     *("base", "replicate", "refresh", "replicas"),
     *("dump", "restore", "dumps"),
+    *("run",),
     *("demo", "bench"),
 )
 TROUBLE = 2

@@ -6,7 +6,7 @@ import click
 
 from strandline.cli.options import running
 from strandline.cli.output import emit_json, say
-from strandline.cli.stores import STATE, meant, show_rows, store_argument, tables_of, version_option
+from strandline.cli.stores import STATE, show_rows, store_argument, tables_of, version_option
 
 
 @click.command()
@@ -36,10 +36,11 @@ def query(
       strandline query shop "SELECT state, count(*) FROM orders GROUP BY state"
       strandline query shop "SELECT * FROM orders WHERE qty > 3" --at monday --out many.parquet
     """
+    from strandline.pages import parse_at
     from strandline.report import write_rows
 
     with tables_of(store, version) as opened:
-        rows = opened.query(sql, at=meant(opened.pages, at), runner=runner)
+        rows = opened.query(sql, at=parse_at(opened.pages, at), runner=runner)
     if out is not None:
         write_rows(rows, out)
         if as_json:

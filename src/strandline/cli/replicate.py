@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from strandline.cli.output import emit_json, say
@@ -20,20 +22,25 @@ from strandline.cli.output import emit_json, say
     show_default=True,
     help="How it is refreshed unless told otherwise.",
 )
+@click.option(
+    "--runner",
+    type=click.Choice(["auto", "spark", "inline"]),
+    default="auto",
+    show_default=True,
+    help="Who reads the rows: Spark tasks side by side, or this process.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def replicate(
     base_url: str,
     target: str,
-    where: str | None,
     columns: tuple[str, ...],
-    name: str | None,
-    method: str,
     as_json: bool,
+    **given: Any,
 ) -> int:
     """Copy a table of PostgreSQL or SQLite to another place, to be kept fresh with `strandline refresh`.
 
-    TARGET is duckdb:///file#table, sqlite:///file#table, postgresql://…#table or parquet:///folder. Stopped, the same
-    command goes on.
+    TARGET is duckdb:///file#table, sqlite:///file#table, postgresql://…#table, parquet:///folder or
+    strandline:///store#table. Stopped, the same command goes on.
 
     \b
     Example:
@@ -42,7 +49,7 @@ def replicate(
     from strandline.detect import annotated
 
     chosen = [part for text in columns for part in text.split(",")] or None
-    copy = annotated.base(base_url).replicate(target, where=where, columns=chosen, name=name, method=method)
+    copy = annotated.base(base_url).replicate(target, columns=chosen, **given)
     status = copy.status()
     if as_json:
         emit_json(status)

@@ -19,7 +19,7 @@ from strandline.cli.output import draw_rows, plain
 from strandline.errors import NotFound
 
 if TYPE_CHECKING:
-    from strandline.pages import PageStore, PageVersion, Snapshot
+    from strandline.pages import PageStore, PageVersion
     from strandline.storage import Storage
     from strandline.store import Store
 
@@ -89,29 +89,6 @@ def found(names: Sequence[str], name: str, kind: str) -> None:
         several = {"branch": "branches"}.get(kind, f"{kind}s")
         hint = f"The {several} are {', '.join(names[:20])}" if names else f"There are no {several} yet"
         raise NotFound(f"there is no {kind} {name}", doing=f"Looking for the {kind} {name}", hint=hint)
-
-
-def meant(version: PageVersion, at: str | None) -> str | int | dt.datetime | None:
-    """What a text means as a state: a snapshot's name, else a commit number, else a time. Without a text: now."""
-    if at is None:
-        return None
-    known = [record.name for record in version.snapshots()]
-    if at in known:
-        return at
-    if at.isdigit():
-        return int(at)
-    try:
-        return dt.datetime.fromisoformat(at)
-    except ValueError:
-        found(known, at, "snapshot")
-        raise
-
-
-def state_of(version: PageVersion, at: str) -> Snapshot:
-    """The state that a text means, to be closed."""
-    value = meant(version, at)
-    assert value is not None
-    return version.at(value.timestamp() if isinstance(value, dt.datetime) else value)
 
 
 def show_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:

@@ -12,6 +12,7 @@ from strandline.changes.shape import check_columns, check_key, nearest
 from strandline.detect.comparison import Comparison, Side
 from strandline.detect.options import DiffOptions
 from strandline.detect.question import Input, Question
+from strandline.detect.segments import rename_fields
 from strandline.detect.state import State
 from strandline.engine import Spool, choose_runner, machine_memory
 from strandline.errors import InputError, KeysError, SchemaError
@@ -43,9 +44,9 @@ def ask(
         old_relation = open_relation(
             old, format=options.old_format, session=session, options=options.read_old, spool=spool
         )
-    if not isinstance(old, State):
-        _check_renames(old_relation, options.rename)
+    # A state was given its new names when it was loaded.
     rename = {} if isinstance(old, State) else options.rename
+    check_renames(old_relation.schema, rename)
     comparison = _comparison(old_relation.schema, new_relation.schema, key, options, rename)
     runner = choose_runner(runner_name, old_relation.bytes + new_relation.bytes, session)
     memory = options.memory or machine_memory() // 2
@@ -64,7 +65,7 @@ def ask(
 def _comparison(
     old: pa.Schema, new: pa.Schema, key: Sequence[str], options: DiffOptions, rename: Mapping[str, str]
 ) -> Comparison:
-    old = pa.schema([field.with_name(rename.get(field.name, field.name)) for field in old])
+    old = rename_fields(old, rename)
     for side in (old, new):
         if key:
             check_key(side, key)
@@ -104,7 +105,7 @@ def _chosen(old: pa.Schema, new: pa.Schema, key: Sequence[str], options: DiffOpt
 
 def _input(relation: Relation, schema: pa.Schema, options: DiffOptions, rename: Mapping[str, str]) -> Input:
     """The side that reads the columns of `schema`, and those that the condition speaks of."""
-    renamed = pa.schema([field.with_name(rename.get(field.name, field.name)) for field in relation.schema])
+    renamed = rename_fields(relation.schema, rename)
     where = None
     names = list(schema.names)
     if options.where is not None:
@@ -125,15 +126,16 @@ def _check_not_the_same(old: Any, new: Any) -> None:
             )
 
 
-def _check_renames(old: Relation, rename: Mapping[str, str]) -> None:
+def check_renames(old: pa.Schema, rename: Mapping[str, str]) -> None:
+    """Refuses to rename columns that are not there, or to names that are taken."""
     for name, to in rename.items():
-        if name not in old.schema.names:
+        if name not in old.names:
             raise SchemaError(
                 f"the old side has no column {name!r} to rename to {to!r}",
                 doing="reading --rename",
-                hint=f"{nearest(name, old.schema.names)}Its columns are {', '.join(old.schema.names)}",
+                hint=f"{nearest(name, old.names)}Its columns are {', '.join(old.names)}",
             )
-    after = [rename.get(name, name) for name in old.schema.names]
+    after = [rename.get(name, name) for name in old.names]
     again = [name for name in after if after.count(name) > 1]
     if again:
         raise SchemaError(

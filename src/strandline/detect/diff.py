@@ -6,6 +6,7 @@ guard against a suspect share of changes, save the next state, and hand out the 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from strandline.changes.running import Stored
 from strandline.changes.shape import Counts
 from strandline.detect import cost
 from strandline.detect.answer import Answer, Work
-from strandline.detect.ask import ask
+from strandline.detect.ask import ask, check_renames
 from strandline.detect.auto import choose
 from strandline.detect.drift import check_strict, suggest_renames
 from strandline.detect.error_probability import (
@@ -167,11 +168,17 @@ def _old_or_state(old: Any, options: DiffOptions) -> tuple[Any, DiffOptions]:
                 doing="comparing with saved signatures",
                 hint="The state stands for the old side: leave the old side out",
             )
-        saved = load_state(options.state) if has_state(options.state) else None
+        saved = _renamed_state(options.state, options) if has_state(options.state) else None
         return saved, replace(options, save_state=options.save_state or options.state)
     if is_state(old):
-        return load_state(old), options
+        return _renamed_state(old, options), options
     return old, options
+
+
+def _renamed_state(path: str | os.PathLike[str], options: DiffOptions) -> State:
+    saved = load_state(path)
+    check_renames(saved.schema, options.rename)
+    return saved.renamed(options.rename)
 
 
 def _answer(question: Question, options: DiffOptions, state: State | None, algorithm: str) -> Answer:

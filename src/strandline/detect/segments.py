@@ -13,7 +13,7 @@ import functools
 import os
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,11 @@ NULL_KEY = -(1 << 63)
 NUMBER, LOW, HIGH, FILE, ROW = "number", "low", "high", "file", "row"
 
 
+def rename_fields(schema: pa.Schema, names: Mapping[str, str]) -> pa.Schema:
+    """A schema whose columns have new names where `names` gives one."""
+    return pa.schema([field.with_name(names.get(field.name, field.name)) for field in schema])
+
+
 @dataclass(frozen=True)
 class Making:
     """How the segments of one relation are made: the key and its types, the scheme, what is kept beside it."""
@@ -46,6 +51,16 @@ class Making:
     def number_is_key(self) -> bool:
         """One integer as the key is its own number; the null key shares `NULL_KEY` with the integer of that value."""
         return len(self.key) == 1 and _is_integer(self.key_schema.field(0).type)
+
+    def renamed(self, names: Mapping[str, str]) -> Making:
+        """The same making under other column names."""
+        scheme = replace(
+            self.scheme,
+            columns=tuple(names.get(name, name) for name in self.scheme.columns),
+            normalisation=tuple((names.get(name, name), rule) for name, rule in self.scheme.normalisation),
+        )
+        key = tuple(names.get(name, name) for name in self.key)
+        return replace(self, key=key, key_schema=rename_fields(self.key_schema, names), scheme=scheme)
 
     def to_json(self) -> dict[str, Any]:
         return {

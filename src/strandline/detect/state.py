@@ -16,14 +16,14 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from strandline.detect.blocks import Block
-from strandline.detect.segments import Making, Segment
+from strandline.detect.segments import Making, Segment, rename_fields
 from strandline.errors import FormatError, InputError, NotFound, StateError
 from strandline.relations.scan import schema_from_text, schema_to_text
 
@@ -53,6 +53,15 @@ class State:
     @property
     def bytes(self) -> int:
         return sum(segment.bytes for segment in self.segments)
+
+    def renamed(self, names: Mapping[str, str]) -> State:
+        """The same signatures under other column names: values alone are hashed, never names.
+
+        Blocks go: their shapes tell the names that the columns had.
+        """
+        if not names:
+            return self
+        return replace(self, making=self.making.renamed(names), schema=rename_fields(self.schema, names), blocks=())
 
     def check_fits(self, making: Making, where: str | None) -> None:
         """Refuses a request that these signatures can't answer, saying what differs."""

@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from strandline.dumps.facts import Pack
+from strandline.dumps.pace import Pace, beside_writers
 from strandline.dumps.progress import CopyProgress
 from strandline.dumps.target import Folder
 from strandline.engine import Attempt, Kernel, Result, Spool, WorkItem, kernel
 from strandline.errors import AlreadyExists, Damaged, InputError, NotFound, SnapshotExpired
 from strandline.pages import CommitNumber, PageRef, PhysicalPage
 from strandline.pages.envelope import checksum
-from strandline.storage import LocalStorage, ObjectStorage, Storage, open_storage
+from strandline.storage import LocalStorage, ObjectStorage, Storage, get_in_passing, open_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,14 +37,16 @@ THREADS = 2
 
 RUNNERS = ("auto", "spark", "inline")
 Read = Callable[[PageRef], bytes]
+Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """How to copy: `runner` is auto, spark or inline."""
+    """How to copy: `runner` is auto, spark or inline; in a `hurry`, a dump does not make way for writers."""
 
     runner: str = "auto"
     session: SparkSession | None = None
+    hurry: bool = False
 
     def spark(self, size: int, *storages: Storage, plain: bool) -> bool:
         """Whether Spark shall copy `size` bytes."""
@@ -67,31 +71,35 @@ def packed(pages: Iterable[PageRef], name: Callable[[int], str], folder: Folder)
     return tuple(Pack(name(n), sizes[n], tuple(group)) for n, group in enumerate(groups))
 
 
-def fill_packs(source: Storage, folder: Folder, packs: Sequence[Pack], means: Means) -> None:
+def fill_packs(source: Storage, folder: Folder, packs: Sequence[Pack], means: Means, pace: Pace) -> None:
     """Copy a store's pages into the packs of a dump."""
+    title = f"Dumping {folder.dump}"
     if means.spark(sum(pack.bytes for pack in packs), source, folder.storage, plain=folder.cipher is None):
-        items = [_item(pack, store=source.url, target=folder.storage.url, dump=folder.dump) for pack in packs]
-        _on_spark(fill_pack, items, f"Dumping {folder.dump}", means)
+        place = {"store": source.url, "target": folder.storage.url, "dump": folder.dump}
+        _on_spark(fill_pack, [{**_item(pack, **place), "pointers": pace.pointers} for pack in packs], title, means)
         return
-    in_process(packs, lambda pack: write_pack(folder, pack, page_reader(source)), f"Dumping {folder.dump}")
+    read = page_reader(source)
+    size = sum(page.size for pack in packs for page in pack.pages)
+    in_process(packs, lambda pack, advance: write_pack(folder, pack, read, pace, advance), title, size)
 
 
-def write_pack(folder: Folder, pack: Pack, read: Read) -> int:
-    """Store one pack; how many bytes were read."""
-    data = b"".join(folder.sealed_page(page, read(page)) for page in pack.pages)
-    if folder.cipher is None:
-        folder.put(pack.name, data)
-    else:
-        _put_anew(folder, pack, data)
-    return sum(page.size for page in pack.pages)
+def write_pack(folder: Folder, pack: Pack, read: Read, pace: Pace, advance: Advance) -> None:
+    """Store one pack, page by page in turns."""
+    pieces = []
+    for page in pack.pages:
+        with pace.turn():
+            pieces.append(folder.sealed_page(page, read(page)))
+        advance(page.size)
+    with pace.turn():
+        folder.put_pack(pack.name, b"".join(pieces))
 
 
 def page_reader(storage: Storage) -> Read:
-    """Verified reads of a store's pages that leave its caches alone."""
+    """Verified reads of a store's pages that leave its caches, and the machine's, as they are."""
 
     def read(page: PageRef) -> bytes:
         try:
-            data = storage.get(page.name)
+            data = get_in_passing(storage, page.name)
         except NotFound:
             raise SnapshotExpired(f"{page.name} is gone", doing="Dumping", hint="Dump again") from None
         if len(data) != page.size or checksum(data) != page.checksum:
@@ -122,16 +130,15 @@ def put_page(storage: Storage, name: str, data: bytes) -> None:
             storage.put_if_absent(name, data)
 
 
-def in_process(packs: Sequence[Pack], work: Callable[[Pack], int], title: str) -> None:
-    """Work on packs on a few threads; `work` returns bytes done. The first error ends it all."""
-    total = sum(page.size for pack in packs for page in pack.pages)
+def in_process(packs: Sequence[Pack], work: Callable[[Pack, Advance], object], title: str, total: int) -> None:
+    """Work on packs on a few threads; `work` tells how many bytes more are done. The first error ends it all."""
     with CopyProgress(title, total) as progress, ThreadPoolExecutor(THREADS) as pool:
-        waiting: set[Future[int]] = {pool.submit(work, pack) for pack in packs}
+        waiting: set[Future[object]] = {pool.submit(work, pack, progress.advance) for pack in packs}
         try:
             while waiting:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in done:
-                    progress.advance(future.result())
+                    future.result()
         except BaseException:
             for future in waiting:
                 future.cancel()
@@ -142,8 +149,16 @@ def in_process(packs: Sequence[Pack], work: Callable[[Pack], int], title: str) -
 def fill_pack(item: WorkItem, attempt: Attempt) -> Result:
     """One pack of a dump, on a worker."""
     folder = Folder(open_storage(item["target"]), item["dump"], None)
-    count = write_pack(folder, _pack(item), page_reader(open_storage(item["store"])))
-    return {"bytes_read": count}
+    pack = _pack(item)
+    pace = _pace_on_worker(item["store"], tuple(item["pointers"])) if item["pointers"] else Pace()
+    write_pack(folder, pack, page_reader(open_storage(item["store"])), pace, lambda _: None)
+    return {"bytes_read": sum(page.size for page in pack.pages)}
+
+
+@lru_cache(maxsize=4)
+def _pace_on_worker(store: str, pointers: tuple[str, ...]) -> Pace:
+    # Kept from one pack to the next: whether somebody commits shows only after a while.
+    return beside_writers(open_storage(store), pointers)
 
 
 @kernel
@@ -171,7 +186,12 @@ def spill_packs(folder: Folder, packs: Sequence[tuple[Pack, set[str]]], into: St
         _on_spark(empty_pack, items, title, means)
         return
     by_name = {pack.name: wanted for pack, wanted in packs}
-    in_process([pack for pack, _ in packs], lambda pack: spill(folder, pack, by_name[pack.name], into), title)
+    in_process(
+        [pack for pack, _ in packs],
+        lambda pack, advance: advance(spill(folder, pack, by_name[pack.name], into)),
+        title,
+        sum(page.size for pack, wanted in packs for page in pack.pages if page.name in wanted),
+    )
 
 
 def _on_spark(work: Kernel, items: Sequence[WorkItem], title: str, means: Means) -> None:
@@ -179,15 +199,6 @@ def _on_spark(work: Kernel, items: Sequence[WorkItem], title: str, means: Means)
 
     with Spool() as spool:
         SparkRunner(means.session).run(work, items, spool, title)
-
-
-def _put_anew(folder: Folder, pack: Pack, data: bytes) -> None:
-    # Encrypted bytes are never the same twice, so what an earlier try left is replaced.
-    try:
-        folder.storage.put_if_absent(folder.path(pack.name), data)
-    except AlreadyExists:
-        folder.storage.delete(folder.path(pack.name))
-        folder.storage.put_if_absent(folder.path(pack.name), data)
 
 
 def _item(pack: Pack, **place: str) -> dict[str, object]:

@@ -12,6 +12,7 @@ from strandline.dumps.catalog import BEGUN, Catalog, DumpEntry, Owner, read_cata
 from strandline.dumps.chain import Chain, open_chain
 from strandline.dumps.copying import Means, fill_packs
 from strandline.dumps.facts import Scope, TableFacts
+from strandline.dumps.pace import Pace, beside_writers
 from strandline.dumps.plan import holds, plan
 from strandline.dumps.source import Frozen, check_scope
 from strandline.dumps.sweep import finish_dropping
@@ -77,6 +78,7 @@ def _try_dump(store: PageStore, target: Target, request: Request) -> Dump:
         target.check_key(catalog)
         finish_dropping(target, catalog)
     with Frozen(store, request.scope) as frozen:
+        pace = Pace() if request.means.hurry else beside_writers(frozen.storage, frozen.pointers())
         parent, notice = _find_parent(target, catalog, frozen, request)
         frozen.open_states(lambda key, held: parent is not None and parent.knows(key, held))
         planned = plan(frozen, frozen.versions, frozen.states, parent)
@@ -89,7 +91,9 @@ def _try_dump(store: PageStore, target: Target, request: Request) -> Dump:
             _interrupted(catalog, frozen, store), Owner.here(store.process),
         )  # fmt: skip
         written = write_dump(
-            target, order, lambda folder, packs: fill_packs(frozen.storage, folder, packs, request.means)
+            target,
+            order,
+            lambda folder, packs: fill_packs(frozen.storage, folder, packs, request.means, pace),
         )
     entry = written.entry
     return Dump(

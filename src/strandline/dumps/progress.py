@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ class CopyProgress:
         self.shown = Progress(title, 0).shown
         self._display: rich.progress.Progress | None = None
         self._task: Any = None
+        self._mutex = threading.Lock()
 
     def __enter__(self) -> CopyProgress:
         if self.shown:
@@ -41,9 +43,10 @@ class CopyProgress:
 
     def advance(self, count: int) -> None:
         """So many bytes more are done."""
-        self.done += count
-        if self._display is not None:
-            self._display.update(self._task, completed=self.done)
+        with self._mutex:
+            self.done += count
+            if self._display is not None:
+                self._display.update(self._task, completed=self.done)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

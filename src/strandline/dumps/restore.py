@@ -151,7 +151,7 @@ def _refuse_occupied(into: Storage, doing: str) -> None:
     if _exists(into, MASTER):
         raise AlreadyExists(
             "there is a store already", doing=doing,
-            hint="Restore to another place, or restore chosen tables into this store",
+            hint="Restore to another place, or restore chosen tables, or a branch, into this store",
         )  # fmt: skip
     with auditing():
         found = next(iter(into.list("")), None)

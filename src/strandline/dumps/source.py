@@ -100,6 +100,11 @@ class Frozen:
                 return any(id_ == version.swap for _, id_ in log) or not log or log[0][0] > version.commit
         return True
 
+    def pointers(self) -> list[str]:
+        """What writers replace when they commit: the pointers of the versions, the one swapped last first."""
+        order = sorted(self.versions, key=lambda one: -one.log[-1][2] if one.log else 0.0)
+        return [str(one.object) for one in order]
+
     def headers_since(self, key: StateKey, after: CommitNumber) -> Mapping[DomainId, DomainEntry]:
         found = {}
         for item in items(self._objects.node, self._roots[key], lambda ref: ref.born > after):
@@ -150,7 +155,7 @@ class Frozen:
         snapshot = self._stack.enter_context(version.snapshot())
         # Newer than the snapshot, perhaps: what came after it is left out.
         pointer = version.pointer()
-        load = version.inner.context.objects.chunk
+        load = self._objects.chunk
         key = StateKey(version.object, snapshot.commit)
         self._roots[key] = snapshot.view.state.root
         log = [one for one in pointer.all_log(load) if one.commit <= snapshot.commit]
@@ -171,7 +176,7 @@ class Frozen:
         )
 
     def _remember_records(self, version: Version, pointer: Pointer, alone: bool) -> None:
-        for record in pointer.all_snapshots(version.context.objects.chunk):
+        for record in pointer.all_snapshots(self._objects.chunk):
             key = StateKey(version.object, record.commit)
             if key not in self._records or record.domains is None:
                 self._records[key] = (version, record)

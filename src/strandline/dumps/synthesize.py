@@ -10,6 +10,7 @@ from strandline.dumps.catalog import Owner, require_catalog
 from strandline.dumps.chain import Chain, Place, open_chain
 from strandline.dumps.copying import THREADS, in_process, write_pack
 from strandline.dumps.dump import Dump
+from strandline.dumps.pace import Pace
 from strandline.dumps.plan import plan
 from strandline.dumps.restore import At, find_dump, with_last_good
 from strandline.dumps.target import Target
@@ -44,7 +45,10 @@ def synthesize(target: Target, at: At = None) -> Dump:
             target,
             Order(subject, planned, 0, owner=Owner.here(0)),
             lambda folder, packs: in_process(
-                packs, lambda pack: write_pack(folder, pack, reader.read), f"Combining {entry.id}"
+                packs,
+                lambda pack, advance: write_pack(folder, pack, reader.read, Pace(), advance),
+                f"Combining {entry.id}",
+                sum(page.size for pack in packs for page in pack.pages),
             ),
         )
     except Damaged as error:

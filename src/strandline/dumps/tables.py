@@ -1,7 +1,8 @@
-"""Restoring chosen tables: into a store that is there, by one transaction, or into a new one.
+"""Restoring chosen tables, or a version, into a store that is there; or tables into a new one.
 
-The tables' pages are taken as they are, row numbers included; they get names of their own in the store. A new store is
-made behind a curtain: its MASTER has another name until everything is committed.
+The tables' pages are taken as they are, row numbers included; they get names of their own in the store. Tables come by
+one transaction. A version comes as a branch that bears another name until its tables are committed, and then its own by
+one swap. A new store is made behind a curtain: its MASTER has another name until everything is committed.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def restore_tables(target: Target, into: Storage, wish: Wish, names: Names) -> R
     try:
         chain = open_chain(target, catalog, entry)
         work = _Tables(target, chain, wish, names)
-        if _is_store(into):
+        if is_store(into):
             with _opened(into) as store:
                 work.commit(store)
         else:
@@ -61,6 +62,42 @@ def restore_tables(target: Target, into: Storage, wish: Wish, names: Names) -> R
         time.monotonic() - started,
         tuple(work.names.values()),
     )
+
+
+def restore_branch(target: Target, into: Storage, wish: Wish, name: str) -> Restored:
+    """The tables of a version (`main` unless the wish names one) as a branch of a store that is there."""
+    started = time.monotonic()
+    doing = f"Restoring branch {name}"
+    if not is_store(into):
+        raise NotFound(f"there is no whole store at {into.url}", doing=doing, hint="Restore a whole store there first")
+    catalog = require_catalog(target.storage)
+    target.check_key(catalog)
+    entry = find_dump(catalog, wish.at)
+    try:
+        chain = open_chain(target, catalog, entry)
+        work = _Tables(target, chain, wish, None)
+        with _opened(into) as store:
+            _branch(store, work, name)
+    except Damaged as error:
+        raise with_last_good(target, catalog, entry, error) from error
+    ids = tuple(one.id for one in chain.entries)
+    seconds = time.monotonic() - started
+    return Restored(entry.id, entry.taken, ids, work.pages, work.bytes, seconds, tuple(work.names.values()))
+
+
+def _branch(store: PageStore, work: _Tables, name: str) -> None:
+    behind = f"{name}.restoring"
+    if name in store.versions():
+        raise AlreadyExists(
+            f"there is a branch {name} already",
+            doing=f"Restoring branch {name}",
+            hint="Give it another name, or drop that branch first",
+        )
+    version = store.version(behind) if behind in store.versions() else store.fork(behind)
+    # One that an interrupted restore left may be as far as its commit; then it lacks its name alone.
+    if version.pointer().all_log(store.context.objects.chunk)[-1].message != work.message:
+        work.commit(store, behind, alone=True)
+    store.rename_version(behind, name)
 
 
 def _into_new(work: _Tables, into: Storage, wish: Wish, chain: Chain) -> None:
@@ -79,29 +116,37 @@ def _into_new(work: _Tables, into: Storage, wish: Wish, chain: Chain) -> None:
 class _Tables:
     """The chosen tables of a dump."""
 
-    def __init__(self, target: Target, chain: Chain, wish: Wish, names: Names) -> None:
+    def __init__(self, target: Target, chain: Chain, wish: Wish, names: Names | None) -> None:
         self._chain = chain
         self._reader = PageReader(target, chain)
-        self.names = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
-        if not self.names or len(set(self.names.values())) < len(self.names):
-            raise InputError("no table is chosen, or two get one name", doing="Restoring tables")
         self._key = self._state(wish)
-        self._headers = self._find()
+        there = self._there()
+        if names is None:
+            # What begins with _ is kept for what-ifs and views, and means the store that it was made in.
+            names = [name for name in there if not name.startswith("_")]
+        elif not names or (isinstance(names, Mapping) and len(set(names.values())) < len(names)):
+            raise InputError("no table is chosen, or two get one name", doing="Restoring tables")
+        self.names = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+        self._headers = self._find(there)
+        self.message = f"{wish.version or 'tables'} from dump {chain.last.id}"
         self.pages = self.bytes = 0
 
-    def commit(self, store: PageStore) -> None:
-        """All tables by one transaction: they are there together, or not at all."""
-        version = store.version(MAIN)
+    def commit(self, store: PageStore, to: str = MAIN, *, alone: bool = False) -> None:
+        """All tables by one transaction: they are there together, or not at all; `alone`, in the place of others."""
+        version = store.version(to)
         view = version.refresh()
+        there = {entry.name: entry.domain for entry in view.domains()}
         for name in self.names.values():
-            if view.find_domain(name) is not None:
+            if name in there and not alone:
                 raise AlreadyExists(
                     f"there is a table {name} already",
                     doing="Restoring tables",
                     hint="Restore it under another name: tables={'" + name + "': '" + name + "_restored'}",
                 )
-        with version.begin(f"tables from dump {self._chain.last.id}") as transaction:
-            transaction.footprint = Footprint(absent=set(self.names.values()))
+        with version.begin(self.message) as transaction:
+            for name, domain in there.items() if alone else ():
+                transaction.drop_domain(domain, name)
+            transaction.footprint = Footprint(absent=set() if alone else set(self.names.values()))
             for name, header in self._headers.items():
                 assert header.record is not None
                 record: str = unseal("record", header.record.name, self._reader.read(header.record))
@@ -144,10 +189,12 @@ class _Tables:
             )
         return found.current
 
-    def _find(self) -> dict[str, DomainEntry]:
+    def _there(self) -> dict[str, DomainEntry]:
         held = self._chain.last.states[self._key]
         headers = self._chain.headers_since(self._key, NEVER).values()
-        there = {h.name: h for h in headers if h.record is not None and holds(held, h.domain)}
+        return {h.name: h for h in headers if h.record is not None and holds(held, h.domain)}
+
+    def _find(self, there: Mapping[str, DomainEntry]) -> dict[str, DomainEntry]:
         missing = [name for name in self.names if name not in there]
         if missing:
             raise NotFound(
@@ -195,6 +242,14 @@ class Curtain:
 
 def _behind(name: str) -> str:
     return CURTAIN if name == MASTER else name
+
+
+def is_store(storage: Storage) -> bool:
+    """Whether a store is there, and no restore that has to be finished."""
+    with suppress(NotFound):
+        storage.get(RESTORING)
+        return False
+    return _is_store(storage)
 
 
 def _is_store(storage: Storage) -> bool:

@@ -34,7 +34,7 @@ from strandline.dumps.facts import (
 from strandline.errors import AlreadyExists, Damaged, InputError, NotFound, StorageError
 from strandline.pages import PageRef
 from strandline.pages.envelope import Json, checksum, seal, unseal
-from strandline.storage import LocalStorage, Storage, checked_name
+from strandline.storage import LocalStorage, Storage, checked_name, get_in_passing, put_in_passing
 
 
 class Target:
@@ -120,6 +120,15 @@ class Folder:
                 self.storage.delete(path)
                 self.storage.put_if_absent(path, data)
 
+    def put_pack(self, name: str, data: bytes) -> None:
+        """Store a pack. What an earlier try left goes: encrypted bytes are never the same twice."""
+        path = self.path(name)
+        try:
+            put_in_passing(self.storage, path, data)
+        except AlreadyExists:
+            self.storage.delete(path)
+            put_in_passing(self.storage, path, data)
+
     def manifest(self, attempt: int, expected: str | None = None) -> Manifest:
         """The manifest of an attempt, `expected` being the checksum of its stored bytes."""
         name = manifest_name(attempt)
@@ -155,7 +164,7 @@ class Folder:
         """The pages of a pack as they are stored; `Damaged` when it is missing or has another length."""
         doing = f"Reading dump {self.dump}"
         try:
-            data = self.storage.get(self.path(pack.name))
+            data = get_in_passing(self.storage, self.path(pack.name))
         except NotFound:
             raise Damaged(f"{pack.name} is missing, with {len(pack.pages)} pages", doing=doing, hint=_HINT) from None
         total = sum(self.stored_size(page) for page in pack.pages)

@@ -36,6 +36,7 @@ separator b"". A domain is a table. Its record is UTF-8 text of the tables' own;
 numbers. A process that may idle longer than a minute must `start_heart()`, or others take it for dead.
 """
 
+from strandline.pages.at import parse_at, state_at
 from strandline.pages.check import Finding, Report, check
 from strandline.pages.context import Installer, Validator
 from strandline.pages.edit import DomainEdit, Draft
@@ -106,5 +107,7 @@ __all__ = [
     "create_store",
     "open_store",
     "page_name",
+    "parse_at",
     "space",
+    "state_at",
 ]

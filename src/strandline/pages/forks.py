@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from strandline.errors import InputError, InUse, NotFound, SnapshotExpired, Unanswered
+from strandline.errors import AlreadyExists, InputError, InUse, NotFound, SnapshotExpired, Unanswered
 from strandline.pages.context import Context
 from strandline.pages.drop import Neighbours, freed_for_good
 from strandline.pages.ids import CommitNumber, PhysicalPage, ProcessId, VersionObject
@@ -157,6 +157,32 @@ def tidy_forks(parent: Version, versions: set[VersionObject], maker: Callable[[i
             else:
                 release_fork(parent, one.child)
                 parent.context.storage.delete(one.child)
+
+
+def rename_version(version: Version, name: str, open_version: OpenVersion) -> None:
+    """Give a version another name: the swap of MASTER does it, the names inside the pointers are for people."""
+    doing = f"Renaming version {version.name}"
+    version.refresh()
+    base = version.current.pointer.base
+    if base is None:
+        raise InputError("it is the version that everything stems from", doing=doing)
+    version.swap(lambda now, _: Plan(replace(now.pointer, name=name), "rename", name))
+
+    def rename_fork(now: Current, _: Output) -> Plan:
+        forks = tuple(replace(one, name=name) if one.child == version.object else one for one in now.pointer.forks)
+        return Plan(replace(now.pointer, forks=forks), "rename", name)
+
+    open_version(base.parent).swap(rename_fork)
+
+    def enter(master: Master, output: Output) -> Master:
+        versions = master.all_versions(output.load_chunk)
+        if versions.get(name) == version.object:
+            return master
+        if name in versions:
+            raise AlreadyExists(f"there is a version {name} already", doing=doing)
+        return with_version(without_version(master, version.object, output), name, version.object, output)
+
+    swap_master(version.context, enter)
 
 
 def drop_version(version: Version, open_version: OpenVersion) -> None:

@@ -11,7 +11,7 @@ from strandline.errors import AlreadyExists, Fenced, NotFound, StorageError, Str
 from strandline.pages.burial import bury
 from strandline.pages.commit import Committer
 from strandline.pages.context import Context, Installer, Validator
-from strandline.pages.forks import clear_dropped, drop_version, fork
+from strandline.pages.forks import clear_dropped, drop_version, fork, rename_version
 from strandline.pages.freeing import DeathWatch
 from strandline.pages.ids import CommitNumber, DomainId, PhysicalPage, ProcessId, VersionObject
 from strandline.pages.master import Master, encode_master, read_master, version_row
@@ -143,6 +143,10 @@ class PageStore:
         if name in self.versions():
             raise AlreadyExists(f"there is a version {name} already", doing=f"Creating version {name}")
         return self._open(fork(self.version(parent).inner, name, of))
+
+    def rename_version(self, old: str, new: str) -> None:
+        """Give a version another name; not the first one."""
+        rename_version(self.version(old).inner, new, self._open_inner)
 
     def drop_version(self, name: str) -> None:
         """Drop a version that has no children and no snapshots."""

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes.shape import COUNTED, KEYED, check_key, check_schema
+from strandline.changes.shape import COUNTED, KEYED, OURS, check_key, check_schema
 from strandline.errors import InputError, KeysError, SchemaError
 from strandline.relations.encoding import plain_schema
 from strandline.relations.scan import schema_from_text, schema_to_text
@@ -29,7 +29,7 @@ from strandline.relations.signature import row_signatures, scheme_of
 
 RANGES = "ranges"
 FORMS = (KEYED, COUNTED, RANGES)
-PREFIX = "_strandline_"
+PREFIX = OURS
 ADDRESS, SIGNATURE, COUNT = f"{PREFIX}address", f"{PREFIX}signature", f"{PREFIX}count"
 ABOVE, UPTO = "above", "upto"
 RANGE_SCHEMA = pa.schema([(ABOVE, pa.int64()), (UPTO, pa.int64())])

@@ -13,6 +13,10 @@ def open_replica(url: str | Address, *, create: bool = True) -> Replica:
         from strandline.replicas.parquet_replica import ParquetReplica
 
         return ParquetReplica(address, create=create)
+    if address.kind == "store":
+        from strandline.replicas.store_replica import StoreReplica
+
+        return StoreReplica(address, create=create)
     from strandline.replicas.sql_replica import SqlReplica
 
     return SqlReplica(address, create=create)

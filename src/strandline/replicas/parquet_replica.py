@@ -19,16 +19,14 @@ from strandline.changes.shape import COUNTED, KEYED
 from strandline.errors import ChangesError, InputError, NotFound
 from strandline.relations.signature import row_signatures, scheme_of
 from strandline.replicas.databases import Address
-from strandline.replicas.definition import ABOVE, COUNT, RANGES, SIGNATURE, UPTO, Definition, check_no_null_keys, signed
+from strandline.replicas.definition import COUNT, RANGES, SIGNATURE, Definition, check_no_null_keys, signed
+from strandline.replicas.emptying import Emptying, Flags
 from strandline.replicas.message import LOAD, Message
 from strandline.replicas.parquet_folder import Folder, Manifest, Part, going
 from strandline.replicas.state import State, after, is_new, the_same
 
 PART_ROWS = 131_072
 SMALL_PARTS = 8
-
-Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
-Addresses = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class ParquetReplica:
@@ -197,10 +195,7 @@ class _Going:
     def __init__(self, definition: Definition, message: Message) -> None:
         self._definition = definition
         if definition.form == RANGES:
-            order = pc.sort_indices(message.gone, sort_keys=[(ABOVE, "ascending")])
-            gone = message.gone.take(order)
-            self._above = np.asarray(gone.column(ABOVE), dtype=np.int64)
-            self._upto = np.asarray(gone.column(UPTO).fill_null(2**63 - 1), dtype=np.int64)
+            self._emptying = Emptying(message.gone)
         elif definition.form == KEYED:
             keys = pa.concat_tables([message.gone, message.rows.select(message.gone.column_names)])
             self._keys = _key_words(keys, definition)
@@ -212,27 +207,16 @@ class _Going:
         """Which rows of the part go, or (counted) change; None when none can."""
         definition = self._definition
         if definition.form == RANGES:
-            if not self._concerns(part):
+            if part.least is None or part.greatest is None or not self._emptying.concerns(part.least, part.greatest):
                 return None
             chosen = pa.schema([definition.schema.field(name) for name in definition.key])
-            return self._in_ranges(
-                np.asarray(folder.load(part, chosen, definition.ours).column(definition.identity[0]), dtype=np.int64)
-            )
+            addresses = folder.load(part, chosen, definition.ours).column(definition.identity[0])
+            return self._emptying.holds(np.asarray(addresses, dtype=np.int64))
         if definition.form == KEYED:
             keys = folder.load(part, definition.gone_schema, definition.ours)
             return np.isin(_key_words(keys, definition), self._keys)
         found = folder.load(part, pa.schema([]), definition.ours).column(SIGNATURE)
         return np.asarray(pc.is_in(found, self.delta.column(SIGNATURE).combine_chunks()), dtype=bool)
-
-    def _concerns(self, part: Part) -> bool:
-        if not len(self._above) or part.least is None or part.greatest is None:
-            return False
-        return bool(np.any((self._above < part.greatest) & (self._upto >= part.least)))
-
-    def _in_ranges(self, addresses: Addresses) -> Flags:
-        place = np.searchsorted(self._above, addresses, side="left") - 1
-        found = place >= 0
-        return found & (addresses <= self._upto[np.maximum(place, 0)])
 
 
 def _key_words(keys: pa.Table, definition: Definition) -> np.ndarray[tuple[int], np.dtype[np.void]]:

@@ -12,7 +12,6 @@ At most `HELD` states and change sets are kept; the one that was asked for longe
 from __future__ import annotations
 
 import atexit
-import datetime as dt
 import os
 import secrets
 import shutil
@@ -28,8 +27,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from strandline.changes import Changes
 from strandline.changes.shape import Header
-from strandline.errors import EngineError, InputError, NotFound, StrandlineError
-from strandline.pages import PageVersion, Snapshot, State
+from strandline.errors import EngineError, InputError, StrandlineError
+from strandline.pages import State, parse_at, state_at
 from strandline.sources.options import ReadRequest
 from strandline.storage import open_storage
 from strandline.store import Store
@@ -96,7 +95,7 @@ class Holdings:
     def pin(self, request: ReadRequest) -> Pinned:
         """Keep the state that a request asks for."""
         store = self._version(request.path, request.version)
-        snapshot = pin(store.pages, request.at)
+        snapshot = state_at(store.pages, parse_at(store.pages, request.at))
         pinned = Pinned(store.url, snapshot.view.state)
         self._keep((store.url, store.name, snapshot.commit, pinned.state.domains), snapshot)
         return pinned
@@ -104,7 +103,7 @@ class Holdings:
     def changes(self, request: ReadRequest) -> Parts:
         """What changed in a table, computed now."""
         store = self._version(request.path, request.version)
-        since, until = meant(store.pages, request.since), meant(store.pages, request.until)
+        since, until = parse_at(store.pages, request.since), parse_at(store.pages, request.until)
         return self._parts(store.changes(request.table, since=since, until=until))
 
     def diff(self, old: str, new: str, options: Mapping[str, Any]) -> Parts:
@@ -146,35 +145,6 @@ class Holdings:
         for each in gone:
             if each is not None:
                 each.close()
-
-
-def meant(version: PageVersion, at: str | None) -> str | int | dt.datetime | None:
-    """What a text means as a state: a snapshot's name, else a commit number, else a time. Without a text: now."""
-    if at is None:
-        return None
-    known = [record.name for record in version.snapshots()]
-    if at in known:
-        return at
-    if at.isdigit():
-        return int(at)
-    try:
-        return dt.datetime.fromisoformat(at)
-    except ValueError:
-        hint = f"The snapshots are {', '.join(known[:20])}" if known else "There are no snapshots yet"
-        raise NotFound(
-            f"there is no snapshot {at}",
-            doing=f"Looking for the state {at}",
-            hint=f"{hint}; a commit number or a time like 2030-01-31T12:00 will do too",
-        ) from None
-
-
-def pin(version: PageVersion, at: str | None) -> Snapshot:
-    """The state that a text means, held by this process until closed."""
-    value = meant(version, at)
-    if value is None:
-        version.look()
-        return version.snapshot()
-    return version.at(value.timestamp() if isinstance(value, dt.datetime) else value)
 
 
 class Keeper:

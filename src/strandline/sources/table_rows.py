@@ -83,7 +83,7 @@ def table_schema(pinned: Pinned, request: ReadRequest) -> pa.Schema:
     if condition is not None:
         _ = condition.condition
     if not request.columns:
-        return reader.record.schema
+        return pa.schema([reader.record.schema.field(name) for name in reader.record.shown])
     for name in request.columns:
         if name != ROW:
             reader.record.column(name)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost
+from strandline.storage.machine_cache import cached_share, let_go
 from strandline.storage.seam import Stored, Token, checked_name, require_auditing
 
 _UNNAMED = getattr(os, "O_TMPFILE", 0)
@@ -45,6 +46,20 @@ class LocalStorage:
     def get(self, name: str) -> bytes:
         with _refusals("Reading", name):
             return self._path(name).read_bytes()
+
+    def get_in_passing(self, name: str) -> bytes:
+        """`get` of what is read once: it does not stay in the machine's cache unless it was there before."""
+        with _refusals("Reading", name), open(self._path(name), "rb", buffering=0) as file:
+            share = cached_share(file.fileno(), os.fstat(file.fileno()).st_size)
+            value = file.read()
+            if share < 0.5:
+                let_go(file.fileno())
+            return value
+
+    def forget(self, name: str) -> None:
+        """Let the machine's cache go of an object that nobody is going to read soon; it is durable already."""
+        with _refusals("Reading", name), open(self._path(name), "rb", buffering=0) as file:
+            let_go(file.fileno())
 
     def get_with_token(self, name: str) -> Stored:
         value = self.get(name)

@@ -80,7 +80,7 @@ class Query:
         """The columns that the query can mean; all of them where it says `*`."""
         from sqlglot import exp
 
-        names = list(reader.record.names)
+        names = list(reader.record.shown)
         if self._tree.find(exp.Star) is not None:
             return names
         meant = {column.name.lower() for column in self._tree.find_all(exp.Column)}
@@ -88,7 +88,7 @@ class Query:
         return [name for name in names if name.lower() in meant] or names[:1]
 
     def _hint(self) -> str:
-        shapes = [f"{name}({', '.join(reader.record.names)})" for name, reader in self._readers.items()]
+        shapes = [f"{name}({', '.join(reader.record.shown)})" for name, reader in self._readers.items()]
         return f"The tables are {', '.join(shapes)}" if shapes else ""
 
 

@@ -56,7 +56,7 @@ class TableReader:
         params: Mapping[str, Any] | None = None,
     ) -> pa.Table:
         """Rows in order of the key, in the table's own schema."""
-        wanted = self.record.names if columns is None else tuple(columns)
+        wanted = self.record.shown if columns is None else tuple(columns)
         for name in wanted:
             if name != ROW:
                 self.record.column(name)

@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.changes.shape import RESERVED, check_key, nearest
+from strandline.changes.shape import OURS, RESERVED, check_key, nearest
 from strandline.errors import SchemaError
 from strandline.relations.schemas import check_names, plain_type
 from strandline.tables.keys import check_key_types
@@ -52,6 +52,11 @@ class Record:
     def schema(self) -> pa.Schema:
         """The schema that users see."""
         return pa.schema([pa.field(c.name, c.type, c.nullable) for c in self.columns])
+
+    @cached_property
+    def shown(self) -> tuple[str, ...]:
+        """The columns that are read when nobody says which: all but those of our own (`OURS`), as copies have them."""
+        return tuple(name for name in self.names if not name.startswith(OURS))
 
     @cached_property
     def row_schema(self) -> pa.Schema:

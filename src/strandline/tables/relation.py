@@ -70,7 +70,7 @@ def table_relation(
 ) -> TableRelation:
     """A table at a state. The relation takes a snapshot over and closes it when it is no longer used itself."""
     reader = TableReader(view, name, cache)
-    plain = pa.schema([pa.field(field.name, field.type) for field in reader.record.schema])
+    plain = pa.schema([pa.field(name, reader.record.schema.field(name).type) for name in reader.record.shown])
     relation = TableRelation(name, plain, reader, reachable(storage))
     if snapshot is not None:
         weakref.finalize(reader, snapshot.close)

@@ -63,6 +63,10 @@ class TableTransaction:
         load(pending, in_order(fitted(source.rows, record, doing), record, doing), self._tables.room())
         return len(source.rows)
 
+    def has_table(self, name: str) -> bool:
+        """Whether there is such a table, as this transaction sees it."""
+        return self._tables.is_there(name)
+
     def drop_table(self, name: str) -> None:
         """The table with all its rows."""
         self._tables.drop(name)
@@ -210,7 +214,7 @@ class TableTransaction:
             order = sorted(range(len(found.keys)), key=found.keys.__getitem__)
             chosen = chosen.take(pa.array(order, pa.int64()))
         rows = pa.Table.from_arrays(chosen.columns, schema=pending.record.schema)
-        return rows if columns is None else rows.select(list(columns))
+        return rows.select(list(pending.record.shown if columns is None else columns))
 
     def schema(self, table: str) -> pa.Schema:
         """The columns of a table as this transaction sees it."""

@@ -61,8 +61,12 @@ class Base:
         columns: Sequence[str] | None = None,
         name: str | None = None,
         method: str = "auto",
+        runner: str = "auto",
     ) -> Copy:
-        """Makes a copy at `url` and fills it; if that was stopped, the same call goes on."""
+        """Makes a copy at `url` and fills it; if that was stopped, the same call goes on.
+
+        `runner` says who reads the rows: `inline`, `spark`, or `auto` (Spark if the base is large).
+        """
         if method not in METHODS:
             raise InputError(f"{method!r} is no method", doing="replicating", hint=f"Use {', '.join(METHODS)}")
         target = parse_address(url)
@@ -75,10 +79,10 @@ class Base:
                 _check_same(known, wanted)
                 replica.create(definition_of(site, site.record(), wanted))
             if known is None:
-                _define(site, wanted)
+                define_copy(site, wanted)
         copy = Copy(self._address, wanted.name, target)
         if self._copy_record(wanted.name).taken is None:
-            copy.refresh()
+            copy.refresh(runner=runner)
         return copy
 
     def copy(self, name: str, url: str | None = None) -> Copy:
@@ -177,7 +181,7 @@ def _check_same(known: CopyRecord | None, wanted: CopyRecord) -> None:
         )
 
 
-def _define(site: Site, wanted: CopyRecord) -> None:
+def define_copy(site: Site, wanted: CopyRecord) -> None:
     """Records the copy, with a bit of its own. A bit that a dropped copy used is cleared first."""
     database = site.table.database
     with database.transaction():

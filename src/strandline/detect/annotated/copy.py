@@ -11,14 +11,15 @@ from typing import Any
 from strandline.detect.annotated import delivery
 from strandline.detect.annotated.catalog import Catalog, CopyRecord
 from strandline.detect.annotated.cost import DIFFERENTIAL, FIRST, FULL, REPAIR, Explanation, Facts, explain, uses_index
-from strandline.detect.annotated.delivery import Sent
+from strandline.detect.annotated.first import send_first
 from strandline.detect.annotated.fixing import Site, fix_up, offer
 from strandline.detect.annotated.names import TIME
 from strandline.detect.annotated.tables import describe
 from strandline.detect.annotated.verification import Verification, compare
 from strandline.errors import InputError, NotFound, StateError
-from strandline.replicas import Envelope, Position, Replica, State, open_replica, ranges_message
+from strandline.replicas import Position, Replica, State, open_replica, ranges_message
 from strandline.replicas.databases import Address, connect, quoted
+from strandline.replicas.streaming import Sent, next_envelope
 
 METHODS = ("auto", DIFFERENTIAL, FULL)
 
@@ -53,11 +54,11 @@ class Copy:
         self._clock = clock
         self.name = name
 
-    def refresh(self, method: str | None = None) -> Refresh:
+    def refresh(self, method: str | None = None, *, runner: str = "auto") -> Refresh:
         """Brings the copy to the base's present state.
 
         `auto` takes the way that is expected to cost less and says which; `differential` means that way, or an error
-        that says why not; `full` sends everything.
+        that says why not; `full` sends everything. `runner` says who reads a first copy: Spark if it is large.
         """
         started = self._clock()
         with opened(self._base) as site, open_replica(self._target) as replica:
@@ -67,7 +68,7 @@ class Copy:
                 raise InputError(f"{method!r} is no method", doing="refreshing", hint=f"Use {', '.join(METHODS)}")
             state = self._claimed(site, copy, replica)
             if state.position is None:
-                state, done, way, why = *self._first(site, copy, replica, state), FIRST, "the copy was empty"
+                state, done, way, why = *self._first(site, copy, replica, state, runner), FIRST, "the copy was empty"
             else:
                 state, done, way, why = self._again(site, copy, replica, state, method)
             return self._note(site, replica, state, _Result(done, way, why, self._clock() - started))
@@ -102,8 +103,7 @@ class Copy:
                     site.table.database.execute(sql)
                 found = compare(site, copy, replica, state.definition)
                 position = offer(site, copy, record)
-            envelope = Envelope(state.epoch, state.number + 1, state.definition.fingerprint)
-            message = ranges_message(state.definition, envelope, found.ranges, found.rows, position)
+            message = ranges_message(state.definition, next_envelope(state), found.ranges, found.rows, position)
             state = replica.apply(message)
             done = Sent(len(message), len(message.encode()))
             return self._note(
@@ -143,8 +143,8 @@ class Copy:
         replica.create(delivery.definition_of(site, site.record(), copy))
         return replica.claim()
 
-    def _first(self, site: Site, copy: CopyRecord, replica: Replica, state: State) -> tuple[State, Sent]:
-        state, done = delivery.send_first(site, copy, replica, state)
+    def _first(self, site: Site, copy: CopyRecord, replica: Replica, state: State, runner: str) -> tuple[State, Sent]:
+        state, done = send_first(site, copy, replica, state, runner)
         state, more = delivery.send_differential(site, self._taken(site, state), replica, state)
         return state, done.and_(more)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from strandline.detect.annotated.catalog import BaseRecord, Catalog, CopyRecord
-from strandline.detect.annotated.names import ADDRESS, MET, PAPER, SENT, TIME, TOUCHED, fields
+from strandline.detect.annotated.names import ADDRESS, MET, PAPER, SENT, TOUCHED, fields
 from strandline.detect.annotated.runs import met, runs, sent_by_runs
 from strandline.detect.annotated.statements import CHANGED, LAST_QUAL, A, Asked, Statements
 from strandline.detect.annotated.tables import BaseTable, Column
@@ -176,15 +176,15 @@ def offer(site: Site, copy: CopyRecord, record: BaseRecord, *, anchored: bool = 
 
 def read_rows(site: Site, record: BaseRecord, columns: Sequence[str], rest: str) -> pa.Table:
     """Addresses and the chosen columns, of what `rest` (FROM on) says."""
-    batches = list(row_batches(site, record, columns, rest))
+    batches = list(row_batches(site, record.address, columns, rest))
     return pa.Table.from_batches(batches, schema=rows_schema(site, columns))
 
 
-def row_batches(site: Site, record: BaseRecord, columns: Sequence[str], rest: str) -> Iterator[pa.RecordBatch]:
+def row_batches(site: Site, address: str, columns: Sequence[str], rest: str) -> Iterator[pa.RecordBatch]:
     """The same, a batch at a time; `ADDRESS` comes first."""
     chosen = chosen_columns(site, columns)
     readings = ", ".join(column.reading.format(quoted(column.name)) for column in chosen)
-    sql = f"SELECT {quoted(record.address)}, {readings} FROM {rest}"
+    sql = f"SELECT {quoted(address)}, {readings} FROM {rest}"
     stored = pa.schema([(ADDRESS, pa.int64()), *((column.name, column.stored) for column in chosen)])
     wanted = rows_schema(site, columns)
     for batch in site.table.database.batches(sql, stored):
@@ -205,8 +205,3 @@ def chosen_columns(site: Site, columns: Sequence[str]) -> list[Column]:
             hint="Drop the copy and replicate again with the columns that there are",
         )
     return [known[name] for name in columns]
-
-
-def unchanged_since(time: int) -> str:
-    """Entries that a first copy at `time` may take later than that: those that no fix-up or update has met since."""
-    return f"{quoted(TIME)} <= {time}"

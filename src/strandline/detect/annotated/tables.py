@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -92,6 +93,10 @@ class BaseTable(ABC):
         """The one column of an integer primary key."""
 
     @abstractmethod
+    def bytes(self) -> int:
+        """How much there is to read, about."""
+
+    @abstractmethod
     def lock(self) -> None:
         """Keeps writers out, and lets readers on, until the transaction ends."""
 
@@ -152,6 +157,10 @@ class SqliteTable(BaseTable):
     def integer_key(self) -> str | None:
         keys = [row for row in self.database.execute(f"PRAGMA table_info({quoted(self.address.table)})") if row[5]]
         return str(keys[0][1]) if len(keys) == 1 and str(keys[0][2]).upper() == "INTEGER" else None
+
+    def bytes(self) -> int:
+        """The file's size."""
+        return os.path.getsize(self.address.location)
 
     def lock(self) -> None:
         """`BEGIN IMMEDIATE` did it."""
@@ -226,6 +235,9 @@ class PostgresTable(BaseTable):
             [self.sql],
         )
         return str(rows[0][0]) if len(rows) == 1 and rows[0][1] in ("smallint", "integer", "bigint") else None
+
+    def bytes(self) -> int:
+        return int(self.database.execute("SELECT pg_table_size(to_regclass(?))", [self.sql])[0][0])
 
     def lock(self) -> None:
         self.database.execute(f"LOCK TABLE {self.sql} IN SHARE ROW EXCLUSIVE MODE")

@@ -1,4 +1,5 @@
-"""Where a table is: `sqlite:///f.db#t`, `duckdb:///f.duckdb#t`, `postgresql://…/db#schema.t`, `parquet:///dir`.
+"""Where a table is: `sqlite:///f.db#t`, `duckdb:///f.duckdb#t`, `postgresql://…/db#schema.t`, `parquet:///dir`,
+`strandline:///shop#t` or `strandline+s3://bucket/shop#t`.
 
 A password in a URL stays in memory: `shown` has none, and is all that ever reaches errors, logs or stored state. A
 PostgreSQL URL without a password uses what PostgreSQL's own client finds: `PGPASSWORD`, `PGPASSFILE`, `~/.pgpass`.
@@ -12,13 +13,24 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsp
 
 from strandline.errors import InputError
 
-KINDS = {"sqlite": "sqlite", "duckdb": "duckdb", "parquet": "parquet", "postgresql": "postgres", "postgres": "postgres"}
-FILES = ("sqlite", "duckdb", "parquet")
+KINDS = {
+    "sqlite": "sqlite",
+    "duckdb": "duckdb",
+    "parquet": "parquet",
+    "postgresql": "postgres",
+    "postgres": "postgres",
+    "strandline": "store",
+    "strandline+s3": "store",
+}
+SHOWN_KINDS = ("sqlite", "duckdb", "postgresql", "parquet", "strandline")
 
 
 @dataclass(frozen=True)
 class Address:
-    """A database or folder, and a table in it. `location` is a path, or a PostgreSQL URL that may hold a password."""
+    """A database or folder, and a table in it.
+
+    `location` is a path, the URL of an object store, or a PostgreSQL URL that may hold a password.
+    """
 
     kind: str
     location: str = field(repr=False)
@@ -48,7 +60,7 @@ def parse_address(url: str, table: str | None = None) -> Address:
     """The address that a URL means; `table` instead of what stands behind `#`."""
     parts = urlsplit(url)
     if parts.scheme not in KINDS:
-        known = ", ".join(f"{scheme}://" for scheme in ("sqlite", "duckdb", "postgresql", "parquet"))
+        known = ", ".join(f"{scheme}://" for scheme in SHOWN_KINDS)
         raise InputError(
             f"{parts.scheme}:// is not known" if parts.scheme else f"{_safe(url)!r} is no URL of a database",
             doing="reading the address of a table",
@@ -68,7 +80,11 @@ def parse_address(url: str, table: str | None = None) -> Address:
 def _parts(kind: str, url: str) -> tuple[str | None, str, str]:
     """The password, what the driver takes, and what may be shown."""
     parts = urlsplit(url)
-    if kind in FILES:
+    if parts.scheme == "strandline+s3":
+        # Credentials come from the environment; a URL that holds some is refused when the storage is opened.
+        host = parts.netloc.rpartition("@")[2]
+        return None, f"s3://{parts.netloc}{parts.path}", f"{parts.scheme}://{host}{parts.path}"
+    if kind != "postgres":
         path = unquote(parts.netloc + parts.path)
         # sqlite:///f.db is a path relative to the working folder, sqlite:////x/f.db an absolute one.
         path = path[1:] if path.startswith("/") and not parts.netloc else path

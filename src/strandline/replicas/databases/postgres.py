@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import adbc_driver_manager
-import adbc_driver_postgresql.dbapi as driver
+import adbc_driver_postgresql
 import pyarrow as pa
+from adbc_driver_manager.dbapi import Connection
 
 from strandline.errors import Conflict, InputError, NotFound, StorageError, StrandlineError
 from strandline.replicas.databases.address import Address
@@ -34,9 +36,10 @@ class PostgresDatabase(Database):
     def __init__(self, address: Address, *, create: bool) -> None:
         super().__init__(address)
         try:
-            self._connection = driver.connect(address.location, autocommit=True)
+            connection = adbc_driver_manager.AdbcConnection(_handle(address.location))
         except adbc_driver_manager.Error as error:
             raise self.trouble(error, f"opening {address.shown}") from None
+        self._connection = Connection(_Kept(), connection, autocommit=True)
         self._cursor = self._connection.cursor()
 
     def _execute(self, sql: str, params: Sequence[Any]) -> list[Row]:
@@ -73,6 +76,20 @@ class PostgresDatabase(Database):
     def close(self) -> None:
         self._cursor.close()
         self._connection.close()
+
+
+@lru_cache(maxsize=16)
+def _handle(url: str) -> Any:
+    """The driver's knowledge of a database's types. Getting it takes longer than connecting, so it is kept; types that
+    users make later are read as text anyway."""
+    return adbc_driver_postgresql.connect(url)
+
+
+class _Kept:
+    """Stands for the handle where a connection would close it."""
+
+    def close(self) -> None:
+        """Other connections share it."""
 
 
 def _numbered(sql: str, params: Sequence[Any]) -> str:

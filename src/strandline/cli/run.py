@@ -1,0 +1,107 @@
+"""`strandline run`: one run of a declared pipeline, or one after another on a schedule."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from strandline.cli.options import running
+from strandline.cli.output import emit_json, say
+from strandline.cli.stores import instant, size
+from strandline.engine.session import VARIABLE
+
+if TYPE_CHECKING:
+    from strandline.pipeline import Means, Pipeline, Ran
+
+FAILED = 1
+
+
+@click.command()
+@click.argument("file", metavar="FILE", type=click.Path())
+@click.option("--wait", is_flag=True, help="If another run is under way, wait for its end instead of refusing.")
+@click.option("--remote", metavar="URL", help="A Spark Connect server: sc://host:port.")
+@running
+def run(file: str, wait: bool, remote: str | None, runner: str, as_json: bool) -> int:
+    """Takes one step of the pipeline in FILE: extract, detect, apply, snapshot, refresh, dump, report.
+
+    All tables change in one transaction or none does. Killed at any point and started again, it finishes the same step
+    and doubles nothing. Exits with 0 if all is well, 1 if a guard stopped the step or a copy or dump is behind, 2 on
+    trouble.
+
+    \b
+    Examples:
+      strandline run shop.toml
+      strandline run shop.toml --master spark://host:7077
+    """
+    from strandline.errors import GuardTripped
+    from strandline.pipeline import Pipeline, read_settings
+
+    pipeline = Pipeline(read_settings(file), means=means_of(runner, remote))
+    try:
+        ran = pipeline.run(wait=wait)
+    except GuardTripped as error:
+        if as_json:
+            emit_json({"outcome": "stopped", **error.to_json()})
+        say(f"Stopped: {error}")
+        return FAILED
+    if as_json:
+        emit_json(facts(ran))
+    else:
+        tell(ran, pipeline)
+    return FAILED if ran.behind else 0
+
+
+def means_of(runner: str, remote: str | None) -> Means:
+    """Where the work runs: on Spark as soon as a master or server is named."""
+    from strandline.pipeline import Means
+
+    if remote:
+        os.environ[VARIABLE] = remote
+    return Means("spark" if runner == "auto" and os.environ.get(VARIABLE) else runner)
+
+
+def facts(ran: Ran) -> dict[str, Any]:
+    """A run as JSON."""
+    outcome = "step" if ran.step else "nothing new"
+    return {
+        "outcome": outcome,
+        "pipeline": ran.pipeline,
+        "started": instant(ran.started),
+        "seconds": round(ran.seconds, 3),
+        "step": ran.step.number if ran.step else None,
+        "resumed": ran.resumed.number if ran.resumed else None,
+        "snapshot": ran.step.snapshot if ran.step else None,
+        "sources": {name: found.to_json() for name, found in ran.found.items()},
+        "stages": dict(ran.stages),
+        "replicas": dict(ran.last.replicas) if ran.last else {},
+        "dumps": dict(ran.last.dumps) if ran.last else {},
+        "behind": ran.behind,
+        "report": ran.report,
+    }
+
+
+def tell(ran: Ran, pipeline: Pipeline) -> None:
+    """A run in words."""
+    if ran.resumed:
+        say(f"Finished step {ran.resumed.number}, which an earlier run had left.")
+    for name, found in ran.found.items():
+        counts = found.counts
+        words = f"{counts.inserted:,} inserted, {counts.updated:,} updated, {counts.deleted:,} deleted"
+        say(f"{name}: {words} ({found.how}: {found.why}).")
+    if ran.step:
+        say(f"Step {ran.step.number}, snapshot {ran.step.snapshot}.")
+    else:
+        say("Nothing new: no step was taken.")
+    for name, result in (ran.last.replicas if ran.last else {}).items():
+        if not result.get("error") and result.get("at", 0) >= ran.started:
+            sent = f"{result['messages']:,} messages, {size(result['bytes'])}"
+            say(f"{name}: {result['method']}, {sent}; a full refresh: about {size(result['full_bytes'])}.")
+    for name, result in (ran.last.dumps if ran.last else {}).items():
+        if not result.get("error") and result.get("at", 0) >= ran.started:
+            say(f"{name}: level {result['level']}, {size(result['bytes'])}, {result['id']}.")
+    for name, why in ran.behind.items():
+        say(f"Behind: {name}. {why} The next run tries again.")
+    if ran.report:
+        say(f"Report: {ran.report}")

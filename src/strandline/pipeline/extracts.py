@@ -1,0 +1,157 @@
+"""Extracts: what a source holds now, opened as a relation, with an identity that tells whether it was seen before.
+
+The identity of files is the path, size and time of each; that of a database's table is nothing, since only reading
+it tells whether it changed. Tables of one database are read in one transaction, so that an extract of several is one
+state of it.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from strandline.detect.annotated.tables import BaseTable, describe
+from strandline.engine import Spool
+from strandline.errors import GuardTripped, NotFound
+from strandline.pipeline.secret import Secrets
+from strandline.pipeline.settings import Source
+from strandline.relations import ReadOptions, Relation, open_relation
+from strandline.relations.spooled import spool_batches
+from strandline.replicas.databases import Address, Database, connect, parse_address, quoted
+
+
+@dataclass(frozen=True)
+class Extract:
+    """What a source holds. `shown` names it without secrets; `taken` is when it was made, where that is known."""
+
+    source: Source
+    relation: Relation
+    shown: str
+    identity: str | None = None
+    taken: float | None = None
+    path: str | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.relation.schema
+
+
+@contextmanager
+def extracts(sources: Sequence[Source], secrets: Secrets) -> Iterator[dict[str, Extract]]:
+    """The extracts of all sources, by the sources' names; those of one database in one state of it."""
+    with ExitStack() as open_:
+        databases: dict[str, Database] = {}
+        found = {}
+        for source in sources:
+            if not source.is_database:
+                found[source.name] = open_extract(source, secrets)
+                continue
+            address = address_of(source, secrets)
+            if address.location not in databases:
+                database = open_.enter_context(connect(address, create=False))
+                open_.enter_context(_one_state(database))
+                databases[address.location] = database
+            found[source.name] = _of_table(source, databases[address.location], address)
+        yield found
+
+
+def open_extract(source: Source, secrets: Secrets) -> Extract:
+    """The extract of one source, files or a table."""
+    doing = f"extracting the source {source.name!r}"
+    if source.is_database:
+        address = address_of(source, secrets)
+        with connect(address, create=False) as database:
+            return _of_table(source, database, address)
+    path = _picked(source, secrets.fill(source.location, doing))
+    options = ReadOptions(
+        types=dict(source.reading.types), header=source.reading.header, delimiter=source.reading.delimiter
+    )
+    identity, taken = _identity(path)
+    relation = open_relation(path, format=source.reading.format, options=options)
+    return Extract(source, relation, secrets.scrub(path), identity, taken, path)
+
+
+def check_still(extract: Extract) -> None:
+    """Refuses files that changed while they were read: what was found is of no one state of them."""
+    if extract.path is not None and _identity(extract.path)[0] != extract.identity:
+        raise GuardTripped(
+            f"{extract.shown} changed while it was read",
+            doing=f"extracting the source {extract.source.name!r}",
+            hint="Write extracts under another name and rename them when they are whole; then run again",
+        )
+
+
+def address_of(source: Source, secrets: Secrets) -> Address:
+    return parse_address(secrets.fill(source.location, f"opening the source {source.name!r}"))
+
+
+def table_relation(table: BaseTable, spool: Spool | None = None) -> Relation:
+    """All rows of a database's table, put into the spool, in Arrow's types."""
+    columns = table.columns
+    readings = ", ".join(column.reading.format(quoted(column.name)) for column in columns)
+    stored = pa.schema([(column.name, column.stored) for column in columns])
+    batches = table.database.batches(f"SELECT {readings} FROM {table.sql}", stored)
+    wanted = table.schema
+    cast = (batch.cast(wanted) if batch.schema != wanted else batch for batch in batches)
+    return spool_batches(cast, table.address.shown, wanted, spool)
+
+
+def _of_table(source: Source, database: Database, address: Address) -> Extract:
+    return Extract(source, table_relation(describe(database, address)), address.shown)
+
+
+@contextmanager
+def _one_state(database: Database) -> Iterator[None]:
+    repeatable = database.dialect == "postgres"
+    database.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if repeatable else "BEGIN")
+    try:
+        yield
+    finally:
+        database.execute("ROLLBACK")
+
+
+def _picked(source: Source, path: str) -> str:
+    """The path to read: of a glob with `pick = "latest"` the newest match, later names first where times are equal."""
+    if source.pick != "latest":
+        return path
+    pattern = os.path.join(path, "*") if os.path.isdir(path) else path
+    found = [one for one in glob.glob(pattern) if not os.path.basename(one).startswith((".", "_"))]
+    if not found:
+        raise NotFound(
+            "there is no file that matches",
+            doing=f"picking the latest of {source.location}",
+            hint="See what the folder holds, or write the pattern anew",
+        )
+    return max(found, key=lambda one: (_newest(one), one))
+
+
+def _newest(path: str) -> float:
+    return max((os.stat(file).st_mtime for file in _files(path)), default=os.stat(path).st_mtime)
+
+
+def _identity(path: str) -> tuple[str, float | None]:
+    """A digest of the path, size and time of every file, the logs of tables included; and the newest time."""
+    facts = []
+    for file in _files(path):
+        status = os.stat(file)
+        facts.append((file, status.st_size, status.st_mtime_ns))
+    digest = hashlib.sha256(repr(sorted(facts)).encode()).hexdigest()[:32]
+    return digest, max((fact[2] / 1e9 for fact in facts), default=None)
+
+
+def _files(path: str) -> list[str]:
+    tops = [path] if os.path.exists(path) else glob.glob(path)
+    found = []
+    for top in tops:
+        if not os.path.isdir(top):
+            found.append(top)
+            continue
+        for folder, _, names in os.walk(top):
+            found += [os.path.join(folder, name) for name in names]
+    return found

@@ -1,0 +1,137 @@
+"""Finishing a step that has happened: notices to bases, the snapshot, views, copies and dumps that are due.
+
+Everything here may be done again: what is done already is found done. A copy or a dump that fails is noted, the others
+go on, and the next run tries it again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+from strandline.dumps import Dumps
+from strandline.errors import InputError, StrandlineError
+from strandline.pipeline import annotated
+from strandline.pipeline.due import is_due
+from strandline.pipeline.extracts import address_of
+from strandline.pipeline.journal import Journal, Step
+from strandline.pipeline.settings import DumpTo, ReplicaOf
+from strandline.pipeline.shipping import recorded, ship
+from strandline.pipeline.stages import Stages
+from strandline.pipeline.taking import Bench, sweep_signatures
+from strandline.replicas import open_replica
+from strandline.replicas.message import Position
+
+Doing = Callable[[], dict[str, Any]]
+
+
+def finish(bench: Bench, step: Step, stages: Stages, now: float) -> Step:
+    """The rest of a step, once it has happened, whoever began it."""
+    journal = Journal(bench.store, bench.settings.name)
+    step = replace(step, commit=journal.commit_of(step))
+    with stages.stage("notice"):
+        _tell_bases(bench, step)
+    with stages.stage("snapshot"):
+        take_snapshot(bench, step)
+    step = refresh_and_dump(bench, step, stages, now)
+    step = replace(step, tables=_sizes(bench), finished=True, stages={**step.stages, **stages.seconds})
+    stages.at("finish")
+    journal.update(step)
+    sweep_signatures(bench, step)
+    return step
+
+
+def refresh_and_dump(bench: Bench, step: Step, stages: Stages, now: float) -> Step:
+    """Views, copies and dumps, as far as they are due."""
+    replicas, dumps = dict(step.replicas), dict(step.dumps)
+    with stages.stage("replicas"):
+        for replica in bench.settings.replicas:
+            if is_due(replica, replicas.get(replica.name), now):
+                do = partial(_refresh, bench, step, replica)
+                replicas[replica.name] = _attempt(bench, now, replicas.get(replica.name), do)
+                stages.at(f"refreshed {replica.name}")
+    with stages.stage("dumps"):
+        for dump in bench.settings.dumps:
+            made = _attempt(bench, now, dumps.get(dump.name), partial(_dump, bench, dump))
+            if made.get("level") is not None or made.get("error"):
+                dumps[dump.name] = made
+                stages.at(f"dumped {dump.name}")
+    known = {replica.name for replica in bench.settings.replicas}, {dump.name for dump in bench.settings.dumps}
+    return replace(
+        step,
+        replicas={name: result for name, result in replicas.items() if name in known[0]},
+        dumps={name: result for name, result in dumps.items() if name in known[1]},
+    )
+
+
+def take_snapshot(bench: Bench, step: Step) -> None:
+    """Names the step's state, unless that was done."""
+    if step.snapshot not in [record.name for record in bench.store.snapshots()]:
+        bench.store.snapshot(step.snapshot)
+
+
+def _tell_bases(bench: Bench, step: Step) -> None:
+    for source in bench.settings.sources:
+        said = step.sources.get(source.name, {})
+        position = Position.from_json(said.get("position"))
+        if position is not None and source.is_database:
+            rows = bench.store.table(source.table).count()
+            annotated.note_taken(address_of(source, bench.secrets), bench.copy_name(source), position, rows)
+
+
+def _refresh(bench: Bench, step: Step, replica: ReplicaOf) -> dict[str, Any]:
+    url = bench.secrets.fill(replica.to, f"opening the copy {replica.name!r}")
+    if replica.of in {view.name for view in bench.settings.views}:
+        raise InputError("views can't be replicated yet", doing=f"refreshing {replica.name!r}")
+    with open_replica(url) as target:
+        shipped = ship(bench.store, replica.of, recorded(bench.store, step.snapshot), target, replica.method)
+    return {**asdict(shipped), "of": replica.of, "to": replica.to, "step": step.number}
+
+
+def _dump(bench: Bench, dump: DumpTo) -> dict[str, Any]:
+    target = bench.secrets.fill(dump.to, f"dumping to {dump.name!r}")
+    level = bench.store.dump_due(target, schedule=dump.schedule, key_file=dump.key_file)
+    if level is None:
+        return {"level": None, "to": dump.to}
+    means = bench.means
+    made = bench.store.dump(target, level=level, key_file=dump.key_file, runner=means.runner)
+    if dump.keep is not None:
+        Dumps(target, key_file=dump.key_file).prune(dump.keep, confirm=True)
+    return {
+        "level": made.level,
+        "to": dump.to,
+        "id": made.id,
+        "pages": made.pages,
+        "bytes": made.bytes,
+        "seconds": round(made.seconds, 3),
+    }
+
+
+def _attempt(bench: Bench, now: float, last: Mapping[str, Any] | None, do: Doing) -> dict[str, Any]:
+    """What was done, or why it could not be; then the last good refresh stays on record beside the error."""
+    started = time.perf_counter()
+    try:
+        done = do()
+        if done.get("method") == "nothing" and last is not None and not last.get("error"):
+            return {**last, "at": now}
+        return {**done, "at": now, "error": None}
+    except (StrandlineError, OSError) as error:
+        told = str(error) if isinstance(error, StrandlineError) else f"the machine refused: {error}"
+        kept = {} if last is None else {**last}
+        seconds = round(time.perf_counter() - started, 3)
+        return {**kept, "error": bench.secrets.scrub(told), "failed_at": now, "failed_seconds": seconds}
+
+
+def _sizes(bench: Bench) -> dict[str, Any]:
+    with bench.store.state() as view:
+        wanted = {source.table for source in bench.settings.sources}
+        return {
+            entry.name: {"rows": entry.root.sums.rows, "bytes": entry.root.sums.bytes, "pages": entry.root.sums.pages}
+            if entry.root is not None
+            else {"rows": 0, "bytes": 0, "pages": 0}
+            for entry in view.domains()
+            if entry.name in wanted
+        }

@@ -1,0 +1,74 @@
+"""Guards: an extract that looks wrong stops the step before anything is applied, and the message says what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow.compute as pc
+
+from strandline.errors import GuardTripped
+from strandline.pipeline.extracts import Extract
+from strandline.pipeline.found import Found
+from strandline.pipeline.settings import Source
+from strandline.relations import read_relation
+
+_SHOWN = 5
+
+
+def guard_extract(extract: Extract, now: float) -> None:
+    """What can be said before the rows are compared: columns, freshness, number of rows."""
+    source, guards = extract.source, extract.source.guards
+    needed = (*source.key, *guards.required, *(name for names in guards.unique for name in names))
+    missing = [name for name in dict.fromkeys(needed) if name not in extract.schema.names]
+    if missing:
+        columns = ", ".join(extract.schema.names)
+        raise _tripped(source, f"{extract.shown} lacks {', '.join(missing)}; its columns are {columns}")
+    if guards.fresh is not None and extract.taken is not None and now - extract.taken > guards.fresh:
+        age = now - extract.taken
+        raise _tripped(source, f"{extract.shown} is {_span(age)} old, and {_span(guards.fresh)} are allowed")
+    rows = extract.relation.rows
+    if guards.rows is not None and rows is not None and rows < guards.rows:
+        raise _tripped(source, f"{extract.shown} has {rows:,} rows, and at least {guards.rows:,} are expected")
+    for names in guards.unique:
+        _check_unique(extract, names)
+
+
+def guard_changes(found: Found) -> None:
+    """What can be said once the changes are known: how large they are against the table as it was."""
+    guards, counts, before = found.source.guards, found.counts, found.before
+    if not before:
+        return
+    for what, count, allowed in (
+        ("changed", counts.rows, guards.changed),
+        ("were deleted", counts.deleted, guards.deleted),
+    ):
+        if allowed is not None and count / before > allowed:
+            seen = f"{counts.inserted:,} inserted, {counts.updated:,} updated, {counts.deleted:,} deleted"
+            share = f"{count:,} of {before:,} rows {what} ({count / before:.1%}; allowed are {allowed:.1%})"
+            raise _tripped(found.source, f"{share}: {seen} by {found.shown}")
+
+
+def _check_unique(extract: Extract, names: Sequence[str]) -> None:
+    rows = read_relation(extract.relation, list(names))
+    groups = rows.group_by(list(names)).aggregate([([], "count_all")])
+    again = groups.filter(pc.greater(groups.column("count_all"), 1))
+    if len(again):
+        shown = [tuple(row[name] for name in names) for row in again.slice(0, _SHOWN).to_pylist()]
+        values = ", ".join(str(one[0] if len(one) == 1 else one) for one in shown)
+        more = f" and {len(again) - _SHOWN:,} more" if len(again) > _SHOWN else ""
+        raise _tripped(extract.source, f"({', '.join(names)}) is not unique in {extract.shown}: {values}{more}")
+
+
+def _tripped(source: Source, why: str) -> GuardTripped:
+    return GuardTripped(
+        why,
+        doing=f"guarding the source {source.name!r}",
+        hint=f"Nothing was applied. Look at the extract; if it is right, change [sources.{source.name}.guards]",
+    )
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} seconds"

@@ -1,0 +1,179 @@
+"""`Pipeline`: a declared nightly job over one store. One run takes one consistent step, or finds nothing to do.
+
+The recipe of a run: finish the step that an earlier run left unfinished, if any; gather what the sources bring; apply
+it all in one transaction, whose commit is the step; finish it. A run that brings nothing new takes no step, but
+refreshes copies that are behind and dumps what is due.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from strandline.errors import Conflict, NotFound, StrandlineError
+from strandline.pipeline.detecting import Means
+from strandline.pipeline.finishing import finish, refresh_and_dump
+from strandline.pipeline.found import Found
+from strandline.pipeline.journal import Journal, Step
+from strandline.pipeline.locking import one_run
+from strandline.pipeline.secret import Secrets
+from strandline.pipeline.settings import Settings
+from strandline.pipeline.stages import Stages, Watch
+from strandline.pipeline.taking import Bench, Gathered, apply, gather
+from strandline.store import Store, create, open
+from strandline.tables.pause import pause
+
+ATTEMPTS = 5
+"""How often a step is taken anew when others change its tables meanwhile."""
+RUNS = "runs.jsonl"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What one run did. `step` is the step that it took, None when nothing was new; `resumed` one that it finished."""
+
+    pipeline: str
+    started: float
+    seconds: float
+    step: Step | None = None
+    resumed: Step | None = None
+    last: Step | None = None
+    found: Mapping[str, Found] = field(default_factory=dict)
+    stages: Mapping[str, float] = field(default_factory=dict)
+    report: str | None = None
+
+    @property
+    def behind(self) -> dict[str, str]:
+        """Copies and dumps that failed, with the reason."""
+        if self.last is None:
+            return {}
+        results = {**self.last.replicas, **self.last.dumps}
+        return {name: str(result["error"]) for name, result in results.items() if result.get("error")}
+
+
+class Pipeline:
+    """A pipeline and its store."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        means: Means | None = None,
+        environment: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.time,
+        watch: Watch = lambda point: None,
+    ) -> None:
+        self.settings = settings
+        self.secrets = Secrets(environment)
+        self._means = means or Means()
+        self._clock = clock
+        self._watch = watch
+
+    def run(self, *, wait: bool = False) -> Ran:
+        """One run. A second one on the same work folder waits for the first, or is refused."""
+        started = self._clock()
+        with self._scrubbed(), one_run(self.settings.work, wait=wait):
+            try:
+                with self.opened(make=True) as store:
+                    ran = self._run(store, started)
+            except StrandlineError as error:
+                self._note({"started": started, "error": self.secrets.scrub(str(error)), "kind": type(error).__name__})
+                raise
+            self._note(
+                {"started": started, "step": None if ran.step is None else ran.step.number, "behind": ran.behind}
+            )
+            return ran
+
+    @contextmanager
+    def opened(self, *, make: bool = False) -> Iterator[Store]:
+        """The pipeline's store, made if it is not there and `make` says so."""
+        url = self.secrets.fill(self.settings.store, "opening the pipeline's store")
+        session = self._means.session
+        try:
+            store = open(url, session=session)
+        except NotFound:
+            if not make:
+                raise
+            store = create(url, session=session)
+        with store:
+            yield store
+
+    def bench(self, store: Store) -> Bench:
+        return Bench(self.settings, store, self.secrets, self._means)
+
+    def notes(self, count: int) -> list[dict[str, Any]]:
+        """What the last runs came to, failures included, oldest first."""
+        try:
+            with builtins.open(os.path.join(self.settings.work, RUNS)) as file:
+                return [json.loads(line) for line in file.readlines()[-count:]]
+        except FileNotFoundError:
+            return []
+
+    def _run(self, store: Store, started: float) -> Ran:
+        bench, stages = self.bench(store), Stages(self._watch)
+        last = Journal(store, self.settings.name).last()
+        resumed = None
+        if last is not None and not last.finished:
+            resumed = last = finish(bench, last, stages, self._clock())
+            stages = Stages(self._watch)
+        gathered, step = self._taken(bench, last, stages)
+        if step is not None:
+            last = finish(bench, step, stages, self._clock())
+        elif last is not None:
+            last = self._again(bench, last, stages)
+        return Ran(
+            pipeline=self.settings.name,
+            started=started,
+            seconds=self._clock() - started,
+            step=last if step is not None else None,
+            resumed=resumed,
+            last=last,
+            found=gathered.found,
+            stages=stages.seconds,
+        )
+
+    def _again(self, bench: Bench, last: Step, stages: Stages) -> Step:
+        """Copies and dumps of a step that happened earlier; the journal changes only if they did."""
+        now = refresh_and_dump(bench, last, stages, self._clock())
+        if _done(now) != _done(last):
+            Journal(bench.store, self.settings.name).update(now)
+        return now
+
+    def _taken(self, bench: Bench, last: Step | None, stages: Stages) -> tuple[Gathered, Step | None]:
+        for attempt in range(ATTEMPTS):
+            gathered = gather(bench, last, stages, self._clock())
+            if not gathered.new:
+                return gathered, None
+            try:
+                return gathered, apply(bench, gathered, last, stages, self._clock())
+            except Conflict:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                pause(attempt)
+                last = Journal(bench.store, self.settings.name).last()
+        raise AssertionError("unreachable")
+
+    @contextmanager
+    def _scrubbed(self) -> Iterator[None]:
+        try:
+            yield
+        except StrandlineError as error:
+            raise self.secrets.scrubbed(error) from None
+
+    def _note(self, record: Mapping[str, Any]) -> None:
+        line = json.dumps({**record, "seconds": round(self._clock() - float(record["started"]), 3)})
+        with builtins.open(os.path.join(self.settings.work, RUNS), "a") as file:
+            file.write(line + "\n")
+
+
+def _done(step: Step) -> list[dict[str, Any]]:
+    """What was done for a step, the times left out."""
+    times = ("at", "failed_at", "failed_seconds")
+    results = [*step.replicas.items(), *step.dumps.items()]
+    return [{"name": name, **{key: one for key, one in result.items() if key not in times}} for name, result in results]

@@ -1,0 +1,11 @@
+"""A store of tables, as users hold it: `Store`, `Table`, `Snapshot`. They only delegate.
+
+Taking snapshots, branching, listing, dropping never start Spark; reading many rows may.
+"""
+
+from strandline.store.opening import create, create_on, open, open_on
+from strandline.store.snapshot import Snapshot
+from strandline.store.store import ATTEMPTS, Store
+from strandline.store.table import Table
+
+__all__ = ["ATTEMPTS", "Snapshot", "Store", "Table", "create", "create_on", "open", "open_on"]

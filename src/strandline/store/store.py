@@ -1,0 +1,312 @@
+"""One version of a store in a user's hands: tables, transactions, snapshots, branches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import pyarrow as pa
+
+from strandline.changes import Changes
+from strandline.changes.shape import OURS
+from strandline.engine import INLINE_LIMIT
+from strandline.errors import Conflict
+from strandline.pages import (
+    Holding,
+    LogEntry,
+    PageVersion,
+    Report,
+    SnapshotRecord,
+    View,
+    state_at,
+)
+from strandline.pages import Snapshot as PageSnapshot
+from strandline.pages import check as check_pages
+from strandline.pages import space as page_space
+from strandline.pages.master import read_master
+from strandline.storage import Storage
+from strandline.store.shared import Shared
+from strandline.store.snapshot import Snapshot
+from strandline.store.table import Table
+from strandline.tables import (
+    PageCache,
+    TableRelation,
+    TableTransaction,
+    table_changes,
+    table_relation,
+)
+from strandline.tables.incoming import repeatable
+from strandline.tables.key_bounds import key_bounds
+from strandline.tables.pause import pause
+from strandline.tables.querying import Query
+from strandline.tables.reading import find_table
+from strandline.whatif import Listed, WhatIf, is_hidden, listed, open_what_if
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from strandline.dumps import Dump
+
+ATTEMPTS = 30
+"""How often a single verb is tried when other transactions are in its way."""
+
+R = TypeVar("R")
+
+
+class Store:
+    """One version of a store: tables, transactions, snapshots. Safe for many threads. A context manager."""
+
+    def __init__(self, shared: Shared, version: PageVersion) -> None:
+        self.shared = shared
+        self._version = version
+
+    @property
+    def name(self) -> str:
+        """The version's name; the store itself is `main`."""
+        return self._version.name
+
+    @property
+    def url(self) -> str:
+        """Where the store is."""
+        return self.shared.pages.context.storage.url
+
+    @property
+    def id(self) -> str:
+        """What tells this store from every other one."""
+        return read_master(self.shared.pages.context.objects).master.store
+
+    @property
+    def pages(self) -> PageVersion:
+        """The control plane of this version, for the other parts of Strandline."""
+        return self._version
+
+    @property
+    def storage(self) -> Storage:
+        return self.shared.pages.context.storage
+
+    @property
+    def cache(self) -> PageCache:
+        """Decoded pages."""
+        return self.shared.cache
+
+    # Tables and transactions
+
+    def transaction(self, message: str = "") -> TableTransaction:
+        """Several changes that become visible together, or not at all. `message` goes to the log."""
+        self._version.look()
+        return TableTransaction(self._version.begin(message), self.shared.cache, self.shared.session)
+
+    def table(self, name: str) -> Table:
+        """A table, whether or not it is there yet."""
+        return Table(self, name)
+
+    def tables(self, *, at: Any = None) -> list[str]:
+        """The names of the tables."""
+        with self.state(at) as view:
+            names = [entry.name for entry in view.domains()]
+            return sorted(name for name in names if not is_hidden(name) and not name.startswith(OURS))
+
+    def create_table(
+        self, name: str, data: Any, *, key: str | Sequence[str] | None = None, not_null: Sequence[str] = ()
+    ) -> Table:
+        """A new table, in a transaction of its own."""
+        rows = repeatable(data)
+        self.autocommit(lambda tx: tx.create_table(name, rows, key=key, not_null=not_null))
+        return self.table(name)
+
+    def drop_table(self, name: str) -> None:
+        """Drop a table, in a transaction of its own; snapshots keep it."""
+        self.autocommit(lambda tx: tx.drop_table(name))
+
+    def autocommit(self, work: Callable[[TableTransaction], R], attempts: int = ATTEMPTS) -> R:
+        """Do work in a transaction of its own, again when another one was in its way."""
+        for attempt in range(attempts):
+            try:
+                with self.transaction() as transaction:
+                    return work(transaction)
+            except Conflict:
+                if attempt == attempts - 1:
+                    raise
+                pause(attempt)
+        raise AssertionError("unreachable")
+
+    # States
+
+    @overload
+    def snapshot(self) -> Snapshot: ...
+
+    @overload
+    def snapshot(self, name: str, *, tables: Sequence[str] | None = None) -> SnapshotRecord: ...
+
+    def snapshot(self, name: str | None = None, *, tables: Sequence[str] | None = None) -> Snapshot | SnapshotRecord:
+        """Freeze the present state: with a name for good, without one until it is closed.
+
+        `tables` makes a named snapshot hold only these.
+        """
+        if name is None:
+            return Snapshot(self._version.snapshot())
+        view = self._version.look()
+        domains = None if tables is None else [find_table(view, table)[0].domain for table in tables]
+        return self._version.name_snapshot(name, domains=domains)
+
+    def snapshots(self) -> list[SnapshotRecord]:
+        """The named snapshots, oldest first."""
+        return self._version.snapshots()
+
+    def drop_snapshot(self, name: str) -> int:
+        """Drop a named snapshot; how many objects that freed."""
+        return self._version.drop_snapshot(name)
+
+    def branch(self, name: str, *, at: Any = None) -> Store:
+        """A new version on the present state, or on that of `at`: the same face as the store."""
+        if at is None:
+            version = self.shared.pages.fork(name, parent=self._version.name)
+        else:
+            with self._snapshot_at(at) as snapshot:
+                version = self.shared.pages.fork(name, parent=self._version.name, of=snapshot)
+        return Store(self.shared, version)
+
+    def version(self, name: str) -> Store:
+        """An existing branch, or `main`."""
+        return Store(self.shared, self.shared.pages.version(name))
+
+    def branches(self) -> list[str]:
+        """The names of all versions, `main` among them."""
+        return sorted(self.shared.pages.versions())
+
+    def drop_branch(self, name: str) -> None:
+        """Drop a version that nothing stands on."""
+        self.shared.pages.drop_version(name)
+
+    def log(self) -> list[LogEntry]:
+        """What happened to this version, oldest first."""
+        return self._version.log()
+
+    def changes(self, table: str, *, since: Any, until: Any = None) -> Changes:
+        """What changed in a table from one state to another, or to now: only pages that differ are read."""
+        with self.state(since) as older, self.state(until) as newer:
+            return Changes.of(table_changes(self.shared.cache, table, older, newer))
+
+    @contextmanager
+    def state(self, at: Any = None) -> Iterator[View]:
+        """The state that `at` means, readable inside: None (now), a name, a snapshot, a commit number, a datetime."""
+        if isinstance(at, Snapshot):
+            yield at.view
+            return
+        with self._snapshot_at(at) as snapshot:
+            yield snapshot.view
+
+    @contextmanager
+    def _snapshot_at(self, at: Any) -> Iterator[PageSnapshot]:
+        if isinstance(at, Snapshot):
+            yield at.inner
+            return
+        with self._found(at) as found:
+            yield found
+
+    def _found(self, at: Any) -> PageSnapshot:
+        return state_at(self._version, at)
+
+    # Reading
+
+    def relation(self, table: str, at: Any = None) -> TableRelation:
+        """A table at a state as a relation, which keeps the state readable."""
+        if isinstance(at, Snapshot):
+            return table_relation(at.view, table, self.shared.cache, self.storage)
+        snapshot = self._found(at)
+        return table_relation(snapshot.view, table, self.shared.cache, self.storage, snapshot)
+
+    def frame(
+        self,
+        table: str,
+        at: Any = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """A table at a state as a Spark DataFrame; only pages that can hold rows of `where` are read."""
+        from strandline.tables.frames import page_frame
+
+        relation = self.relation(table, at)
+        condition = relation.reader.condition(where, params)
+        bounds = key_bounds(condition, relation.reader.record)
+        names = relation.reader.record.shown if columns is None else tuple(columns)
+        for name in names:
+            relation.reader.record.column(name)
+        self.shared.frames.append(relation)
+        checked = None if condition is None else condition.condition
+        return page_frame(replace(relation, bounds=bounds), names, checked, self.shared.session)
+
+    def query(self, sql: str, *, at: Any = None, runner: str = "auto") -> pa.Table:
+        """The result of an SQL query over the tables: in this process by DuckDB, or by Spark when they are large."""
+        with self.state(at) as view:
+            query = Query(sql, view, self.shared.cache)
+            if runner == "spark" or (runner == "auto" and query.bytes >= INLINE_LIMIT):
+                return query.on_spark(lambda name, columns: self.frame(name, at, columns))
+            return query.in_process()
+
+    # Upkeep
+
+    def space(self) -> list[Holding]:
+        """Who holds which bytes: per version, snapshot and table."""
+        return page_space(self.storage)
+
+    def check(self, *, repair: bool = False) -> Report:
+        """Verify every invariant and every checksum; with `repair`, delete what is proved unreachable."""
+        return check_pages(self.storage, repair=repair)
+
+    def close(self) -> None:
+        """Leave the store. Branches that were opened through it are closed too."""
+        self.shared.frames.clear()
+        self.shared.pages.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def dump(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        level: int = 0,
+        tables: Sequence[str] | None = None,
+        version: str | None = None,
+        key_file: str | os.PathLike[str] | None = None,
+        runner: str = "auto",
+        hurry: bool = False,
+    ) -> Dump:
+        """A dump of the whole store, of one version or of tables, while writers work; see `restore`.
+
+        Level 0 holds everything, level n what changed since the last dump of a lower level. While writers commit it
+        works a tenth of the time, unless in a `hurry`.
+        """
+        from strandline.dumps import dump
+
+        how: Any = {"key_file": key_file, "runner": runner, "session": self.shared.session, "hurry": hurry}
+        return dump(self.shared.pages, target, level=level, tables=tables, version=version, **how)
+
+    def dump_due(
+        self, target: str | os.PathLike[str], *, schedule: str, key_file: str | os.PathLike[str] | None = None
+    ) -> int | None:
+        """The level of a dump that is due at a target by the calendar; None when none is."""
+        from strandline.dumps import Dumps
+
+        return Dumps(target, key_file=key_file).due(self.shared.pages, schedule)
+
+    # What-ifs
+
+    def what_if(self, name: str) -> WhatIf:
+        """An existing what-if."""
+        return open_what_if(self, name)
+
+    def what_ifs(self) -> list[Listed]:
+        """The what-ifs, the lowest levels first."""
+        return listed(self)

@@ -1,0 +1,129 @@
+"""A table in a user's hands: each verb a transaction of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from strandline.changes import Changes
+from strandline.relations import Part
+from strandline.tables import TableReader, TableRelation
+from strandline.tables.incoming import repeatable
+from strandline.whatif import WhatIf, create_what_if
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from strandline.store.store import Store
+
+
+class Table:
+    """A table of a store by name. Its verbs are transactions of their own, tried again when others are in the way."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self.store = store
+        self.name = name
+        self._held: TableRelation | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its columns, now."""
+        with self.store.state() as view:
+            record = TableReader(view, self.name, self.store.cache).record
+            return pa.schema([record.schema.field(name) for name in record.shown])
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Its key columns; empty when it has no key."""
+        with self.store.state() as view:
+            return TableReader(view, self.name, self.store.cache).record.key
+
+    def count(self, *, at: Any = None) -> int:
+        """How many rows it has; reads no page."""
+        with self.store.state(at) as view:
+            root = TableReader(view, self.name, self.store.cache).entry.root
+            return root.sums.rows if root is not None else 0
+
+    def to_arrow(
+        self,
+        *,
+        at: Any = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> pa.Table:
+        """Rows in order of the key: now, or at a state. `columns` may ask for the hidden `_row` too."""
+        with self.store.state(at) as view:
+            return TableReader(view, self.name, self.store.cache).to_arrow(columns, where, params)
+
+    def to_spark(
+        self,
+        *,
+        at: Any = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """Rows as a Spark DataFrame, in Spark's types. Its state stays readable until the store is closed."""
+        return self.store.frame(self.name, at, columns, where, params)
+
+    def relation(self, *, at: Any = None) -> TableRelation:
+        """The table at a state, for everything that reads relations: `sl.diff`, kernels, `open_relation`."""
+        return self.store.relation(self.name, at)
+
+    # A table is a relation itself: its present state.
+
+    @property
+    def bytes(self) -> int:
+        return self.relation().bytes
+
+    @property
+    def rows(self) -> int:
+        return self.count()
+
+    def parts(self, columns: Sequence[str] | None = None) -> list[Part]:
+        self._held = self.relation()
+        return self._held.parts(columns)
+
+    def insert(self, rows: Any) -> int:
+        """New rows; a key that is there already is an error."""
+        kept = repeatable(rows)
+        return self.store.autocommit(lambda tx: tx.insert(self.name, kept))
+
+    def upsert(self, rows: Any) -> int:
+        """Rows that replace those of the same key, or are new."""
+        kept = repeatable(rows)
+        return self.store.autocommit(lambda tx: tx.upsert(self.name, kept))
+
+    def update(
+        self,
+        *,
+        where: str | None = None,
+        set: Mapping[str, str] | None = None,
+        values: Mapping[str, Any] | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> int:
+        return self.store.autocommit(
+            lambda tx: tx.update(self.name, where=where, set=set, values=values, params=params)
+        )
+
+    def delete(self, *, where: str | None = None, params: Mapping[str, Any] | None = None) -> int:
+        return self.store.autocommit(lambda tx: tx.delete(self.name, where=where, params=params))
+
+    def apply(self, changes: Changes, *, lenient: bool = False) -> int:
+        return self.store.autocommit(lambda tx: tx.apply(self.name, changes, lenient=lenient))
+
+    def overwrite(self, rows: Any) -> int:
+        """Make it hold exactly these rows; rows that stay keep their numbers."""
+        kept = repeatable(rows)
+        return self.store.autocommit(lambda tx: tx.overwrite(self.name, kept))
+
+    def changes(self, *, since: Any, until: Any = None) -> Changes:
+        """What changed in it from one state to another, or to now."""
+        return self.store.changes(self.name, since=since, until=until)
+
+    def what_if(self, name: str) -> WhatIf:
+        """A new what-if over this table: changes kept apart, over a table that goes on changing."""
+        return create_what_if(self.store, name, self.name)

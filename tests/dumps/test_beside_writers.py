@@ -1,0 +1,214 @@
+"""A dump beside writers: it reads little, leaves every cache alone, makes way, and survives being killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.dumps.toys import INLINE, dumped
+from tests.pages.toy import created, put
+from tests.tables.shop import numbered, rows, shop
+
+import strandline as sl
+from strandline.dumps import Dumps, copying, pace
+from strandline.dumps.copying import Means
+from strandline.dumps.pace import Pace, beside_writers
+from strandline.storage import LocalStorage, MemoryStorage
+from strandline.storage.machine_cache import cached_share
+
+
+class Counting(MemoryStorage):
+    """Counts what is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[str] = []
+
+    def get(self, name: str) -> bytes:
+        self.read.append(name)
+        return super().get(name)
+
+
+def test_a_dump_reads_the_pages_that_it_copies_and_little_more() -> None:
+    storage, target = Counting(), MemoryStorage()
+    with created(storage) as store:
+        put(store.version(), "t", **{f"k{n:04}": n for n in range(2000)})
+        full = dumped(store, target)
+        put(store.version(), "t", k0777="changed")
+        storage.read.clear()
+        made = dumped(store, target, 1)
+        pages = [name for name in storage.read if name.startswith("pages/")]
+        nodes = [name for name in storage.read if name.startswith("nodes/")]
+    assert full.pages > 250
+    assert (made.pages, len(pages)) == (1, 1)
+    assert len(nodes) <= 6, "one path through the page table, and records"
+
+
+def test_a_dump_leaves_the_store_s_caches_as_they_are() -> None:
+    target: Any = MemoryStorage()
+    with shop() as store:
+        store.create_table("cold", numbered(3000), key="id")
+        store.create_table("hot", numbered(10), key="id")
+        store.shared.cache.clear()
+        rows(store, "hot")
+        objects, cache = store.shared.pages.context.objects, store.shared.cache
+        before = list(objects._cache), list(cache._kept), cache.opened
+        store.dump(target)
+        assert (list(objects._cache), list(cache._kept), cache.opened) == before
+
+
+def resident(path: Path) -> float:
+    """How much of a file the machine's cache has."""
+    with open(path, "rb") as file:
+        return cached_share(file.fileno(), path.stat().st_size)
+
+
+def evicted(path: Path) -> bool:
+    """Whether the machine's cache lets a file go: a file system in memory does not."""
+    for _ in range(50):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+        if resident(path) == 0:
+            return True
+    return False
+
+
+def test_what_is_read_or_written_once_does_not_stay_in_the_machine_s_cache(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    data = os.urandom(4 << 20)
+    storage.put_if_absent("cold", data)
+    storage.put_if_absent("hot", data)
+    assert storage.get("hot") == data
+    hot = resident(tmp_path / "hot")
+    cold = 0.0 if evicted(tmp_path / "cold") else 1.0
+    assert storage.get_in_passing("cold") == storage.get_in_passing("hot") == data
+    assert resident(tmp_path / "cold") <= cold
+    assert resident(tmp_path / "hot") == hot, "what a writer uses stays"
+
+
+def test_a_dump_rests_while_commits_arrive_and_only_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(pace, "LOOK", 0.0)
+    storage = MemoryStorage({"versions/0-0": b"1"})
+    one = beside_writers(storage, ["versions/0-0", "versions/gone"])
+    with one.turn():
+        pass
+    assert not slept, "nobody commits"
+    storage.objects["versions/0-0"] = b"2"
+    with one.turn():
+        started = time.monotonic()
+        while time.monotonic() - started < 0.01:
+            continue
+    assert len(slept) == 1
+    assert 0.09 <= slept[0] <= pace.LONGEST, "nine times as long as it worked"
+    with one.turn():
+        pass
+    assert len(slept) == 1, "the writers have stopped"
+    with Pace().turn():
+        pass
+    assert len(slept) == 1, "in a hurry there is no rest"
+
+
+def test_much_goes_to_spark_and_little_does_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    here, there = LocalStorage(tmp_path / "a"), LocalStorage(tmp_path / "b")
+    assert Means().spark(copying.SPARK_BYTES, here, there, plain=True)
+    assert not Means().spark(copying.SPARK_BYTES - 1, here, there, plain=True)
+    assert not Means().spark(copying.SPARK_BYTES, here, there, plain=False), "the key travels nowhere"
+    assert not INLINE.spark(copying.SPARK_BYTES, here, there, plain=True)
+    assert Means("spark").spark(1, here, there, plain=True)
+
+
+KILLED = """
+import os, signal, sys
+import strandline as sl
+from strandline.dumps import copying
+copying.PACK_BYTES, copying.THREADS, left = 2000, 1, [3]
+write = copying.write_pack
+
+def dying(*words):
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(*words)
+
+copying.write_pack = dying
+with sl.open(sys.argv[1]) as store:
+    store.dump(sys.argv[2], level=1)
+"""
+
+
+def test_a_dump_whose_process_was_killed_is_gone_on_with_at_once(tmp_path: Path) -> None:
+    path, target = tmp_path / "shop", tmp_path / "backups"
+    with sl.create(path) as store:
+        for number in range(8):
+            store.create_table(f"t{number}", numbered(100), key="id")
+        first = store.dump(target, tables=["t0"])
+    words = [sys.executable, "-c", KILLED, str(path), str(target)]
+    assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
+    assert [one.state for one in Dumps(target).entries()] == ["complete", "begun"]
+    assert Dumps(target).verify().whole == [first.id]
+    with sl.open(path) as store:
+        made = store.dump(target)
+        assert made.resumed >= 2
+    assert [one.complete for one in Dumps(target).entries()] == [True, True]
+    sl.restore(target, tmp_path / "again")
+    with sl.open(tmp_path / "again") as store:
+        assert store.check().ok
+        assert len(store.tables()) == 8
+
+
+def test_an_attempt_that_nobody_wants_is_swept(tmp_path: Path) -> None:
+    path, target = tmp_path / "shop", tmp_path / "backups"
+    with sl.create(path) as store:
+        store.create_table("t", numbered(100), key="id")
+        store.create_table("u", numbered(100), key="id")
+        store.create_table("v", numbered(100), key="id")
+    subprocess.run([sys.executable, "-c", KILLED, str(path), str(target)], check=False)
+    dry = Dumps(target).sweep()
+    assert (len(dry.attempts), dry.confirmed) == (1, False)
+    assert len(Dumps(target).entries()) == 1
+    Dumps(target).sweep(confirm=True)
+    assert not [file for file in target.rglob("*") if file.is_file() and file.name not in ("DUMPS", ".lock")]
+
+
+def test_progress_shows_bytes_and_the_time_left_on_a_terminal(tmp_path: Path) -> None:
+    with sl.create(tmp_path / "shop") as store:
+        store.create_table("t", numbered(2000), key="id")
+    program = (
+        "import time\nfrom strandline.dumps import copying\nwrite = copying.write_pack\n"
+        "def slow(*words):\n    time.sleep(0.3)\n    write(*words)\n    time.sleep(0.3)\n"
+        "copying.write_pack = slow\nfrom strandline.cli import main\n"
+        f"main(['dump', {str(tmp_path / 'shop')!r}, {str(tmp_path / 'backups')!r}])\n"
+    )
+    shown = on_a_terminal([sys.executable, "-c", program])
+    assert re.search(r"Dumping \S+-L0-\w+", shown)
+    assert re.search(r"\d+(\.\d+)?/\d+(\.\d+)? (kB|bytes|MB)", shown)
+    assert re.search(r"-:--:--|\d:\d\d:\d\d", shown)
+
+
+def on_a_terminal(words: list[str]) -> str:
+    """What a program writes to a terminal."""
+    import pty
+
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    with subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while piece := os.read(ours, 65536):
+                shown += piece
+        except OSError:
+            pass  # the other end is closed
+        assert process.wait() == 0, shown.decode()
+    os.close(ours)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())

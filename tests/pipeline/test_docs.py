@@ -1,0 +1,23 @@
+"""docs/pipeline.md: its file is one that the pipeline reads, and its tables name every key."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from strandline.pipeline import read_settings, toml_file
+
+PAGE = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text("utf-8")
+
+
+def test_every_file_on_the_page_is_a_pipeline(tmp_path: Path) -> None:
+    blocks = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        (tmp_path / "shop.toml").write_text(block, "utf-8")
+        read_settings(tmp_path / "shop.toml")
+
+
+def test_the_page_names_every_key() -> None:
+    told = set(re.findall(r"`(\w+)", PAGE))
+    assert told >= {*toml_file._SOURCE, *toml_file._GUARDS} - {"guards"}
