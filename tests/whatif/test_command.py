@@ -12,6 +12,7 @@ import pytest
 
 from strandline.cli import main
 from strandline.store import create
+from strandline.store import open as open_store
 
 
 @pytest.fixture
@@ -75,3 +76,56 @@ def test_people_see_tables_and_words(store: str, capsys: pytest.CaptureFixture[s
     seen = capsys.readouterr()
     assert "12 rows updated in cut." in seen.err
     assert "stands on" in seen.out
+
+
+def test_a_what_if_is_named_like_a_table_by_other_commands(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "new", store, "cut", "staff")
+    with open_store(store) as opened:
+        opened.snapshot("before")
+    run(capsys, "update", store, "cut", "--where", "grade >= 9", "--set", "salary=0")
+    run(capsys, "new", store, "deeper", "cut")
+    run(capsys, "delete", store, "deeper", "--where", "grade = 1")
+
+    def command(*arguments: str) -> tuple[Any, Any]:
+        with pytest.raises(SystemExit) as stop:
+            main([*arguments, "--json"])
+        return stop.value.code, json.loads(capsys.readouterr().out)
+
+    code, told = command("query", store, "SELECT sum(salary) AS s FROM cut")
+    assert (code, told["rows"]) == (0, [{"s": 36000.0}])
+    code, told = command("diff", f"{store}#staff", f"{store}#deeper", "--key", "name")
+    assert (code, told["updated"], told["deleted"]) == (1, 4, 1)
+    assert command("diff", f"{store}#cut@before", f"{store}#staff", "--key", "name")[0] == 0
+    assert command("diff", f"{store}#cut", f"{store}#cut", "--key", "name")[0] == 0
+    code, told = command("diff", f"{store}#cut", f"{store}#nowhere", "--key", "name")
+    assert (code, told["error"]) == (2, "NotFound")
+    code, told = command("changes", store, "cut", "--since", "before")
+    assert (code, told["updated"]) == (1, 4)
+
+
+def test_conflicts_are_resolved_key_by_key(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "new", store, "cut", "staff")
+    run(capsys, "update", store, "cut", "--where", "grade >= 10", "--set", "salary=0")
+    with open_store(store) as opened:
+        opened.table("staff").update(where="grade >= 11", values={"salary": 1.0})
+    assert run(capsys, "conflicts", store, "cut")[0] == 1
+    assert run(capsys, "merge", store, "cut")[1]["error"] == "ChangesError"
+    assert run(capsys, "merge", store, "cut", "--resolve", "p99=ours")[1]["error"] == "InputError"
+    both = ("--resolve", "p11=ours", "--resolve", "p12=theirs")
+    assert run(capsys, "rebase", store, "cut", *both) == (0, {"settled": 2})
+    assert run(capsys, "merge", store, "cut") == (0, {"inserted": 0, "updated": 2, "deleted": 0})
+    with open_store(store) as opened:
+        found = opened.table("staff").to_arrow(where="grade >= 10")["salary"].to_pylist()
+    assert found == [0.0, 0.0, 1.0]
+
+
+def test_the_what_ifs_of_a_branch_are_its_own(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_store(store) as opened:
+        opened.branch("idea")
+    assert run(capsys, "new", store, "cut", "staff", "--version", "idea")[0] == 0
+    assert run(capsys, "delete", store, "cut", "--where", "true", "--version", "idea") == (0, {"deleted": 12})
+    assert run(capsys, "list", store)[1] == {"what_ifs": []}
+    assert run(capsys, "merge", store, "cut", "--version", "idea")[1]["deleted"] == 12
+    assert run(capsys, "show", store, "cut", "--version", "nowhere")[1]["error"] == "NotFound"
+    with open_store(store) as opened:
+        assert (opened.table("staff").count(), opened.version("idea").table("staff").count()) == (12, 0)

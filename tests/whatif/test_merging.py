@@ -191,3 +191,18 @@ def test_changes_can_be_applied_to_another_what_if() -> None:
             other.apply(one.changes())
             keyed = sorted(map(str, other.to_arrow().to_pylist()))
             assert keyed == sorted(map(str, one.to_arrow().to_pylist()))
+
+
+def test_a_key_that_a_verb_frees_is_free_although_it_had_hidden_a_row_below() -> None:
+    with shop() as store:
+        store.create_table("t", numbered(2), key="id")
+        w = store.table("t").what_if("w")
+        w.insert([{"id": 7, "v": 1}, {"id": 8, "v": 1}])
+        store.table("t").insert([{"id": 7, "v": 70}, {"id": 8, "v": 80}])
+        assert values(w) == {0: 0, 1: 10, 7: 1, 8: 1}
+        w.delete(where="id = 7")
+        w.update(where="id = 8", values={"id": 9})
+        assert values(w) == {0: 0, 1: 10, 9: 1}
+        assert told(w) == {}
+        w.merge()
+        assert values(store.table("t")) == {0: 0, 1: 10, 9: 1}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from strandline.cli.options import pairs, running
 from strandline.cli.output import console, emit_json, say
+from strandline.cli.sides import open_side
 
 if TYPE_CHECKING:
     from strandline.detect import Differential
@@ -79,14 +81,16 @@ SAMPLE = 2000
 def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> int:
     """What changed between two extracts of a table.
 
-    OLD and NEW are files, folders or globs (Parquet, CSV, JSON lines, Arrow), Delta or Iceberg tables; OLD may be a
-    folder of saved signatures. Exits with 0 if they are the same, 1 if not, 2 on trouble.
+    OLD and NEW are files, folders or globs (Parquet, CSV, JSON lines, Arrow), Delta or Iceberg tables, or STORE#NAME,
+    a table or what-if of a store (STORE#NAME@STATE: at a state); OLD may be a folder of saved signatures. Exits with 0
+    if they are the same, 1 if not, 2 on trouble.
 
     \b
     Examples:
       strandline diff monday.parquet tuesday.parquet --key id
       strandline diff tuesday.parquet --key id --state orders.state
       strandline diff a.csv b.csv -k shop,id --compare price=abs:0.01 --html report.html
+      strandline diff shop#staff shop#cut --key name
     """
     from strandline.detect import find_changes
 
@@ -95,9 +99,11 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
     key = _names(given["key"])
     if given["key"] and not key:
         raise click.UsageError("--key names no column. Leave it out to compare rows without a key.")
-    if given["raw"]:
-        return _raw(old, new, key, options, as_json=as_json)
-    changes = find_changes(old, new, key or None, runner=runner, **options)
+    with ExitStack() as stack:
+        sides_ = open_side(old, stack), open_side(new, stack)
+        if given["raw"]:
+            return _raw(*sides_, key, options, as_json=as_json)
+        changes = find_changes(*sides_, key or None, runner=runner, **options)
     _write(changes, given)
     changes.keep_state()
     facts = _facts(changes)
@@ -153,7 +159,7 @@ def _names(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for text in given for name in text.split(",") if name)
 
 
-def _raw(old: str | None, new: str, key: Sequence[str], options: dict[str, Any], *, as_json: bool) -> int:
+def _raw(old: Any, new: Any, key: Sequence[str], options: dict[str, Any], *, as_json: bool) -> int:
     from strandline.detect import window_raw
 
     if old is None or options["state"] or options["save_state"]:

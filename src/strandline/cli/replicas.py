@@ -6,7 +6,7 @@ import click
 
 from strandline.cli.output import draw_rows, emit_json
 
-SHOWN = ("name", "target", "position", "lag", "method", "messages", "bytes", "seconds")
+SHOWN = ("name", "target", "position", "lag", "method", "messages", "bytes", "seconds", "refreshed")
 
 
 @click.command()

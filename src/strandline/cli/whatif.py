@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from strandline.cli.options import pairs
-from strandline.cli.output import draw_rows, emit_json, say
+from strandline.cli.output import emit_json, say
+from strandline.cli.stores import json_option, show_rows, tables_of, version_option
 
 if TYPE_CHECKING:
-    from strandline.store import Store
     from strandline.whatif import WhatIf
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,20 +22,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 def whatif() -> None:
     """What-if tables: changes kept apart, over a table that goes on changing.
 
+    A what-if can be queried, compared and viewed by its name like a table.
+
     \b
     Example: would the budget balance if senior salaries were cut by a fifth?
       strandline whatif new SHOP cut staff
       strandline whatif update SHOP cut --where "grade >= 9" --set "salary=salary * 0.8"
-      strandline whatif show SHOP cut
+      strandline query SHOP "SELECT sum(salary) FROM cut"
       strandline whatif changes SHOP cut
       strandline whatif merge SHOP cut
     """
 
 
 def _on_a_what_if(function: F) -> F:
-    """`STORE NAME` and `--json`, which every command has."""
+    """`STORE NAME`, `--version` and `--json`, which every command has."""
     for decorate in (
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."),
+        json_option,
+        version_option,
         click.argument("name"),
         click.argument("store", type=click.Path()),
     ):
@@ -44,12 +46,20 @@ def _on_a_what_if(function: F) -> F:
     return function
 
 
+_resolving = click.option(
+    "--resolve",
+    multiple=True,
+    metavar="[KEY=]SIDE",
+    help="Who wins where the two conflict, ours or theirs: everywhere, or for one key; repeat it.",
+)
+
+
 @whatif.command()
 @_on_a_what_if
 @click.argument("on")
-def new(store: str, name: str, on: str, as_json: bool) -> int:
+def new(store: str, name: str, on: str, as_json: bool, version: str) -> int:
     """Makes a what-if NAME over ON: a table, or another what-if."""
-    with _opened(store) as held:
+    with tables_of(store, version) as held:
         known = {one.name for one in held.what_ifs()}
         made = held.what_if(on).what_if(name) if on in known else held.table(on).what_if(name)
         return _done({"name": name, "on": on, "level": made.level}, f"{name} stands on {on}.", as_json=as_json)
@@ -59,9 +69,9 @@ def new(store: str, name: str, on: str, as_json: bool) -> int:
 @_on_a_what_if
 @click.option("--where", help="Which rows: an SQL condition; all of them without it.")
 @click.option("--set", "sets", multiple=True, required=True, metavar="COLUMN=SQL", help="A new value, in SQL.")
-def update(store: str, name: str, where: str | None, sets: tuple[str, ...], as_json: bool) -> int:
+def update(store: str, name: str, where: str | None, sets: tuple[str, ...], as_json: bool, version: str) -> int:
     """Changes columns of rows."""
-    with _what_if(store, name) as held:
+    with _what_if(store, version, name) as held:
         count = held.update(where=where, set=pairs(sets, "--set"))
         return _done({"updated": count}, f"{count:,} rows updated in {name}.", as_json=as_json)
 
@@ -70,9 +80,9 @@ def update(store: str, name: str, where: str | None, sets: tuple[str, ...], as_j
 @_on_a_what_if
 @click.argument("rows", type=click.Path())
 @click.option("--upsert", is_flag=True, help="Replace rows whose key is there already.")
-def insert(store: str, name: str, rows: str, upsert: bool, as_json: bool) -> int:
+def insert(store: str, name: str, rows: str, upsert: bool, as_json: bool, version: str) -> int:
     """Adds the rows of a file: Parquet, CSV, JSON lines or Arrow."""
-    with _what_if(store, name) as held:
+    with _what_if(store, version, name) as held:
         count = held.upsert(rows) if upsert else held.insert(rows)
         return _done({"inserted": count}, f"{count:,} rows put into {name}.", as_json=as_json)
 
@@ -80,9 +90,9 @@ def insert(store: str, name: str, rows: str, upsert: bool, as_json: bool) -> int
 @whatif.command()
 @_on_a_what_if
 @click.option("--where", required=True, help="Which rows: an SQL condition; true for all of them.")
-def delete(store: str, name: str, where: str, as_json: bool) -> int:
+def delete(store: str, name: str, where: str, as_json: bool, version: str) -> int:
     """Deletes rows."""
-    with _what_if(store, name) as held:
+    with _what_if(store, version, name) as held:
         count = held.delete(where=where)
         return _done({"deleted": count}, f"{count:,} rows deleted from {name}.", as_json=as_json)
 
@@ -94,15 +104,18 @@ def delete(store: str, name: str, where: str, as_json: bool) -> int:
 @click.option("--as-of", help="Show the changes made up to a commit number, a snapshot or a date (ISO 8601).")
 @click.option("--at", help="Show the table below in the state of a commit number, a snapshot or a date.")
 @click.option("--limit", type=int, default=20, show_default=True, help="Rows to show; with --json all are printed.")
-def show(store: str, name: str, limit: int, as_json: bool, **how: str | None) -> int:
+def show(store: str, name: str, limit: int, as_json: bool, version: str, **how: str | None) -> int:
     """Shows the rows."""
-    with _what_if(store, name) as held:
+    from strandline.pages import parse_at
+
+    with _what_if(store, version, name) as held:
         columns = how["columns"].split(",") if how["columns"] else None
-        rows = held.to_arrow(where=how["where"], columns=columns, as_of=_date(how["as_of"]), at=_date(how["at"]))
+        as_of, at = (parse_at(held.home.pages, how[one]) for one in ("as_of", "at"))
+        rows = held.to_arrow(where=how["where"], columns=columns, as_of=as_of, at=at)
     if as_json:
         emit_json({"name": name, "count": len(rows), "rows": rows.to_pylist()})
         return 0
-    draw_rows("", rows.column_names, (tuple(row.values()) for row in rows.slice(0, limit).to_pylist()))
+    show_rows(rows.column_names, (tuple(row.values()) for row in rows.slice(0, limit).to_pylist()))
     say(f"{len(rows):,} rows.")
     return 0
 
@@ -111,9 +124,9 @@ def show(store: str, name: str, limit: int, as_json: bool, **how: str | None) ->
 @_on_a_what_if
 @click.option("--out", type=click.Path(), help="Save the change set in a folder.")
 @click.option("--limit", type=int, default=20, show_default=True, help="Changes to show.")
-def changes(store: str, name: str, out: str | None, limit: int, as_json: bool) -> int:
+def changes(store: str, name: str, out: str | None, limit: int, as_json: bool, version: str) -> int:
     """Shows what the what-if changes in the live relation below it. Exit 0: nothing, 1: something."""
-    with _what_if(store, name) as held:
+    with _what_if(store, version, name) as held:
         found = held.changes()
     summary = found.summary()
     if out:
@@ -122,31 +135,31 @@ def changes(store: str, name: str, out: str | None, limit: int, as_json: bool) -
         emit_json({"inserted": summary.inserted, "updated": summary.updated, "deleted": summary.deleted, "out": out})
     else:
         shown = found.to_arrow().slice(0, limit)
-        draw_rows("", shown.column_names, (tuple(row.values()) for row in shown.to_pylist()))
+        show_rows(shown.column_names, (tuple(row.values()) for row in shown.to_pylist()))
         say(f"{summary.inserted:,} inserted, {summary.updated:,} updated, {summary.deleted:,} deleted.")
     return 1 if summary.changed else 0
 
 
 @whatif.command()
 @_on_a_what_if
-def conflicts(store: str, name: str, as_json: bool) -> int:
+def conflicts(store: str, name: str, as_json: bool, version: str) -> int:
     """Shows where the relation below has changed what the what-if changed. Exit 0: nowhere, 1: somewhere."""
-    with _what_if(store, name) as held:
+    with _what_if(store, version, name) as held:
         found = held.conflicts()
     if as_json:
         emit_json({"count": len(found), "conflicts": found.to_pylist()})
     else:
-        draw_rows("", found.column_names, (tuple(row.values()) for row in found.to_pylist()))
+        show_rows(found.column_names, (tuple(row.values()) for row in found.to_pylist()))
     return 1 if len(found) else 0
 
 
 @whatif.command()
 @_on_a_what_if
-@click.option("--resolve", type=click.Choice(["ours", "theirs"]), help="Who wins where the two conflict.")
-def merge(store: str, name: str, resolve: str | None, as_json: bool) -> int:
+@_resolving
+def merge(store: str, name: str, resolve: tuple[str, ...], as_json: bool, version: str) -> int:
     """Makes the changes in the relation below, in one transaction."""
-    with _what_if(store, name) as held:
-        summary = held.merge(resolve=resolve).summary()
+    with _what_if(store, version, name) as held:
+        summary = held.merge(resolve=_resolve(held, resolve)).summary()
     record: dict[str, object] = {"inserted": summary.inserted, "updated": summary.updated, "deleted": summary.deleted}
     words = f"Merged {name}: {summary.inserted:,} inserted, {summary.updated:,} updated, {summary.deleted:,} deleted."
     return _done(record, words, as_json=as_json)
@@ -154,50 +167,55 @@ def merge(store: str, name: str, resolve: str | None, as_json: bool) -> int:
 
 @whatif.command()
 @_on_a_what_if
+@_resolving
+def rebase(store: str, name: str, resolve: tuple[str, ...], as_json: bool, version: str) -> int:
+    """Settles conflicts without merging: ours stand on the rows below as they are now, or follow them again."""
+    with _what_if(store, version, name) as held:
+        count = held.rebase(resolve=_resolve(held, resolve))
+        return _done({"settled": count}, f"{count:,} conflicts settled in {name}.", as_json=as_json)
+
+
+@whatif.command()
+@_on_a_what_if
 @click.option("--before", required=True, help="A commit number, a snapshot or a date (ISO 8601).")
-def purge(store: str, name: str, before: str, as_json: bool) -> int:
+def purge(store: str, name: str, before: str, as_json: bool, version: str) -> int:
     """Forgets what became invalid before a date."""
-    with _what_if(store, name) as held:
-        count = held.purge(before=_date(before))
+    from strandline.pages import parse_at
+
+    with _what_if(store, version, name) as held:
+        count = held.purge(before=parse_at(held.home.pages, before))
         return _done({"purged": count}, f"{count:,} tuples forgotten.", as_json=as_json)
 
 
 @whatif.command()
 @_on_a_what_if
 @click.option("--with-children", is_flag=True, help="Drop what stands on it too.")
-def drop(store: str, name: str, with_children: bool, as_json: bool) -> int:
+def drop(store: str, name: str, with_children: bool, as_json: bool, version: str) -> int:
     """Drops a what-if; the relation below stays as it is."""
-    with _what_if(store, name) as held:
+    with _what_if(store, version, name) as held:
         held.drop(with_children=with_children)
         return _done({"dropped": name}, f"{name} is dropped.", as_json=as_json)
 
 
 @whatif.command("list")
 @click.argument("store", type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
-def list_(store: str, as_json: bool) -> int:
+@version_option
+@json_option
+def list_(store: str, version: str, as_json: bool) -> int:
     """Lists the what-ifs of a store."""
-    with _opened(store) as held:
+    with tables_of(store, version) as held:
         found = held.what_ifs()
     if as_json:
         emit_json({"what_ifs": [vars(one) for one in found]})
     else:
         rows = [(one.name, one.below, one.table, one.level, one.tuples) for one in found]
-        draw_rows("", ("name", "stands on", "table", "level", "tuples"), rows)
+        show_rows(("name", "stands on", "table", "level", "tuples"), rows)
     return 0
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[Store]:
-    import strandline.store
-
-    with strandline.store.open(path) as store:
-        yield store
-
-
-@contextmanager
-def _what_if(path: str, name: str) -> Iterator[WhatIf]:
-    with _opened(path) as store:
+def _what_if(path: str, version: str, name: str) -> Iterator[WhatIf]:
+    with tables_of(path, version) as store:
         yield store.what_if(name)
 
 
@@ -209,13 +227,9 @@ def _done(record: dict[str, object], words: str, *, as_json: bool) -> int:
     return 0
 
 
-def _date(text: str | None) -> Any:
-    """A commit number, a date, or a snapshot's name."""
-    if text is None or not text:
-        return None
-    if text.isdigit():
-        return int(text)
-    try:
-        return dt.datetime.fromisoformat(text)
-    except ValueError:
-        return text
+def _resolve(held: WhatIf, given: tuple[str, ...]) -> Any:
+    """`ours` or `theirs`, or one of them for each key; a key of several columns is written with commas."""
+    if not given or (len(given) == 1 and "=" not in given[0]):
+        return given[0] if given else None
+    by_text = {",".join(map(str, key)): key[0] if len(key) == 1 else key for key in held.conflict_keys()}
+    return {by_text.get(text, text): side for text, side in pairs(given, "--resolve").items()}

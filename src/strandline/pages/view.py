@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from strandline.errors import NotFound
 from strandline.pages.directory import Leafage, floor, scan
+from strandline.pages.envelope import Json
 from strandline.pages.ids import CATALOG, CommitNumber, DomainId, LogicalPage, VersionObject
-from strandline.pages.node import DomainEntry, Entry, NodeRef, PageRef
+from strandline.pages.node import DomainEntry, Entry, NodeRef, PageRef, decode_ref, encode_ref
 from strandline.pages.objects import Objects
 from strandline.pages.page_table import find, items
 from strandline.pages.walk import differences
@@ -23,6 +24,16 @@ class State:
     commit: CommitNumber
     root: NodeRef | None
     domains: frozenset[DomainId] | None = None
+
+    def to_json(self) -> Json:
+        """Plain JSON: a state travels to workers, which read it while somebody else keeps it from being freed."""
+        domains = None if self.domains is None else sorted(self.domains)
+        return [self.version, self.commit, encode_ref(self.root), domains]
+
+    @staticmethod
+    def from_json(body: Json) -> State:
+        version, commit, root, domains = body
+        return State(version, commit, decode_ref(root), None if domains is None else frozenset(domains))
 
 
 class View:

@@ -33,6 +33,7 @@ from strandline.sources.options import ReadRequest
 from strandline.storage import open_storage
 from strandline.store import Store
 from strandline.store import open as open_store
+from strandline.whatif import commit_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,10 +51,11 @@ class Address:
 
 @dataclass(frozen=True)
 class Pinned:
-    """A state that is being kept, and where its store is."""
+    """A state that is being kept, and where its store is. `scan` is the scan time of a what-if; None: the state's."""
 
     url: str
     state: State
+    scan: int | None = None
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,10 @@ class Holdings:
     def pin(self, request: ReadRequest) -> Pinned:
         """Keep the state that a request asks for."""
         store = self._version(request.path, request.version)
+        when = parse_at(store.pages, request.as_of)
+        scan = None if when is None else commit_of(store, when, f"Reading {request.table}")
         snapshot = state_at(store.pages, parse_at(store.pages, request.at))
-        pinned = Pinned(store.url, snapshot.view.state)
+        pinned = Pinned(store.url, snapshot.view.state, scan)
         self._keep((store.url, store.name, snapshot.commit, pinned.state.domains), snapshot)
         return pinned
 

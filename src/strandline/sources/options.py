@@ -18,19 +18,23 @@ READ_EXAMPLE = 'spark.read.format("strandline").option("table", "orders").load("
 WRITE_EXAMPLE = 'df.write.format("strandline").option("table", "orders").mode("append").save("shop")'
 DIFF_EXAMPLE = 'spark.read.format("strandline.diff").option("old", "a.parquet").option("new", "b.parquet").load()'
 
-READING = ("path", "table", "at", "version", "since", "until", "columns", "where", "pushdown")
+READING = ("path", "table", "at", "as_of", "version", "since", "until", "columns", "where", "pushdown")
 WRITING = ("path", "table", "version", "merge", "key", "message")
 DIFFING = ("old", "new", "key", "algorithm", "columns", "ignore", "where", "duplicates", "format", "memory")
 
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """What to read: a table's rows at a state or, with `since`, what changed in it."""
+    """What to read: the rows of a table or what-if at a state or, with `since`, what changed in it.
+
+    `as_of` is for what-ifs: only changes up to that date.
+    """
 
     path: str
     table: str
     version: str | None = None
     at: str | None = None
+    as_of: str | None = None
     since: str | None = None
     until: str | None = None
     columns: tuple[str, ...] = ()
@@ -60,6 +64,7 @@ def read_request(options: Mapping[str, str]) -> ReadRequest:
         table=required(options, "table", doing, READ_EXAMPLE),
         version=options.get("version"),
         at=options.get("at"),
+        as_of=options.get("as_of"),
         since=options.get("since"),
         until=options.get("until"),
         columns=names(options.get("columns")),
@@ -68,8 +73,8 @@ def read_request(options: Mapping[str, str]) -> ReadRequest:
     )
     if request.since is None and request.until is not None:
         raise InputError("until is given, since is not", doing=doing, hint="Say since which state changes are wanted")
-    if request.since is not None and request.at is not None:
-        raise InputError("both since and at are given", doing=doing, hint="With since, the end is until")
+    if request.since is not None and (request.at is not None or request.as_of is not None):
+        raise InputError("both since and at or as_of are given", doing=doing, hint="With since, the end is until")
     if request.since is not None and (request.columns or request.where or request.pushdown):
         raise InputError(
             "changes come whole", doing=doing, hint="Leave columns, where and pushdown out, and use select"

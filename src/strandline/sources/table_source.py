@@ -1,4 +1,4 @@
-"""The data source `strandline`: a table of a store, its rows at one state or what changed in it.
+"""The data source `strandline`: a table or what-if of a store, its rows at one state or what changed in it.
 
 Spark makes an instance and asks its schema when `load()` is called, and pickles it; that pins the state. Reading is
 planned once, later, from the pickled instance, so every action sees the same state. With `.schema(…)` Spark does
@@ -17,11 +17,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from strandline.changes.spark_types import spark_schema
-from strandline.errors import SchemaError
+from strandline.errors import InputError, SchemaError
 from strandline.sources.change_rows import ChangeRows
 from strandline.sources.holding import Address, Holdings, Parts, Pinned, ask
 from strandline.sources.options import ReadRequest, plainly, read_request, write_request
 from strandline.sources.table_rows import PrunedTableRows, TableRows, table_schema
+from strandline.sources.what_if_rows import WhatIfRows, holds_what_if, what_if_schema
 from strandline.sources.writer import TableWriter, checked
 
 
@@ -51,6 +52,8 @@ class TableSource(DataSource):  # type: ignore[misc]
             if isinstance(found, Parts):
                 return ChangeRows(found, wanted)
             assert found is not None
+            if holds_what_if(found, request.table):
+                return WhatIfRows(found, request.table, wanted, request.where)
             kind = PrunedTableRows if request.pushdown else TableRows
             return kind(found, request.table, wanted, request.where)
 
@@ -67,6 +70,11 @@ class TableSource(DataSource):  # type: ignore[misc]
         if isinstance(self._found, Parts):
             return self._found.header.rows_schema
         assert self._found is not None
+        if holds_what_if(self._found, request.table):
+            return what_if_schema(self._found, request)
+        if request.as_of is not None:
+            hint = "Use at; as_of chooses the changes of a what-if"
+            raise InputError(f"{request.table} is no what-if", doing="reading as of a date", hint=hint)
         return table_schema(self._found, request)
 
 

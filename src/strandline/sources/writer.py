@@ -23,13 +23,17 @@ from strandline.store import ATTEMPTS, Store
 from strandline.store import open as open_store
 from strandline.tables import Record, TableReader, TableTransaction
 from strandline.tables.incoming import fitted
+from strandline.whatif import WhatIf
 
 DOING = "writing into a store"
 
 
 @dataclass(frozen=True)
 class Job:
-    """A checked write. `replaces` says that the table is dropped and made again, its shape being another."""
+    """A checked write. `replaces` says that the table is dropped and made again, its shape being another.
+
+    `supposes` says that it goes into a what-if.
+    """
 
     id: str
     url: str
@@ -37,6 +41,7 @@ class Job:
     schema: pa.Schema
     creates: bool
     replaces: bool
+    supposes: bool = False
 
 
 @dataclass
@@ -76,6 +81,8 @@ def checked(request: WriteRequest, url: str, schema: StructType) -> Job:
     """The write, once everything that can be known beforehand is known to fit."""
     rows = to_arrow_schema(schema, timezone="UTC")
     with _version(url, request) as store:
+        if any(one.name == request.table for one in store.what_ifs()):
+            return _supposed(request, url, rows, store.what_if(request.table))
         record = _record(store, request.table)
     job = Job(secrets.token_hex(8), url, request, rows, creates=record is None, replaces=False)
     if record is None:
@@ -99,9 +106,24 @@ def checked(request: WriteRequest, url: str, schema: StructType) -> Job:
     return job
 
 
+def _supposed(request: WriteRequest, url: str, rows: pa.Schema, what_if: WhatIf) -> Job:
+    """A write into a what-if: an insert or upsert; it has its base's key and columns."""
+    if request.overwrite or request.key not in ((), what_if.key):
+        hint = "Drop the what-if and make it again, or append"
+        raise InputError(f"{request.table} is a what-if: it can't be overwritten", doing=DOING, hint=hint)
+    record = what_if.relation().reader.record
+    _check_merge(request, record)
+    fitted(rows.empty_table(), record, f"Writing into {request.table}")
+    return Job(secrets.token_hex(8), url, request, rows, creates=False, replaces=False, supposes=True)
+
+
 def write(job: Job, rows: pa.Table) -> None:
     """All rows in one transaction."""
     with _version(job.url, job.request) as store:
+        if job.supposes:
+            what_if = store.what_if(job.request.table)
+            what_if.insert(rows) if job.request.merge is None else what_if.upsert(rows)
+            return
         for attempt in range(ATTEMPTS):
             try:
                 with store.transaction(job.request.message) as transaction:

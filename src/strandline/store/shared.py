@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from strandline.pages import PageStore
 from strandline.tables import PageCache, TableRelation
+from strandline.whatif import WhatIfRelation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,5 +20,5 @@ class Shared:
     pages: PageStore
     cache: PageCache
     session: SparkSession | None = None
-    frames: list[TableRelation] = field(default_factory=list)
+    frames: list[TableRelation | WhatIfRelation] = field(default_factory=list)
     """What DataFrames read. Spark reads late, and may read again: it is kept until the store is closed."""

@@ -44,7 +44,18 @@ from strandline.tables.key_bounds import key_bounds
 from strandline.tables.pause import pause
 from strandline.tables.querying import Query
 from strandline.tables.reading import find_table
-from strandline.whatif import Listed, WhatIf, is_hidden, listed, open_what_if
+from strandline.whatif import (
+    Listed,
+    WhatIf,
+    WhatIfRelation,
+    changes_between,
+    is_hidden,
+    is_what_if,
+    listed,
+    open_what_if,
+    what_if_at,
+    what_if_readers,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -187,8 +198,10 @@ class Store:
         return self._version.log()
 
     def changes(self, table: str, *, since: Any, until: Any = None) -> Changes:
-        """What changed in a table from one state to another, or to now: only pages that differ are read."""
+        """What changed in a table or what-if from one state to another, or to now: only pages that differ are read."""
         with self.state(since) as older, self.state(until) as newer:
+            if is_what_if(newer, self.cache, table):
+                return Changes.of(changes_between(self.cache, table, older, newer))
             return Changes.of(table_changes(self.shared.cache, table, older, newer))
 
     @contextmanager
@@ -205,19 +218,27 @@ class Store:
         if isinstance(at, Snapshot):
             yield at.inner
             return
-        with self._found(at) as found:
+        with self.hold(at) as found:
             yield found
 
-    def _found(self, at: Any) -> PageSnapshot:
-        return state_at(self._version, at)
+    def hold(self, at: Any = None) -> PageSnapshot:
+        """The state that `at` means, readable until it is closed."""
+        return state_at(self._version, at.commit if isinstance(at, Snapshot) else at)
 
     # Reading
 
+    def named(self, name: str, at: Any = None) -> TableRelation | WhatIfRelation:
+        """The table or what-if of that name at a state as a relation, which keeps the state readable."""
+        with self.state(at) as view:
+            if is_what_if(view, self.cache, name):
+                return what_if_at(self, name, at)
+        return self.relation(name, at)
+
     def relation(self, table: str, at: Any = None) -> TableRelation:
-        """A table at a state as a relation, which keeps the state readable."""
+        """A table at a state as a relation, which keeps the state readable; `named` knows what-ifs too."""
         if isinstance(at, Snapshot):
             return table_relation(at.view, table, self.shared.cache, self.storage)
-        snapshot = self._found(at)
+        snapshot = self.hold(at)
         return table_relation(snapshot.view, table, self.shared.cache, self.storage, snapshot)
 
     def frame(
@@ -228,10 +249,19 @@ class Store:
         where: str | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> DataFrame:
-        """A table at a state as a Spark DataFrame; only pages that can hold rows of `where` are read."""
+        """A table or what-if at a state as a Spark DataFrame; only pages that can hold rows of `where` are read."""
+        return self.frame_of(self.named(table, at), columns, where, params)
+
+    def frame_of(
+        self,
+        relation: TableRelation | WhatIfRelation,
+        columns: Sequence[str] | None,
+        where: str | None,
+        params: Mapping[str, Any] | None,
+    ) -> DataFrame:
+        """A relation of this store as a Spark DataFrame."""
         from strandline.tables.frames import page_frame
 
-        relation = self.relation(table, at)
         condition = relation.reader.condition(where, params)
         bounds = key_bounds(condition, relation.reader.record)
         names = relation.reader.record.shown if columns is None else tuple(columns)
@@ -242,9 +272,9 @@ class Store:
         return page_frame(replace(relation, bounds=bounds), names, checked, self.shared.session)
 
     def query(self, sql: str, *, at: Any = None, runner: str = "auto") -> pa.Table:
-        """The result of an SQL query over the tables: in this process by DuckDB, or by Spark when they are large."""
+        """The result of an SQL query over tables and what-ifs: by DuckDB here, or by Spark when they are large."""
         with self.state(at) as view:
-            query = Query(sql, view, self.shared.cache)
+            query = Query(sql, view, self.shared.cache, what_if_readers(view, self.cache))
             if runner == "spark" or (runner == "auto" and query.bytes >= INLINE_LIMIT):
                 return query.on_spark(lambda name, columns: self.frame(name, at, columns))
             return query.in_process()

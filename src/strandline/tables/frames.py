@@ -1,4 +1,4 @@
-"""A table at a state as a Spark DataFrame: each task reads pages, overlays applied, and gives Arrow to Spark."""
+"""A table or what-if at a state as a Spark DataFrame: each task reads parts of it and gives Arrow to Spark."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from strandline.changes.spark_types import spark_schema, spark_table
 from strandline.relations.exchange import shares
 from strandline.relations.expressions import Condition
 from strandline.relations.read import read_scan
+from strandline.relations.relation import Relation
 from strandline.relations.scan import Scan
-from strandline.tables.relation import TableRelation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +21,7 @@ TASKS_PER_CORE = 4
 
 
 def page_frame(
-    relation: TableRelation, columns: Sequence[str], condition: Condition | None, session: SparkSession | None
+    relation: Relation, columns: Sequence[str], condition: Condition | None, session: SparkSession | None
 ) -> DataFrame:
     """Chosen columns of the rows that satisfy a condition. The state must stay readable while the frame is used."""
     from strandline.engine.spark import SparkRunner

@@ -7,8 +7,8 @@ outside; Spark runs it, in its own dialect, when the tables are large.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from strandline.errors import NotFound, SqlError
 from strandline.pages import View
 from strandline.tables.cache import PageCache
 from strandline.tables.reading import TableReader
+from strandline.tables.record import Record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,19 +24,36 @@ if TYPE_CHECKING:
 _DOING = "running a query"
 
 
-class Query:
-    """A checked query on one state."""
+class Queried(Protocol):
+    """What a query can be about: a table at a state, or what others read like one."""
 
-    def __init__(self, sql: str, view: View, cache: PageCache) -> None:
+    @property
+    def record(self) -> Record: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table: ...
+
+
+class Query:
+    """A checked query on one state. `others` are the relations beside its tables, by name; a table comes first."""
+
+    def __init__(
+        self, sql: str, view: View, cache: PageCache, others: Mapping[str, Callable[[], Queried]] | None = None
+    ) -> None:
         self.sql = sql
         self._tree = _parsed(sql)
-        self._readers = {name: TableReader(view, name, cache) for name in _resolved(self._tree, view)}
+        tables = {entry.name for entry in view.domains()}
+        self._readers: dict[str, Queried] = {
+            name: TableReader(view, name, cache) if name in tables else (others or {})[name]()
+            for name in _resolved(self._tree, {*tables, *(others or {})})
+        }
 
     @property
     def bytes(self) -> int:
-        """The size of the tables that it names."""
-        roots = [reader.entry.root for reader in self._readers.values()]
-        return sum(root.sums.bytes for root in roots if root is not None)
+        """The size of the relations that it names."""
+        return sum(reader.bytes for reader in self._readers.values())
 
     def in_process(self) -> pa.Table:
         """The result, computed by DuckDB in this process."""
@@ -76,7 +94,7 @@ class Query:
             for place in range(len(frames)):
                 spark.catalog.dropTempView(f"strandline_{place}")
 
-    def _columns(self, reader: TableReader) -> list[str]:
+    def _columns(self, reader: Queried) -> list[str]:
         """The columns that the query can mean; all of them where it says `*`."""
         from sqlglot import exp
 
@@ -112,11 +130,10 @@ def _parsed(sql: str) -> Any:
     return tree
 
 
-def _resolved(tree: Any, view: View) -> list[str]:
-    """The store's tables that a query names; on the way their names become the store's own."""
+def _resolved(tree: Any, known: Set[str]) -> list[str]:
+    """The relations of the store that a query names; on the way their names become the store's own."""
     from sqlglot import exp
 
-    known = {entry.name for entry in view.domains()}
     found: dict[str, None] = {}
     for table in list(tree.find_all(exp.Table)):
         if not isinstance(table.this, exp.Identifier):
@@ -126,7 +143,7 @@ def _resolved(tree: Any, view: View) -> list[str]:
         alike = [name for name in known if name.lower() == table.name.lower()]
         name = table.name if table.name in known else alike[0] if len(alike) == 1 else None
         if name is None or table.db or table.catalog:
-            listed = ", ".join(sorted(known)[:20])
+            listed = ", ".join(sorted(name for name in known if not name.startswith("_"))[:20])
             raise NotFound(f"there is no table {table.sql()}", doing=_DOING, hint=f"The tables are {listed}")
         table.this.set("this", name)
         table.this.set("quoted", True)

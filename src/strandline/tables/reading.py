@@ -38,6 +38,11 @@ class TableReader:
         self.entry, self.record = find_table(view, name)
         self._cache = cache
 
+    @property
+    def bytes(self) -> int:
+        """The size of its pages."""
+        return 0 if self.entry.root is None else self.entry.root.sums.bytes
+
     def condition(self, where: str | None, params: Mapping[str, Any] | None = None) -> Expression | None:
         condition = None if where is None else Expression(where, self.record.schema, params)
         check_params(params, [condition] if condition is not None else [])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
+from strandline.errors import StrandlineError
 from strandline.pages import Entry, PageRef, Snapshot, View
 from strandline.relations import Bounds, Part, Scan
 from strandline.relations.read import register_reader
@@ -62,7 +64,7 @@ class TableRelation:
         }
         path = f"{self.store}/{entry.base.name}"
         scan = Scan(FORMAT, path, self.schema, options=options, rows=entry.rows, bytes=size)
-        return Part(scan, entry.rows, size, _bounds(entry, self.reader.record))
+        return Part(scan, entry.rows, size, key_column_bounds((entry.least, entry.greatest), self.reader.record))
 
 
 def table_relation(
@@ -73,8 +75,18 @@ def table_relation(
     plain = pa.schema([pa.field(name, reader.record.schema.field(name).type) for name in reader.record.shown])
     relation = TableRelation(name, plain, reader, reachable(storage))
     if snapshot is not None:
-        weakref.finalize(reader, snapshot.close)
+        release_with(reader, snapshot)
     return relation
+
+
+def release_with(holder: object, snapshot: Snapshot) -> None:
+    """Close a snapshot when nobody uses its holder any more. A store that is closed by then has let it go."""
+
+    def close() -> None:
+        with suppress(StrandlineError):
+            snapshot.close()
+
+    weakref.finalize(holder, close)
 
 
 def read_page(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
@@ -105,10 +117,11 @@ def _page_to_json(page: PageRef) -> list[Any]:
     return [page.name, page.born, page.size, page.checksum, page.rows]
 
 
-def _bounds(entry: Entry, record: Record) -> dict[str, Bounds]:
-    if not record.key or entry.least is None or entry.greatest is None:
+def key_column_bounds(keys: tuple[bytes | None, bytes | None], record: Record) -> dict[str, Bounds]:
+    """What the least and the greatest key of a part (both inclusive) tell of the first key column."""
+    if not record.key or keys[0] is None or keys[1] is None:
         return {}
-    ends = [decode_first(key, record.key_types) for key in (entry.least, entry.greatest)]
+    ends = [decode_first(key, record.key_types) for key in keys if key is not None]
     kind = record.key_types[0]
     least, greatest = (_value(end, kind, upwards=upwards) for end, upwards in zip(ends, (False, True), strict=True))
     return {} if least is None or greatest is None else {record.key[0]: Bounds(least, greatest, 0)}

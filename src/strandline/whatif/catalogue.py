@@ -127,6 +127,11 @@ def definitions(view: View, cache: PageCache) -> dict[str, Definition]:
     return {row["name"]: Definition.from_row(row) for row in rows}
 
 
+def is_what_if(view: View, cache: PageCache, name: str) -> bool:
+    """Whether a state has a what-if of that name; a table of that name comes first."""
+    return view.find_domain(name) is None and name in definitions(view, cache)
+
+
 def children(known: Mapping[str, Definition], name: str) -> list[str]:
     """The what-ifs that stand on one, directly or not, the lowest first."""
     found = [one.name for one in known.values() if one.below == name]

@@ -18,7 +18,15 @@ import pyarrow.types as pt
 
 from strandline.tables import Record
 from strandline.tables.key_bounds import KeyBounds
-from strandline.tables.keys import after_prefix, encode_key, encode_keys, encode_rows, number_array, row_of
+from strandline.tables.keys import (
+    after_prefix,
+    decode_first,
+    encode_key,
+    encode_keys,
+    encode_rows,
+    number_array,
+    row_of,
+)
 from strandline.whatif.tuples import Numbers
 
 LEVEL_BITS = 48
@@ -58,6 +66,14 @@ def place_keys(column: pa.ChunkedArray | pa.Array) -> list[bytes]:
         return encode_rows(np.asarray(column, dtype=np.int64))
     found: list[bytes] = column.to_pylist()
     return found
+
+
+def place_of(key: bytes | None, types: Sequence[pa.DataType]) -> bytes | None:
+    """The place, as a key of the base, in an encoded key of D."""
+    if key is None:
+        return None
+    found = decode_first(key, types)
+    return found if isinstance(found, bytes) else key[:8]
 
 
 def cuts(column: pa.ChunkedArray, separators: Sequence[bytes]) -> list[int]:

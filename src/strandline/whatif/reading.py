@@ -6,36 +6,30 @@ restricted by key takes the pages of its range only, of the base and of each D, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from strandline.errors import InputError, NotFound
 from strandline.pages import Entry, View
-from strandline.tables import ROW, PageCache, TableReader
-from strandline.tables.expressions import Expression
+from strandline.tables import ROW, PageCache, Record, TableReader
+from strandline.tables.expressions import Expression, check_params
 from strandline.tables.key_bounds import ALL, KeyBounds, key_bounds
 from strandline.tables.rewriting import parallel
 from strandline.whatif.accessing import Accessed, Differential, Tuples, access, access_rows, ids_of
 from strandline.whatif.catalogue import Chain, Definition, shaped
 from strandline.whatif.id_index import indexed_ids
-from strandline.whatif.placing import cuts, place_bounds
+from strandline.whatif.placing import place_bounds
+from strandline.whatif.planning import Plan, Range, Span
 from strandline.whatif.seen_ids import SeenIds
-from strandline.whatif.tuples import LEVEL, MAXDATE, MINDATE, OWN, OWN_FIELDS, PLACE, SIGNATURE, STORED, TUPNUM, TYPE
+from strandline.whatif.tuples import LEVEL, MAXDATE, MINDATE, OWN, OWN_FIELDS, SIGNATURE, STORED, TUPNUM, TYPE
 
+Key = bytes
 _ID_COLUMNS = (LEVEL, TUPNUM, MINDATE, MAXDATE, TYPE)
 _NOTHING = pa.schema(list(OWN_FIELDS)).empty_table()
-
-
-@dataclass(frozen=True)
-class Range:
-    """A page of the base, or nothing of it, with a stretch of each differential relation (inclusive, exclusive)."""
-
-    entry: Entry | None
-    stretches: tuple[tuple[int, int], ...]
 
 
 class WhatIfReader:
@@ -44,9 +38,10 @@ class WhatIfReader:
     def __init__(self, chain: Chain, view: View, cache: PageCache, *, scan: int, base_view: View | None = None) -> None:
         self.chain = chain
         self.scan = scan
-        self._view = view
-        self._cache = cache
+        self.view = view
+        self.cache = cache
         self._base = TableReader(base_view or view, _name(chain, base_view or view), cache)
+        self._known_ids: dict[str, SeenIds] = {}
         self.record = self._base.record
         for definition in chain.definitions:
             if scan < definition.purged:
@@ -57,20 +52,52 @@ class WhatIfReader:
                 )
 
     @property
+    def base_view(self) -> View:
+        """The state of the table below all differential relations."""
+        return self._base.view
+
+    @property
     def _top(self) -> bool:
-        return self.scan >= int(self._view.commit)
+        return self.scan >= int(self.view.commit)
+
+    @property
+    def bytes(self) -> int:
+        """The size on storage of all that it is made of."""
+        return self.bytes_within(ALL)
+
+    def bytes_within(self, bounds: KeyBounds) -> int:
+        """The size of the pages of the base and of each differential relation for such keys."""
+        entries = [entry for _, entry in self.base_pages(bounds)]
+        for definition in self.chain.definitions:
+            entries += self.differential_pages(definition, bounds)
+        return sum(page.size for entry in entries for page in entry.pages)
+
+    def condition(self, where: str | None, params: Mapping[str, Any] | None = None) -> Expression | None:
+        """A checked condition over its rows: what is wrong with it is said before anything is read."""
+        return condition_of(where, self.record, params)
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows, of chosen columns."""
+        return self.rows(columns, None, ALL)
 
     def rows(self, columns: Sequence[str] | None, condition: Expression | None, bounds: KeyBounds) -> pa.Table:
         """Rows in order of the key, or by TNAME, in the table's own schema."""
-        wanted = list(self.record.names if columns is None else columns)
+        wanted = list(self.record.shown if columns is None else columns)
         for name in wanted:
             self.record.column(name)
+        plan = Plan(self, self._needed(wanted, condition), bounds, signed=False)
+        return self._read(plan, wanted, condition)
+
+    def rows_within(self, span: Span, columns: Sequence[str]) -> pa.Table:
+        """All rows of a run of the base's pages: what one work item reads."""
+        plan = Plan(self, self._needed(columns, None), span.bounds, signed=False, span=span)
+        return self._read(plan, list(columns), None)
+
+    def _read(self, plan: Plan, wanted: list[str], condition: Expression | None) -> pa.Table:
         schema = pa.schema([self.record.schema.field(name) for name in wanted])
-        needed = self._needed(wanted, condition)
-        plan = _Plan(self, needed, bounds, signed=False)
 
         def read(one: Range) -> pa.Table:
-            found = access_rows(plan.differentials(one), plan.base(one), self.record.key, needed, self.scan)
+            found = access_rows(plan.differentials(one), plan.base(one), self.record.key, plan.names, self.scan)
             if condition is not None:
                 found = found.filter(pa.array(condition.mask(found)))
             return pa.Table.from_arrays(found.select(wanted).columns, schema=schema)
@@ -80,7 +107,7 @@ class WhatIfReader:
     def select(self, condition: Expression | None, bounds: KeyBounds | None = None) -> Selection:
         """The tuples that satisfy a condition, with everything that changing them needs."""
         bounds = key_bounds(condition, self.record) if bounds is None else bounds
-        plan = _Plan(self, self._needed(self.record.names, condition), bounds)
+        plan = Plan(self, self._needed(self.record.names, condition), bounds)
         found = [self._select(plan, one, condition) for one in plan.ranges]
         names = list(self.record.names)
         own = plan.read[0].rows if plan.read else None
@@ -95,7 +122,7 @@ class WhatIfReader:
         found = self.differential(definition, [*self.record.names], ALL)
         return found.rows
 
-    def _select(self, plan: _Plan, one: Range, condition: Expression | None) -> Accessed:
+    def _select(self, plan: Plan, one: Range, condition: Expression | None) -> Accessed:
         found = access(plan.differentials(one), plan.base(one), self.record.key, self.scan)
         if condition is None:
             return found
@@ -114,7 +141,7 @@ class WhatIfReader:
         self, definition: Definition, names: list[str], bounds: KeyBounds, *, signed: bool = True
     ) -> Differential:
         """The tuples that are placed within bounds, or around them, and the ids of all."""
-        reader = TableReader(self._view, definition.differential, self._cache)
+        reader = TableReader(self.view, definition.differential, self.cache)
         held = [definition.columns[c.id] for c in self.record.columns if c.name in names and c.id in definition.columns]
         own = [name for name in OWN if signed or name != SIGNATURE]
         known = {*reader.record.names}
@@ -125,24 +152,33 @@ class WhatIfReader:
         rows = pa.concat_tables([schema.empty_table(), *parts])
         data = shaped(rows.select(wanted[len(own) :]), definition, self.record, names)
         both = pa.Table.from_arrays([*rows.columns[: len(own)], *data.columns], names=[*own, *names])
-        return Differential(definition.level, both, self._ids(definition, reader, both if whole else None))
+        # Without a key a tuple never changes its place, so what hides it stands in the same range.
+        local = whole or not self.record.key
+        return Differential(definition.level, both, self._ids(definition, reader, both if local else None))
 
     def below(self) -> WhatIfReader:
         """The relation that the what-if is defined on, at the same state."""
-        return WhatIfReader(self.chain.below, self._view, self._cache, scan=self.scan, base_view=self._base.view)
+        return WhatIfReader(self.chain.below, self.view, self.cache, scan=self.scan, base_view=self._base.view)
 
     def ids(self, definition: Definition) -> SeenIds:
         """The ids that a whole differential relation holds, read from its tuples."""
-        return self._ids(definition, TableReader(self._view, definition.differential, self._cache), None)
+        return self._ids(definition, TableReader(self.view, definition.differential, self.cache), None)
 
     def _ids(self, definition: Definition, reader: TableReader, rows: pa.Table | None) -> SeenIds:
         """The ids of a whole differential relation: of its tuples when all were read, else of the index beside it."""
-        if rows is None and definition.indexed and self._top:
-            return indexed_ids(self._view, self._cache, definition)
-        if rows is None:
-            stored = [STORED[name] for name in _ID_COLUMNS]
-            parts = parallel(lambda entry: reader.rows(entry, stored, None, ALL), reader.entries(ALL))
-            rows = pa.concat_tables(parts).rename_columns(list(_ID_COLUMNS)) if parts else _NOTHING
+        if rows is not None:
+            return ids_of(definition.level, rows, self.scan)
+        found = self._known_ids.get(definition.name)
+        if found is None:
+            indexed = definition.indexed and self._top
+            found = indexed_ids(self.view, self.cache, definition) if indexed else self._ids_of_all(definition, reader)
+            self._known_ids[definition.name] = found
+        return found
+
+    def _ids_of_all(self, definition: Definition, reader: TableReader) -> SeenIds:
+        stored = [STORED[name] for name in _ID_COLUMNS]
+        parts = parallel(lambda entry: reader.rows(entry, stored, None, ALL), reader.entries(ALL))
+        rows = pa.concat_tables(parts).rename_columns(list(_ID_COLUMNS)) if parts else _NOTHING
         return ids_of(definition.level, rows, self.scan)
 
     def base_rows(self, entry: Entry | None, names: list[str], bounds: KeyBounds) -> pa.Table:
@@ -155,9 +191,22 @@ class WhatIfReader:
         found = self._base.rows(entry, wanted, None, one)
         return pa.Table.from_arrays(found.columns, schema=schema)
 
-    def base_pages(self, bounds: KeyBounds) -> Iterator[tuple[bytes, Entry]]:
+    def base_pages(self, bounds: KeyBounds) -> Iterator[tuple[Key, Entry]]:
         """Separators and pages of the base for such keys."""
         yield from self._base.view.pages_between(self._base.entry.domain, bounds.low, bounds.high)
+
+    def next_separator(self, separator: Key) -> Key | None:
+        """Where the page of the base behind that of a separator begins."""
+        behind = self._base.view.pages_between(self._base.entry.domain, separator)
+        return next((each for each, _ in behind if each > separator), None)
+
+    def differential_pages(self, definition: Definition, bounds: KeyBounds) -> list[Entry]:
+        """The pages of a differential relation with tuples placed within bounds."""
+        return _entries(TableReader(self.view, definition.differential, self.cache), bounds)[0]
+
+    def differential_types(self, definition: Definition) -> tuple[pa.DataType, ...]:
+        """The types of a differential relation's own key, the place first."""
+        return TableReader(self.view, definition.differential, self.cache).record.key_types
 
 
 @dataclass(frozen=True)
@@ -169,37 +218,15 @@ class Selection:
     own: pa.Table | None
 
 
-class _Plan:
-    """What one read opens."""
-
-    def __init__(self, reader: WhatIfReader, names: list[str], bounds: KeyBounds, *, signed: bool = True) -> None:
-        self._reader = reader
-        self._names = names
-        self._bounds = bounds
-        self.read = [reader.differential(one, names, bounds, signed=signed) for one in reader.chain.definitions]
-
-    @cached_property
-    def ranges(self) -> list[Range]:
-        pages = list(self._reader.base_pages(self._bounds))
-        separators = [separator for separator, _ in pages[1:]]
-        starts = [[0, *cuts(one.rows.column(PLACE), separators)] for one in self.read]
-        ends = [[*one[1:], len(self.read[level].rows)] for level, one in enumerate(starts)]
-        found = []
-        for place, (_, entry) in enumerate(pages):
-            stretches = tuple((start[place], end[place]) for start, end in zip(starts, ends, strict=True))
-            there = bool(entry.rows) and self._bounds.meets(entry.least, entry.greatest)
-            if there or any(end > start for start, end in stretches):
-                found.append(Range(entry if there else None, stretches))
-        return found
-
-    def differentials(self, one: Range) -> list[Differential]:
-        return [
-            Differential(each.level, each.rows.slice(start, end - start), each.ids, start)
-            for each, (start, end) in zip(self.read, one.stretches, strict=True)
-        ]
-
-    def base(self, one: Range) -> pa.Table:
-        return self._reader.base_rows(one.entry, self._names, self._bounds)
+def condition_of(
+    where: str | None, record: Record, params: Mapping[str, Any] | None, others: Sequence[Expression] = ()
+) -> Expression | None:
+    """A checked condition over the rows of a table."""
+    condition = None if where is None else Expression(where, record.schema, params)
+    check_params(params, [*others, *([condition] if condition is not None else [])])
+    if condition is not None:
+        _ = condition.condition  # what is wrong with it is said before anything is read
+    return condition
 
 
 def _name(chain: Chain, view: View) -> str:

@@ -26,7 +26,7 @@ from strandline.whatif.catalogue import Definition
 from strandline.whatif.placing import place_keys
 from strandline.whatif.reading import Selection, WhatIfReader
 from strandline.whatif.signing import signatures
-from strandline.whatif.tuples import LEVEL, PLACE, SIGNATURE, TUPNUM, TYPE, Flags, Numbers, Type, numbers, valid
+from strandline.whatif.tuples import LEVEL, PLACE, SIGNATURE, STORED, TUPNUM, TYPE, Flags, Numbers, Type, numbers, valid
 from strandline.whatif.updating import bounds_of
 
 Resolve = str | Mapping[Any, str] | None
@@ -67,14 +67,15 @@ class Comparison:
         return self.ours.select(list(self.record.names)).take(pa.array(chosen))
 
     def keys(self) -> list[Any]:
-        """The key of each conflict as a user names it; without a key the number of the tuple."""
-        found = []
-        for place in self.conflicting():
-            row = self._row(place)
-            names = self.record.key
-            key = tuple(row[name] for name in names) if names else int(numbers(self.ours, TUPNUM)[place])
-            found.append(key[0] if isinstance(key, tuple) and len(key) == 1 else key)
-        return found
+        """The key of each conflict as a user names it."""
+        return [key[0] if len(key) == 1 else key for key in self.key_values()]
+
+    def key_values(self) -> list[tuple[Any, ...]]:
+        """The key of each conflict; without a key the number of the tuple."""
+        places, names = self.conflicting(), self.record.key
+        if not names:
+            return [(int(numbers(self.ours, TUPNUM)[place]),) for place in places]
+        return [tuple(self._row(place)[name] for name in names) for place in places]
 
     def conflicting(self) -> list[int]:
         return [place for place, told in enumerate(self.conflict) if told]
@@ -122,18 +123,26 @@ def compare(reader: WhatIfReader) -> Comparison:
 
 
 def conflict_table(reader: WhatIfReader) -> pa.Table:
-    """The conflicts as a table: how, the type of our tuple, the key, and both rows."""
+    """The conflicts as a table: how, the type of our tuple, the key (else the tuple's number), and both rows."""
     found = compare(reader)
     row = pa.struct([pa.field(c.name, c.type) for c in found.record.columns])
-    key = [pa.field(name, found.record.column(name).type) for name in found.record.key]
-    schema = pa.schema([("conflict", pa.string()), ("type", pa.string()), *key, ("ours", row), ("theirs", row)])
-    lines = []
-    for place in found.conflicting():
-        ours, theirs = found.our_row(place), found.their_row(place)
-        shown = ours or theirs or {}
-        line = {"conflict": found.conflict[place], "type": Type(int(found.kinds[place])).name}
-        lines.append(line | {f.name: shown[f.name] for f in key} | {"ours": ours, "theirs": theirs})
-    return pa.Table.from_pylist(lines, schema=schema)
+    schema = pa.schema([("conflict", pa.string()), ("type", pa.string()), ("ours", row), ("theirs", row)])
+    places = found.conflicting()
+    lines = [
+        {
+            "conflict": found.conflict[place],
+            "type": Type(int(found.kinds[place])).name,
+            "ours": found.our_row(place),
+            "theirs": found.their_row(place),
+        }
+        for place in places
+    ]
+    table = pa.Table.from_pylist(lines, schema=schema)
+    named = {name: found.record.column(name).type for name in found.record.key} or {STORED[TUPNUM]: pa.int64()}
+    for number, (name, kind) in enumerate(named.items()):
+        values = pa.array([key[number] for key in found.key_values()], kind)
+        table = table.add_column(2 + number, _free(name, table.column_names), values)
+    return table
 
 
 def what_if_changes(reader: WhatIfReader) -> ChangeSet:
@@ -181,6 +190,13 @@ def _check_resolve(resolve: Resolve, keys: list[Any], doing: str) -> None:
     unknown = [key for key in resolve if key not in keys] if isinstance(resolve, Mapping) else []
     if unknown:
         raise InputError(f"{unknown[0]!r} is not among the conflicts", doing=doing, hint="See conflicts()")
+
+
+def _free(name: str, taken: list[str]) -> str:
+    """A column's name beside those of a list of conflicts."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _distinct(tuples: pa.Table) -> list[bytes]:

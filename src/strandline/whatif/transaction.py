@@ -7,15 +7,16 @@ one writer at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from strandline.errors import Conflict, InputError
-from strandline.pages import DomainEntry, Mode, PageVersion, View
+from strandline.pages import DomainEntry, Mode, PageVersion, Snapshot, View
+from strandline.storage import Storage
 from strandline.tables import PageCache, Record, TableTransaction
 from strandline.tables.footprint import Footprint
 from strandline.tables.key_bounds import ALL
@@ -28,6 +29,9 @@ from strandline.whatif.installing import Undated
 from strandline.whatif.reading import WhatIfReader
 from strandline.whatif.seen_ids import SeenIds
 from strandline.whatif.tuples import STORED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 ATTEMPTS = 50
 """How often work is tried: writers of one what-if in several processes all want the same differential relation."""
@@ -43,7 +47,24 @@ class Home(Protocol):
     @property
     def cache(self) -> PageCache: ...
 
+    @property
+    def storage(self) -> Storage: ...
+
     def state(self, at: Any = None) -> Any: ...
+
+    def hold(self, at: Any = None) -> Snapshot:
+        """The state that `at` means, readable until it is closed."""
+        ...
+
+    def frame_of(
+        self,
+        relation: Any,
+        columns: Sequence[str] | None,
+        where: str | None,
+        params: Mapping[str, Any] | None,
+    ) -> DataFrame:
+        """A relation as a Spark DataFrame; its states stay readable until the store is closed."""
+        ...
 
 
 class Work:

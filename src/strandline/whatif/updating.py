@@ -17,14 +17,13 @@ import pyarrow.compute as pc
 from strandline.errors import InputError
 from strandline.relations.matching import match
 from strandline.tables import Record
-from strandline.tables.expressions import Expression, check_params
 from strandline.tables.incoming import check_distinct, check_not_null, fitted, taken_keys
 from strandline.tables.key_bounds import MOST_POINTS, KeyBounds
 from strandline.tables.keys import encode_keys
 from strandline.whatif.accessing import Tuples
 from strandline.whatif.assigning import Assignment
 from strandline.whatif.placing import places
-from strandline.whatif.reading import Selection
+from strandline.whatif.reading import Selection, condition_of
 from strandline.whatif.seen_ids import SeenIds
 from strandline.whatif.signing import signatures
 from strandline.whatif.transaction import Opened
@@ -180,17 +179,6 @@ def remove(opened: Opened, chosen: Selection, gone: Tuples) -> None:
     work.delete(gone, chosen.own)
     work.delete(uncovered(chosen, gone, None, opened.record), chosen.own)
     work.finish()
-
-
-def condition_of(
-    where: str | None, record: Record, params: Mapping[str, Any] | None, others: Sequence[Expression] = ()
-) -> Expression | None:
-    """A checked condition over the rows of a table."""
-    condition = None if where is None else Expression(where, record.schema, params)
-    check_params(params, [*others, *([condition] if condition is not None else [])])
-    if condition is not None:
-        _ = condition.condition  # what is wrong with it is said before anything is read
-    return condition
 
 
 def bounds_of(keys: Sequence[bytes]) -> KeyBounds:

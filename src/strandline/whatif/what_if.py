@@ -2,43 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.changes import Changes, ChangeSet
+from strandline.pages import View
+from strandline.relations import Part
+from strandline.tables import PageCache
 from strandline.tables.key_bounds import ALL, key_bounds
+from strandline.tables.worker_storage import reachable
 from strandline.whatif import keeping, updating
 from strandline.whatif.applying import apply
 from strandline.whatif.assigning import Assignment
-from strandline.whatif.catalogue import Chain, chain_of
+from strandline.whatif.between import changes_between
+from strandline.whatif.catalogue import Chain, chain_of, definitions
 from strandline.whatif.dates import commit_of
 from strandline.whatif.merging import merge, rebase
 from strandline.whatif.reading import WhatIfReader
-from strandline.whatif.resolving import Resolve, conflict_table, what_if_changes
+from strandline.whatif.relation import WhatIfRelation, relation_of, what_if_relation
+from strandline.whatif.resolving import Resolve, compare, conflict_table, what_if_changes
 from strandline.whatif.transaction import Home, attempt
 from strandline.whatif.tuples import INFINITY, LEVEL, MAXDATE, MINDATE, STORED, TUPNUM, TYPE, Type, stored_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
 class WhatIf:
     """A table as it would be: changes kept apart over a table, or over another what-if, that goes on changing."""
 
     def __init__(self, home: Home, name: str) -> None:
-        self._home = home
+        self.home = home
         self.name = name
+        self._held: WhatIfRelation | None = None
 
     # What it is
 
     @property
     def schema(self) -> pa.Schema:
         """Its columns: those of the table that it stands on, now."""
-        return self._chain().record.schema
+        record = self._chain().record
+        return pa.schema([record.schema.field(name) for name in record.shown])
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -58,8 +67,8 @@ class WhatIf:
 
     def what_if(self, name: str) -> WhatIf:
         """A new what-if on this one."""
-        keeping.create(self._home, name, self.name)
-        return WhatIf(self._home, name)
+        keeping.create(self.home, name, self.name)
+        return WhatIf(self.home, name)
 
     # Reading
 
@@ -78,16 +87,52 @@ class WhatIf:
         in one of its states. Both mean now unless given.
         """
         with self._reader(as_of, at) as reader:
-            condition = updating.condition_of(where, reader.record, params)
+            condition = reader.condition(where, params)
             return reader.rows(columns, condition, key_bounds(condition, reader.record))
 
-    def to_spark(self, session: SparkSession | None = None, **how: Any) -> DataFrame:
-        """Its rows as a Spark DataFrame; takes what `to_arrow` takes."""
-        from strandline.changes.spark_types import spark_table
-        from strandline.engine.session import session as own_session
+    def to_spark(
+        self,
+        *,
+        as_of: Any = None,
+        at: Any = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """Its rows as a Spark DataFrame, in Spark's types: each task reads key ranges of the base and of every level.
 
-        rows = spark_table(self.to_arrow(**how))
-        return (session or own_session()).createDataFrame(rows)
+        The states that it shows stay readable until the store is closed.
+        """
+        return self.home.frame_of(self.relation(as_of=as_of, at=at), columns, where, params)
+
+    # A what-if is a relation itself: its present state.
+
+    def relation(self, *, as_of: Any = None, at: Any = None) -> WhatIfRelation:
+        """Its rows for everything that reads relations: `sl.diff`, kernels on either runner, `open_relation`.
+
+        `as_of` and `at` mean what they mean for `to_arrow`; `Store.named(name, at)` is it as a whole state has it.
+        """
+        snapshots = [self.home.hold()]
+        view = snapshots[0].view
+        chain = chain_of(view, self.home.cache, self.name)
+        scan = int(view.commit) if as_of is None else commit_of(self.home, as_of, f"Reading {self.name}")
+        if at is not None:
+            snapshots.append(self.home.hold(at))
+        reader = WhatIfReader(chain, view, self.home.cache, scan=scan, base_view=snapshots[-1].view)
+        return what_if_relation(reader, reachable(self.home.storage), snapshots)
+
+    @property
+    def bytes(self) -> int:
+        return self.relation().bytes
+
+    @property
+    def rows(self) -> None:
+        """Nobody knows without reading them; `count` does."""
+        return None
+
+    def parts(self, columns: Sequence[str] | None = None) -> list[Part]:
+        self._held = self.relation()
+        return self._held.parts(columns)
 
     def count(self, *, as_of: Any = None, at: Any = None) -> int:
         """How many rows it has."""
@@ -114,11 +159,11 @@ class WhatIf:
 
     def insert(self, rows: Any) -> int:
         """New rows; a key that is there already is an error. How many they were."""
-        return attempt(self._home, f"insert into {self.name}", lambda here: updating.insert(here.open(self.name), rows))
+        return attempt(self.home, f"insert into {self.name}", lambda here: updating.insert(here.open(self.name), rows))
 
     def upsert(self, rows: Any) -> int:
         """Rows that replace those of the same key, or are new."""
-        return attempt(self._home, f"upsert into {self.name}", lambda here: updating.upsert(here.open(self.name), rows))
+        return attempt(self.home, f"upsert into {self.name}", lambda here: updating.upsert(here.open(self.name), rows))
 
     def update(
         self,
@@ -134,18 +179,18 @@ class WhatIf:
             opened = here.open(self.name)
             return updating.update(opened, Assignment(opened.record, set, values, params), where, params)
 
-        return attempt(self._home, f"update {self.name}", work)
+        return attempt(self.home, f"update {self.name}", work)
 
     def delete(self, *, where: str | None = None, params: Mapping[str, Any] | None = None) -> int:
         """Delete the rows that satisfy `where`, or all; how many they were."""
         return attempt(
-            self._home, f"delete from {self.name}", lambda here: updating.delete(here.open(self.name), where, params)
+            self.home, f"delete from {self.name}", lambda here: updating.delete(here.open(self.name), where, params)
         )
 
     def apply(self, changes: Changes | ChangeSet, *, lenient: bool = False) -> int:
         """Make the changes of a change set; with `lenient` it wins where it does not fit."""
         return attempt(
-            self._home, f"apply to {self.name}", lambda here: apply(here.open(self.name), changes, lenient=lenient)
+            self.home, f"apply to {self.name}", lambda here: apply(here.open(self.name), changes, lenient=lenient)
         )
 
     # Against its base
@@ -155,6 +200,15 @@ class WhatIf:
         with self._reader(None, None) as reader:
             return Changes.of(what_if_changes(reader))
 
+    def changes_between(self, since: Any, until: Any = None) -> Changes:
+        """What changed in its own rows from one state of the store to another, or to now, whichever level did it.
+
+        The base, a level below and this one count alike. States are what `at=` takes: a name, a snapshot, a commit
+        number, a datetime. `Store.changes(name, since=…)` is the same.
+        """
+        with self.home.state(since) as older, self.home.state(until) as newer:
+            return Changes.of(changes_between(self.home.cache, self.name, older, newer))
+
     def conflicts(self) -> pa.Table:
         """Where the relation below has changed what this one changed, or has come to use one of its keys.
 
@@ -163,42 +217,47 @@ class WhatIf:
         with self._reader(None, None) as reader:
             return conflict_table(reader)
 
+    def conflict_keys(self) -> list[tuple[Any, ...]]:
+        """The keys of the conflicts, in order; without a key the numbers of the tuples."""
+        with self._reader(None, None) as reader:
+            return compare(reader).key_values()
+
     def merge(self, *, resolve: Resolve = None) -> Changes:
         """Make its changes in the relation below, in one transaction; the change set that did. It then holds none.
 
         `resolve` says who wins where they conflict: `ours`, `theirs`, or for each key one of them.
         """
-        return merge(self._home, self.name, resolve)
+        return merge(self.home, self.name, resolve)
 
     def rebase(self, *, resolve: Resolve = "ours") -> int:
         """Settle conflicts without merging: ours stand as made on the rows below as they are now, or follow them again.
 
         How many conflicts there were.
         """
-        return rebase(self._home, self.name, resolve)
+        return rebase(self.home, self.name, resolve)
 
     def purge(self, *, before: Any) -> int:
         """Forget what became invalid before a date; reads as of earlier dates are refused from then on."""
-        return keeping.purge(self._home, self.name, before)
+        return keeping.purge(self.home, self.name, before)
 
     def drop(self, *, with_children: bool = False) -> None:
         """Drop it; what-ifs that stand on it are refused, or dropped along with it."""
-        keeping.drop(self._home, self.name, with_children=with_children)
+        keeping.drop(self.home, self.name, with_children=with_children)
 
     def _chain(self) -> Chain:
-        with self._home.state() as view:
-            return chain_of(view, self._home.cache, self.name)
+        with self.home.state() as view:
+            return chain_of(view, self.home.cache, self.name)
 
     @contextmanager
     def _reader(self, as_of: Any, at: Any) -> Iterator[WhatIfReader]:
-        with self._home.state() as view:
-            chain = chain_of(view, self._home.cache, self.name)
-            scan = int(view.commit) if as_of is None else commit_of(self._home, as_of, f"Reading {self.name}")
+        with self.home.state() as view:
+            chain = chain_of(view, self.home.cache, self.name)
+            scan = int(view.commit) if as_of is None else commit_of(self.home, as_of, f"Reading {self.name}")
             if at is None:
-                yield WhatIfReader(chain, view, self._home.cache, scan=scan)
+                yield WhatIfReader(chain, view, self.home.cache, scan=scan)
                 return
-            with self._home.state(at) as earlier:
-                yield WhatIfReader(chain, view, self._home.cache, scan=scan, base_view=earlier)
+            with self.home.state(at) as earlier:
+                yield WhatIfReader(chain, view, self.home.cache, scan=scan, base_view=earlier)
 
 
 def open_what_if(home: Home, name: str) -> WhatIf:
@@ -206,6 +265,22 @@ def open_what_if(home: Home, name: str) -> WhatIf:
     with home.state() as view:
         chain_of(view, home.cache, name)
     return WhatIf(home, name)
+
+
+def what_if_at(home: Home, name: str, at: Any = None) -> WhatIfRelation:
+    """A what-if as a whole state of the store has it: its changes, those below and the table, all of that state."""
+    snapshot = home.hold(at)
+    reader = relation_of(snapshot.view, home.cache, name, "").reader
+    return what_if_relation(reader, reachable(home.storage), [snapshot])
+
+
+def what_if_readers(view: View, cache: PageCache) -> dict[str, Callable[[], WhatIfReader]]:
+    """The what-ifs of a state by name, to be read as that state has them."""
+
+    def reader(name: str) -> WhatIfReader:
+        return WhatIfReader(chain_of(view, cache, name), view, cache, scan=int(view.commit))
+
+    return {name: partial(reader, name) for name in definitions(view, cache)}
 
 
 def create_what_if(home: Home, name: str, on: str) -> WhatIf:
