@@ -77,7 +77,7 @@ def _tell_bases(bench: Bench, step: Step) -> None:
     for source in bench.settings.sources:
         said = step.sources.get(source.name, {})
         position = Position.from_json(said.get("position"))
-        if position is not None and source.is_database:
+        if position is not None:
             rows = bench.store.table(source.table).count()
             annotated.note_taken(address_of(source, bench.secrets), bench.copy_name(source), position, rows)
 

@@ -70,7 +70,7 @@ class Pipeline:
         watch: Watch = lambda point: None,
     ) -> None:
         self.settings = settings
-        self.secrets = Secrets(environment)
+        self.secrets = Secrets(environment, settings.folder)
         self._means = means or Means()
         self._clock = clock
         self._watch = watch
