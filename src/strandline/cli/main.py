@@ -23,7 +23,7 @@ COMMANDS = (
     *("snapshot", "snapshots", "branch", "branches", "drop"),
     *("log", "space", "check"),
     *("whatif",),
-    *("base", "replicate", "refresh", "replicas"),
+    *("view", "base", "replicate", "refresh", "replicas"),
     *("dump", "restore", "dumps"),
     *("run",),
     *("demo", "bench"),
