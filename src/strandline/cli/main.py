@@ -25,7 +25,7 @@ COMMANDS = (
     *("whatif",),
     *("view", "base", "replicate", "refresh", "replicas"),
     *("dump", "restore", "dumps"),
-    *("run",),
+    *("run", "plan", "status"),
     *("demo", "bench"),
 )
 TROUBLE = 2
