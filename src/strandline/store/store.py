@@ -323,7 +323,7 @@ class Store:
         """A dump of the whole store, of one version or of tables, while writers work; see `restore`.
 
         Level 0 holds everything, level n what changed since the last dump of a lower level. While writers commit it
-        works a tenth of the time, unless in a `hurry`.
+        works a twentieth of the time, unless in a `hurry`.
         """
         from strandline.dumps import dump
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from strandline.tables.cache import PageCache
 from strandline.tables.delta import Expected
 from strandline.tables.footprint import Footprint
 from strandline.tables.pending import LocalPage, Pending
+from strandline.tables.reading import tables_hint
 from strandline.tables.record import Record
 from strandline.tables.rewriting import Room, change_pages, draft_of
 from strandline.tables.selecting import Reach
@@ -44,7 +45,7 @@ class OpenTables:
             entry = self.inner.view().find_domain(name) if name not in self._gone else None
             if entry is None:
                 names = [one.name for one in self.inner.view().domains()]
-                raise NotFound(f"there is no table {name}", doing="Opening a table", hint=_tables_hint(names))
+                raise NotFound(f"there is no table {name}", doing="Opening a table", hint=tables_hint(names))
             # Once it is locked, nobody drops it or changes its shape.
             self.inner.lock_table(entry.domain, Mode.IS)
             view = self.inner.view()
@@ -129,7 +130,3 @@ class OpenTables:
             elif page.entry.pages != page.old.pages:
                 self.inner.put_page(pending.domain, page.old, draft_of(page.entry))
         self.inner.change(pending.domain, Expected(pending.sequence, pending.taken))
-
-
-def _tables_hint(names: Sequence[str]) -> str:
-    return f"The tables are {', '.join(names[:20])}" if names else "There are no tables yet"
