@@ -46,6 +46,9 @@ class TemporaryNames(Membership):
     def settled(self, names: Iterable[PhysicalPage]) -> None:
         self._used.update(names)
 
+    def withdraw(self, block: Block) -> None:
+        self._inner.withdraw(block)
+
     def close_block(self, block: Block) -> None:
         self.blocks.append(block)
 
