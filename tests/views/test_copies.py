@@ -125,8 +125,8 @@ def test_a_copy_that_was_edited_by_hand_is_mended_by_what_differs(store: Store, 
 
 def test_a_copy_whose_position_was_let_go_is_repaired_and_not_sent_again(store: Store, place: Place) -> None:
     copy = store.view("v", JOIN).replicate(place.url)
-    for record in store.pages.snapshots():
-        store.pages.drop_snapshot(record.name)
+    copy.let_go()
+    assert store.pages.snapshots() == []
     change(store)
     with pytest.raises(StateError, match="no difference is known"):
         copy.refresh("difference")

@@ -100,6 +100,8 @@ def test_kernels_join_what_is_too_large_for_one_process(runner: str, spark: obje
             store.table("customers").update(where="id < 3", set={"name": "'new'"})
             store.table("orders").delete(where="id < 50")
             assert multiset(view.to_arrow(runner=runner)) == multiset(store.query(sql))
+            for by in ("kernels", "sql"):
+                assert multiset(view.to_spark(by=by).toArrow()) == multiset(store.query(sql))
             found = view.changes(since=then, runner=runner)
             assert found.summary().updated == sum(1 for n in range(50, 200) if n % 20 < 3)
             assert found.summary().deleted == 50

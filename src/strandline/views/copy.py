@@ -136,6 +136,18 @@ class Copy:
         """Make a copy that was edited or damaged equal to its view again, by sending just what differs."""
         return self.refresh(REPAIR, runner=runner)
 
+    def let_go(self) -> None:
+        """Forget where the copy stands, and so the old pages and segments kept for it; its next refresh is a repair.
+
+        For a subscriber who is away too long: he is never started over, only compared.
+        """
+
+        def work(transaction: Any) -> None:
+            catalogue.put(transaction, replace(self.record, taken=None, offered=None), exists=True)
+
+        self._home.autocommit(work)
+        let_go(self._home, self.record.id)
+
     def drop(self) -> None:
         """Remove the copy at its target, and what the store knows of it."""
         record = self.record

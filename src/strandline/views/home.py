@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from strandline.pages import PageVersion
 from strandline.pages import View as State
 from strandline.storage import Storage
 from strandline.tables import PageCache, TableTransaction
 from strandline.views.running import Running
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from strandline.whatif import WhatIf
 
 R = TypeVar("R")
 
@@ -38,5 +43,9 @@ class Home(Protocol):
     def state(self, at: Any = None) -> AbstractContextManager[State]: ...
 
     def autocommit(self, work: Callable[[TableTransaction], R]) -> R: ...
+
+    def frame(self, table: str, at: Any = None) -> DataFrame: ...
+
+    def what_if(self, name: str) -> WhatIf: ...
 
     def running(self, runner: str = "auto") -> Running: ...

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,7 +13,7 @@ from strandline.relations.encoding import plain_schema, restore
 from strandline.views.definition import Definition
 from strandline.views.delta_query import without_counts
 from strandline.views.joining import Join, joined
-from strandline.views.regenerated import computed
+from strandline.views.regenerated import computed, query_sql
 from strandline.views.running import Running, run_join
 from strandline.views.site import Site
 
@@ -51,4 +53,29 @@ def on_spark(definition: Definition, site: Site, running: Running, session: Spar
     return (session or own_session()).createDataFrame(spark_table(rows))
 
 
-__all__ = ["on_spark", "regenerate", "without_counts"]
+def in_spark_sql(definition: Definition, frame: Callable[[str], DataFrame]) -> DataFrame:
+    """The defining query in Spark's own dialect over frames of its relations: lazy, and an oracle of its own.
+
+    Where Spark's SQL means something else than DuckDB's (7 / 2 of integers in decimals, for one), so does the result.
+    """
+    from sqlglot import exp, parse_one
+
+    tree = parse_one(query_sql(definition), dialect="duckdb")
+    names = {relation: f"strandline_{secrets.token_hex(6)}" for relation in definition.relations}
+    frames = {relation: frame(relation) for relation in definition.relations}
+    for table in list(tree.find_all(exp.Table)):
+        if table.name in names:
+            alias = exp.TableAlias(this=exp.to_identifier(table.alias or table.name, quoted=True))
+            table.replace(exp.Table(this=exp.to_identifier(names[table.name]), alias=alias))
+    for relation, one in frames.items():
+        one.createOrReplaceTempView(names[relation])
+    session = next(iter(frames.values())).sparkSession
+    try:
+        return session.sql(tree.sql(dialect="spark"))
+    finally:
+        # The plan has found its tables by now.
+        for name in names.values():
+            session.catalog.dropTempView(name)
+
+
+__all__ = ["in_spark_sql", "on_spark", "regenerate", "without_counts"]

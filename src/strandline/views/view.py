@@ -23,7 +23,7 @@ from strandline.views.delta_query import TwoStates, delta_rows
 from strandline.views.home import Home
 from strandline.views.knowing import Known
 from strandline.views.maintaining import keep
-from strandline.views.regenerating import on_spark, regenerate
+from strandline.views.regenerating import in_spark_sql, on_spark, regenerate
 from strandline.views.segments import all_segments, end
 from strandline.views.sending import held
 from strandline.views.site import Site
@@ -83,11 +83,23 @@ class View:
             site = Site(state, self._home.cache)
             return regenerate(Known(site).definition(self.name), site, self._home.running(runner))
 
-    def to_spark(self, *, at: Any = None, session: SparkSession | None = None) -> DataFrame:
-        """Its rows as a Spark DataFrame, in Spark's types."""
+    def to_spark(self, *, at: Any = None, by: str = "kernels", session: SparkSession | None = None) -> DataFrame:
+        """Its rows as a Spark DataFrame, in Spark's types.
+
+        `kernels` compute them as everywhere else, in Spark tasks; `sql` hands the query to Spark SQL, lazily.
+        """
+        if by not in ("kernels", "sql"):
+            raise InputError(f"{by!r} computes nothing", doing=f"reading {self.name!r}", hint="Say kernels or sql")
         with self._home.state(at) as state:
             site = Site(state, self._home.cache)
+            if by == "sql":
+                return in_spark_sql(Known(site).definition(self.name), lambda name: self._frame(site, name, at))
             return on_spark(Known(site).definition(self.name), site, self._home.running(), session)
+
+    def _frame(self, site: Site, relation: str, at: Any) -> DataFrame:
+        if site.is_table(relation):
+            return self._home.frame(relation, at)
+        return self._home.what_if(relation).to_spark(at=at)
 
     def changes(self, *, since: Any, until: Any = None, runner: str = "auto") -> Changes:
         """What changed in it from one state to another, or to now, by delta queries."""
