@@ -21,7 +21,7 @@ from strandline.engine import Spool
 from strandline.errors import GuardTripped, NotFound
 from strandline.pipeline.secret import Secrets, is_database
 from strandline.pipeline.settings import Source
-from strandline.relations import ReadOptions, Relation, open_relation
+from strandline.relations import Part, ReadOptions, Relation, open_relation
 from strandline.relations.spooled import spool_batches
 from strandline.replicas.databases import Address, Database, connect, parse_address, quoted
 
@@ -77,6 +77,15 @@ def open_extract(source: Source, secrets: Secrets) -> Extract:
     return Extract(source, relation, secrets.scrub(path), identity, taken, path)
 
 
+def described(source: Source, secrets: Secrets) -> Extract:
+    """A table of a database without its rows: its columns, how many rows it has, and about how many bytes."""
+    address = address_of(source, secrets)
+    with connect(address, create=False) as database:
+        table = describe(database, address)
+        rows = int(database.execute(f"SELECT count(*) FROM {table.sql}")[0][0])
+        return Extract(source, _Described(address.shown, table.schema, rows), address.shown)
+
+
 def check_still(extract: Extract) -> None:
     """Refuses files that changed while they were read: what was found is of no one state of them."""
     if extract.path is not None and _identity(extract.path)[0] != extract.identity:
@@ -85,6 +94,22 @@ def check_still(extract: Extract) -> None:
             doing=f"extracting the source {extract.source.name!r}",
             hint="Write extracts under another name and rename them when they are whole; then run again",
         )
+
+
+@dataclass(frozen=True)
+class _Described:
+    """A relation that knows its size and has no parts to read."""
+
+    name: str
+    schema: pa.Schema
+    rows: int
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * 16 * len(self.schema)
+
+    def parts(self, columns: Sequence[str] | None = None) -> list[Part]:
+        raise AssertionError("a plan reads no rows")
 
 
 def address_of(source: Source, secrets: Secrets) -> Address:

@@ -60,7 +60,7 @@ class Gathered:
 def gather(bench: Bench, last: Step | None, stages: Stages, now: float) -> Gathered:
     """Extracts every source, finds what changed, and lets the guards look. Applies nothing."""
     known = {source.name: known_of(bench.store, source, last, bench.states) for source in bench.settings.sources}
-    bases = [source for source in bench.settings.sources if _is_annotated(bench, source)]
+    bases = [source for source in bench.settings.sources if is_annotated(bench, source)]
     plain = [source for source in bench.settings.sources if source not in bases]
     found: dict[str, Found] = {}
     with stages.stage("extract"):
@@ -121,7 +121,8 @@ def _step(settings: Settings, gathered: Gathered, last: Step | None, now: float)
     return step if last is None else replace(step, replicas=last.replicas, dumps=last.dumps)
 
 
-def _is_annotated(bench: Bench, source: Source) -> bool:
+def is_annotated(bench: Bench, source: Source) -> bool:
+    """Whether the source's base says itself what changed."""
     place = bench.secrets.fill(source.location, f"opening the source {source.name!r}")
     if source.detect not in ("auto", "annotated") or not is_database(place):
         return False

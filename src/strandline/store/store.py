@@ -115,7 +115,7 @@ class Store:
     def transaction(self, message: str = "") -> TableTransaction:
         """Several changes that become visible together, or not at all. `message` goes to the log."""
         self._version.look()
-        return TableTransaction(self._version.begin(message), self.shared.cache, self.url, self.shared.session)
+        return TableTransaction(self._version.begin(message), self.shared.cache, self.shared.session)
 
     def table(self, name: str) -> Table:
         """A table, whether or not it is there yet."""
@@ -323,7 +323,7 @@ class Store:
         """A dump of the whole store, of one version or of tables, while writers work; see `restore`.
 
         Level 0 holds everything, level n what changed since the last dump of a lower level. While writers commit it
-        works a tenth of the time, unless in a `hurry`.
+        works a twentieth of the time, unless in a `hurry`.
         """
         from strandline.dumps import dump
 
