@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from strandline.changes import Changes
 from strandline.changes.parts import read_batches
@@ -36,7 +37,7 @@ class Part:
     commit: int
 
 
-class ChangeStream(DataSourceStreamReader):  # type: ignore[misc]
+class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """One query's reader. It takes part in the store from the first call until Spark stops it."""
 
     def __init__(self, request: StreamRequest, url: str, columns: pa.Schema, rows: pa.Schema) -> None:
@@ -46,17 +47,26 @@ class ChangeStream(DataSourceStreamReader):  # type: ignore[misc]
         self._rows = rows
         self._store: Store | None = None
         self._planned: dict[int, Changes] = {}
+        self._initial: Mark | None = None
+        self._enough: int | None = None
+        """The commit at which a query that wants just what is there may end."""
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's names, here and below)
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         with plainly():
-            following = self._following()
-            if self._request.starting == "beginning":
-                return following.beginning().to_json()
-            return starting_mark(self._opened(), following, self._request.starting).to_json()
+            self._enough = int(self._opened().pages.look().commit)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's names, all of them)
+        with plainly():
+            if self._initial is None:  # Spark asks more than once, and each mark is kept
+                self._initial = starting_mark(self._opened(), self._following(), self._request.starting)
+            return self._initial.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
         with plainly():
-            return self._following().latest(Mark.from_json(start)).to_json()
+            mark = Mark.from_json(start)
+            if self._enough is not None and mark.position is not None and mark.position.commit >= self._enough:
+                return start
+            return self._following().latest(mark).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with plainly():
@@ -147,7 +157,9 @@ def stream_schema(store: Store, request: StreamRequest) -> pa.Schema:
 
 
 def starting_mark(store: Store, following: Following, starting: str) -> Mark:
-    """The mark at a state: `now`, a snapshot's name, a commit number, a time."""
+    """The mark at a state: `beginning`, `now`, a snapshot's name, a commit number, a time."""
+    if starting == "beginning":
+        return following.beginning()
     at = None if starting == "now" else parse_at(store.pages, starting)
     with store.hold(at) as snapshot:
         return following.at(snapshot)
