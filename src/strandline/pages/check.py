@@ -258,6 +258,10 @@ def _check_listing(census: Census, *, repair: bool) -> None:
                 is_open = _index(name) < open_names.get(_block(name), 0)
                 if name not in known and not is_open and not fresh:
                     census.report.unreachable.append(name)
+        for name in census.objects.storage.list("staging/"):
+            # What a write has staged belongs to the process that its name begins with.
+            if _block(name) not in census.roll.processes:
+                census.report.unreachable.append(name)
     if repair:
         for name in census.report.unreachable:
             census.objects.delete(PhysicalPage(name))
