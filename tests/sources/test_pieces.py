@@ -218,7 +218,7 @@ def test_an_attempt_that_fails_takes_back_what_it_wrote(tmp_path: Path, monkeypa
 
 def test_what_a_dead_writer_has_staged_is_named_by_check_and_removed_on_demand(shop: Store) -> None:
     storage = LocalStorage(Path(shop.url))
-    alive, dead = new_job(shop.shared.pages.process), new_job(4711)
+    alive, dead = new_job(shop.shared.pages.process), new_job(0)
     kept, left = (stage(storage, job, (0, 0), [batch(1), batch(2)]).names() for job in (alive, dead))
     report = shop.check()
     assert report.unreachable == left
