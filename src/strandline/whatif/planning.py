@@ -80,6 +80,11 @@ class Plan:
                 found.append(Range(entry if there else None, stretches))
         return found
 
+    @property
+    def size(self) -> int:
+        """How many rows and tuples it reads."""
+        return sum(len(one.rows) for one in self.read) + sum(one.entry.rows for one in self.ranges if one.entry)
+
     def differentials(self, one: Range) -> list[Differential]:
         return [
             Differential(each.level, each.rows.slice(start, end - start), each.ids, start)
