@@ -100,9 +100,10 @@ class WhatIfReader:
 
     def _read(self, plan: Plan, wanted: list[str], condition: Expression | None) -> pa.Table:
         schema = pa.schema([self.record.schema.field(name) for name in wanted])
+        shown = list(dict.fromkeys([*wanted, *(condition.condition.columns if condition is not None else ())]))
 
         def read(one: Range) -> pa.Table:
-            found = access_rows(plan.differentials(one), plan.base(one), self.record.key, plan.names, self.scan)
+            found = access_rows(plan.differentials(one), plan.base(one), self.record.key, shown, self.scan)
             if condition is not None:
                 found = found.filter(pa.array(condition.mask(found)))
             return pa.Table.from_arrays(found.select(wanted).columns, schema=schema)
@@ -159,8 +160,10 @@ class WhatIfReader:
         data = shaped(rows.select(wanted[len(own) :]), definition, self.record, names)
         both = pa.Table.from_arrays([*rows.columns[: len(own)], *data.columns], names=[*own, *names])
         # Without a key a tuple never changes its place, so what hides it stands in the same range.
-        local = whole or not self.record.key
-        return Differential(definition.level, both, self._ids(definition, reader, both if local else None))
+        found = Differential(definition.level, both, SeenIds())
+        if whole or not self.record.key:
+            return found.with_ids(ids_of(definition.level, found.own, self.scan))
+        return found.with_ids(self._ids(definition, reader))
 
     def below(self) -> WhatIfReader:
         """The relation that the what-if is defined on, at the same state."""
@@ -168,12 +171,10 @@ class WhatIfReader:
 
     def ids(self, definition: Definition) -> SeenIds:
         """The ids that a whole differential relation holds, read from its tuples."""
-        return self._ids(definition, TableReader(self.view, definition.differential, self.cache), None)
+        return self._ids(definition, TableReader(self.view, definition.differential, self.cache))
 
-    def _ids(self, definition: Definition, reader: TableReader, rows: pa.Table | None) -> SeenIds:
-        """The ids of a whole differential relation: of its tuples when all were read, else of the index beside it."""
-        if rows is not None:
-            return ids_of(definition.level, rows, self.scan)
+    def _ids(self, definition: Definition, reader: TableReader) -> SeenIds:
+        """The ids of a whole differential relation: of the index beside it, or else of all its tuples."""
         found = self._known_ids.get(definition.name)
         if found is None:
             indexed = definition.indexed and self._top
@@ -187,7 +188,7 @@ class WhatIfReader:
         size = sum(entry.rows for entry in entries)
         parts = _each(lambda entry: reader.rows(entry, stored, None, ALL), entries, size)
         rows = pa.concat_tables(parts).rename_columns(list(_ID_COLUMNS)) if parts else _NOTHING
-        return ids_of(definition.level, rows, self.scan)
+        return ids_of(definition.level, Differential(definition.level, rows, SeenIds()).own, self.scan)
 
     def base_rows(self, entry: Entry | None, names: list[str], bounds: KeyBounds) -> pa.Table:
         """Rows of a page of the base, with their numbers."""
