@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.annotated.conftest import EXAMPLES, Source
+from tests.annotated.conftest import EXAMPLES, Source, of_postgres
 from tests.replicas.servers import Postgres
 
 from strandline.detect.annotated import Base, Copy, base, bases
@@ -193,6 +194,67 @@ def test_releasing_a_base_leaves_the_table_as_it_was(source: Source) -> None:
     source.run("INSERT INTO orders VALUES (1, 'a', 2)")
     assert source.run("SELECT * FROM orders") == [(1, "a", 2.0)]
     assert bases(f"{source.url}#{source.table('orders')}") == []
+    assert [name for name in things(source) if "strandline" in name] == []
+
+
+def things(source: Source) -> list[str]:
+    """The names of all tables, indexes, triggers and functions of the base's database."""
+    if source.kind == "sqlite":
+        return [name for (name,) in source.run("SELECT name FROM sqlite_master")]
+    here = f"(SELECT oid FROM pg_namespace WHERE nspname = '{source.schema}')"
+    return [
+        str(name)
+        for (name,) in source.run(
+            f"SELECT relname::text FROM pg_class WHERE relnamespace = {here} UNION ALL "
+            f"SELECT proname::text FROM pg_proc WHERE pronamespace = {here} UNION ALL "
+            f"SELECT tgname::text FROM pg_trigger JOIN pg_class c ON c.oid = tgrelid WHERE c.relnamespace = {here}"
+        )
+    ]
+
+
+def test_annotating_rewrites_no_row(postgres: Postgres, tmp_path: Path) -> None:
+    """A rewritten table would have another file; and the new columns have no default."""
+    source = of_postgres(postgres, tmp_path)
+    source.run("CREATE TABLE orders (name TEXT, price DOUBLE PRECISION)")
+    source.run("INSERT INTO orders (name, price) VALUES ('a', 1), ('b', 2)")
+    file = "SELECT pg_relation_filenode('orders'), (SELECT array_agg(ctid::text || xmin::text)::text FROM orders)"
+    before = source.run(file)
+    base(source.url, source.table("orders"))
+    assert source.run(file) == before
+    columns = source.run(
+        "SELECT column_name::text, is_nullable::text, column_default::text, is_identity::text FROM "
+        f"information_schema.columns WHERE table_schema = '{source.schema}' AND table_name = 'orders'"
+    )
+    ours = [column for column in columns if column[0].startswith("_strandline_")]
+    assert len(ours) == 5
+    assert {column[1:] for column in ours} == {("YES", None, "NO")}
+
+
+def test_copies_beyond_the_bits_follow_their_base_as_well(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.detect.annotated.names.BITS", 1)
+    found = orders(source)
+    urls = [source.target("sqlite", f"copy{number}") for number in range(3)]
+    copies = [found.replicate(url, where=f"price < {5 + n}") for n, url in enumerate(urls)]
+    assert [record.bit for record in found.copies()] == [0, None, None]
+    for turn in range(3):
+        source.run(f"UPDATE orders SET price = {9 - turn} WHERE id = {turn + 1}")
+        source.run(f"DELETE FROM orders WHERE id = {turn + 10}")
+        for n, copy in enumerate(copies):
+            copy.refresh("differential")
+            assert rows_at(urls[n]) == query(source, f"price < {5 + n}")
+
+
+def test_a_copy_tells_how_far_behind_it_is_and_what_it_did_last(source: Source) -> None:
+    copy = orders(source).replicate(source.target("duckdb", "all"))
+    assert copy.status()["lag"] == 0
+    source.run("UPDATE orders SET price = 3 WHERE id < 4")
+    source.run("DELETE FROM orders WHERE id = 20")
+    source.run(INSERT + "(30, 'new', 1)")
+    assert copy.status()["lag"] in (4, 5)  # an insert can hide a delete from the count
+    copy.refresh("differential")
+    told = copy.status()
+    assert (told["lag"], told["method"], told["messages"]) == (0, "differential", 5)
+    assert told["refreshed"].endswith("+00:00")
 
 
 def test_a_bit_of_a_dropped_copy_is_clean_for_the_next(source: Source) -> None:
@@ -220,6 +282,7 @@ def test_full_and_differential_refreshes_may_alternate(source: Source) -> None:
 def test_the_choice_follows_the_cost_and_explain_shows_both(source: Source) -> None:
     found = orders(source, 200)
     copy = found.replicate(source.target("duckdb", "all"))
+    assert copy.status()["expected"] == "differential"
     quiet = copy.explain()
     assert quiet.method == "differential"
     assert quiet.full.messages == 200
@@ -240,6 +303,7 @@ def test_an_index_for_the_restriction_makes_full_refresh_the_choice_and_says_so(
     source.run("CREATE INDEX by_name ON orders (name)")
     url = source.target("duckdb", "few")
     copy = found.replicate(url, where="name in ('n3', 'n7')")
+    assert copy.status()["expected"] == "full"  # weighed when it was defined
     source.run("UPDATE orders SET price = 77 WHERE id = 3")
     done = copy.refresh()
     assert done.method == "full"
@@ -351,3 +415,16 @@ def test_the_same_call_again_is_the_same_copy_and_another_definition_is_refused(
         found.replicate(url, where="price < 6")
     assert [record.name for record in found.copies()] == ["cheap"]
     assert found.copy("cheap").refresh().messages == 0
+
+
+@pytest.mark.parametrize(("algorithm", "first"), [("marked", 0), ("marked", -(2**63) + 1), ("paper", -7)])
+def test_deletions_are_found_wherever_addresses_begin(source: Source, algorithm: str, first: int) -> None:
+    source.run(ORDERS.replace("INTEGER", "BIGINT") if "postgresql" in source.url else ORDERS)
+    ids = [*range(first, first + 300), 2**63 - 1]
+    source.run(INSERT + ", ".join(f"({i}, 'n', 1)" for i in ids))
+    url = source.target("duckdb", "all")
+    copy = base(source.url, source.table("orders"), algorithm=algorithm).replicate(url)
+    for gone in (first + 8, first + 150, first):
+        source.run(f"DELETE FROM orders WHERE id = {gone}")
+        assert copy.refresh("differential").method == "differential"
+        assert rows_at(url) == query(source)

@@ -79,6 +79,7 @@ class Changes:
 
     @property
     def key(self) -> tuple[str, ...]:
+        """The columns of the key; none in a counted set."""
         return self.header.key
 
     @property
@@ -113,6 +114,7 @@ class Changes:
 
     @property
     def df(self) -> DataFrame:
+        """The same as `to_spark()`."""
         return self.to_spark()
 
     def invert(self, *, runner: str = "auto", session: SparkSession | None = None) -> Changes:

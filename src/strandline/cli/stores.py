@@ -111,6 +111,11 @@ def instant(seconds: float) -> str:
     return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat()
 
 
+def several(count: int, noun: str) -> str:
+    """A count with its noun: 1 page, 2 pages."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def size(count: int) -> str:
     """A number of bytes for people."""
     amount = float(count)

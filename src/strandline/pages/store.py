@@ -127,6 +127,11 @@ class PageStore:
         """This process's number."""
         return self.context.membership.number
 
+    @property
+    def identity(self) -> str:
+        """The store's own id, chosen when it was created or restored."""
+        return read_master(self.context.objects).master.store
+
     def versions(self) -> dict[str, VersionObject]:
         """The versions by name."""
         return read_master(self.context.objects).master.all_versions(self.context.objects.chunk)

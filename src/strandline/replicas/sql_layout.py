@@ -162,6 +162,13 @@ class Layout:
             f"DELETE FROM {self.data} WHERE {count} = 0 AND {signature} IN ({staged})",
         )
 
+    def impossible_counts(self) -> str:
+        """Finds a count below 0 among those that `ROWS` changed."""
+        signature, count = quoted(self.definition.identity[0]), quoted(COUNT)
+        return (
+            f"SELECT 1 FROM {self.data} WHERE {signature} IN (SELECT {signature} FROM {ROWS}) AND {count} < 0 LIMIT 1"
+        )
+
 
 def own_name(what: str, table: str) -> str:
     """A name of ours for something of a table, short enough for every database."""

@@ -206,7 +206,7 @@ class SqlReplica:
         self._stage(layout, ROWS, rows.filter(pa.compute.not_equal(rows.column(COUNT), 0)))
         for sql in layout.count_changes():
             self._database.execute(sql)
-        if self._database.execute(f"SELECT 1 FROM {layout.data} WHERE {quoted(COUNT)} < 0 LIMIT 1"):
+        if self._database.execute(layout.impossible_counts()):
             raise ChangesError(
                 "it removes rows that the copy does not hold",
                 doing=f"writing to {self.shown}",

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -39,6 +40,7 @@ from strandline.tables import (
     table_changes,
     table_relation,
 )
+from strandline.tables.hidden import is_of_views
 from strandline.tables.incoming import repeatable
 from strandline.tables.key_bounds import key_bounds
 from strandline.tables.pause import pause
@@ -61,6 +63,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from strandline.dumps import Dump
+    from strandline.views import Copy
+    from strandline.views import Listed as ListedView
+    from strandline.views import View as RemoteView
+    from strandline.views.running import Running
 
 ATTEMPTS = 30
 """How often a single verb is tried when other transactions are in its way."""
@@ -119,7 +125,8 @@ class Store:
         """The names of the tables."""
         with self.state(at) as view:
             names = [entry.name for entry in view.domains()]
-            return sorted(name for name in names if not is_hidden(name) and not name.startswith(OURS))
+            hidden = {name for name in names if is_hidden(name) or is_of_views(name) or name.startswith(OURS)}
+            return sorted(set(names) - hidden)
 
     def create_table(
         self, name: str, data: Any, *, key: str | Sequence[str] | None = None, not_null: Sequence[str] = ()
@@ -166,7 +173,7 @@ class Store:
 
     def snapshots(self) -> list[SnapshotRecord]:
         """The named snapshots, oldest first."""
-        return self._version.snapshots()
+        return [one for one in self._version.snapshots() if not is_of_views(one.name)]
 
     def drop_snapshot(self, name: str) -> int:
         """Drop a named snapshot; how many objects that freed."""
@@ -316,7 +323,7 @@ class Store:
         """A dump of the whole store, of one version or of tables, while writers work; see `restore`.
 
         Level 0 holds everything, level n what changed since the last dump of a lower level. While writers commit it
-        works a tenth of the time, unless in a `hurry`.
+        works a twentieth of the time, unless in a `hurry`.
         """
         from strandline.dumps import dump
 
@@ -340,3 +347,50 @@ class Store:
     def what_ifs(self) -> list[Listed]:
         """The what-ifs, the lowest levels first."""
         return listed(self)
+
+    # Views and their copies
+
+    def view(self, name: str, sql: str | None = None, *, strict: bool = True, maintain: str = "auto") -> RemoteView:
+        """A view: with `sql` a new one (or a new text for an old one), without it one that is there.
+
+        A table or a what-if is the view of all its rows. `strict=False` accepts what differences can't follow, to be
+        computed anew each time; `maintain` says when differences are computed: `eager`, `deferred` or `auto`.
+        """
+        from strandline.views import create_view, open_view
+
+        return open_view(self, name) if sql is None else create_view(self, name, sql, strict=strict, maintain=maintain)
+
+    def views(self) -> list[ListedView]:
+        """The views, the oldest first."""
+        from strandline.views import list_views
+
+        return list_views(self)
+
+    def drop_view(self, name: str) -> None:
+        """Drop a view that no copy and no other view stands on."""
+        from strandline.views import drop_view
+
+        drop_view(self, name)
+
+    def copies(self) -> list[Copy]:
+        """The copies of views and tables."""
+        from strandline.views import copies
+
+        return copies(self)
+
+    def copy(self, name: str, target: str | None = None) -> Copy:
+        """A copy by name; `target` gives its address again where that holds a password."""
+        from strandline.views import open_copy
+
+        return open_copy(self, name, target)
+
+    @cached_property
+    def identity(self) -> str:
+        """The store's own id; a restored store has another."""
+        return self.shared.pages.identity
+
+    def running(self, runner: str = "auto") -> Running:
+        """Where the work of views runs."""
+        from strandline.views.running import Running
+
+        return Running(runner, self.shared.session, self.storage)

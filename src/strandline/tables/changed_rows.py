@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
 
 from strandline.pages import DomainId, Entry, View
 from strandline.relations.matching import match
 from strandline.relations.unequal import unequal
-from strandline.tables.cache import PageCache
+from strandline.tables.cache import PageCache, Read
 from strandline.tables.contents import Contents, Numbers
 from strandline.tables.record import DELETED, Record
 
@@ -20,9 +22,16 @@ def changed_rows(
 
     Where two entries share their base page, only rows that an overlay touches come out.
     """
+    return rows_of_pairs(cache, newer.changed_entries(domain, older), record, (older.read, newer.read))
+
+
+def rows_of_pairs(
+    cache: PageCache, pairs: Iterable[tuple[Entry | None, Entry | None]], record: Record, reads: tuple[Read, Read]
+) -> tuple[pa.Table, pa.Table]:
+    """The same for pairs of entries, old and new; `reads` give the bytes of their pages."""
     old, new = [record.row_schema.empty_table()], [record.row_schema.empty_table()]
-    for before, after in newer.changed_entries(domain, older):
-        sides = [_contents(cache, view, entry, record) for view, entry in ((older, before), (newer, after))]
+    for before, after in pairs:
+        sides = [_contents(cache, read, entry, record) for read, entry in zip(reads, (before, after), strict=True)]
         if sides[0] is not None and sides[1] is not None and before is not None and after is not None:
             assert before.base is not None
             assert after.base is not None
@@ -54,8 +63,8 @@ def net_rows(old: pa.Table, new: pa.Table, record: Record) -> tuple[pa.Table, pa
     return old.take(pa.array(places[0])), new.take(pa.array(places[1]))
 
 
-def _contents(cache: PageCache, view: View, entry: Entry | None, record: Record) -> Contents | None:
-    return None if entry is None or entry.base is None else cache.contents(entry, record, view.read)
+def _contents(cache: PageCache, read: Read, entry: Entry | None, record: Record) -> Contents | None:
+    return None if entry is None or entry.base is None else cache.contents(entry, record, read)
 
 
 def _touched(one: Contents, other: Contents) -> Numbers:

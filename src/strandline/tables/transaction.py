@@ -31,6 +31,7 @@ from strandline.tables.keys import encode_keys, is_provisional
 from strandline.tables.loading import load_relation
 from strandline.tables.page_files import check_storable
 from strandline.tables.pending import LocalPage, Pending
+from strandline.tables.reading import tables_hint
 from strandline.tables.record import Record, new_record, renamed, widened, with_column
 from strandline.tables.rewriting import Room, change_pages, draft_of, load
 from strandline.tables.selecting import Reach, Selection
@@ -310,7 +311,7 @@ class TableTransaction:
             entry = self._inner.view().find_domain(name) if name not in self._gone else None
             if entry is None:
                 names = [one.name for one in self._inner.view().domains()]
-                raise NotFound(f"there is no table {name}", doing="Opening a table", hint=_tables_hint(names))
+                raise NotFound(f"there is no table {name}", doing="Opening a table", hint=tables_hint(names))
             # Once it is locked, nobody drops it or changes its shape.
             self._inner.lock_table(entry.domain, Mode.IS)
             view = self._inner.view()
@@ -417,7 +418,3 @@ def _literal(value: Any, field: pa.Field, doing: str) -> pa.Array:
 
 def _repeat(value: pa.Array, count: int) -> pa.Array:
     return value if count == 1 else value.take(pa.array(np.zeros(count, dtype=np.int64)))
-
-
-def _tables_hint(names: Sequence[str]) -> str:
-    return f"The tables are {', '.join(names[:20])}" if names else "There are no tables yet"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from strandline.changes.shape import check_columns
+from strandline.detect.annotated import names
 from strandline.detect.annotated.catalog import BaseRecord, Catalog, CopyRecord
 from strandline.detect.annotated.copy import METHODS, Copy, opened
 from strandline.detect.annotated.delivery import definition_of
@@ -17,8 +18,6 @@ from strandline.errors import InputError, NotFound
 from strandline.replicas import open_replica
 from strandline.replicas.databases import Address, connect, parse_address, quoted
 from strandline.replicas.definition import PREFIX
-
-COPIES_AT_MOST = 62
 
 
 def base(url: str, table: str | None = None, *, algorithm: str | None = None) -> Base:
@@ -91,6 +90,7 @@ class Base:
         return Copy(self._address, name, parse_address(target))
 
     def copies(self) -> list[CopyRecord]:
+        """The copies of this table, wherever they are."""
         with opened(self._address) as site:
             return site.catalog.copies(site.name)
 
@@ -110,6 +110,7 @@ class Base:
             for copy in site.catalog.copies(site.name):
                 site.catalog.drop_copy(copy.name)
             site.catalog.drop_base(site.name)
+            site.catalog.remove_if_empty()
 
     def _copy_record(self, name: str) -> CopyRecord:
         for record in self.copies():
@@ -182,17 +183,15 @@ def _check_same(known: CopyRecord | None, wanted: CopyRecord) -> None:
 
 
 def define_copy(site: Site, wanted: CopyRecord) -> None:
-    """Records the copy, with a bit of its own. A bit that a dropped copy used is cleared first."""
+    """Records the copy, with a bit of its own while there are any. A bit that a dropped copy used is cleared first."""
     database = site.table.database
     with database.transaction():
         site.table.lock()
         record = site.record(lock=True)
         used = {copy.bit for copy in site.catalog.copies(record.table)}
-        bit = next(number for number in range(len(used) + 1) if number not in used)
-        if bit >= COPIES_AT_MOST:
-            raise InputError(f"a base has at most {COPIES_AT_MOST} copies", doing="replicating")
-        if bit < record.bits and record.algorithm != PAPER:
+        bit = next((number for number in range(names.BITS) if number not in used), None)
+        if bit is not None and bit < record.bits and record.algorithm != PAPER:
             unheld, mask = quoted(UNHELD), 1 << bit
             database.execute(f"UPDATE {site.table.sql} SET {unheld} = {unheld} - {mask} WHERE ({unheld} & {mask}) <> 0")
-        site.catalog.put_base(replace(record, bits=max(record.bits, bit + 1)))
+        site.catalog.put_base(replace(record, bits=max(record.bits, 0 if bit is None else bit + 1)))
         site.catalog.put_copy(replace(wanted, bit=bit))

@@ -45,13 +45,17 @@ class BaseRecord:
 class CopyRecord:
     """A copy of a base. `taken` is the position that it is known to have; `offered` the one last sent to it.
 
+    `bit` is its own among the bits of entries; a copy that came when all were taken has none. `held` is how many rows
+    it had when they were last counted, `uncounted` how many messages went to it since. `expected` is the way that was
+    found to be the cheaper one when it was defined, and why.
+
     `where` is what the user said, `qualifies` what it means in the base's own SQL, checked when the copy was defined.
     A copy that says it stands anywhere else belongs to another history of the base.
     """
 
     name: str
     base: str
-    bit: int
+    bit: int | None
     target: str
     columns: tuple[str, ...]
     where: str | None = None
@@ -61,6 +65,8 @@ class CopyRecord:
     taken: Position | None = None
     offered: Position | None = None
     held: int = 0
+    uncounted: int = 0
+    expected: Mapping[str, Any] = field(default_factory=dict)
     last: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -95,6 +101,12 @@ class Catalog:
 
     def drop_base(self, table: str) -> None:
         self._database.execute(f"DELETE FROM {quoted(self._schema, BASES)} WHERE name = ?", [table])
+
+    def remove_if_empty(self) -> None:
+        """Takes the two tables away once no base needs them."""
+        if not self.bases():
+            for name in (BASES, COPIES):
+                self._database.execute(f"DROP TABLE {quoted(self._schema, name)}")
 
     def copy(self, name: str) -> CopyRecord | None:
         record = self._get(COPIES, name, False) if self.exists() else None

@@ -6,11 +6,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from strandline.detect.annotated import delivery
 from strandline.detect.annotated.catalog import Catalog, CopyRecord
-from strandline.detect.annotated.cost import DIFFERENTIAL, FIRST, FULL, REPAIR, Explanation, Facts, explain, uses_index
+from strandline.detect.annotated.cost import (
+    DIFFERENTIAL,
+    FIRST,
+    FULL,
+    REPAIR,
+    Explanation,
+    Facts,
+    at_activity,
+    explain,
+    uses_index,
+)
 from strandline.detect.annotated.first import send_first
 from strandline.detect.annotated.fixing import Site, fix_up, offer
 from strandline.detect.annotated.names import TIME
@@ -22,6 +33,8 @@ from strandline.replicas.databases import Address, connect, quoted
 from strandline.replicas.streaming import Sent, next_envelope
 
 METHODS = ("auto", DIFFERENTIAL, FULL)
+RECOUNT = 0.1
+"""The part of a copy's rows that messages may concern before they are counted again."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +59,7 @@ def opened(address: Address) -> Iterator[Site]:
 class Copy:
     """One copy of one base: its own restriction, columns, position and target, refreshed on its own."""
 
-    def __init__(
-        self, base: Address, name: str, target: Address, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, base: Address, name: str, target: Address, clock: Callable[[], float] = time.time) -> None:
         self._base = base
         self._target = target
         self._clock = clock
@@ -119,17 +130,17 @@ class Copy:
                 site.catalog.drop_copy(self.name)
 
     def status(self) -> dict[str, Any]:
-        """Position, lag (fix-ups of the base since), and the last refresh, without touching the target."""
+        """Position, lag (entries of the base that changed since), the way that was expected to be cheaper when the copy
+        was defined, and the last refresh, without touching the target."""
         with opened(self._base) as site:
             copy = self._record(site)
-            taken = None if copy.taken is None else copy.taken.time
-            lag = None if taken is None else site.record().time - taken
             return {
                 "name": self.name,
                 "base": copy.base,
                 "target": copy.target,
-                "position": taken,
-                "lag": lag,
+                "position": None if copy.taken is None else copy.taken.time,
+                "lag": None if copy.taken is None else self._facts(site, copy, copy.taken).changed,
+                "expected": copy.expected.get("method"),
                 **copy.last,
             }
 
@@ -170,6 +181,9 @@ class Copy:
         return *delivery.send_differential(site, copy, replica, state), way, why
 
     def _explained(self, site: Site, copy: CopyRecord, position: Position) -> Explanation:
+        return explain(self._facts(site, copy, position), delivery.obstacle(site.record(), position))
+
+    def _facts(self, site: Site, copy: CopyRecord, position: Position) -> Facts:
         record = site.record()
         sql = (
             f"SELECT count(*), sum(CASE WHEN {quoted(TIME)} <= {position.time} THEN 0 ELSE 1 END) FROM {site.table.sql}"
@@ -177,8 +191,7 @@ class Copy:
         rows, changed = site.table.database.execute(sql)[0]
         indexed = bool(copy.restricted_by) and site.table.has_index(copy.restricted_by)
         deleted = max(record.rows - rows, 0)
-        facts = Facts(rows, copy.held, (changed or 0) + deleted, indexed, copy.where is not None, record.algorithm)
-        return explain(facts, delivery.obstacle(record, position))
+        return Facts(rows, copy.held, (changed or 0) + deleted, indexed, copy.where is not None, record.algorithm)
 
     def _taken(self, site: Site, state: State) -> CopyRecord:
         """Notes in the base where the copy now stands."""
@@ -190,11 +203,22 @@ class Copy:
     def _note(self, site: Site, replica: Replica, state: State, result: _Result) -> Refresh:
         assert state.position is not None
         done, way = result.sent, result.method
+        last = {"method": way, "messages": done.messages, "bytes": done.bytes, "seconds": round(result.seconds, 3)}
+        last["refreshed"] = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="seconds")
         with site.table.database.transaction():
-            last = {"method": way, "messages": done.messages, "bytes": done.bytes, "seconds": round(result.seconds, 3)}
-            copy = replace(self._record(site), taken=state.position, held=replica.count(), last=last)
+            copy = self._counted(replace(self._record(site), taken=state.position, last=last), replica, done.messages)
+            if way == FIRST:
+                told = explain(at_activity(self._facts(site, copy, state.position)))
+                copy = replace(copy, expected={"method": told.method, "why": told.why})
             site.catalog.put_copy(copy)
         return Refresh(way, done.messages, done.bytes, result.seconds, state.position.time, result.why)
+
+    def _counted(self, copy: CopyRecord, replica: Replica, messages: int) -> CopyRecord:
+        """Counts what the copy holds, if enough has changed: small refreshes must not cost a scan of the copy."""
+        uncounted = copy.uncounted + messages
+        if uncounted <= RECOUNT * copy.held:
+            return replace(copy, uncounted=uncounted)
+        return replace(copy, held=replica.count(), uncounted=0)
 
 
 @dataclass(frozen=True)

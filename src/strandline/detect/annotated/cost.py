@@ -7,7 +7,7 @@ row of the base; the weights are rough and stand here once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from strandline.detect.annotated.ideal import expected_differential, expected_ideal
 from strandline.detect.annotated.names import PAPER
@@ -16,6 +16,9 @@ SCAN, FIX, SEND = 1.0, 6.0, 8.0
 """Reading an entry; writing its annotations; sending a row and storing it in the copy."""
 FIND = 2.0
 """Reading one entry through an index."""
+
+ACTIVITY = 0.05
+"""The part of a base that is taken to change between two refreshes, until there is something to count."""
 
 DIFFERENTIAL, FULL, REPAIR, FIRST = "differential", "full", "repair", "first"
 
@@ -79,6 +82,11 @@ def estimate(facts: Facts) -> tuple[Estimate, Estimate]:
         Estimate(DIFFERENTIAL, messages, differential),
         Estimate(FULL, float(facts.held), full + facts.held * SEND),
     )
+
+
+def at_activity(facts: Facts, activity: float = ACTIVITY) -> Facts:
+    """The facts of a later refresh, when a copy is defined and nothing has changed yet."""
+    return replace(facts, changed=round(activity * facts.rows))
 
 
 def uses_index(facts: Facts) -> bool:

@@ -58,8 +58,8 @@ class Site:
         return found
 
     def restrictions(self, base: str) -> dict[int, str]:
-        """The condition of every copy of the base, by its bit."""
-        return {copy.bit: copy.qualifies for copy in self.catalog.copies(base)}
+        """The condition of every copy of the base that has a bit, by that."""
+        return {copy.bit: copy.qualifies for copy in self.catalog.copies(base) if copy.bit is not None}
 
 
 @dataclass(frozen=True)

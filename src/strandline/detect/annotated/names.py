@@ -11,6 +11,9 @@ BASES, COPIES = f"{PREFIX}bases", f"{PREFIX}copies"
 TOUCHED, SENT, MET, RUNS = (f"{PREFIX}{word}" for word in ("touched", "sent", "met", "runs"))
 FRESH, BLOCKS, BROKEN, EVERY = (f"{PREFIX}{word}" for word in ("fresh", "blocks", "broken", "every"))
 
+BITS = 62
+"""So many copies have a bit of their own; further ones are refreshed without, as careful as the paper."""
+
 PAPER, MARKED = "paper", "marked"
 ALGORITHMS = (PAPER, MARKED)
 
