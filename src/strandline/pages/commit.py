@@ -325,6 +325,8 @@ class Committer:
             output.discard(name)
         context.membership.settled(output.taken)
         for block in transaction.blocks:
+            # The order is the argument: see `workers`.
+            context.membership.withdraw(block)
             sweep_block(context.objects, block, named)
             context.membership.close_block(block)
         if transaction.reservations and not named:

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.pages import DomainId, Entry, View
-from strandline.relations.matching import match
+from strandline.relations.matching import Matching, match
 from strandline.relations.unequal import unequal
 from strandline.tables.cache import PageCache, Read
-from strandline.tables.contents import Contents, Numbers
+from strandline.tables.contents import Contents, Flags, Numbers
 from strandline.tables.record import DELETED, Record
 
 
@@ -49,6 +49,16 @@ def rows_of_pairs(
 
 def net_rows(old: pa.Table, new: pa.Table, record: Record) -> tuple[pa.Table, pa.Table]:
     """The rows that really differ: deleted ones and before images, inserted ones and after images."""
+    matching, differ = compared(old, new, record)
+    places = (
+        np.concatenate([matching.only_old, matching.old[differ]]),
+        np.concatenate([matching.only_new, matching.new[differ]]),
+    )
+    return old.take(pa.array(places[0])), new.take(pa.array(places[1]))
+
+
+def compared(old: pa.Table, new: pa.Table, record: Record) -> tuple[Matching, Flags]:
+    """Rows matched by what pages are ordered by, and which of the pairs differ."""
     names = list(record.order)
     matching = match(old.select(names), new.select(names))
     differ = np.zeros(len(matching.old), dtype=np.bool_)
@@ -56,11 +66,7 @@ def net_rows(old: pa.Table, new: pa.Table, record: Record) -> tuple[pa.Table, pa
     for name in record.names:
         if name not in names:
             differ |= unequal(old.column(name).take(left), new.column(name).take(right))
-    places = (
-        np.concatenate([matching.only_old, matching.old[differ]]),
-        np.concatenate([matching.only_new, matching.new[differ]]),
-    )
-    return old.take(pa.array(places[0])), new.take(pa.array(places[1]))
+    return matching, differ
 
 
 def _contents(cache: PageCache, read: Read, entry: Entry | None, record: Record) -> Contents | None:
