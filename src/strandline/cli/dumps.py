@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("target", metavar="TARGET")
+@click.argument("target", metavar="TARGET", type=click.Path())
 @click.option("--verify", is_flag=True, help="Read everything back.")
 @click.option("--prune", metavar="RULE", help='Remove what no kept dump needs, as in "7 daily, 4 weekly, 6 monthly".')
 @click.option("--sweep", is_flag=True, help="Remove what interrupted dumps left.")

@@ -26,7 +26,7 @@ COMMANDS = (
     *("view", "base", "replicate", "refresh", "replicas"),
     *("dump", "restore", "dumps"),
     *("run", "plan", "status"),
-    *("demo", "bench"),
+    *("demo", "bench", "completion"),
 )
 TROUBLE = 2
 TRACEBACK = "STRANDLINE_TRACEBACK"
