@@ -53,9 +53,10 @@ def query(store: Store, sql: str) -> Counter[tuple[Any, ...]]:
     return Counter(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
 
+@pytest.mark.parametrize("maintain", ["eager", "deferred"])
 @pytest.mark.parametrize("sql", [JOIN, PROJECTION])
-def test_a_copy_follows_its_view(store: Store, place: Place, sql: str) -> None:
-    copy = store.view("v", sql).replicate(place.url)
+def test_a_copy_follows_its_view(store: Store, place: Place, sql: str, maintain: str) -> None:
+    copy = store.view("v", sql, maintain=maintain).replicate(place.url)
     assert Counter(place.read()) == query(store, sql)
     assert copy.refresh().method == "nothing"
     change(store)
@@ -85,8 +86,9 @@ def test_a_table_is_the_trivial_view_of_itself(store: Store, place: Place) -> No
     assert Counter(place.read()) == query(store, "select * from customers")
 
 
-def test_subscribers_have_their_own_restriction_columns_and_speed(store: Store, tmp_path: Path) -> None:
-    view = store.view("v", JOIN)
+@pytest.mark.parametrize("maintain", ["eager", "deferred"])
+def test_subscribers_have_their_own_restriction_columns_and_speed(store: Store, tmp_path: Path, maintain: str) -> None:
+    view = store.view("v", JOIN, maintain=maintain)
     slow = view.replicate(f"duckdb:///{tmp_path}/a.duckdb#slow", where="price > 1", columns=["id", "price"])
     fast = view.replicate(f"duckdb:///{tmp_path}/a.duckdb#fast", columns=["name"])
     change(store)

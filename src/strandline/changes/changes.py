@@ -73,6 +73,11 @@ class Changes:
         return self._stored.header
 
     @property
+    def parts(self) -> tuple[PartFile, ...]:
+        """The Parquet files that hold the change rows; they live as long as this object. No key is in two of them."""
+        return self._stored.parts
+
+    @property
     def form(self) -> str:
         """`keyed` or `counted`."""
         return self.header.form

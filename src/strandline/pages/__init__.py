@@ -26,9 +26,9 @@ How a transaction reads: lock first (`lock_row`, `lock_range`, `lock_page`, `loc
 it gets stays readable. Read-only work takes a `snapshot()` and no locks. `PageVersion.view()` protects
 nothing: a commit may delete its pages while they are read (`SnapshotExpired`).
 
-Bulk loads: `transaction.reserve_names(runs, run)` gives names for pages that workers write to storage
-themselves, as `page_name(block.stem(index))`, each task attempt filling its own run from the start; then
-`add_page` with a `PageRef` whose `born` is `UNBORN`. What the commit does not name is deleted.
+Bulk loads: `transaction.grant_names(pieces, runs)` gives names for pages that workers write to storage
+themselves, each attempt through a `WorkerOutput`; then `add_page` or `put_page` with the `PageRef`s that
+came back. What the commit does not name is deleted.
 
 Keys are bytes, compared as bytes: the tables encode key columns so that the order is kept. A page holds the
 keys from its separator (inclusive) to the next one (exclusive); give the first page of a table the
@@ -64,6 +64,7 @@ from strandline.pages.surroundings import Surroundings
 from strandline.pages.transaction import RowChange, Transaction
 from strandline.pages.view import State, View
 from strandline.pages.walk import Visits
+from strandline.pages.workers import Grant, WorkerOutput
 
 __all__ = [
     "CATALOG",
@@ -77,6 +78,7 @@ __all__ = [
     "Draft",
     "Entry",
     "Finding",
+    "Grant",
     "Holding",
     "Installer",
     "LogEntry",
@@ -99,6 +101,7 @@ __all__ = [
     "VersionObject",
     "View",
     "Visits",
+    "WorkerOutput",
     "check",
     "checksum",
     "create_store",

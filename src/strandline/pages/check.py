@@ -17,7 +17,6 @@ from strandline.pages.node import DomainEntry, Entry, Item, NodeRef, PageRef
 from strandline.pages.objects import Objects
 from strandline.pages.pointer import Pointer, SnapshotRecord, decode_pointer
 from strandline.pages.roll import Roll, read_roll
-from strandline.pages.sweeping import names_of
 from strandline.storage import Storage, auditing
 
 ATTEMPTS = 5
@@ -249,17 +248,15 @@ def _check_roll(census: Census) -> None:
 def _check_listing(census: Census, *, repair: bool) -> None:
     """Invariant 6: whatever exists is named, waits to be deleted, or may be being written."""
     known = set(census.places) | census.freed | census.others | {PhysicalPage(n) for n in census.pointers}
-    open_names: set[str] = set()
-    for record in census.roll.processes.values():
-        for block in record.blocks:
-            for index in range(block.count):
-                open_names.update(names_of(block.stem(index)))
+    blocks = [block for record in census.roll.processes.values() for block in record.blocks]
+    open_names = {block.number: block.count for block in blocks}
     with auditing():
         for folder in ("nodes/", "pages/", "versions/"):
             for name in census.objects.storage.list(folder):
                 # A block given out since is somebody's who is at work.
                 fresh = _block(name) >= census.roll.next_block
-                if name not in known and name not in open_names and not fresh:
+                is_open = _index(name) < open_names.get(_block(name), 0)
+                if name not in known and not is_open and not fresh:
                     census.report.unreachable.append(name)
     if repair:
         for name in census.report.unreachable:
@@ -271,6 +268,14 @@ def _block(name: str) -> int:
     """The number of the block that a name is from; 0 for a name of another making, which is nobody's."""
     try:
         return int(name.rpartition("/")[2].partition("-")[0], 16)
+    except ValueError:
+        return 0
+
+
+def _index(name: str) -> int:
+    """The place of a name in its block."""
+    try:
+        return int(name.rpartition("/")[2].partition(".")[0].partition("-")[2], 16)
     except ValueError:
         return 0
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from strandline.errors import Conflict, StorageError, StrandlineError
+from strandline.pages.context import Deriver
 from strandline.pages.edit import Outcome
 from strandline.pages.free_list import FreeList
 from strandline.pages.freeing import seen_by
@@ -232,6 +233,8 @@ class Committer:
             for domain, changes in rows_by_domain(live).items():
                 if not edit.domain(domain).dropped:
                     self.version.context.installer.install(edit.domain(domain), changes)
+            if isinstance(self.version.context.installer, Deriver):
+                self.version.context.installer.derive(edit)
         except StorageError:
             raise
         except Exception as error:
@@ -322,6 +325,8 @@ class Committer:
             output.discard(name)
         context.membership.settled(output.taken)
         for block in transaction.blocks:
+            # The order is the argument: see `workers`.
+            context.membership.withdraw(block)
             sweep_block(context.objects, block, named)
             context.membership.close_block(block)
         if transaction.reservations and not named:

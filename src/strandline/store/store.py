@@ -115,7 +115,7 @@ class Store:
     def transaction(self, message: str = "") -> TableTransaction:
         """Several changes that become visible together, or not at all. `message` goes to the log."""
         self._version.look()
-        return TableTransaction(self._version.begin(message), self.shared.cache, self.url, self.shared.session)
+        return TableTransaction(self._version.begin(message), self.shared.cache, self.shared.session)
 
     def table(self, name: str) -> Table:
         """A table, whether or not it is there yet."""

@@ -6,6 +6,8 @@ They are known here, below the views, so that listing tables and snapshots loads
 from __future__ import annotations
 
 VIEWS, COPIES, PREFIX = "_views", "_view_copies", "_view."
+SEGMENTS = f"{PREFIX}segments"
+DIFFERENCE = f"{PREFIX}difference."
 
 
 def is_of_views(name: str) -> bool:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from strandline.changes.shape import COUNTED, ChangeSet, Header, empty
+from strandline.changes.shape import ChangeSet
 from strandline.detect.annotated.copy import Refresh
 from strandline.errors import InputError, NotFound, StateError
 from strandline.pages import Snapshot
@@ -17,12 +17,13 @@ from strandline.replicas.databases import Address, parse_address
 from strandline.tables.hidden import COPIES
 from strandline.views import catalogue
 from strandline.views.catalogue import CopyRecord, copy_records
-from strandline.views.delta_query import TwoStates, delta_rows
 from strandline.views.home import Home
 from strandline.views.knowing import Known
-from strandline.views.pins import let_go, pin, pinned
+from strandline.views.lines import Line, PinLine, SegmentLine
+from strandline.views.pins import let_go
 from strandline.views.position import Position
 from strandline.views.regenerating import regenerate
+from strandline.views.segments import all_segments
 from strandline.views.sending import Sent, held, send_difference, send_everything
 from strandline.views.site import Site
 from strandline.views.subscription import Subscription, subscription
@@ -73,20 +74,20 @@ class Copy:
             raise InputError(f"{method!r} is no method", doing="refreshing", hint=f"Use {', '.join(METHODS)}")
         started = self._clock()
         with self._opened() as (now, record, replica):
-            site = Site(now.view, self._home.cache)
-            wanted = self._subscription(site, record)
-            state = self._claimed(replica, wanted, record)
-            with self._standing(record, state) as standing:
-                way = self._way(method, wanted, site, standing, state, runner)
+            wanted = self._subscription(Site(now.view, self._home.cache), record)
+            state, remade = self._claimed(replica, wanted, record)
+            with self._line(record, wanted, now, runner) as line:
+                way = remade or self._way(method, wanted, line, state)
                 if way.method == NOTHING:
                     assert state.position is not None
-                    return self._note(Refresh(NOTHING, 0, 0, self._clock() - started, state.position.time, way.why))
-                position = pin(self._home, record.id, wanted.definition, now)
-                sent = self._send(replica, state, way, wanted, site, position, runner)
-            let_go(self._home, record.id, position)
-            took = self._clock() - started
-            done = Refresh(way.method, sent.messages, sent.bytes, took, position.commit, way.why)
-            return self._note(done, position, replica.count())
+                    return Refresh(NOTHING, 0, 0, self._clock() - started, state.position.time, way.why)
+                position = line.fix()
+                sent = self._send(replica, state, way, line, position)
+                took = self._clock() - started
+                done = Refresh(way.method, sent.messages, sent.bytes, took, position.commit, way.why)
+                self._note(done, position, replica.count())
+                line.settle(position)
+            return done
 
     def verify(self, *, repair: bool = False, runner: str = "auto") -> Verification:
         """Compare the copy with the view as it is now, by checksums of ranges; with `repair`, mend what differs."""
@@ -97,15 +98,11 @@ class Copy:
             if state is None or state.position is None:
                 raise StateError("the copy is empty", doing=f"verifying {self.name!r}", hint="Refresh it")
             rows = wanted.restricted(regenerate(wanted.whole, site, self._home.running(runner)))
-            told, changes = compare(state.definition, replica, rows)
-            if not repair or told.equal:
-                return told
-            state = self._claimed(replica, wanted, record)
-            position = pin(self._home, record.id, wanted.definition, now)
-            sent = send_difference(replica, state, changes, position)
-        let_go(self._home, record.id, position)
-        self._note(Refresh(REPAIR, sent.messages, sent.bytes, 0.0, position.commit, "verified"), position)
-        return replace(told, repaired=True)
+            told, _ = compare(state.definition, replica, rows)
+        if repair and not told.equal:
+            self.refresh(REPAIR, runner=runner)
+            return replace(told, repaired=True)
+        return told
 
     def repair(self, *, runner: str = "auto") -> Refresh:
         """Make a copy that was edited or damaged equal to its view again, by sending just what differs."""
@@ -136,68 +133,44 @@ class Copy:
                 **record.last,
             }
 
-    def _way(
-        self, method: str, wanted: Subscription, site: Site, standing: Site | None, state: State, runner: str
-    ) -> _Way:
+    def _way(self, method: str, wanted: Subscription, line: Line, state: State) -> _Way:
         if state.position is None:
             return _Way(FIRST, "the copy was empty")
-        if method == FULL:
-            return _Way(FULL, "asked for")
-        obstacle = self._obstacle(wanted, standing, state)
-        if method == REPAIR or (method == "auto" and obstacle):
-            return _Way(REPAIR, obstacle or "asked for")
-        if obstacle:
-            raise StateError(
-                f"no difference is known: {obstacle}", doing=f"refreshing {self.name!r}", hint="Say method='repair'"
-            )
-        assert standing is not None
-        if wanted.definition.regenerated:
-            return self._regenerated(wanted, site, standing, runner)
-        changes = self._difference(wanted, site, standing, runner)
-        return _Way(DIFFERENCE, "net since its position", changes) if len(changes) else _Way(NOTHING, "nothing changed")
-
-    def _regenerated(self, wanted: Subscription, site: Site, standing: Site, runner: str) -> _Way:
-        from strandline.changes.difference import difference
-
-        old, new = (wanted.restricted(regenerate(wanted.whole, each)) for each in (standing, site))
-        changes = difference(old, new)
-        why = f"computed anew: {wanted.definition.regenerated}"
-        return _Way(DIFFERENCE, why, changes) if len(changes) else _Way(NOTHING, why)
-
-    def _difference(self, wanted: Subscription, site: Site, standing: Site, runner: str) -> ChangeSet:
-        for relation in wanted.definition.relations:
-            site.check(relation, f"refreshing {self.name!r}")
-        rows = delta_rows(wanted.definition, TwoStates(standing, site), self._home.running(runner))
-        if not len(rows):
-            return empty(Header(COUNTED, wanted.schema, wanted.schema))
-        return wanted.change_set(rows)
-
-    def _obstacle(self, wanted: Subscription, standing: Site | None, state: State) -> str:
-        """Why no difference can start where the copy stands; empty if one can."""
-        if standing is None:
-            return "the copy's position is not of this store's history, or too old"
-        assert state.position is not None
+        if method in (FULL, REPAIR):
+            return _Way(method, "asked for")
         position = Position.of(state.position)
-        if position is not None and position.view != wanted.definition.fingerprint:
-            return "the view's definition or a base table's columns have changed"
-        return ""
+        found = "the copy's position is not one of a view" if position is None else line.difference(position)
+        if isinstance(found, str):
+            if method == DIFFERENCE:
+                raise StateError(
+                    f"no difference is known: {found}", doing=f"refreshing {self.name!r}", hint="Say method='repair'"
+                )
+            return _Way(REPAIR, found)
+        anew = wanted.definition.regenerated
+        why = f"computed anew: {anew}" if anew else "net since its position"
+        if not len(found):
+            return _Way(NOTHING, "nothing changed")
+        return _Way(DIFFERENCE, why, wanted.change_set(found))
 
-    def _send(
-        self,
-        replica: Replica,
-        state: State,
-        way: _Way,
-        wanted: Subscription,
-        site: Site,
-        position: Position,
-        runner: str,
-    ) -> Sent:
+    def _send(self, replica: Replica, state: State, way: _Way, line: Line, position: Position) -> Sent:
         if way.changes is not None:
             return send_difference(replica, state, way.changes, position)
-        rows = wanted.restricted(regenerate(wanted.whole, site, self._home.running(runner)))
         if way.method == REPAIR:
-            return send_difference(replica, state, compare(state.definition, replica, rows)[1], position)
-        return send_everything(replica, state, rows, position)
+            return send_difference(replica, state, compare(state.definition, replica, line.rows())[1], position)
+        return send_everything(replica, state, line.rows(), position)
+
+    @contextmanager
+    def _line(self, record: CopyRecord, wanted: Subscription, now: Snapshot, runner: str) -> Iterator[Line]:
+        running = self._home.running(runner)
+        if record.view not in all_segments(now.view, self._home.cache):
+            yield PinLine(self._home, record, wanted, now, running)
+            return
+        line = SegmentLine(self._home, record, wanted, running)
+        try:
+            yield line
+        finally:
+            for snapshot in line.held:
+                snapshot.close()
 
     @contextmanager
     def _opened(self, *, create: bool = True) -> Iterator[tuple[Snapshot, CopyRecord, Replica]]:
@@ -208,16 +181,6 @@ class Copy:
             with open_replica(self._address(record), create=create) as replica:
                 yield now, record, replica
 
-    @contextmanager
-    def _standing(self, record: CopyRecord, state: State) -> Iterator[Site | None]:
-        """The state of the store at which the copy stands, if it can still be read."""
-        position = None if state.position is None else Position.of(state.position)
-        if position is None:
-            yield None
-            return
-        with pinned(self._home, record.id, position) as site:
-            yield site
-
     def _changed(self, site: Site, record: CopyRecord) -> int:
         """The last commit that touched anything that the view reads."""
         relations = Known(site).definition(record.view).relations
@@ -226,9 +189,16 @@ class Copy:
     def _subscription(self, site: Site, record: CopyRecord) -> Subscription:
         return subscription(Known(site).definition(record.view), record.where, record.columns)
 
-    def _claimed(self, replica: Replica, wanted: Subscription, record: CopyRecord) -> State:
-        replica.create(held(wanted, record.id))
-        return replica.claim()
+    def _claimed(self, replica: Replica, wanted: Subscription, record: CopyRecord) -> tuple[State, _Way | None]:
+        """The copy, listening to us; made anew, if the view's columns are no longer those that it has."""
+        definition = held(wanted, record.id)
+        found = replica.state()
+        if found is not None and found.definition.source == record.id and found.definition != definition:
+            replica.drop()
+            replica.create(definition)
+            return replica.claim(), _Way(FULL, "the view's columns or its key have changed: the copy was made anew")
+        replica.create(definition)
+        return replica.claim(), None
 
     def _record(self, site: Site) -> CopyRecord:
         found = copy_records(site.view, site.cache).get(self.name)
@@ -239,16 +209,13 @@ class Copy:
     def _address(self, record: CopyRecord) -> Address:
         return self._target or parse_address(record.target)
 
-    def _note(self, done: Refresh, position: Position | None = None, held: int | None = None) -> Refresh:
-        """Write down what a refresh did. A refresh that found nothing to do writes nothing."""
-        if position is None:
-            return done
+    def _note(self, done: Refresh, position: Position, held: int) -> None:
+        """Write down what a refresh did."""
         last = {"method": done.method, "messages": done.messages, "bytes": done.bytes}
         last["seconds"] = round(done.seconds, 3)
 
         def work(transaction: Any) -> None:
-            record = replace(self.record, taken=position, last=last)
-            catalogue.put(transaction, record if held is None else replace(record, held=held), exists=True)
+            record = replace(self.record, taken=position, offered=None, last=last, held=held)
+            catalogue.put(transaction, record, exists=True)
 
         self._home.autocommit(work)
-        return done

@@ -22,7 +22,9 @@ from strandline.views.definition import Definition
 from strandline.views.delta_query import TwoStates, delta_rows
 from strandline.views.home import Home
 from strandline.views.knowing import Known
+from strandline.views.maintaining import keep
 from strandline.views.regenerating import on_spark, regenerate
+from strandline.views.segments import all_segments, end
 from strandline.views.sending import held
 from strandline.views.site import Site
 from strandline.views.subscription import subscription
@@ -165,9 +167,10 @@ def create_view(home: Home, name: str, sql: str, *, strict: bool = True, maintai
                 )
             number = max((one.number for one in known.records.values()), default=0) + 1
             record = ViewRecord(name, sql, number if before is None else before.number, strict, maintain)
-            known.meaning(record)
+            definition = known.meaning(record)
             if record != before:
                 catalogue.put(transaction, record, exists=has(state, VIEWS))
+            keep(transaction, known.site, definition, maintain)
 
     home.autocommit(work)
     return View(home, name)
@@ -196,7 +199,14 @@ def drop_view(home: Home, name: str) -> None:
         above = [one for one, record in known.records.items() if one != name and _reads(record, name)]
         if above:
             raise InUse(f"views stand on it: {', '.join(above)}", doing=doing, hint="Drop those first")
-    home.autocommit(lambda tx: catalogue.remove(tx, VIEWS, name))
+
+    def work(transaction: TableTransaction) -> None:
+        catalogue.remove(transaction, VIEWS, name)
+        with home.state() as state:
+            if name in all_segments(state, home.cache):
+                end(transaction, state, name)
+
+    home.autocommit(work)
 
 
 def list_views(home: Home) -> list[Listed]:
