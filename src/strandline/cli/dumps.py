@@ -45,6 +45,8 @@ def dumps(
 
     if sum((verify, prune is not None, sweep, synthesize)) > 1:
         raise click.UsageError("--verify, --prune, --sweep and --synthesize are done one at a time")
+    if confirm and prune is None and not sweep:
+        raise click.UsageError("--confirm goes with --prune or --sweep")
     set_quiet(as_json)
     here = Dumps(target, key_file=key_file)
     if verify:

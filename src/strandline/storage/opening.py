@@ -18,9 +18,9 @@ def open_storage(where: str | os.PathLike[str]) -> Storage:
     url = os.fspath(where)
     parts = urlsplit(url)
     if "://" not in url:
-        return LocalStorage(url)
+        return _folder(url)
     if parts.scheme == "file":
-        return LocalStorage(parts.path)
+        return _folder(parts.path)
     if parts.scheme in _OBJECT_STORES:
         if parts.username or parts.password:
             raise InputError(
@@ -38,3 +38,9 @@ def open_storage(where: str | os.PathLike[str]) -> Storage:
         doing=f"Opening {url}",
         hint="Use a folder or an s3://bucket/prefix URL",
     )
+
+
+def _folder(path: str) -> Storage:
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise InputError("it is a file, and a folder is wanted", doing=f"Opening {path}", hint="Name another place")
+    return LocalStorage(path)
