@@ -126,7 +126,7 @@ def test_a_file_where_a_folder_is_wanted_is_named(
     command("create", "shop")
     ran = command(*(word.format("notes.txt") for word in words))
     assert (ran.code, ran.out) == (2, "")
-    assert "Opening notes.txt: it is a file, and a folder is wanted" in ran.err
+    assert "Opening notes.txt: notes.txt is a file" in ran.err
 
 
 def test_nothing_is_coloured_beside_a_terminal(command: Command, tmp_path: Path) -> None:

@@ -48,9 +48,9 @@ def storage_of(path: str) -> Storage:
     from strandline.pages.master import MASTER
     from strandline.storage import open_storage
 
+    storage = open_storage(path)
     if "://" not in path and not os.path.isdir(path):
         raise _no_store(path)
-    storage = open_storage(path)
     try:
         storage.get(MASTER)
     except NotFound:

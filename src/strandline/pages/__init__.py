@@ -7,6 +7,7 @@
             .name_snapshot, .demote, .drop_snapshot, .snapshots, .at(name | commit | time), .log
             .view() / .refresh() → View   the newest state, unprotected
         .fork(name, parent=, of=), .drop_version(name), .versions(), .beat(), .start_heart(), .close()
+        .temporary(parent=, of=) → TemporaryPageVersion: .keep(name), .close()
 
     View: find_domain(name) → DomainEntry; record(domain) → bytes; page_for(domain, key) → Entry;
           pages_between(domain, low, high); entries(domain); entries_since(domain, commit);
@@ -55,11 +56,13 @@ from strandline.pages.ids import (
 from strandline.pages.locks import Mode
 from strandline.pages.node import DomainEntry, Entry, PageRef
 from strandline.pages.objects import page_name
+from strandline.pages.opening import create_store, open_store
+from strandline.pages.page_version import PageVersion, TemporaryPageVersion
 from strandline.pages.pointer import LogEntry, SnapshotRecord
 from strandline.pages.roll import Block
 from strandline.pages.snapshots import Snapshot
-from strandline.pages.space import Holding, space
-from strandline.pages.store import MAIN, PageStore, PageVersion, create_store, open_store
+from strandline.pages.space import EVERY, Holding, Part, space
+from strandline.pages.store import MAIN, PageStore
 from strandline.pages.surroundings import Surroundings
 from strandline.pages.transaction import RowChange, Transaction
 from strandline.pages.view import State, View
@@ -68,6 +71,7 @@ from strandline.pages.workers import Grant, WorkerOutput
 
 __all__ = [
     "CATALOG",
+    "EVERY",
     "MAIN",
     "UNBORN",
     "Block",
@@ -87,6 +91,7 @@ __all__ = [
     "PageRef",
     "PageStore",
     "PageVersion",
+    "Part",
     "PhysicalPage",
     "ProcessId",
     "Report",
@@ -95,6 +100,7 @@ __all__ = [
     "SnapshotRecord",
     "State",
     "Surroundings",
+    "TemporaryPageVersion",
     "Transaction",
     "TransactionId",
     "Validator",

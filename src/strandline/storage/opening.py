@@ -18,9 +18,9 @@ def open_storage(where: str | os.PathLike[str]) -> Storage:
     url = os.fspath(where)
     parts = urlsplit(url)
     if "://" not in url:
-        return _folder(url)
+        return _local(url)
     if parts.scheme == "file":
-        return _folder(parts.path)
+        return _local(parts.path)
     if parts.scheme in _OBJECT_STORES:
         if parts.username or parts.password:
             raise InputError(
@@ -40,7 +40,9 @@ def open_storage(where: str | os.PathLike[str]) -> Storage:
     )
 
 
-def _folder(path: str) -> Storage:
-    if os.path.exists(path) and not os.path.isdir(path):
-        raise InputError("it is a file, and a folder is wanted", doing=f"Opening {path}", hint="Name another place")
+def _local(path: str) -> LocalStorage:
+    if os.path.isfile(path):
+        raise InputError(
+            f"{path} is a file", doing=f"Opening {path}", hint="A store is a folder: give that, not a file in it"
+        )
     return LocalStorage(path)

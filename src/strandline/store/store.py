@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -17,9 +17,11 @@ from strandline.changes.shape import OURS
 from strandline.engine import INLINE_LIMIT
 from strandline.errors import Conflict
 from strandline.pages import (
+    EVERY,
     Holding,
     LogEntry,
     PageVersion,
+    Part,
     Report,
     SnapshotRecord,
     View,
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from strandline.dumps import Dump
+    from strandline.store.temporary import TemporaryStore
     from strandline.views import Copy
     from strandline.views import Listed as ListedView
     from strandline.views import View as RemoteView
@@ -166,7 +169,7 @@ class Store:
         `tables` makes a named snapshot hold only these.
         """
         if name is None:
-            return Snapshot(self._version.snapshot())
+            return Snapshot(self._version.snapshot(), self._version)
         view = self._version.look()
         domains = None if tables is None else [find_table(view, table)[0].domain for table in tables]
         return self._version.name_snapshot(name, domains=domains)
@@ -179,14 +182,28 @@ class Store:
         """Drop a named snapshot; how many objects that freed."""
         return self._version.drop_snapshot(name)
 
-    def branch(self, name: str, *, at: Any = None) -> Store:
-        """A new version on the present state, or on that of `at`: the same face as the store."""
-        if at is None:
-            version = self.shared.pages.fork(name, parent=self._version.name)
-        else:
-            with self._snapshot_at(at) as snapshot:
-                version = self.shared.pages.fork(name, parent=self._version.name, of=snapshot)
-        return Store(self.shared, version)
+    def demote_snapshot(self, name: str) -> Snapshot:
+        """Make a named snapshot temporary: it loses its name, and lives until it is closed."""
+        return Snapshot(self._version.demote(name), self._version)
+
+    @overload
+    def branch(self, *, at: Any = None) -> TemporaryStore: ...
+
+    @overload
+    def branch(self, name: str, *, at: Any = None) -> Store: ...
+
+    def branch(self, name: str | None = None, *, at: Any = None) -> Store:
+        """A new version on the present state, or on that of `at`: the same face as the store.
+
+        Without a name it is temporary: in memory, and gone when closed unless `keep(name)` makes it permanent.
+        """
+        with self._snapshot_at(at) as snapshot:
+            if name is None:
+                from strandline.store.temporary import TemporaryStore
+
+                return TemporaryStore(self.shared, self.shared.pages.temporary(parent=self.name, of=snapshot))
+            of = None if at is None else snapshot
+            return Store(self.shared, self.shared.pages.fork(name, parent=self.name, of=of))
 
     def version(self, name: str) -> Store:
         """An existing branch, or `main`."""
@@ -288,9 +305,9 @@ class Store:
 
     # Upkeep
 
-    def space(self) -> list[Holding]:
-        """Who holds which bytes: per version, snapshot and table."""
-        return page_space(self.storage)
+    def space(self, *, by: Collection[Part] = EVERY) -> list[Holding]:
+        """Who holds which bytes: per version, snapshot and table, or by some of these only."""
+        return page_space(self.storage, by)
 
     def check(self, *, repair: bool = False) -> Report:
         """Verify every invariant and every checksum; with `repair`, delete what is proved unreachable."""
