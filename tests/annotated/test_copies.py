@@ -146,6 +146,20 @@ def rows_at_unsorted(url: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in database.execute('SELECT * FROM "copy"')]
 
 
+def test_a_table_without_rowid_is_a_base_by_its_integer_key_or_refused(sqlite: Source) -> None:
+    sqlite.run(ORDERS + " WITHOUT ROWID")
+    sqlite.run(INSERT + "(1, 'a', 1), (2, 'b', 2)")
+    url = sqlite.target("duckdb", "all")
+    copy = base(sqlite.url, "orders").replicate(url)
+    sqlite.run("UPDATE orders SET price = 7 WHERE id = 2")
+    sqlite.run("DELETE FROM orders WHERE id = 1")
+    copy.refresh("differential")
+    assert rows_at(url) == query(sqlite)
+    sqlite.run("CREATE TABLE named (name TEXT PRIMARY KEY) WITHOUT ROWID")
+    with pytest.raises(InputError, match="WITHOUT ROWID"):
+        base(sqlite.url, "named")
+
+
 def test_negative_and_zero_keys_are_addresses_too(source: Source) -> None:
     found = orders(source, 5)
     url = source.target("duckdb", "all")

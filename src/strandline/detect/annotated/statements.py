@@ -37,8 +37,10 @@ from strandline.replicas.definition import PREFIX
 A, P, T, G, U = (quoted(f"{PREFIX}{letter}") for letter in "aptgu")
 INSERTED, CHANGED, EMPTIED, HELD = (quoted(f"{PREFIX}{word}") for word in ("inserted", "changed", "emptied", "held"))
 QUALIFIED, LAST_QUAL, LAST_DELETION = (quoted(f"{PREFIX}{word}") for word in ("q", "last_qual", "last_deletion"))
+HERE = quoted(f"{PREFIX}here")
 BLOCK_BITS = 7
 """A block of addresses, in which broken chains are looked for together, is 2 to this power wide."""
+TRUE = "(1 = 1)"
 _BEFORE = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 
 
@@ -88,22 +90,23 @@ class Statements:
         """Whether the entry that was last at the last fix-up is still there."""
         return f"SELECT 1 FROM {self.table} WHERE {quoted(self.address)} = {last} AND {quoted(PREVIOUS)} IS NOT NULL"
 
-    def by_scan(self, bit: int | None) -> str:
+    def by_scan(self, bit: int | None, qualifies: str = TRUE) -> str:
         """Figure 7's pass with windows over every entry."""
         p, t = quoted(PREVIOUS), quoted(TIME)
         scan = (
-            f"SELECT {self._a} AS {A}, {p} AS {P}, {t} AS {T}, {self._bits} AS {U}, "
+            f"SELECT {self._here} AS {HERE}, {qualifies} AS {QUALIFIED}, {self._a} AS {A}, {p} AS {P}, {t} AS {T}, "
+            f"{self._bits} AS {U}, "
             f"lag({self._a}, 1, {self._start}) OVER (ORDER BY {self._a}) AS last_addr, "
             f"coalesce(max(CASE WHEN {p} IS NOT NULL THEN {self._a} END) OVER (ORDER BY {self._a} {_BEFORE}), "
             f"{self._start}) AS expect_prev FROM {self.table}"
         )
         return (
-            f"CREATE TEMP TABLE {TOUCHED} AS SELECT {A}, last_addr AS {PREVIOUS}, {self._flags('expect_prev')}, "
-            f"{self._held(bit)} FROM ({scan}) s "
+            f"CREATE TEMP TABLE {TOUCHED} AS SELECT {A}, {HERE}, {QUALIFIED}, last_addr AS {PREVIOUS}, "
+            f"{self._flags('expect_prev')}, {self._held(bit)} FROM ({scan}) s "
             f"WHERE {P} IS NULL OR {T} IS NULL OR {P} <> last_addr OR {P} <> expect_prev"
         )
 
-    def by_lookup(self, bit: int | None, *, deletions: bool) -> dict[str, str]:
+    def by_lookup(self, bit: int | None, qualifies: str = TRUE, *, deletions: bool) -> dict[str, str]:
         """The same by look-ups: temporary tables by name, to be made in this order.
 
         Without `deletions` (none by count) nobody looks for broken chains.
@@ -119,10 +122,12 @@ class Statements:
             f"SELECT {behind}, 1 FROM {FRESH} f WHERE {P} IS NULL) u GROUP BY {A}"
         )
         touched = (
-            f"SELECT e.{A} AS {A}, CASE WHEN e.moved = 0 THEN x.{p} ELSE {below} END AS {PREVIOUS}, "
+            f"SELECT e.{A} AS {A}, x.{HERE}, x.{QUALIFIED}, "
+            f"CASE WHEN e.moved = 0 THEN x.{p} ELSE {below} END AS {PREVIOUS}, "
             f"x.{p} IS NULL AS {INSERTED}, (x.{p} IS NULL OR x.{t} IS NULL) AS {CHANGED}, "
             f"(x.{p} IS NOT NULL AND r.{A} IS NOT NULL) AS {EMPTIED}, {self._held(bit, 'x.')} "
-            f"FROM {EVERY} e JOIN {self.table} x ON x.{a} = e.{A} LEFT JOIN {BROKEN} r ON r.{A} = e.{A}"
+            f"FROM {EVERY} e JOIN (SELECT *, {self._here} AS {HERE}, {qualifies} AS {QUALIFIED} FROM {self.table}) x "
+            f"ON x.{a} = e.{A} LEFT JOIN {BROKEN} r ON r.{A} = e.{A}"
         )
         none = f"SELECT {self._start} AS {A} WHERE 1 = 0"
         looking = {BLOCKS: self._blocks(), BROKEN: self._broken()} if deletions else {BROKEN: none}
@@ -187,9 +192,15 @@ class Statements:
                 f"{g} = {gap}",
                 f"{quoted(UNHELD)} = CASE WHEN {CHANGED} THEN ({bits}) ELSE {quoted(UNHELD)} END",
             ]
-        renamed = f"SELECT {A}, {PREVIOUS} AS {P}, {INSERTED}, {CHANGED}, {EMPTIED} FROM {TOUCHED}"
+        renamed = f"SELECT {HERE}, {PREVIOUS} AS {P}, {INSERTED}, {CHANGED}, {EMPTIED} FROM {TOUCHED}"
         sets[0] = f"{quoted(PREVIOUS)} = f.{P}"
-        return f"UPDATE {self.table} SET {', '.join(sets)} FROM ({renamed}) AS f WHERE {quoted(self.address)} = f.{A}"
+        here = f"{self.table}.{self._here} = f.{HERE}"
+        return f"UPDATE {self.table} SET {', '.join(sets)} FROM ({renamed}) AS f WHERE {here}"
+
+    @property
+    def _here(self) -> str:
+        """Where an entry is stored, which stays as long as the base is locked; in SQLite the address serves."""
+        return "ctid" if self.dialect == "postgres" else quoted(self.address)
 
     def _unheld(self, bit: int, qualifies: str, refreshing: bool) -> str:
         known = f"{INSERTED} OR (coalesce({quoted(UNHELD)}, 0) >> {bit}) & 1 = 1"
@@ -207,7 +218,7 @@ class Statements:
         scan = (
             f"SELECT CAST(x.{a} AS bigint) AS {A}, {QUALIFIED}, {changed} AS {CHANGED}, {emptied} AS {EMPTIED}, "
             f"{held} AS {HELD} FROM (SELECT *, {qualifies} AS {QUALIFIED} FROM {self.table}) x "
-            f"LEFT JOIN (SELECT * FROM {TOUCHED} WHERE {CHANGED}) f ON f.{A} = x.{a} "
+            f"LEFT JOIN (SELECT {A}, {HELD} FROM {TOUCHED} WHERE {CHANGED}) f ON f.{A} = x.{a} "
             f"WHERE {QUALIFIED} OR {changed} OR {emptied}"
         )
         ends = f"(1 = {1 if paper or asked.tail_gap > snap_time else 0})"
