@@ -172,6 +172,23 @@ def test_negative_and_zero_keys_are_addresses_too(source: Source) -> None:
     assert rows_at(url) == query(source)
 
 
+def test_far_apart_keys_do_not_overflow(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.detect.annotated.fixing.FEW", 2.0)
+    source.run("CREATE TABLE orders (id BIGINT PRIMARY KEY, name TEXT, price DOUBLE PRECISION)")
+    if source.kind == "sqlite":
+        source.run("DROP TABLE orders")
+        source.run(ORDERS)
+    far = 2**63 - 1
+    source.run(INSERT + f"({-far}, 'a', 1), (-5, 'b', 1), (3, 'c', 1), (4, 'd', 1), ({far}, 'e', 1)")
+    url = source.target("sqlite", "all")
+    copy = base(source.url, source.table("orders")).replicate(url)
+    for gone in (-5, -far, 4, far):
+        source.run(f"DELETE FROM orders WHERE id = {gone}")
+        copy.refresh("differential")
+        assert rows_at(url) == query(source)
+    assert copy.refresh("differential").messages == 0
+
+
 def test_an_emptied_base_empties_its_copy(source: Source) -> None:
     found = orders(source, 5)
     url = source.target("sqlite", "all")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from strandline.detect.annotated.catalog import BaseRecord, Catalog, CopyRecord
-from strandline.detect.annotated.names import ADDRESS, MET, PAPER, SENT, TOUCHED, fields
+from strandline.detect.annotated.names import ADDRESS, BLOCKS, MET, PAPER, SENT, TOUCHED, fields
 from strandline.detect.annotated.runs import met, runs, runs_by_lookup, sent_by_runs
 from strandline.detect.annotated.statements import CHANGED, LAST_QUAL, TRUE, A, Asked, Statements
 from strandline.detect.annotated.tables import BaseTable, Column
@@ -97,6 +97,10 @@ def fix_up(
     for sql in statements.drop():
         database.execute(sql)
     record = _addressed(site, record, statements)
+    survey = statements.survey()
+    if survey is not None:
+        database.execute(survey)
+        site.table.analyze(BLOCKS)
     rows, inserted, changed, least, greatest = database.execute(statements.counts())[0]
     if least is not None and least <= record.start:
         if least == LOWEST:

@@ -5,7 +5,8 @@ PrevAddr; `LastAddr` is the greatest address below; `LastQual` is the greatest q
 that an unqualified, changed entry lies above that. So the pass of the pseudo code becomes:
 
 1. `touched`: entries whose annotations are to be written. `by_scan` finds them with windows over the whole table in
-   address order; `by_lookup`, when few entries are NULL, by one unordered scan and look-ups in the address's index.
+   address order; `by_lookup`, when few entries are NULL, by one unordered scan and look-ups in the address's index
+   (in PostgreSQL `survey` is that scan, and gives the counts as well).
 2. `fix_up`: one UPDATE of just these.
 3. `sent`: the messages, by windows over qualified and changed entries alone; a last row without an address stands for
    the message that ends the refresh. `sent_by_runs` (PostgreSQL, the marked algorithm) sorts nothing but what changed.
@@ -78,9 +79,28 @@ class Statements:
     def _start(self) -> str:
         return f"CAST('{self.start}' AS bigint)" if self.dialect == "postgres" else f"({self.start})"
 
+    def survey(self) -> str | None:
+        """PostgreSQL: one unordered scan that leaves in `BLOCKS` all that is counted, changed, or missing in the base."""
+        if self.dialect != "postgres":
+            return None
+        p, t = quoted(PREVIOUS), quoted(TIME)
+        return (
+            f"CREATE TEMP TABLE {BLOCKS} AS SELECT {self._a} >> {BLOCK_BITS} AS {A}, count(*) AS entries, "
+            f"count({p}) AS kept, sum({self._step}) AS steps, "
+            f"max(CASE WHEN {p} IS NOT NULL THEN {self._a} END) AS last_one, "
+            f"array_agg({self._a}) FILTER (WHERE {p} IS NULL) AS inserted, "
+            f"array_agg({self._a}) FILTER (WHERE {p} IS NOT NULL AND {t} IS NULL) AS updated "
+            f"FROM {self.table} GROUP BY 1"
+        )
+
     def counts(self) -> str:
         """Rows, inserted ones, changed ones (those included), the least and the greatest address."""
         p, t = quoted(PREVIOUS), quoted(TIME)
+        if self.dialect == "postgres":
+            ends = ", ".join(f"(SELECT {end}({self._a}) FROM {self.table})" for end in ("min", "max"))
+            sums = ("entries", "entries - kept", "entries - kept + coalesce(cardinality(updated), 0)")
+            totals = ", ".join(f"coalesce(CAST(sum({one}) AS bigint), 0)" for one in sums)
+            return f"SELECT {totals}, {ends} FROM {BLOCKS}"
         return (
             f"SELECT count(*), count(*) - count({p}), sum(CASE WHEN {p} IS NULL OR {t} IS NULL THEN 1 ELSE 0 END), "
             f"min({quoted(self.address)}), max({quoted(self.address)}) FROM {self.table}"
@@ -115,6 +135,11 @@ class Statements:
         below = f"coalesce((SELECT max(b.{a}) FROM {self.table} b WHERE b.{a} < e.{A}), {self._start})"
         behind = f"(SELECT min(b.{a}) FROM {self.table} b WHERE b.{a} > f.{A})"
         fresh = f"SELECT {self._a} AS {A}, {p} AS {P} FROM {self.table} WHERE {p} IS NULL OR {t} IS NULL"
+        if self.dialect == "postgres":
+            fresh = (
+                f"SELECT unnest(inserted) AS {A}, CAST(NULL AS bigint) AS {P} FROM {BLOCKS} "
+                f"UNION ALL SELECT unnest(updated), 0 FROM {BLOCKS}"
+            )
         # An entry that was merely updated keeps its PrevAddr: only new ones, and those behind a change, look it up.
         every = (
             f"SELECT {A}, max(moved) AS moved FROM (SELECT {A}, CASE WHEN {P} IS NULL THEN 1 ELSE 0 END AS moved "
@@ -130,27 +155,36 @@ class Statements:
             f"ON x.{a} = e.{A} LEFT JOIN {BROKEN} r ON r.{A} = e.{A}"
         )
         none = f"SELECT {self._start} AS {A} WHERE 1 = 0"
-        looking = {BLOCKS: self._blocks(), BROKEN: self._broken()} if deletions else {BROKEN: none}
+        surveyed = {} if self.dialect == "postgres" else {BLOCKS: self._blocks()}
+        looking = {**surveyed, BROKEN: self._broken()} if deletions else {BROKEN: none}
         made = {FRESH: fresh, **looking, EVERY: every, TOUCHED: touched}
         return {name: f"CREATE TEMP TABLE {name} AS {sql}" for name, sql in made.items()}
 
     def _blocks(self) -> str:
         """For each block of addresses what tells whether entries in it, or just before it, are gone.
 
-        The steps from PrevAddr to address of the entries that are not new add up to the way from the first PrevAddr
-        to the last address, unless entries between them are gone: then they add up to less. One unordered scan.
+        The steps from PrevAddr to address of the entries that are not new add up to the way from the last such entry
+        before the block to its last one, unless entries between them are gone: then they add up to less.
         """
-        p, a = quoted(PREVIOUS), quoted(self.address)
+        p = quoted(PREVIOUS)
         return (
-            f"SELECT {self._a} >> {BLOCK_BITS} AS {A}, sum({a} - {p}) AS steps, max({self._a}) AS last_one, "
-            f"min({p}) AS first_prev FROM {self.table} WHERE {p} IS NOT NULL GROUP BY 1"
+            f"SELECT {self._a} >> {BLOCK_BITS} AS {A}, sum({self._step}) AS steps, max({self._a}) AS last_one, "
+            f"count(*) AS kept FROM {self.table} WHERE {p} IS NOT NULL GROUP BY 1"
         )
+
+    @property
+    def _step(self) -> str:
+        """From PrevAddr to the address. Far ones are left out, so that none overflows: such a block is looked at."""
+        a, p = quoted(self.address), quoted(PREVIOUS)
+        near = f"({a} >> 1) - ({p} >> 1) < 1000000000"
+        return f"CASE WHEN {near} THEN CAST({a} - {p} AS int) ELSE -1 END"
 
     def _broken(self) -> str:
         """Entries that stand behind a deletion: only blocks with a break in or before them are looked at closely."""
         p, a = quoted(PREVIOUS), quoted(self.address)
-        lagged = f"SELECT *, lag(last_one, 1, {self._start}) OVER (ORDER BY {A}) AS before FROM {BLOCKS}"
-        suspect = f"SELECT * FROM ({lagged}) l WHERE steps <> last_one - first_prev OR first_prev <> before"
+        before = f"lag(last_one, 1, {self._start}) OVER (ORDER BY {A}) AS before"
+        lagged = f"SELECT {A}, steps, last_one, {before} FROM {BLOCKS} WHERE kept > 0"
+        suspect = f"SELECT * FROM ({lagged}) l WHERE steps <> CAST(last_one AS numeric) - before"
         expected = f"coalesce(lag(x.{a}) OVER (PARTITION BY s.{A} ORDER BY x.{a}), s.before)"
         first, last = f"s.{A} << {BLOCK_BITS}", f"(s.{A} << {BLOCK_BITS}) + {2**BLOCK_BITS - 1}"
         close = (
