@@ -139,18 +139,21 @@ class Statements:
 
         The steps from PrevAddr to address of the entries that are not new add up to the way from the first PrevAddr
         to the last address, unless entries between them are gone: then they add up to less. One unordered scan.
+        A PrevAddr below the block counts as its beginning, on both sides: far apart, numbers would not fit any more.
         """
         p, a = quoted(PREVIOUS), quoted(self.address)
+        first = f"(({self._a} >> {BLOCK_BITS}) << {BLOCK_BITS})"
+        inside = f"CASE WHEN {p} < {first} THEN {first} ELSE {p} END"
         return (
-            f"SELECT {self._a} >> {BLOCK_BITS} AS {A}, sum({a} - {p}) AS steps, max({self._a}) AS last_one, "
-            f"min({p}) AS first_prev FROM {self.table} WHERE {p} IS NOT NULL GROUP BY 1"
+            f"SELECT {self._a} >> {BLOCK_BITS} AS {A}, sum({a} - {inside}) AS steps, max({self._a}) AS last_one, "
+            f"min({p}) AS first_prev, min({inside}) AS first_inside FROM {self.table} WHERE {p} IS NOT NULL GROUP BY 1"
         )
 
     def _broken(self) -> str:
         """Entries that stand behind a deletion: only blocks with a break in or before them are looked at closely."""
         p, a = quoted(PREVIOUS), quoted(self.address)
         lagged = f"SELECT *, lag(last_one, 1, {self._start}) OVER (ORDER BY {A}) AS before FROM {BLOCKS}"
-        suspect = f"SELECT * FROM ({lagged}) l WHERE steps <> last_one - first_prev OR first_prev <> before"
+        suspect = f"SELECT * FROM ({lagged}) l WHERE steps <> last_one - first_inside OR first_prev <> before"
         expected = f"coalesce(lag(x.{a}) OVER (PARTITION BY s.{A} ORDER BY x.{a}), s.before)"
         first, last = f"s.{A} << {BLOCK_BITS}", f"(s.{A} << {BLOCK_BITS}) + {2**BLOCK_BITS - 1}"
         close = (
