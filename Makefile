@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
 TESTS := $(PY) -m pytest -n 2 --dist loadgroup
 
-.PHONY: help install java demo test check lint soak crash bench newcomer clean
+.PHONY: help install java browser demo test check lint soak crash bench newcomer clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,10 +28,13 @@ install: $(READY) ## the set-up alone, into .venv
 java:
 	@tools/ensure-java
 
+browser:
+	@tools/ensure-browser
+
 demo: $(READY) java ## the whole pipeline on Spark, in about two minutes
 	@$(VENV)/bin/strandline demo
 
-test: $(READY) java ## all tests
+test: $(READY) java browser ## all tests
 	@$(TESTS)
 
 lint: $(READY)
@@ -42,11 +45,11 @@ lint: $(READY)
 
 check: lint test ## what has to pass: ruff, mypy, import-linter, tests
 
-soak: $(READY) java ## the property tests with many more cases
+soak: $(READY) java browser ## the property tests with many more cases
 	@STRANDLINE_EXAMPLES=2000 $(TESTS)
 
 crash: $(READY) ## three hundred processes killed under load, and what they left
-	@STRANDLINE_TRIALS=300 $(PY) -m pytest -q tests/pages/test_large.py -k killed
+	@STRANDLINE_TRIALS=300 $(PY) -m pytest -q -s tests/pages/test_large.py tests/tables/test_killed.py -k killed
 
 bench: $(BENCH_READY) java ## the tables of docs/benchmarks.md, measured here
 	@$(VENV)/bin/strandline bench

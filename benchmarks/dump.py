@@ -197,7 +197,7 @@ class Dumper:
 
     def __init__(self, store: Store, target: Path, *, hurry: bool) -> None:
         self._store, self._target, self._hurry = store, target, hurry
-        self._wanted, self._over = threading.Event(), threading.Event()
+        self._wanted, self._over, self._turn = threading.Event(), threading.Event(), threading.Lock()
         self.seconds: list[float] = []
         self._thread = threading.Thread(target=self._work)
         self._thread.start()
@@ -208,25 +208,23 @@ class Dumper:
     def pause(self) -> None:
         """No further dump is begun; the one under way ends first, so that no other window has it."""
         self._wanted.clear()
-        while self._busy:
-            time.sleep(0.01)
+        with self._turn:
+            return
 
     def end(self) -> None:
         self._over.set()
         self._wanted.set()
         self._thread.join()
 
-    _busy = False
-
     def _work(self) -> None:
-        while True:
-            self._wanted.wait()
-            if self._over.is_set():
-                return
-            self._busy = True
-            self.seconds.append(self._store.dump(self._target, hurry=self._hurry).seconds)
-            shutil.rmtree(self._target)
-            self._busy = False
+        while self._wanted.wait() and not self._over.is_set():
+            with self._turn:
+                if self._wanted.is_set():
+                    self.seconds.append(self._store.dump(self._target, hurry=self._hurry).seconds)
+
+    def clear(self) -> None:
+        """Between windows, so that deleting is not taken for dumping."""
+        shutil.rmtree(self._target, ignore_errors=True)
 
 
 @dataclass
@@ -284,6 +282,8 @@ def _window(store: Store, writers: Writers, kind: Kind, dumper: Dumper | None, t
     if dumper is not None:
         dumper.pause()
     kind.speeds.append((writers.commits - before) / (time.perf_counter() - started))
+    if dumper is not None:
+        dumper.clear()
 
 
 def _loss(without: list[float], beside: list[float]) -> tuple[float, float, float]:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.tables.shop import numbered, rows, shop
 
+import strandline as sl
 from strandline.errors import (
     AlreadyExists,
     FormatError,
@@ -30,7 +31,7 @@ from strandline.errors import (
 from strandline.relations import open_relation, read_relation
 from strandline.storage import LocalStorage, MemoryStorage
 from strandline.store import create, create_on, open, open_on
-from strandline.tables import TableTransaction, transaction
+from strandline.tables import TableReader, TableTransaction, large_writes
 
 
 def test_a_state_is_named_by_name_snapshot_commit_number_and_time() -> None:
@@ -215,7 +216,7 @@ print([name for name in ("pyspark", "duckdb", "numba", "sqlglot") if name in sys
 
 
 def test_large_relations_are_loaded_by_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction, "INLINE_LIMIT", 1000)
+    monkeypatch.setattr(large_writes, "INLINE_LIMIT", 1000)
     shuffled = pa.table({"id": [(n * 7919) % 50_021 for n in range(50_000)], "v": range(50_000)})
     pq.write_table(shuffled, tmp_path / "rows.parquet", row_group_size=9000)
     with shop(LocalStorage(tmp_path / "shop")) as store:
@@ -235,7 +236,7 @@ def test_large_relations_are_loaded_by_kernels(tmp_path: Path, monkeypatch: pyte
 
 
 def test_spark_reads_loads_and_queries_tables(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction, "INLINE_LIMIT", 1000)
+    monkeypatch.setattr(large_writes, "INLINE_LIMIT", 1000)
     storage = LocalStorage(tmp_path / "shop")
     with create_on(storage, session=spark) as store:
         frame = spark.range(0, 30_000).selectExpr("id * 7 % 30011 AS id", "id AS v", "cast(id AS string) AS s")
@@ -260,13 +261,111 @@ def test_spark_reads_loads_and_queries_tables(tmp_path: Path, spark: Any, monkey
         assert report.ok, (report.findings, report.unreachable)
 
 
-def test_two_creators_at_once_make_one_store() -> None:
+CREATOR = """
+import sys, threading
+import strandline as sl
+from strandline.store import create
+print("ready", flush=True)
+sys.stdin.readline()
+def work():
+    try:
+        create(sys.argv[1]).close()
+        print("made", flush=True)
+    except sl.StrandlineError as error:
+        print(type(error).__name__, flush=True)
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+def test_of_many_creators_at_once_one_makes_the_store(tmp_path: Path) -> None:
+    """Three threads each in two processes, all at the same moment."""
+    path = tmp_path / "shop"
+    command = [sys.executable, "-c", CREATOR, str(path)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(sl.__file__).parents[1])}
+    creators = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        for _ in range(2)
+    ]
+    for creator in creators:
+        assert creator.stdout is not None
+        assert creator.stdout.readline() == "ready\n"
+    for creator in creators:
+        assert creator.stdin is not None
+        creator.stdin.write("\n")
+        creator.stdin.flush()
+    told = [word for creator in creators for word in creator.communicate(timeout=60)[0].split()]
+    assert sorted(told) == ["AlreadyExists"] * 5 + ["made"]
+    with open(path) as store:
+        store.create_table("t", numbered(3), key="id")
+        assert store.check().ok
+
+
+def test_a_file_is_no_store(tmp_path: Path) -> None:
+    create(tmp_path / "shop").close()
+    for path in (tmp_path / "shop" / "MASTER", f"file://{tmp_path}/shop/MASTER"):
+        with pytest.raises(InputError, match="is a file"):
+            open(path)
+        with pytest.raises(InputError, match="is a file"):
+            create(path)
+
+
+def test_a_reader_that_comes_too_late_is_told_so() -> None:
+    with shop() as store:
+        store.create_table("t", numbered(30), key="id")
+        first = store.pages.view().commit
+        snapshot = store.snapshot()
+        view = snapshot.view
+        snapshot.close()
+        store.table("t").overwrite(numbered(5))
+        store.cache.clear()
+        with pytest.raises(SnapshotExpired):
+            TableReader(view, "t", store.cache).to_arrow(None, None, None)
+        with pytest.raises(SnapshotExpired, match="no snapshot holds"):
+            store.table("t").to_arrow(at=first)
+        with pytest.raises(InputError, match="closed"):
+            store.table("t").to_arrow(at=snapshot)
+
+
+def test_what_is_in_use_is_not_dropped() -> None:
     storage = MemoryStorage()
-    create_on(storage).close()
-    with pytest.raises(AlreadyExists):
-        create_on(storage)
-    with open_on(storage) as store:
-        assert store.tables() == []
+    with shop(storage) as store:
+        store.create_table("t", numbered(3), key="id")
+        store.snapshot("monday")
+        store.table("t").delete()
+        idea = store.branch("idea", at="monday")
+        with pytest.raises(InUse, match="forking point of idea"):
+            store.drop_snapshot("monday")
+        deeper = idea.branch("deeper")
+        with pytest.raises(InUse, match="deeper"):
+            store.drop_branch("idea")
+        with pytest.raises(InUse, match="everything stems from"):
+            store.drop_branch("main")
+        store.drop_branch("deeper")
+        with pytest.raises(NotFound, match="dropped"):
+            deeper.tables()
+        with idea.transaction(), pytest.raises(InUse, match="read or written"):
+            store.drop_branch("idea")
+        with open_on(storage) as other:
+            theirs = other.version("idea")
+            assert theirs.tables() == ["t"]
+            with pytest.raises(InUse, match="other processes"):
+                store.drop_branch("idea")
+        store.drop_branch("idea")
+        with open_on(storage) as other, other.state("monday"), pytest.raises(InUse, match="being read"):
+            store.drop_snapshot("monday")
+        assert store.drop_snapshot("monday") > 0
+
+
+def test_closing_a_store_lets_go_of_what_its_branches_frames_read() -> None:
+    with shop() as store:
+        store.create_table("t", numbered(3), key="id")
+        idea = store.branch("idea")
+        idea.shared.frames.append(idea.relation("t"))
+        assert store.shared.frames == idea.shared.frames == store.version("idea").shared.frames
+        store.close()
+        assert not idea.shared.frames
 
 
 def test_a_stream_is_kept_when_a_transaction_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,3 +387,38 @@ def test_a_stream_is_kept_when_a_transaction_is_tried_again(monkeypatch: pytest.
             assert store.table("t").upsert(numbered(5, 5).to_reader()) == 5
             assert len(begun) == 2
         assert [row["id"] for row in rows(store, "t")] == [0, 1, 2, 5, 6, 7, 8, 9]
+
+
+def test_a_branch_without_a_name_is_temporary_until_it_is_kept() -> None:
+    storage = MemoryStorage()
+    with shop(storage) as store:
+        store.create_table("t", numbered(100), key="id")
+        store.snapshot("monday")
+        written = {name for name in storage.objects if name.startswith(("pages/", "nodes/", "versions/"))}
+        with store.branch() as idea:
+            idea.table("t").update(where="id < 10", values={"v": -1})
+            idea.create_table("u", numbered(3), key="id")
+            assert idea.query("select count(*) as n from t where v = -1").to_pylist() == [{"n": 10}]
+            assert {name for name in storage.objects if name.startswith(("pages/", "nodes/", "versions/"))} == written
+            for refused in (lambda: idea.branch("deeper"), lambda: idea.table("t").relation()):
+                with pytest.raises(InputError, match="temporary branch"):
+                    refused()
+        assert store.tables() == ["t"]
+        assert store.branches() == ["main"]
+        with pytest.raises(StrandlineError, match="closed"):
+            idea.tables()
+
+        store.table("t").delete(where="id >= 50")
+        late = store.branch(at="monday")
+        late.table("t").delete(where="id < 90")
+        with pytest.raises(InputError, match="already"):
+            late.keep("main")
+        kept = late.keep("late")
+        assert kept.table("t").count() == 10
+        kept.table("t").insert(numbered(1, 1000))
+        assert store.table("t").count() == 50
+        assert store.branches() == ["late", "main"]
+    with open_on(storage) as store:
+        assert store.version("late").table("t").count() == 11
+        store.drop_branch("late")
+        assert store.drop_snapshot("monday") > 0

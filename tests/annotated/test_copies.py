@@ -446,3 +446,16 @@ def test_the_same_call_again_is_the_same_copy_and_another_definition_is_refused(
         found.replicate(url, where="price < 6")
     assert [record.name for record in found.copies()] == ["cheap"]
     assert found.copy("cheap").refresh().messages == 0
+
+
+@pytest.mark.parametrize(("algorithm", "first"), [("marked", 0), ("marked", -(2**63) + 1), ("paper", -7)])
+def test_deletions_are_found_wherever_addresses_begin(source: Source, algorithm: str, first: int) -> None:
+    source.run(ORDERS.replace("INTEGER", "BIGINT") if "postgresql" in source.url else ORDERS)
+    ids = [*range(first, first + 300), 2**63 - 1]
+    source.run(INSERT + ", ".join(f"({i}, 'n', 1)" for i in ids))
+    url = source.target("duckdb", "all")
+    copy = base(source.url, source.table("orders"), algorithm=algorithm).replicate(url)
+    for gone in (first + 8, first + 150, first):
+        source.run(f"DELETE FROM orders WHERE id = {gone}")
+        assert copy.refresh("differential").method == "differential"
+        assert rows_at(url) == query(source)

@@ -207,6 +207,14 @@ def test_the_log_and_the_space_are_told(shop: Run) -> None:
         (None, "orders"),
     }
     assert shop("space", "shop").rows[0][:3] == ["main", "monday", "(catalog)"]
+    shop("branch", "shop", "idea")
+    states = {tuple(row[:2]) for row in shop("space", "shop").rows}
+    assert states == {("main", "monday"), ("main", "(held for the branch idea)"), ("main", "(now)"), ("idea", "(now)")}
+    assert {row["table"] for row in shop("space", "shop", "--by", "table", "--json").json["space"]} == {None, "orders"}
+    assert [row[:3] for row in shop("space", "shop", "--by", "version").rows] == [
+        ["idea", "(all)", "(all)"],
+        ["main", "(all)", "(all)"],
+    ]
 
 
 def test_check_finds_damage_and_repairs_only_what_is_unreachable(shop: Run, tmp_path: Path) -> None:
@@ -230,13 +238,17 @@ def test_check_finds_damage_and_repairs_only_what_is_unreachable(shop: Run, tmp_
     ["log", "snapshots", "branches", "space", "check", "snapshot", "branch {} b", "drop {} table t", "query {} SELECT"],
 )
 def test_what_is_no_store_is_refused(run: Run, words: str) -> None:
-    for path in ("nowhere", "monday.parquet", "."):
+    for path, error, why, hint in (
+        ("nowhere", "NotFound", "no store at", "strandline create"),
+        ("monday.parquet", "InputError", "is a file", "A store is a folder"),
+        (".", "NotFound", "no store at", "strandline create"),
+    ):
         name, *rest = (words if "{}" in words else words + " {}").format(path).split()
         told = run(name, *rest, "--json")
         assert told.code == 2
-        assert told.json["error"] == "NotFound"
-        assert "no store at" in told.json["why"]
-        assert "strandline create" in told.json["hint"]
+        assert told.json["error"] == error
+        assert why in told.json["why"]
+        assert hint in told.json["hint"]
 
 
 def test_a_newer_format_is_refused(shop: Run, tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import pytest
 from tests.dumps.toys import dumped, facts, restored, restored_facts
 from tests.pages.toy import created, put
+from tests.tables.shop import numbered
 
+import strandline as sl
 from strandline.errors import AlreadyExists, InputError, NotFound, StorageError
 from strandline.pages import PageStore
 from strandline.storage import LocalStorage, MemoryStorage
@@ -66,6 +68,27 @@ def test_too_little_room_is_found_before_anything_is_written(tmp_path: Path, mon
         with pytest.raises(StorageError, match="10 are free"):
             restored(target, into)
     assert not [path for path in tmp_path.glob("shop/*") if path.name != ".lock"]
+
+
+@pytest.mark.parametrize("what", [{"tables": ["orders"]}, {"branch": "monday"}])
+def test_too_little_room_for_tables_is_found_before_any_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: dict[str, Any]
+) -> None:
+    with sl.create(tmp_path / "shop") as store:
+        store.create_table("orders", numbered(100), key="id")
+        store.dump(tmp_path / "backups")
+        store.drop_table("orders")
+    pages = sorted((tmp_path / "shop" / "pages").iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: _Usage())
+        with pytest.raises(StorageError, match="1,000 are free"):
+            sl.restore(tmp_path / "backups", tmp_path / "shop", **what)
+    assert sorted((tmp_path / "shop" / "pages").iterdir()) == pages
+    with sl.open(tmp_path / "shop") as store:
+        assert (store.branches(), store.tables()) == (["main"], [])
+    sl.restore(tmp_path / "backups", tmp_path / "shop", **what)
+    with sl.open(tmp_path / "shop") as store:
+        assert store.check().ok
 
 
 def test_a_restore_onto_a_store_or_anything_else_is_refused() -> None:

@@ -87,10 +87,10 @@ def test_the_chain_is_drawn_as_a_tree() -> None:
     three = entry(MONDAY + dt.timedelta(days=2), 1, root.id)
     drawn = list(draw([root, one, two, three], dt.UTC))
     assert drawn == [
-        "● 2026-10-05 00:30:00  L0  10 B in 1 pages  1005T0030-L0  2 on it",
-        "├─● 2026-10-06 00:30:00  L1  10 B in 1 pages  1006T0030-L1  1 on it",
-        "│ └─● 2026-10-06 01:30:00  L2  10 B in 1 pages  1006T0130-L2  nothing on it, could be deleted",
-        "└─● 2026-10-07 00:30:00  L1  10 B in 1 pages  1007T0030-L1  nothing on it, could be deleted",
+        "● 2026-10-05 00:30:00  L0  10 B in 1 page  1005T0030-L0  2 on it",
+        "├─● 2026-10-06 00:30:00  L1  10 B in 1 page  1006T0030-L1  1 on it",
+        "│ └─● 2026-10-06 01:30:00  L2  10 B in 1 page  1006T0130-L2  nothing on it, could be deleted",
+        "└─● 2026-10-07 00:30:00  L1  10 B in 1 page  1007T0030-L1  nothing on it, could be deleted",
     ]
     assert "its parent is MISSING" in next(draw([one], dt.UTC))
 

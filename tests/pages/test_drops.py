@@ -7,6 +7,7 @@ import random
 import pytest
 from tests.pages.toy import all_rows, assert_sound, created, domain_of, put
 
+from strandline.errors import InUse
 from strandline.pages import CATALOG, DomainId, PageStore, Visits
 from strandline.pages.drop import freed_by_drop
 from strandline.pages.ids import NEVER
@@ -159,4 +160,64 @@ def test_a_snapshot_of_a_shallower_tree_is_dropped_beside_a_deeper_one() -> None
         assert before.root.level < after.root.level
         main.drop_snapshot("shallow")
         put(main, "t", k0000=1)
+    assert_sound(storage)
+
+
+def test_a_fork_goes_when_one_child_remains_and_not_before() -> None:
+    """Two versions stand on one state, and the parent goes on: the state is held until both are gone."""
+    storage = MemoryStorage()
+
+    def objects() -> set[str]:
+        return {name for name in storage.objects if name.startswith("pages/")}
+
+    with created(storage) as store:
+        main = store.version()
+        put(main, "t", **{f"k{n:03}": n for n in range(100)})
+        below = all_rows(main.view())
+        state = objects()
+        one = store.fork("one")
+        store.fork("other")
+        deeper = store.fork("deeper", parent="one")
+        put(main, "t", **{f"k{n:03}": -n for n in range(100)})
+        put(one, "t", k000="one")
+        with pytest.raises(InUse, match="deeper"):
+            store.drop_version("one")
+        assert all_rows(deeper.view()) == below
+        store.drop_version("deeper")
+        store.drop_version("one")
+        put(main, "u", a=1)
+        assert state <= objects(), "the other child still stands there"
+        assert all_rows(store.version("other").view()) == below
+        assert [fork.name for fork in main.pointer().forks] == ["other"]
+        store.drop_version("other")
+        put(main, "u", a=2)
+        assert not state & objects(), "only the parent is left, so what the fork alone held is gone"
+        assert not main.pointer().forks
+    assert_sound(storage)
+
+
+def test_a_commit_frees_through_a_partial_snapshot_to_the_full_one_before() -> None:
+    """A partial snapshot is transparent for what it does not hold: the state before it decides."""
+    storage = MemoryStorage()
+    with created(storage) as store:
+        main = store.version()
+        put(main, "held", a=0)
+        put(main, "other", a=0)
+        main.name_snapshot("full")
+        put(main, "other", a=1)
+        main.name_snapshot("part", domains=[domain_of(main, "held")])
+        between = {page.name for entry in main.view().entries(domain_of(main, "other")) for page in entry.pages}
+        put(main, "other", a=2)
+        put(main, "other", a=3)
+        assert not between & storage.objects.keys(), "born after the full one, outside the partial one"
+        with main.at("full") as full:
+            assert all_rows(full.view)["other"] == {"a": 0}
+        pages = {page.name for entry in main.view().entries(domain_of(main, "held")) for page in entry.pages}
+        put(main, "held", a=1)
+        main.drop_snapshot("full")
+        put(main, "other", a=4)
+        assert pages <= storage.objects.keys(), "the partial one holds them"
+        main.drop_snapshot("part")
+        put(main, "other", a=5)
+        assert not pages & storage.objects.keys()
     assert_sound(storage)

@@ -125,6 +125,16 @@ def test_space_tells_who_holds_which_bytes() -> None:
         assert current.pages == snapshot.pages
         assert held["main", "", "u"].own == 0
         assert held["idea", "", "u"].own > 0
+        assert [(one.version, one.fork) for one in space(storage) if one.fork and one.table == "u"] == [
+            ("main", "idea")
+        ]
+        by_version = {one.version: one for one in space(storage, by=["version"])}
+        assert by_version.keys() == {"main", "idea"}
+        by_table = {one.table: one for one in space(storage, by=["table"])}
+        assert by_table.keys() == {"", "t", "u"}
+        assert all(one.own == one.bytes for one in by_table.values()), "tables share nothing"
+        held_bytes = sum(len(data) for name, data in storage.objects.items() if name.startswith(("nodes/", "pages/")))
+        assert sum(one.bytes for one in by_table.values()) == held_bytes, "every byte has a holder"
         objects = len(storage.objects)
         own = sum(one.own for one in space(storage) if one.snapshot == "s")
         before = sum(map(len, storage.objects.values()))
@@ -132,6 +142,12 @@ def test_space_tells_who_holds_which_bytes() -> None:
         assert len(storage.objects) < objects
         freed = before - sum(map(len, storage.objects.values()))
         assert abs(freed - own) < 2000  # the pointer's own size changes, too
+        own = {one.version: one.own for one in space(storage, by=["version"])}["idea"]
+        before = sum(len(data) for name, data in storage.objects.items() if name.startswith(("nodes/", "pages/")))
+        store.drop_version("idea")
+        put(main, "u", b=1)
+        after = sum(len(data) for name, data in storage.objects.items() if name.startswith(("nodes/", "pages/")))
+        assert abs(before - after - own) < 1000, "dropping the branch gives back what it alone holds"
 
 
 def test_a_killed_process_loses_nothing_that_was_committed(tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import pytest
-from tests.pages.toy import all_rows, assert_sound, created, domain_of, put, read, write
+from tests.pages.toy import ToyInstaller, all_rows, assert_sound, created, domain_of, put, read, write
 
 from strandline.errors import Deadlock
-from strandline.pages import Mode
+from strandline.pages import DomainEdit, Mode, RowChange
 from strandline.pages import transaction as transactions
 from strandline.pages.ids import DomainId, LogicalPage, TransactionId
 from strandline.pages.locks import LockManager, join, key_resource, page_resource, table_resource
@@ -179,24 +180,31 @@ def test_writers_of_different_rows_of_one_page_share_a_commit() -> None:
     storage = MemoryStorage()
     with created(storage) as store:
         main = store.version()
-        put(main, "t", a=0, b=0, c=0)
+        put(main, "t", a=0, b=0, c=0, d=0)
         domain = domain_of(main, "t")
         before = main.view().commit
-        transactions = [main.begin() for _ in range(3)]
-        for key, transaction in zip("abc", transactions, strict=True):
+        transactions = [main.begin() for _ in range(4)]
+        for key, transaction in zip("abcd", transactions, strict=True):
             write(transaction, domain, key, 1)
-        committer = main._committer
-        committer._led = True  # as if another thread were leading a batch
+        installing, go_on = threading.Event(), threading.Event()
+
+        class Slow(ToyInstaller):
+            def install(self, edit: DomainEdit, changes: Sequence[RowChange]) -> None:
+                installing.set()
+                go_on.wait()
+                super().install(edit, changes)
+
+        store.context.installer = Slow()
         threads = [threading.Thread(target=transaction.commit) for transaction in transactions]
-        for thread in threads:
+        threads[0].start()
+        installing.wait()  # the first leads; the others queue up meanwhile
+        for thread in threads[1:]:
             thread.start()
-        while len(committer._queue) < 3:
+        while len(main._committer._batches._queue) < 3:
             pass
-        with committer._turn:
-            committer._led = False
-            committer._turn.notify_all()
+        go_on.set()
         for thread in threads:
             thread.join()
-        assert main.view().commit == before + 1
-        assert all_rows(main.view())["t"] == {"a": 1, "b": 1, "c": 1}
+        assert main.view().commit == before + 2
+        assert all_rows(main.view())["t"] == {"a": 1, "b": 1, "c": 1, "d": 1}
     assert_sound(storage)

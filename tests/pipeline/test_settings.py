@@ -52,14 +52,12 @@ def settings(folder: Path, text: str) -> Settings:
     return read_settings(path)
 
 
-def test_a_file_is_read_with_paths_meant_from_its_folder(tmp_path: Path) -> None:
+def test_a_file_is_read_whole(tmp_path: Path) -> None:
     found = settings(tmp_path, GOOD)
     orders, staff = found.sources
-    assert (found.name, found.store) == ("shop", f"{tmp_path}/shop.store")
-    assert orders.location == f"{tmp_path}/extracts/orders-*.parquet"
-    assert orders.key == ("shop", "id")
-    assert staff.location == f"sqlite:///{tmp_path}/ops.db#staff"
-    assert found.replicas[0].to == f"duckdb:///{tmp_path}/copy.duckdb#orders"
+    assert (found.name, found.store, found.folder) == ("shop", "shop.store", str(tmp_path))
+    assert (orders.location, orders.key) == ("extracts/orders-*.parquet", ("shop", "id"))
+    assert (staff.detect, found.replicas[0].every) == ("annotated", "daily")
     assert orders.guards == Guards(0.3, 0.1, ("price",), (("email",), ("shop", "id")), 129600.0, 10)
 
 
@@ -125,6 +123,19 @@ def test_no_text_ends_in_anything_but_settings_or_a_plain_error(text: str) -> No
         path.write_text(text, "utf-8", errors="replace", newline="")
         with pytest.raises(InputError):
             read_settings(path)
+
+
+def test_places_are_meant_from_the_files_folder() -> None:
+    secrets = Secrets({"DATABASE": "postgresql://h/db", "FILE": "ops.db"}, "/shop")
+    for text, place in {
+        "orders.parquet": "/shop/orders.parquet",
+        "/else/orders.parquet": "/else/orders.parquet",
+        "sqlite:///${FILE}#t": "sqlite:////shop/ops.db#t",
+        "duckdb:////else/x.duckdb#t": "duckdb:////else/x.duckdb#t",
+        "${DATABASE}#s.t": "postgresql://h/db#s.t",
+        "s3://bucket/x": "s3://bucket/x",
+    }.items():
+        assert secrets.fill(text, "opening") == place
 
 
 def test_variables_are_filled_late_and_never_told() -> None:

@@ -15,11 +15,13 @@ from tests.pages.faults import STOPS, TROUBLES, Crash, FaultyStorage
 from tests.pages.toy import Clock
 from tests.tables.shop import numbered
 
+from strandline.engine import InlineRunner
 from strandline.errors import StrandlineError
 from strandline.pages import check
+from strandline.relations import open_relation
 from strandline.storage import MemoryStorage, Storage
 from strandline.store import Store, create_on, open_on
-from strandline.tables import Limits, rewriting, selecting
+from strandline.tables import Limits, bulk, large_writes, rewriting, selecting
 
 TINY = Limits(page_rows=8, cut_rows=6, join_rows=3, most_in_overlay=3, fewest_for_overlay=4)
 Operation = Callable[[Store], Any]
@@ -67,6 +69,28 @@ def several(store: Store) -> None:
         tx.create_table("new", numbered(4), key="id")
 
 
+def widen(store: Store) -> None:
+    with store.transaction() as tx:
+        tx.add_column("t", "small", "int16", default=7)
+        tx.update("t", where="id < 3", values={"small": 1})
+        tx.widen_column("t", "small", "int32")
+
+
+def large(operation: Operation) -> Operation:
+    """A write that goes to workers; one at a time, so that its storage operations come in one order."""
+
+    def run(store: Store) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(large_writes, "LARGE_ROWS", 4)
+            patch.setattr(large_writes, "INLINE_LIMIT", 0)
+            patch.setattr(large_writes, "InlineRunner", lambda: InlineRunner(1))
+            patch.setattr(bulk, "LEAST_BYTES", 1)
+            patch.setattr(bulk, "RANGE_BYTES", 2000)
+            operation(store)
+
+    return run
+
+
 OPERATIONS: dict[str, Operation] = {
     "insert": lambda store: store.table("t").insert(numbered(1, 50)),
     "update": lambda store: store.table("t").update(where="id = 5", values={"v": 0}),
@@ -77,6 +101,12 @@ OPERATIONS: dict[str, Operation] = {
     "whole pages": lambda store: store.table("t").upsert(numbered(30, 10)),
     "bulk load": lambda store: store.create_table("bulk", numbered(40), key="id"),
     "schema change": reshape,
+    "large upsert": large(lambda store: store.table("t").upsert(numbered(30, 10))),
+    "large overwrite": large(lambda store: store.table("t").overwrite(numbered(14, 4))),
+    "large load": large(lambda store: store.create_table("bulk", open_relation(numbered(40)), key="id")),
+    "widening": lambda store: widen(store),
+    "snapshot of a part": lambda store: store.snapshot("part", tables=["t"]),
+    "branch": lambda store: store.branch("other", at="one"),
     "drop table": lambda store: store.drop_table("log"),
     "overwrite": lambda store: store.table("t").overwrite(numbered(12, 4)),
 }

@@ -1,4 +1,5 @@
-"""A Hypothesis state machine: every verb, snapshots, branches, reopening, against one dictionary per version.
+"""A Hypothesis state machine against one dictionary per version: every verb, tables that come and go, snapshots
+(named, temporary, partial, kept, demoted), branches (named, temporary, kept), drops, reopening.
 
 Pages are tiny, so that overlays, folding, cutting and joining happen all the time. The store's own check runs at the
 end of every history, and row numbers are watched: unique, never used again, and the same for a key that stays.
@@ -19,10 +20,10 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from strandline.changes import Changes, ChangeSet
 from strandline.changes.apply import apply
-from strandline.errors import InUse, KeysError
+from strandline.errors import InputError, InUse, KeysError, StrandlineError
 from strandline.pages import check
 from strandline.storage import MemoryStorage
-from strandline.store import Store, create_on, open_on
+from strandline.store import Snapshot, Store, create_on, open_on
 from strandline.tables import Limits, TableTransaction, rewriting, selecting
 
 TINY = Limits(page_rows=8, cut_rows=6, join_rows=3, most_in_overlay=3, fewest_for_overlay=4)
@@ -34,14 +35,20 @@ Row = tuple[Any, ...]
 
 @dataclass
 class Model:
-    """What a version holds: rows by key, and rows of the table without a key in order."""
+    """What a version holds: rows by key, rows of the table without a key in order, and a table that comes and goes.
+
+    `narrow` names the columns that are still of the smaller type.
+    """
 
     keyed: dict[int, Row] = field(default_factory=dict)
     heap: list[Row] = field(default_factory=list)
     columns: tuple[str, ...] = ("v", "s")
+    narrow: frozenset[str] = frozenset()
+    extra: dict[int, int] | None = None
 
     def copy(self) -> Model:
-        return Model(dict(self.keyed), list(self.heap), self.columns)
+        extra = None if self.extra is None else dict(self.extra)
+        return Model(dict(self.keyed), list(self.heap), self.columns, self.narrow, extra)
 
 
 ids = st.integers(0, 40)
@@ -52,6 +59,7 @@ new_rows = st.dictionaries(ids, st.tuples(values, texts), max_size=12)
 
 class Machine(RuleBasedStateMachine):
     snapshots = Bundle("snapshots")
+    temporaries = Bundle("temporaries")
     branches = Bundle("branches")
 
     def __init__(self) -> None:
@@ -61,6 +69,8 @@ class Machine(RuleBasedStateMachine):
         self.versions: dict[str, Store] = {"main": self.store}
         self.models: dict[str, Model] = {"main": Model()}
         self.frozen: dict[str, tuple[str, Model]] = {}
+        self.partial: dict[str, str] = {}
+        self.held: dict[int, tuple[str, Snapshot, Model]] = {}
         self.numbers: dict[str, dict[int, int]] = {"main": {}}
         self.used: dict[str, set[int]] = {"main": set()}
         self.count = 0
@@ -77,7 +87,8 @@ class Machine(RuleBasedStateMachine):
         names = self.models[version].columns
         columns: dict[str, Any] = {"id": pa.array(list(rows), pa.int64())}
         for place, name in enumerate(names):
-            kind = pa.string() if place == 1 else pa.int64()
+            number = pa.int32() if name in self.models[version].narrow else pa.int64()
+            kind = pa.string() if place == 1 else number
             padded = [(*row, *[7] * 9)[place] for row in rows.values()]
             columns[name] = pa.array(padded, kind)
         return pa.table(columns)
@@ -88,13 +99,15 @@ class Machine(RuleBasedStateMachine):
     @rule(version=branches, data=st.data())
     def transact(self, version: str, data: st.DataObject) -> None:
         """One transaction of a few verbs, committed or aborted; in between it must see its own writes."""
+        if version not in self.versions:
+            return
         model = self.models[version].copy()
         tx = self.versions[version].transaction()
         moved = False
         for _ in range(data.draw(st.integers(1, 3))):
             moved |= self._verb(tx, model, version, data) == "move"
             assert _rows(tx.to_arrow("t")) == self._expected(model)
-            assert _heap(tx.to_arrow("h")) == model.heap
+            assert _rows(tx.to_arrow("h")) == model.heap
         if data.draw(st.booleans()) or data.draw(st.booleans()):
             tx.commit()
             self.models[version] = model
@@ -196,8 +209,10 @@ class Machine(RuleBasedStateMachine):
         self.used[version] |= set(now.values())
         self.numbers[version] = now
 
-    @rule(version=branches, kind=st.sampled_from(["rename", "add"]))
+    @rule(version=branches, kind=st.sampled_from(["rename", "add", "widen"]))
     def reshape(self, version: str, kind: str) -> None:
+        if version not in self.versions:
+            return
         model = self.models[version]
         self.count += 1
         with self.versions[version].transaction() as tx:
@@ -205,26 +220,96 @@ class Machine(RuleBasedStateMachine):
                 old, new = model.columns[0], f"v{self.count}"
                 tx.rename_column("t", old, new)
                 model.columns = (new, *model.columns[1:])
+            elif kind == "widen" and model.narrow:
+                name = min(model.narrow)
+                tx.widen_column("t", name, pa.int64())
+                model.narrow -= {name}
             elif len(model.columns) < 6:
-                tx.add_column("t", f"c{self.count}", pa.int64(), default=5)
-                model.columns = (*model.columns, f"c{self.count}")
+                name = f"c{self.count}"
+                tx.add_column("t", name, pa.int32(), default=5)
+                model.columns, model.narrow = (*model.columns, name), model.narrow | {name}
                 model.keyed = {key: (*row, 5) for key, row in model.keyed.items()}
 
-    @rule(version=branches, target=snapshots)
-    def snapshot(self, version: str) -> str:
+    @rule(version=branches, rows=st.dictionaries(ids, st.integers(0, 9), max_size=9))
+    def make_or_drop_a_table(self, version: str, rows: dict[int, int]) -> None:
+        if version not in self.versions:
+            return
+        model = self.models[version]
+        if model.extra is None:
+            table = pa.table({"id": pa.array(rows, pa.int64()), "n": pa.array(rows.values(), pa.int64())})
+            self.versions[version].create_table("x", table, key="id")
+            model.extra = rows
+        else:
+            self.versions[version].drop_table("x")
+            model.extra = None
+
+    def _next_name(self, kind: str) -> str:
         self.count += 1
-        name = f"s{self.count}"
-        self.versions[version].snapshot(name)
+        return f"{kind}{self.count}"
+
+    @rule(version=branches, tables=st.sampled_from([None, ["t"], ["h"]]), target=snapshots)
+    def snapshot(self, version: str, tables: list[str] | None) -> Any:
+        if version not in self.versions:
+            return multiple()
+        name = self._next_name("s")
+        self.versions[version].snapshot(name, tables=tables)
         self.frozen[name] = (version, self.models[version].copy())
+        if tables is not None:
+            self.partial[name] = tables[0]
         return name
+
+    @rule(version=branches, target=temporaries)
+    def take(self, version: str) -> Any:
+        if version not in self.versions:
+            return multiple()
+        self.count += 1
+        self.held[self.count] = (version, self.versions[version].snapshot(), self.models[version].copy())
+        return self.count
+
+    @rule(key=temporaries, target=snapshots)
+    def keep(self, key: int) -> Any:
+        """A temporary snapshot becomes permanent."""
+        if key not in self.held:
+            return multiple()
+        version, snapshot, model = self.held.pop(key)
+        name = self._next_name("s")
+        snapshot.keep(name)
+        snapshot.close()
+        self.frozen[name] = (version, model)
+        return name
+
+    @rule(name=snapshots, target=temporaries)
+    def demote(self, name: str) -> Any:
+        """A permanent snapshot becomes temporary."""
+        if name not in self.frozen or name in self.partial:
+            return multiple()
+        version, model = self.frozen[name]
+        try:
+            snapshot = self.versions[version].demote_snapshot(name)
+        except InUse:
+            return multiple()  # a branch stands on it
+        del self.frozen[name]
+        self.count += 1
+        self.held[self.count] = (version, snapshot, model)
+        return self.count
+
+    @rule(key=temporaries)
+    def close(self, key: int) -> None:
+        if key in self.held:
+            self.held.pop(key)[1].close()
 
     @rule(name=snapshots)
     def read_snapshot(self, name: str) -> None:
-        if name in self.frozen:
-            version, model = self.frozen[name]
-            store = self.versions[version]
-            assert _rows(store.table("t").to_arrow(at=name)) == self._expected(model)
-            assert _heap(store.table("h").to_arrow(at=name)) == model.heap
+        if name not in self.frozen:
+            return
+        version, model = self.frozen[name]
+        store = self.versions[version]
+        for table, expected in (("t", self._expected(model)), ("h", model.heap)):
+            if self.partial.get(name, table) == table:
+                assert _rows(store.table(table).to_arrow(at=name)) == expected
+            else:
+                with pytest.raises(StrandlineError):
+                    store.table(table).to_arrow(at=name)
 
     @rule(name=snapshots)
     def drop_snapshot(self, name: str) -> None:
@@ -237,35 +322,101 @@ class Machine(RuleBasedStateMachine):
             return  # a branch stands on it; the name stays
         del self.frozen[name]
 
+    def _new_version(self, name: str, parent: str, store: Store, model: Model) -> str:
+        self.versions[name], self.models[name] = store, model
+        self.numbers[name], self.used[name] = {}, set(self.used[parent])
+        return name
+
     @rule(version=branches, target=branches)
     def branch(self, version: str) -> Any:
-        if len(self.versions) > 3:
+        if version not in self.versions or len(self.versions) > 3:
             return multiple()
-        self.count += 1
-        name = f"b{self.count}"
-        self.versions[name] = self.versions[version].branch(name)
-        self.models[name] = self.models[version].copy()
+        name = self._next_name("b")
+        self._new_version(name, version, self.versions[version].branch(name), self.models[version].copy())
         self.numbers[name] = dict(self.numbers[version])
-        self.used[name] = set(self.used[version])
         return name
+
+    @rule(snapshot=snapshots, target=branches)
+    def branch_of_a_snapshot(self, snapshot: str) -> Any:
+        if snapshot not in self.frozen or len(self.versions) > 3:
+            return multiple()
+        version, model = self.frozen[snapshot]
+        name = self._next_name("b")
+        if snapshot in self.partial:
+            with pytest.raises(InputError, match="partial"):
+                self.versions[version].branch(name, at=snapshot)
+            return multiple()
+        return self._new_version(name, version, self.versions[version].branch(name, at=snapshot), model.copy())
+
+    @rule(version=branches, data=st.data(), kept=st.booleans(), target=branches)
+    def try_out(self, version: str, data: st.DataObject, kept: bool) -> Any:
+        """A temporary branch: changed, then forgotten or kept."""
+        if version not in self.versions:
+            return multiple()
+        model, before = self.models[version].copy(), set(self.storage.objects)
+        trial = self.versions[version].branch()
+        for _ in range(data.draw(st.integers(1, 2))):
+            with trial.transaction() as tx:
+                self._verb(tx, model, version, data)
+            assert _rows(trial.table("t").to_arrow()) == self._expected(model)
+            assert _rows(trial.table("h").to_arrow()) == model.heap
+        assert set(self.storage.objects) == before, "nothing was written"
+        if kept and len(self.versions) <= 3:
+            name = self._next_name("b")
+            return self._new_version(name, version, trial.keep(name), model)
+        trial.close()
+        return multiple()
+
+    @rule(version=branches)
+    def drop_branch(self, version: str) -> None:
+        if version not in self.versions or any(one == version for one, _, _ in self.held.values()):
+            return
+        try:
+            self.store.drop_branch(version)
+        except InUse:
+            named = any(one == version for one, _ in self.frozen.values())
+            assert version == "main" or named or self.versions[version].pages.pointer().forks
+            return
+        del self.versions[version], self.models[version]
+
+    def _same_shape(self, name: str) -> bool:
+        if name not in self.frozen or self.partial.get(name, "t") != "t":
+            return False
+        version, model = self.frozen[name]
+        now = self.models[version]
+        return (model.columns, model.narrow) == (now.columns, now.narrow)
 
     @rule(name=snapshots)
     def changes_since(self, name: str) -> None:
         """What changed since a snapshot, applied to it, gives the present."""
         if name not in self.frozen:
             return
-        version, model = self.frozen[name]
+        version, _ = self.frozen[name]
         store = self.versions[version]
-        if model.columns == self.models[version].columns:
+        if self._same_shape(name):
             changes = _in_memory(store.changes("t", since=name))
             applied = apply(store.table("t").to_arrow(at=name), changes)
             assert sorted(_rows(applied), key=_key) == self._expected(self.models[version])
-        counted = _in_memory(store.changes("h", since=name))
-        applied = apply(store.table("h").to_arrow(at=name), counted)
-        assert Counter(_heap(applied)) == Counter(self.models[version].heap)
+        if self.partial.get(name, "h") == "h":
+            counted = _in_memory(store.changes("h", since=name))
+            applied = apply(store.table("h").to_arrow(at=name), counted)
+            assert Counter(_rows(applied)) == Counter(self.models[version].heap)
+
+    @rule(name=snapshots)
+    def go_back(self, name: str) -> None:
+        """What changed since a snapshot, taken back, gives the snapshot's rows."""
+        if self._same_shape(name):
+            version, model = self.frozen[name]
+            store = self.versions[version]
+            store.table("t").apply(store.changes("t", since=name).invert())
+            self.models[version].keyed = dict(model.keyed)
+            self._watch_numbers(version, moved=False)
 
     @rule()
     def reopen(self) -> None:
+        for _, snapshot, _ in self.held.values():
+            snapshot.close()
+        self.held.clear()
         self.store.close()
         self.store = open_on(self.storage, limits=TINY)
         self.versions = {name: self.store.version(name) for name in self.versions}
@@ -275,9 +426,15 @@ class Machine(RuleBasedStateMachine):
         for name, store in self.versions.items():
             if store.tables():
                 assert _rows(store.table("t").to_arrow()) == self._expected(self.models[name])
-                assert _heap(store.table("h").to_arrow()) == self.models[name].heap
+                assert _rows(store.table("h").to_arrow()) == self.models[name].heap
                 assert store.table("t").count() == len(self.models[name].keyed)
+                extra = self.models[name].extra
+                assert store.tables() == (["h", "t"] if extra is None else ["h", "t", "x"])
+                if extra is not None:
+                    assert dict(_rows(store.table("x").to_arrow())) == extra
                 self._pages_are_sound(store)
+        for version, snapshot, model in self.held.values():
+            assert _rows(self.versions[version].table("t").to_arrow(at=snapshot)) == self._expected(model)
 
     def _pages_are_sound(self, store: Store) -> None:
         view = store.pages.view()
@@ -296,6 +453,8 @@ class Machine(RuleBasedStateMachine):
                     assert end is None or entry.greatest < end
 
     def teardown(self) -> None:
+        for _, snapshot, _ in self.held.values():
+            snapshot.close()
         self.store.close()
         report = check(self.storage)
         assert report.ok, (report.findings, report.unreachable)
@@ -303,10 +462,6 @@ class Machine(RuleBasedStateMachine):
 
 def _rows(table: pa.Table) -> list[Row]:
     return [tuple(row.values()) for row in table.to_pylist()]
-
-
-def _heap(table: pa.Table) -> list[Row]:
-    return _rows(table)
 
 
 def _in_memory(changes: Changes) -> ChangeSet:

@@ -73,12 +73,18 @@ class Changes:
         return self._stored.header
 
     @property
+    def parts(self) -> tuple[PartFile, ...]:
+        """The Parquet files that hold the change rows; they live as long as this object. No key is in two of them."""
+        return self._stored.parts
+
+    @property
     def form(self) -> str:
         """`keyed` or `counted`."""
         return self.header.form
 
     @property
     def key(self) -> tuple[str, ...]:
+        """The columns of the key; none in a counted set."""
         return self.header.key
 
     @property
@@ -113,6 +119,7 @@ class Changes:
 
     @property
     def df(self) -> DataFrame:
+        """The same as `to_spark()`."""
         return self.to_spark()
 
     def invert(self, *, runner: str = "auto", session: SparkSession | None = None) -> Changes:

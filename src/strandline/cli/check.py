@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from strandline.cli.output import emit_json, say
-from strandline.cli.stores import json_option, show_rows, size, storage_of, store_argument
+from strandline.cli.stores import json_option, several, show_rows, size, storage_of, store_argument
 
 
 @click.command()
@@ -44,5 +44,5 @@ def check(store: str, repair: bool, as_json: bool) -> int:
     if report.unreachable:
         say(f"{len(report.unreachable):,} objects are unreachable; --repair deletes them: {report.unreachable[0]}, …")
     if report.ok:
-        say(f"All is well: {report.objects:,} pages, {size(report.bytes)}.")
+        say(f"All is well: {several(report.objects, 'page')}, {size(report.bytes)}.")
     return 0 if report.ok else 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from strandline.cli.output import emit_json, say
@@ -19,9 +17,6 @@ from strandline.cli.stores import (
     version_option,
 )
 from strandline.errors import InputError
-
-if TYPE_CHECKING:
-    from strandline.pages import Holding
 
 
 @click.command()
@@ -69,14 +64,15 @@ def _freed(store: str, kind: str, name: str, version: str) -> int:
         else:
             found(sorted(one.name for one in version_of(pages, version).look().domains()), name, "table")
 
-    def concerns(one: Holding) -> bool:
-        if kind == "branch":
-            return one.version == name
-        if kind == "snapshot":
-            return one.version == version and one.snapshot == name
-        return one.version == version and not one.snapshot and one.table == name
-
-    return sum(one.own for one in space(storage_of(store)) if concerns(one))
+    storage = storage_of(store)
+    if kind == "branch":
+        return sum(one.own for one in space(storage, by=["version"]) if one.version == name)
+    snapshot, table = (name, None) if kind == "snapshot" else ("", name)
+    return sum(
+        one.own
+        for one in space(storage)
+        if (one.version, one.snapshot, one.fork) == (version, snapshot, "") and table in (None, one.table)
+    )
 
 
 def _drop(store: str, kind: str, name: str, version: str) -> None:

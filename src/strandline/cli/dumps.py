@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from strandline.cli.output import console, emit_json, say
-from strandline.cli.stores import instant, json_option, size
+from strandline.cli.stores import instant, json_option, several, size
 from strandline.engine.progress import set_quiet
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def dumps(
         if as_json:
             emit_json({"id": made.id, "pages": made.pages, "bytes": made.bytes})
         else:
-            say(f"{made.id}: {made.pages:,} pages, {size(made.bytes)}, in {made.seconds:.1f} s.")
+            say(f"{made.id}: {several(made.pages, 'page')}, {size(made.bytes)}, in {made.seconds:.1f} s.")
         return 0
     return _draw(here, as_json)
 
@@ -73,7 +73,7 @@ def _draw(here: Dumps, as_json: bool) -> int:
     for line in draw(entries):
         console().print(line, markup=False, soft_wrap=True)
     complete = [one for one in entries if one.complete]
-    say(f"{len(complete):,} dumps, {size(sum(one.bytes for one in complete))}.")
+    say(f"{several(len(complete), 'dump')}, {size(sum(one.bytes for one in complete))}.")
     return 0
 
 
@@ -92,10 +92,11 @@ def _verify(here: Dumps, as_json: bool) -> int:
     for one in report.damages:
         console().print(f"{one.dump}: {one.what}", markup=False, soft_wrap=True)
     if report.ok:
-        say(f"All is well: {len(report.whole):,} dumps, {report.pages:,} pages, {size(report.bytes)} read back.")
+        counts = f"{several(len(report.whole), 'dump')}, {several(report.pages, 'page')}"
+        say(f"All is well: {counts}, {size(report.bytes)} read back.")
     else:
         last = report.whole[-1] if report.whole else "none"
-        say(f"{len(report.whole):,} dumps can be restored, the last of them: {last}.")
+        say(f"{several(len(report.whole), 'dump')} can be restored, the last of them: {last}.")
     return 0 if report.ok else 1
 
 

@@ -23,9 +23,9 @@ COMMANDS = (
     *("snapshot", "snapshots", "branch", "branches", "drop"),
     *("log", "space", "check"),
     *("whatif",),
-    *("base", "replicate", "refresh", "replicas"),
+    *("view", "base", "replicate", "refresh", "replicas"),
     *("dump", "restore", "dumps"),
-    *("run",),
+    *("run", "plan", "status"),
     *("demo", "bench"),
 )
 TROUBLE = 2
@@ -71,7 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.ClickException as error:
         code = _trouble({"error": "UsageError", "why": error.format_message()}, _usage(error), wants_json)
     except StrandlineError as error:
-        code = _trouble(error.to_json(), f"strandline: {error}", wants_json)
+        words = str(error)
+        code = _trouble(error.to_json(), f"strandline: {words[:1].upper()}{words[1:]}", wants_json)
     except BrokenPipeError:
         sys.stderr.close()
         code = TROUBLE

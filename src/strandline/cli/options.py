@@ -43,7 +43,7 @@ def pairs(given: Sequence[str], option: str) -> dict[str, str]:
     found = {}
     for text in given:
         name, separator, value = text.partition("=")
-        if not separator or not name:
+        if not separator or not name.strip():
             raise click.UsageError(f"{option} takes NAME=VALUE, not {text!r}")
-        found[name] = value
+        found[name.strip()] = value
     return found

@@ -1,7 +1,8 @@
-"""`strandline replicate`: a copy of a base, somewhere else."""
+"""`strandline replicate`: a copy of a base, of a view or of a table, somewhere else."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -10,8 +11,7 @@ from strandline.cli.output import emit_json, say
 
 
 @click.command()
-@click.argument("base_url", metavar="BASE")
-@click.argument("target")
+@click.argument("places", nargs=-1, metavar="BASE TARGET | STORE VIEW TARGET")
 @click.option("--where", help="Copy only rows that meet this SQL condition.")
 @click.option("--columns", multiple=True, help="Copy only these columns; repeat, or separate by commas.")
 @click.option("--name", help="What to call the copy.  [default: its table's name]")
@@ -20,7 +20,7 @@ from strandline.cli.output import emit_json, say
     type=click.Choice(["auto", "differential", "full"]),
     default="auto",
     show_default=True,
-    help="How it is refreshed unless told otherwise.",
+    help="Of a base's copy: how it is refreshed unless told otherwise.",
 )
 @click.option(
     "--runner",
@@ -30,29 +30,42 @@ from strandline.cli.output import emit_json, say
     help="Who reads the rows: Spark tasks side by side, or this process.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
-def replicate(
-    base_url: str,
-    target: str,
-    columns: tuple[str, ...],
-    as_json: bool,
-    **given: Any,
-) -> int:
-    """Copy a table of PostgreSQL or SQLite to another place, to be kept fresh with `strandline refresh`.
+def replicate(places: tuple[str, ...], columns: tuple[str, ...], method: str, as_json: bool, **given: Any) -> int:
+    """Copy a table of PostgreSQL or SQLite (a base), or a view or a table of a store, to another place.
 
-    TARGET is duckdb:///file#table, sqlite:///file#table, postgresql://…#table, parquet:///folder or
+    `strandline refresh` keeps it fresh.
+
+    TARGET is duckdb:///file#table, sqlite:///file#table, postgresql://…#table or parquet:///folder or
     strandline:///store#table. Stopped, the same command goes on.
 
     \b
     Example:
       strandline replicate sqlite:///shop.db#orders duckdb:///cheap.duckdb#cheap --where "price < 10"
+      strandline replicate SHOP cheap duckdb:///cheap.duckdb#cheap
     """
-    from strandline.detect import annotated
-
     chosen = [part for text in columns for part in text.split(",")] or None
-    copy = annotated.base(base_url).replicate(target, columns=chosen, **given)
-    status = copy.status()
+    if len(places) == 3:
+        status = _of_a_view(places, chosen, given)
+    elif len(places) == 2:
+        status = _of_a_base(places, chosen, method, given)
+    else:
+        raise click.UsageError("say BASE TARGET, or STORE VIEW TARGET")
     if as_json:
         emit_json(status)
     else:
         say(f"{status['name']}: {status['messages']} messages, {status['bytes']} bytes to {status['target']}.")
     return 0
+
+
+def _of_a_base(places: Sequence[str], columns: list[str] | None, method: str, given: dict[str, Any]) -> dict[str, Any]:
+    from strandline.detect import annotated
+
+    return annotated.base(places[0]).replicate(places[1], columns=columns, method=method, **given).status()
+
+
+def _of_a_view(places: Sequence[str], columns: list[str] | None, given: dict[str, Any]) -> dict[str, Any]:
+    from strandline.cli.stores import tables_of
+
+    store, view, target = places
+    with tables_of(store) as held:
+        return held.view(view).replicate(target, columns=columns, **given).status()

@@ -10,7 +10,7 @@ import click
 
 from strandline.cli.options import pairs, running
 from strandline.cli.output import emit_json, say
-from strandline.cli.stores import instant, size, when
+from strandline.cli.stores import instant, several, size, when
 
 
 @click.command()
@@ -59,7 +59,7 @@ def restore(
     place = f"{', '.join(done.tables)} in {path}" if done.tables else path
     place += f", branch {branch}" if branch else ""
     say(f"{place}: as of {when(done.taken)}, from {' → '.join(done.chain)}.")
-    say(f"{done.pages:,} pages, {size(done.bytes)}, every checksum verified, in {done.seconds:.1f} s.")
+    say(f"{several(done.pages, 'page')}, {size(done.bytes)}, every checksum verified, in {done.seconds:.1f} s.")
     return 0
 
 

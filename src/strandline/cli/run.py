@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from strandline.cli.options import running
-from strandline.cli.output import emit_json, say
+from strandline.cli.output import complain, emit_json, say
 from strandline.cli.stores import instant, size
 from strandline.engine.session import VARIABLE
 
@@ -21,9 +22,11 @@ FAILED = 1
 @click.command()
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.option("--wait", is_flag=True, help="If another run is under way, wait for its end instead of refusing.")
+@click.option("--watch", "watching", is_flag=True, help="Run again and again on a schedule, until stopped.")
+@click.option("--every", default="1h", show_default=True, metavar="TIME", help="How often with --watch: 30m, 1h, 1d.")
 @click.option("--remote", metavar="URL", help="A Spark Connect server: sc://host:port.")
 @running
-def run(file: str, wait: bool, remote: str | None, runner: str, as_json: bool) -> int:
+def run(file: str, wait: bool, watching: bool, every: str, remote: str | None, runner: str, as_json: bool) -> int:
     """Takes one step of the pipeline in FILE: extract, detect, apply, snapshot, refresh, dump, report.
 
     All tables change in one transaction or none does. Killed at any point and started again, it finishes the same step
@@ -34,11 +37,38 @@ def run(file: str, wait: bool, remote: str | None, runner: str, as_json: bool) -
     Examples:
       strandline run shop.toml
       strandline run shop.toml --master spark://host:7077
+      strandline run shop.toml --watch --every 30m
     """
-    from strandline.errors import GuardTripped
-    from strandline.pipeline import Pipeline, read_settings
+    from strandline.pipeline import Pipeline, duration, read_settings
 
     pipeline = Pipeline(read_settings(file), means=means_of(runner, remote))
+    if not watching:
+        return one_run(pipeline, wait=wait, as_json=as_json)
+    return _watch(pipeline, duration(every), wait=wait, as_json=as_json)
+
+
+def _watch(pipeline: Pipeline, period: float, *, wait: bool, as_json: bool) -> int:
+    from strandline.errors import StrandlineError
+    from strandline.pipeline.watching import stopping, watch
+
+    def once() -> None:
+        try:
+            one_run(pipeline, wait=wait, as_json=as_json)
+        except StrandlineError as error:
+            if as_json:
+                emit_json({"outcome": "failed", **error.to_json()})
+            complain(f"strandline: {error}")
+
+    with stopping() as stop:
+        watch(once, period, stop, time.time)
+    say("Stopped watching.")
+    return 0
+
+
+def one_run(pipeline: Pipeline, *, wait: bool, as_json: bool) -> int:
+    """One run, told; the exit code."""
+    from strandline.errors import GuardTripped
+
     try:
         ran = pipeline.run(wait=wait)
     except GuardTripped as error:
@@ -49,7 +79,7 @@ def run(file: str, wait: bool, remote: str | None, runner: str, as_json: bool) -
     if as_json:
         emit_json(facts(ran))
     else:
-        tell(ran, pipeline)
+        tell(ran)
     return FAILED if ran.behind else 0
 
 
@@ -82,7 +112,7 @@ def facts(ran: Ran) -> dict[str, Any]:
     }
 
 
-def tell(ran: Ran, pipeline: Pipeline) -> None:
+def tell(ran: Ran) -> None:
     """A run in words."""
     if ran.resumed:
         say(f"Finished step {ran.resumed.number}, which an earlier run had left.")

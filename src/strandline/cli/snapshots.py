@@ -22,7 +22,7 @@ from strandline.cli.stores import (
 @version_option
 @json_option
 def snapshots(store: str, version: str, as_json: bool) -> int:
-    """The snapshots of a branch, oldest first.
+    """The snapshots of a branch, oldest first. States that copies stand at are told by `space` and `replicas`.
 
     \b
     Example:
@@ -31,7 +31,8 @@ def snapshots(store: str, version: str, as_json: bool) -> int:
     with control(store) as pages:
         opened = version_of(pages, version)
         names = {entry.domain: entry.name for entry in opened.look().domains()}
-        records = opened.snapshots()
+        # Snapshots named `_…` are not users': views keep the states that their copies stand at.
+        records = [one for one in opened.snapshots() if not one.name.startswith("_")]
     rows = []
     for one in records:
         held = None if one.domains is None else [names.get(domain, f"(dropped: {domain})") for domain in one.domains]

@@ -2,59 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from strandline.cli.output import emit_json
-from strandline.cli.stores import control, json_option, show_rows, size, storage_of, store_argument
+from strandline.cli.stores import json_option, show_rows, size, storage_of, store_argument
+
+if TYPE_CHECKING:
+    from strandline.pages import Holding, Part
 
 
 @click.command()
 @store_argument
+@click.option(
+    "--by",
+    type=click.Choice(["version", "snapshot", "table"]),
+    multiple=True,
+    help="Count together what belongs to one branch, snapshot or table; may be repeated.  [default: all three]",
+)
 @json_option
-def space(store: str, as_json: bool) -> int:
+def space(store: str, by: tuple[str, ...], as_json: bool) -> int:
     """Who holds which bytes: per branch, snapshot and table.
 
-    `alone` is what no other branch or snapshot holds: what dropping it would give back.
+    Pages are shared, so one page may count for several holders. `alone` is what nobody else holds: what dropping the
+    holder would give back. A branch stands on a state of its parent, which is held for it: by version, that counts for
+    the branch.
 
     \b
-    Example:
+    Examples:
       strandline space shop
+      strandline space shop --by table
     """
+    from strandline.pages import EVERY
     from strandline.pages import space as held
 
-    rows: list[dict[str, Any]] = []
-    with control(store) as pages:
-        named = {name: {one.name for one in pages.version(name).snapshots()} for name in pages.versions()}
-    for one in held(storage_of(store)):
-        if rows and not one.table and not rows[-1]["table"] and _place(rows[-1]) == (one.version, one.snapshot or None):
-            # The page table above all tables, and the catalog, are one to a user.
-            rows[-1]["bytes"] += one.bytes
-            rows[-1]["alone"] += one.own
-            continue
-        rows.append(
-            {
-                "version": one.version,
-                "snapshot": one.snapshot or None,
-                # What a branch stands on is held like a snapshot, under the branch's name.
-                "fork": bool(one.snapshot) and one.snapshot not in named.get(one.version, ()),
-                "table": one.table or None,
-                "pages": one.pages,
-                "bytes": one.bytes,
-                "alone": one.own,
-            }
-        )
+    chosen = cast("tuple[Part, ...]", by) or EVERY
+    rows = [_row(one) for one in held(storage_of(store), chosen)]
     if as_json:
         emit_json({"space": rows, "alone": sum(row["alone"] for row in rows)})
         return 0
     show_rows(
-        ("branch", "snapshot", "table", "pages", "bytes", "alone"),
+        ("branch", "state", "table", "pages", "bytes", "alone"),
         [
             (
-                row["version"],
-                f"(below {row['snapshot']})" if row["fork"] else row["snapshot"] or "(now)",
-                row["table"] or "(catalog)",
+                row["version"] or "(all)",
+                _state(row) if "snapshot" in chosen else "(all)",
+                row["table"] or ("(catalog)" if "table" in chosen else "(all)"),
                 row["pages"],
                 size(row["bytes"]),
                 size(row["alone"]),
@@ -65,5 +59,19 @@ def space(store: str, as_json: bool) -> int:
     return 0
 
 
-def _place(row: dict[str, Any]) -> tuple[str, str | None]:
-    return row["version"], row["snapshot"]
+def _row(one: Holding) -> dict[str, Any]:
+    return {
+        "version": one.version or None,
+        "snapshot": one.snapshot or None,
+        "fork": one.fork or None,
+        "table": one.table or None,
+        "pages": one.pages,
+        "bytes": one.bytes,
+        "alone": one.own,
+    }
+
+
+def _state(row: dict[str, Any]) -> str:
+    if row["fork"]:
+        return f"(held for the branch {row['fork']})"
+    return row["snapshot"] or "(now)"

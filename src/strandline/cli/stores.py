@@ -48,9 +48,9 @@ def storage_of(path: str) -> Storage:
     from strandline.pages.master import MASTER
     from strandline.storage import open_storage
 
+    storage = open_storage(path)
     if "://" not in path and not os.path.isdir(path):
         raise _no_store(path)
-    storage = open_storage(path)
     try:
         storage.get(MASTER)
     except NotFound:
@@ -109,6 +109,11 @@ def when(seconds: float) -> str:
 def instant(seconds: float) -> str:
     """A time for programs: ISO, in UTC."""
     return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat()
+
+
+def several(count: int, noun: str) -> str:
+    """A count with its noun: 1 page, 2 pages."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def size(count: int) -> str:

@@ -31,10 +31,11 @@ def _branch(
 ) -> Iterator[str]:
     children = [other for other in all_ if other.parent == one.id]
     standing = f"{len(children)} on it" if children else "nothing on it, could be deleted"
+    pages = f"{one.pages:,} {'page' if one.pages == 1 else 'pages'}"
     kind = " synthetic" if one.synthetic else ""
     scope = "" if str(one.scope) == "the whole store" else f" · {one.scope}"
     yield (
-        f"{first}● {_when(one, zone)}  L{one.level}{kind}  {_size(one.bytes)} in {one.pages:,} pages  {one.id}  "
+        f"{first}● {_when(one, zone)}  L{one.level}{kind}  {_size(one.bytes)} in {pages}  {one.id}  "
         f"{standing}{scope}{remark}"
     )
     for child in children:

@@ -44,7 +44,7 @@ def dump(
 ) -> Dump:
     """A dump of a store while writers work: everything (level 0), or what changed since the last of a lower level.
 
-    While they commit, it works a tenth of the time, unless in a `hurry`.
+    While they commit, it works a twentieth of the time, unless in a `hurry`.
     """
     scope = Scope(version, None if tables is None else tuple(tables))
     return make_dump(store, _target(target, key_file), Request(level, scope, Means(runner, session, hurry)))
@@ -91,6 +91,7 @@ class Dumps:
 
     @property
     def url(self) -> str:
+        """Where they are."""
         return self._target.storage.url
 
     def entries(self) -> list[DumpEntry]:

@@ -1,4 +1,4 @@
-"""Making way for writers: while commits arrive, a dump works a tenth of the time; while none do, all of it.
+"""Making way for writers: while commits arrive, a dump works a twentieth of the time; while none do, all of it.
 
 Writers share the disk and the processors with a dump. It needs neither soon: the snapshot that it reads stands still.
 """
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from strandline.errors import NotFound
 from strandline.storage import Storage
 
-SHARE = 0.1
+SHARE = 0.05
 """How much of the time a dump works beside writers."""
 
 LOOK = 0.25

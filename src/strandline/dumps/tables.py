@@ -46,6 +46,7 @@ def restore_tables(target: Target, into: Storage, wish: Wish, names: Names) -> R
     try:
         chain = open_chain(target, catalog, entry)
         work = _Tables(target, chain, wish, names)
+        Target(into).refuse_without_room(work.bytes_planned(), f"Restoring to {into.url}")
         if is_store(into):
             with _opened(into) as store:
                 work.commit(store)
@@ -76,6 +77,7 @@ def restore_branch(target: Target, into: Storage, wish: Wish, name: str) -> Rest
     try:
         chain = open_chain(target, catalog, entry)
         work = _Tables(target, chain, wish, None)
+        Target(into).refuse_without_room(work.bytes_planned(), f"Restoring to {into.url}")
         with _opened(into) as store:
             _branch(store, work, name)
     except Damaged as error:
@@ -158,6 +160,11 @@ class _Tables:
                     draft = Draft(base, overlay, entry.rows, entry.least, entry.greatest, entry.note)
                     transaction.add_page(domain, draft, separator)
                 transaction.change(domain, Expected(0, header.sequence))
+
+    def bytes_planned(self) -> int:
+        """How many bytes the pages take."""
+        found = (self._chain.entries_since(self._key, header.domain, NEVER) for header in self._headers.values())
+        return sum(page.size for entries in found for entry in entries for page in entry.pages)
 
     def _copied(self, write: _Write, page: PageRef | None) -> PageRef | None:
         if page is None:

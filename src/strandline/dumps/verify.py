@@ -32,6 +32,7 @@ class Verified:
 
     @property
     def ok(self) -> bool:
+        """Whether nothing is wrong."""
         return not self.damages
 
 

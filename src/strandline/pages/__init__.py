@@ -7,6 +7,7 @@
             .name_snapshot, .demote, .drop_snapshot, .snapshots, .at(name | commit | time), .log
             .view() / .refresh() → View   the newest state, unprotected
         .fork(name, parent=, of=), .drop_version(name), .versions(), .beat(), .start_heart(), .close()
+        .temporary(parent=, of=) → TemporaryPageVersion: .keep(name), .close()
 
     View: find_domain(name) → DomainEntry; record(domain) → bytes; page_for(domain, key) → Entry;
           pages_between(domain, low, high); entries(domain); entries_since(domain, commit);
@@ -26,9 +27,9 @@ How a transaction reads: lock first (`lock_row`, `lock_range`, `lock_page`, `loc
 it gets stays readable. Read-only work takes a `snapshot()` and no locks. `PageVersion.view()` protects
 nothing: a commit may delete its pages while they are read (`SnapshotExpired`).
 
-Bulk loads: `transaction.reserve_names(runs, run)` gives names for pages that workers write to storage
-themselves, as `page_name(block.stem(index))`, each task attempt filling its own run from the start; then
-`add_page` with a `PageRef` whose `born` is `UNBORN`. What the commit does not name is deleted.
+Bulk loads: `transaction.grant_names(pieces, runs)` gives names for pages that workers write to storage
+themselves, each attempt through a `WorkerOutput`; then `add_page` or `put_page` with the `PageRef`s that
+came back. What the commit does not name is deleted.
 
 Keys are bytes, compared as bytes: the tables encode key columns so that the order is kept. A page holds the
 keys from its separator (inclusive) to the next one (exclusive); give the first page of a table the
@@ -55,18 +56,22 @@ from strandline.pages.ids import (
 from strandline.pages.locks import Mode
 from strandline.pages.node import DomainEntry, Entry, PageRef
 from strandline.pages.objects import page_name
+from strandline.pages.opening import create_store, open_store
+from strandline.pages.page_version import PageVersion, TemporaryPageVersion
 from strandline.pages.pointer import LogEntry, SnapshotRecord
 from strandline.pages.roll import Block
 from strandline.pages.snapshots import Snapshot
-from strandline.pages.space import Holding, space
-from strandline.pages.store import MAIN, PageStore, PageVersion, create_store, open_store
+from strandline.pages.space import EVERY, Holding, Part, space
+from strandline.pages.store import MAIN, PageStore
 from strandline.pages.surroundings import Surroundings
 from strandline.pages.transaction import RowChange, Transaction
 from strandline.pages.view import State, View
 from strandline.pages.walk import Visits
+from strandline.pages.workers import Grant, WorkerOutput
 
 __all__ = [
     "CATALOG",
+    "EVERY",
     "MAIN",
     "UNBORN",
     "Block",
@@ -77,6 +82,7 @@ __all__ = [
     "Draft",
     "Entry",
     "Finding",
+    "Grant",
     "Holding",
     "Installer",
     "LogEntry",
@@ -85,6 +91,7 @@ __all__ = [
     "PageRef",
     "PageStore",
     "PageVersion",
+    "Part",
     "PhysicalPage",
     "ProcessId",
     "Report",
@@ -93,12 +100,14 @@ __all__ = [
     "SnapshotRecord",
     "State",
     "Surroundings",
+    "TemporaryPageVersion",
     "Transaction",
     "TransactionId",
     "Validator",
     "VersionObject",
     "View",
     "Visits",
+    "WorkerOutput",
     "check",
     "checksum",
     "create_store",

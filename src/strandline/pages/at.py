@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime as dt
 
 from strandline.errors import InputError, NotFound
+from strandline.pages.page_version import PageVersion
 from strandline.pages.pointer import SnapshotRecord
 from strandline.pages.snapshots import Snapshot
-from strandline.pages.store import PageVersion
 
 SHOWN = 20
 

@@ -18,10 +18,10 @@ from strandline.pages.master import read_master
 from strandline.pages.node import DomainEntry, NodeRef, item_pages
 from strandline.pages.objects import Objects, Output
 from strandline.pages.page_table import Load
+from strandline.pages.plan import Current, Plan
 from strandline.pages.pointer import Pointer, SnapshotRecord, decode_pointer
 from strandline.pages.roll import ProcessRecord, change_roll, read_roll
 from strandline.pages.sweeping import sweep_block
-from strandline.pages.version import Current, Plan
 
 
 def bury(context: Context, number: ProcessId, open_version: OpenVersion) -> int:

@@ -7,30 +7,31 @@ the newest state, and makes them visible by one swap. Meanwhile others queue up 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strandline.errors import Conflict, StorageError, StrandlineError
+from strandline.errors import Conflict, StorageError
+from strandline.pages.batching import BatchQueue
+from strandline.pages.clearing import Litter, clear_away, clear_failed
+from strandline.pages.context import Deriver
 from strandline.pages.edit import Outcome
 from strandline.pages.free_list import FreeList
 from strandline.pages.freeing import seen_by
-from strandline.pages.ids import CommitNumber, DomainId, LogicalPage, PhysicalPage, TransactionId
+from strandline.pages.ids import CommitNumber, DomainId, LogicalPage, TransactionId
 from strandline.pages.installing import Ticket, install_catalog, install_page, resolve, rows_by_domain
 from strandline.pages.locks import page_resource
 from strandline.pages.node import DomainEntry, Entry
 from strandline.pages.objects import Output
 from strandline.pages.page_table import items
+from strandline.pages.plan import Current, Plan
 from strandline.pages.pointer import Pointer, Reservation
 from strandline.pages.state_edit import StateEdit
-from strandline.pages.sweeping import sweep_block
 from strandline.pages.transaction import Transaction
-from strandline.pages.version import Current, Plan, Version
+from strandline.pages.version import Version
 from strandline.pages.view import View
 
-LARGEST_BATCH = 256
-GATHERING = 0.2
-"""How long a batch may gather, as a part of what the last one took."""
+UNTIDIED = 8
+"""So many batches may leave deleting to the next while many threads commit: deleting makes them all wait."""
 _INSTALLING = TransactionId(0)
 """Holds the locks that installing takes for itself."""
 
@@ -45,13 +46,11 @@ class Committer:
     def __init__(self, version: Version) -> None:
         self.version = version
         self._mutex = threading.Lock()
-        self._turn = threading.Condition(self._mutex)
-        self._led = False
-        self._crowd, self._last_took = 1, 0.0
-        self._queue: list[Ticket] = []
+        self._batches = BatchQueue(self._process)
+        self._untidied = 0
         self._last = _INSTALLING
         self._free_lists: dict[DomainId, FreeList] = {}
-        self._litter: list[tuple[Transaction, frozenset[PhysicalPage]]] = []
+        self._litter = Litter(version)
         version.on_new_state(self._forget_free_lists)
 
     def begin(self, message: str = "") -> Transaction:
@@ -62,50 +61,18 @@ class Committer:
         return Transaction(self, number, view, message)
 
     def commit(self, transaction: Transaction) -> CommitNumber:
-        """Queue a transaction, and lead a batch unless another thread has done its work meanwhile."""
+        """Make a transaction visible, together with whatever else is queued."""
         ticket = Ticket(transaction)
-        with self._turn:
-            self._queue.append(ticket)
-            self._turn.notify_all()
-        while (batch := self._next_batch(ticket)) is not None:
-            began = time.monotonic()
-            try:
-                self._process(batch)
-            finally:
-                with self._turn:
-                    self._crowd, self._last_took = len(batch) + len(self._queue), time.monotonic() - began
-                    self._led = False
-                    self._turn.notify_all()
+        self._batches.serve(ticket)
         if ticket.error is not None:
             raise ticket.error
         assert ticket.commit is not None
         return ticket.commit
 
-    def _next_batch(self, ticket: Ticket) -> list[Ticket] | None:
-        """Wait until another thread has done our work (None), or it is our turn to lead whatever is
-        queued.
-        """
-        with self._turn:
-            while self._led and not ticket.done:
-                self._turn.wait()
-            if ticket.done:
-                return None
-            self._led = True
-            self._gather()
-            batch, self._queue = self._queue[:LARGEST_BATCH], self._queue[LARGEST_BATCH:]
-            return batch
-
-    def _gather(self) -> None:
-        """Wait a moment for those whom the last batch has just let go: else two crowds take turns, each
-        with half
-        of the threads in every batch. One thread alone never waits."""
-        if self._crowd > 1:
-            self._turn.wait_for(lambda: len(self._queue) >= self._crowd, timeout=self._last_took * GATHERING)
-
     def abort(self, transaction: Transaction) -> None:
         """Free the new pages; nothing else has changed."""
         try:
-            self._clear_away(transaction, frozenset())
+            clear_away(self.version, transaction, frozenset())
         finally:
             self._ended([transaction])
 
@@ -134,12 +101,12 @@ class Committer:
             for ticket in batch:
                 if not ticket.done:
                     ticket.error = error
-            if not isinstance(error, Exception):
+            if not isinstance(error, Exception) or all(ticket.commit is not None for ticket in batch):
                 raise
         finally:
             for ticket in batch:
                 if ticket.error is not None:
-                    self._clear_failed(ticket)
+                    clear_failed(self.version, ticket)
             self._ended([ticket.transaction for ticket in batch])
 
     def _swap_alone(self, ticket: Ticket) -> None:
@@ -169,27 +136,30 @@ class Committer:
             return plan
 
         try:
-            pointer = self.version.swap(build)
+            tidy = self._tidies()
+            pointer = self.version.swap(build, lambda new: self._committed(batch, new.commit, outcome), tidy=tidy)
         finally:
             self.version.locks.release_all([_INSTALLING])
-        commit = pointer.commit if pointer is not None else self.version.current.pointer.commit
+        if pointer is None:
+            self._committed(batch, self.version.current.pointer.commit, outcome)
+        self._litter.clear()
+
+    def _tidies(self) -> bool:
+        self._untidied = self._untidied + 1 if self._batches.crowded else UNTIDIED
+        if self._untidied < UNTIDIED:
+            return False
+        self._untidied = 0
+        return True
+
+    def _committed(self, batch: Sequence[Ticket], commit: CommitNumber, outcome: Outcome) -> None:
+        """Let those go whose changes stand; what remains to be done is the leader's."""
         live = [ticket for ticket in batch if not ticket.done]
+        self._ended([ticket.transaction for ticket in live])
         for ticket in live:
             ticket.transaction.installed = ticket.resolved
             ticket.commit = commit
-            self._litter.append((ticket.transaction, frozenset(outcome.named)))
-        self._clear_litter()
-
-    def _clear_litter(self) -> None:
-        """Delete what committed transactions wrote in vain. They stand, so an error must not end them: it
-        stays
-        on the list for the next commit, and in our block of names."""
-        waiting, self._litter = self._litter, []
-        for transaction, named in waiting:
-            try:
-                self._clear_away(transaction, named)
-            except StrandlineError:
-                self._litter.append((transaction, named))
+            self._litter.add(ticket.transaction, frozenset(outcome.named))
+        self._batches.let_go(live)
 
     def _validate(self, batch: Sequence[Ticket]) -> None:
         """Sections of history that other processes wrote: whom they concern must try again."""
@@ -232,6 +202,8 @@ class Committer:
             for domain, changes in rows_by_domain(live).items():
                 if not edit.domain(domain).dropped:
                     self.version.context.installer.install(edit.domain(domain), changes)
+            if isinstance(self.version.context.installer, Deriver):
+                self.version.context.installer.derive(edit)
         except StorageError:
             raise
         except Exception as error:
@@ -300,43 +272,6 @@ class Committer:
 
     def _forget_free_lists(self) -> None:
         self._free_lists.clear()
-
-    def _clear_failed(self, ticket: Ticket) -> None:
-        """Undo a transaction that failed, unless nobody knows whether it did: then its pages must stay.
-
-        Names that stay are unsettled in our block; whoever buries this process finds them.
-        """
-        assert ticket.error is not None
-        if ticket.plan is not None and ticket.plan.attempted:
-            return
-        try:
-            self._clear_away(ticket.transaction, frozenset())
-        except StrandlineError as error:
-            ticket.error.add_note(f"its new pages could not be deleted: {error}")
-
-    def _clear_away(self, transaction: Transaction, named: frozenset[PhysicalPage]) -> None:
-        """Delete what a transaction wrote and the new state does not name."""
-        context = self.version.context
-        output = transaction.output
-        for name in output.names - named:
-            output.discard(name)
-        context.membership.settled(output.taken)
-        for block in transaction.blocks:
-            sweep_block(context.objects, block, named)
-            context.membership.close_block(block)
-        if transaction.reservations and not named:
-            self._unreserve(transaction)
-
-    def _unreserve(self, transaction: Transaction) -> None:
-        own = (self.version.context.membership.number, str(transaction.number))
-
-        def build(base: Current, _output: Output) -> Plan | None:
-            kept = tuple(r for r in base.pointer.reservations if (r.process, r.id) != own)
-            if kept == base.pointer.reservations:
-                return None
-            return Plan(replace(base.pointer, reservations=kept), "unreserve")
-
-        self.version.swap(build)
 
     def _ended(self, transactions: Sequence[Transaction]) -> None:
         """The second phase of two-phase locking, and the end of the pins."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from strandline.pages.freeing import DeathWatch
 from strandline.pages.membership import Membership
@@ -14,6 +14,7 @@ from strandline.storage import Storage
 
 if TYPE_CHECKING:
     from strandline.pages.edit import DomainEdit
+    from strandline.pages.state_edit import StateEdit
     from strandline.pages.transaction import RowChange, Transaction
     from strandline.pages.view import View
 
@@ -27,6 +28,18 @@ class Installer(Protocol):
         It may be called again for the same changes, on a newer state, when another process committed first:
         it must not remember anything. An error ends only the transaction that caused it: the batch is then
         installed one transaction at a time.
+        """
+        ...
+
+
+@runtime_checkable
+class Deriver(Protocol):
+    """An installer that has something to add to a commit once all row changes of the batch are in place."""
+
+    def derive(self, edit: StateEdit) -> None:
+        """Change further domains according to what the batch changed: `edit.view` is the state before it.
+
+        Like `install` it may be called again, and remembers nothing.
         """
         ...
 

@@ -99,6 +99,11 @@ class DomainEdit:
         body: str = self._state.output.read_sealed("record", self._entry.record)
         return body.encode()
 
+    @property
+    def record_changed(self) -> bool:
+        """Whether this edit describes the domain anew."""
+        return self._entry.record != self.before.record
+
     def set_record(self, record: bytes) -> None:
         """Replace the description; UTF-8 text, JSON for instance."""
         self._entry = replace(self._entry, record=self._state.output.sealed("record", record.decode()))
@@ -115,6 +120,14 @@ class DomainEdit:
         for _, entry in sorted({**old, **self._pending}.items()):
             if entry.base is not None and not entry.directory:
                 yield entry
+
+    def changed(self) -> Iterator[tuple[Entry | None, Entry | None]]:
+        """The data pages edited so far: as they were and as they shall be, None where there is none."""
+        for number, entry in sorted(self._pending.items()):
+            old = self._old(number)
+            before, after = (None if one is None or one.base is None or one.directory else one for one in (old, entry))
+            if before is not None or after is not None:
+                yield before, after
 
     def page_for(self, key: bytes) -> tuple[bytes, Entry] | None:
         """The separator and entry of the page whose range holds `key`."""

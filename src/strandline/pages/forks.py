@@ -12,12 +12,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from strandline.errors import AlreadyExists, InputError, InUse, NotFound, SnapshotExpired, Unanswered
+from strandline.errors import AlreadyExists, InputError, InUse, NotFound, SnapshotExpired, StorageError, Unanswered
 from strandline.pages.context import Context
 from strandline.pages.drop import Neighbours, freed_for_good
 from strandline.pages.ids import CommitNumber, PhysicalPage, ProcessId, VersionObject
 from strandline.pages.master import Master, change_master, with_version, without_version
 from strandline.pages.objects import Output, version_name
+from strandline.pages.plan import Current, Plan
 from strandline.pages.pointer import (
     Base,
     Fork,
@@ -30,7 +31,8 @@ from strandline.pages.pointer import (
 from strandline.pages.roll import read_roll
 from strandline.pages.roster import Roster
 from strandline.pages.snapshots import Snapshot, freed_without, unfree
-from strandline.pages.version import Current, Plan, Version
+from strandline.pages.version import Version
+from strandline.storage import Token
 
 OpenVersion = Callable[[VersionObject], Version]
 
@@ -60,10 +62,15 @@ def fork(parent: Version, name: str, of: Snapshot | None = None) -> VersionObjec
     if of is not None and not of.belongs_to(parent):
         raise InputError("the snapshot is closed or of another version", doing=f"Creating version {name}")
     child = version_name(context.membership.stem())
-    made = _hold_fork(parent, child, name, of)
-    pointer = parent.current.pointer
-    new = _child_pointer(context, pointer, made)
-    token = context.storage.compare_and_swap(child, None, encode_pointer(new))
+    made = hold_fork(parent, child, name, of)
+    pointer = child_pointer(context, parent.current.pointer, made)
+    enter_version(parent, made, pointer, context.storage.compare_and_swap(child, None, encode_pointer(pointer)))
+    return child
+
+
+def enter_version(parent: Version, made: Fork, new: Pointer, token: Token) -> None:
+    """Let MASTER name a version that stands on a fork, its pointer being in place: only then is it there."""
+    context, child, name = parent.context, made.child, made.name
 
     def enter(master: Master, output: Output) -> Master:
         nonlocal new, token
@@ -74,7 +81,7 @@ def fork(parent: Version, name: str, of: Snapshot | None = None) -> VersionObjec
             raise InputError(f"there is a version {name} already", doing=f"Creating version {name}")
         if not master.fenced <= new.fenced:
             # Somebody was fenced after we copied the parent's list: he must find himself fenced here as well.
-            new = replace(new, fenced=new.fenced | master.fenced, swap=context.surroundings.new_id())
+            new = replace(new, fenced=new.fenced | master.fenced)
             token = context.storage.compare_and_swap(child, token, encode_pointer(new))
         return with_version(master, name, child, output)
 
@@ -85,12 +92,13 @@ def fork(parent: Version, name: str, of: Snapshot | None = None) -> VersionObjec
         context.storage.delete(child)
         context.membership.settled([PhysicalPage(child)])
         raise
-    _adopt_fork(parent, child)
+    with suppress(StorageError):  # the version is there all the same; whoever buries us finishes this
+        _adopt_fork(parent, child)
     context.membership.settled([PhysicalPage(child)])
-    return child
 
 
-def _hold_fork(parent: Version, child: VersionObject, name: str, of: Snapshot | None) -> Fork:
+def hold_fork(parent: Version, child: VersionObject, name: str, of: Snapshot | None) -> Fork:
+    """The parent holds the state that a child is going to stand on."""
     made: Fork | None = None
     parent.refresh()
 
@@ -107,7 +115,8 @@ def _hold_fork(parent: Version, child: VersionObject, name: str, of: Snapshot | 
     return made
 
 
-def _child_pointer(context: Context, parent: Pointer, made: Fork) -> Pointer:
+def child_pointer(context: Context, parent: Pointer, made: Fork) -> Pointer:
+    """The first pointer of a version that stands on a fork."""
     swap = context.surroundings.new_id()
     entry = LogEntry(made.commit, swap, context.surroundings.now(), "fork", f"from {parent.name}")
     return Pointer(

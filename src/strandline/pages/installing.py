@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from strandline.errors import Conflict
 from strandline.pages.edit import DomainEdit
 from strandline.pages.ids import CommitNumber, DomainId
+from strandline.pages.plan import Plan
 from strandline.pages.state_edit import StateEdit
 from strandline.pages.transaction import PageChange, RowChange, Transaction
-from strandline.pages.version import Plan
 
 
 @dataclass(slots=True, eq=False)
@@ -22,6 +23,8 @@ class Ticket:
     error: BaseException | None = None
     resolved: dict[DomainId, DomainId] = field(default_factory=dict)
     plan: Plan | None = None
+    called: threading.Event = field(default_factory=threading.Event)
+    """Wakes the transaction's thread: it is done, or has to lead the next batch."""
 
     @property
     def done(self) -> bool:

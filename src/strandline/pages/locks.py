@@ -21,6 +21,9 @@ from strandline.pages.ids import DomainId, LogicalPage, TransactionId
 class Mode(Enum):
     """Lock modes."""
 
+    # The modes are asked for often, and an enumeration's own hash is slow.
+    __hash__ = object.__hash__
+
     IS = "IS"
     IX = "IX"
     S = "S"

@@ -65,6 +65,18 @@ class Membership:
                 if opened is not None:
                     opened.unsettled.discard(int(index, 16))
 
+    def withdraw(self, block: Block) -> None:
+        """Tell workers that the block is no longer theirs to write (see `workers`); its names stay ours to sweep."""
+        nonce = self._surroundings.new_id()
+
+        def withdrawn(roll: Roll) -> Roll:
+            record = roll.own(self.number)
+            blocks = tuple(replace(one, nonce=nonce) if one.nonce == block.nonce else one for one in record.blocks)
+            return roll if blocks == record.blocks else roll.with_record(replace(record, blocks=blocks))
+
+        with self._mutex:
+            self._change_roll(withdrawn)
+
     def close_block(self, block: Block) -> None:
         """A reserved block is settled as a whole."""
         with self._mutex:

@@ -11,9 +11,10 @@ from strandline.pages.drop import freed_by_drop
 from strandline.pages.freeing import seen_by
 from strandline.pages.ids import CommitNumber, DomainId
 from strandline.pages.objects import Output
+from strandline.pages.plan import Current, Plan
 from strandline.pages.pointer import Freed, Pointer, SnapshotRecord, snapshot_to_json
 from strandline.pages.roll import read_roll
-from strandline.pages.version import Current, Plan, Version
+from strandline.pages.version import Version
 from strandline.pages.view import State, View
 from strandline.pages.walk import Visits
 
@@ -45,6 +46,13 @@ class Snapshot:
     def belongs_to(self, version: Version) -> bool:
         """Whether this is open, and a state of that version."""
         return not self._closed and self._version is version
+
+    def again(self) -> Snapshot:
+        """Another hold of the same state, closed by itself."""
+        self._version.pins.pin(self.commit)
+        if self._held:
+            self._version.hold(self.commit, 1)
+        return Snapshot(self._version, self.view, self.name, held=self._held)
 
     def close(self) -> None:
         """Let go of the state. Closing twice is no error."""

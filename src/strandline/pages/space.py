@@ -1,11 +1,17 @@
-"""Who holds these bytes? Per version, snapshot and domain: what it reaches, and what only it holds."""
+"""Who holds these bytes? Per version, snapshot and table: what it reaches, and what only it holds.
+
+A state holds objects for a reason: it is the current state of a version, a named snapshot, or the fork that a child
+version stands on. Objects are shared, so `bytes` of several holders may count the same ones; `own` never does.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
-from strandline.pages.ids import NO_DOMAIN, DomainId, PhysicalPage
+from strandline.pages.ids import CATALOG, PhysicalPage
 from strandline.pages.master import read_master
 from strandline.pages.node import DomainEntry, NodeRef, item_pages
 from strandline.pages.objects import Objects
@@ -13,49 +19,84 @@ from strandline.pages.page_table import Load, items
 from strandline.pages.pointer import Pointer, SnapshotRecord, decode_pointer
 from strandline.storage import Storage
 
-CURRENT = ""
-"""Stands for the current state where a snapshot's name is expected."""
+Part = Literal["version", "snapshot", "table"]
+EVERY: tuple[Part, ...] = ("version", "snapshot", "table")
+
+Sizes = dict[PhysicalPage, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """For what reason objects are held. `snapshot` names a snapshot of the version; `fork` instead the child that
+    stands on this state; neither is set for the current state. `table` is "" for the catalog and the tree above the
+    tables. What is not asked for is "" too.
+    """
+
+    version: str = ""
+    snapshot: str = ""
+    fork: str = ""
+    table: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one state of one version holds of one domain.
-
-    `table` is "" for the upper tier and the catalog. `bytes` counts everything reached; `own` only what no
-    other permanent state of any version reaches: what dropping it would give back.
+    """What one holder holds. `bytes` counts everything it reaches; `own` only what no other one reaches: what
+    dropping it would give back.
     """
 
     version: str
     snapshot: str
+    fork: str
     table: str
-    domain: DomainId
     pages: int
     bytes: int
     own: int
 
 
-def space(storage: Storage) -> list[Holding]:
-    """All holdings, by version, snapshot (the current state last) and table."""
+def space(storage: Storage, by: Collection[Part] = EVERY) -> list[Holding]:
+    """All holdings, by version, snapshot (the current state last) and table, or by some of these only.
+
+    By version alone, a fork counts for the child that stands on it: it goes with the child.
+    """
     objects = Objects(storage, cached=1 << 20)
-    found: list[tuple[str, str, str, DomainId, dict[PhysicalPage, int]]] = []
-    for pointer in _pointers(objects):
-        current = SnapshotRecord(pointer.commit, CURRENT, pointer.root, 0.0)
-        for state in (*pointer.chain(objects.chunk), current):
-            if state.name == CURRENT and state is not current:
-                # The base: the parent's fork holds it.
-                continue
-            for domain, (table, sizes) in _sizes(objects.node, state).items():
-                found.append((pointer.name, state.name, table, domain, sizes))
-    holders = Counter(name for *_, sizes in found for name in sizes)
+    found: dict[Holder, Sizes] = {}
+    for holder, sizes in _states(objects):
+        found.setdefault(_grouped(holder, by), {}).update(sizes)
+    holders = Counter(name for sizes in found.values() for name in sizes)
     return [
         Holding(
-            version, snapshot, table, domain,
+            holder.version, holder.snapshot, holder.fork, holder.table,
             pages=sum(name.startswith("pages/") for name in sizes),
             bytes=sum(sizes.values()),
             own=sum(size for name, size in sizes.items() if holders[name] == 1),
         )
-        for version, snapshot, table, domain, sizes in found
+        for holder, sizes in found.items()
     ]  # fmt: skip
+
+
+def _grouped(holder: Holder, by: Collection[Part]) -> Holder:
+    apart = "snapshot" in by
+    version = holder.version if apart or not holder.fork else holder.fork
+    return Holder(
+        version=version if "version" in by or apart else "",
+        snapshot=holder.snapshot if apart else "",
+        fork=holder.fork if apart else "",
+        table=holder.table if "table" in by else "",
+    )
+
+
+def _states(objects: Objects) -> Iterator[tuple[Holder, Sizes]]:
+    load = objects.chunk
+    for pointer in _pointers(objects):
+        named = [(one, Holder(pointer.name, snapshot=one.name)) for one in pointer.all_snapshots(load)]
+        forks = [
+            (SnapshotRecord(one.commit, "", one.root, 0.0), Holder(pointer.name, fork=one.name))
+            for one in pointer.forks
+        ]
+        current = (SnapshotRecord(pointer.commit, "", pointer.root, 0.0), Holder(pointer.name))
+        for state, holder in (*sorted((*named, *forks), key=lambda one: one[0].commit), current):
+            for table, sizes in _sizes(objects.node, state):
+                yield Holder(holder.version, holder.snapshot, holder.fork, table), sizes
 
 
 def _pointers(objects: Objects) -> list[Pointer]:
@@ -63,22 +104,21 @@ def _pointers(objects: Objects) -> list[Pointer]:
     return [decode_pointer(name, objects.storage.get(name)) for _, name in sorted(names.items())]
 
 
-def _sizes(load: Load, state: SnapshotRecord) -> dict[DomainId, tuple[str, dict[PhysicalPage, int]]]:
-    """Names and sizes of what a state holds, by domain."""
-    upper: dict[PhysicalPage, int] = {}
+def _sizes(load: Load, state: SnapshotRecord) -> Iterator[tuple[str, Sizes]]:
+    """Names and sizes of what a state holds, by table."""
+    upper: Sizes = {}
     _nodes(load, state.root, upper)
-    found = {NO_DOMAIN: ("", upper)}
+    yield "", upper
     for item in items(load, state.root):
         if isinstance(item, DomainEntry) and state.holds(item.domain):
             sizes = {page.name: page.size for page in item_pages(item)}
             _nodes(load, item.root, sizes)
             for entry in items(load, item.root):
                 sizes.update((page.name, page.size) for page in item_pages(entry))
-            found[item.domain] = (item.name, sizes)
-    return found
+            yield "" if item.domain == CATALOG else item.name, sizes
 
 
-def _nodes(load: Load, root: NodeRef | None, sizes: dict[PhysicalPage, int]) -> None:
+def _nodes(load: Load, root: NodeRef | None, sizes: Sizes) -> None:
     if root is not None:
         sizes[root.name] = root.size
         for item in load(root).slots.values():

@@ -3,110 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from types import TracebackType
 
-from strandline.errors import AlreadyExists, Fenced, NotFound, StorageError, StrandlineError, SwapLost
+from strandline.errors import AlreadyExists, Fenced, NotFound, StorageError, StrandlineError
 from strandline.pages.burial import bury
-from strandline.pages.commit import Committer
-from strandline.pages.context import Context, Installer, Validator
+from strandline.pages.context import Context
 from strandline.pages.forks import clear_dropped, drop_version, fork, rename_version
-from strandline.pages.freeing import DeathWatch
-from strandline.pages.ids import CommitNumber, DomainId, PhysicalPage, ProcessId, VersionObject
-from strandline.pages.master import Master, encode_master, read_master, version_row
-from strandline.pages.membership import Membership
-from strandline.pages.objects import Objects, version_name
-from strandline.pages.pointer import LogEntry, Pointer, SnapshotRecord, decode_pointer, encode_pointer
-from strandline.pages.roll import PROCESSES, Commits, Roll, encode_roll
-from strandline.pages.roster import Roster
-from strandline.pages.snapshots import Snapshot, demote, drop_snapshot, find_state, name_snapshot, take
-from strandline.pages.surroundings import Surroundings
-from strandline.pages.transaction import Transaction
+from strandline.pages.ids import ProcessId, VersionObject
+from strandline.pages.master import read_master
+from strandline.pages.page_version import PageVersion, TemporaryPageVersion
+from strandline.pages.pointer import decode_pointer
+from strandline.pages.roll import Commits, Roll
+from strandline.pages.snapshots import Snapshot
+from strandline.pages.temporary import TemporaryVersion
 from strandline.pages.version import Version
-from strandline.pages.view import View
-from strandline.pages.walk import Visits
-from strandline.storage import Storage
 
 MAIN = "main"
 BEATS = 6
 """How often a process beats while others are patient with it."""
-
-
-class PageVersion:
-    """One version of the store, as the tables hold it. Safe for many threads."""
-
-    def __init__(self, version: Version) -> None:
-        self._version = version
-        self._committer = Committer(version)
-
-    @property
-    def name(self) -> str:
-        return self._version.name
-
-    @property
-    def object(self) -> VersionObject:
-        """The storage name of its pointer."""
-        return self._version.object
-
-    def view(self) -> View:
-        """The newest state that this process knows, not protected: for reads that may be repeated."""
-        return self._version.current.view
-
-    def refresh(self) -> View:
-        """The newest state that there is: takes in commits of other processes."""
-        return self._version.refresh()
-
-    def look(self) -> View:
-        """The newest state, other processes' commits included, without waiting for a commit of this process that is
-        under way: that one takes them in.
-        """
-        return self._version.look()
-
-    def begin(self, message: str = "") -> Transaction:
-        """A transaction on this version."""
-        return self._committer.begin(message)
-
-    def snapshot(self) -> Snapshot:
-        """A temporary snapshot of the current state; microseconds, at any size."""
-        return take(self._version)
-
-    def name_snapshot(
-        self, name: str, *, of: Snapshot | None = None, domains: Collection[DomainId] | None = None
-    ) -> SnapshotRecord:
-        """A permanent snapshot of the current state, or of a temporary one; of all domains, or of some."""
-        return name_snapshot(self._version, name, of=of, domains=domains)
-
-    def demote(self, name: str) -> Snapshot:
-        """Make a permanent snapshot temporary."""
-        return demote(self._version, name)
-
-    def drop_snapshot(self, name: str, visits: Visits | None = None) -> int:
-        """Drop a permanent snapshot; how many objects that freed."""
-        return drop_snapshot(self._version, name, visits)
-
-    def snapshots(self) -> list[SnapshotRecord]:
-        """The permanent snapshots, oldest first."""
-        return self._version.refresh_pointer().all_snapshots(self._version.context.objects.chunk)
-
-    def at(self, at: str | int | float) -> Snapshot:
-        """The state of a snapshot's name, a commit number (int), or a time (float, seconds since 1970)."""
-        return find_state(self._version, at)
-
-    def log(self) -> list[LogEntry]:
-        """The swaps of this version's pointer that are remembered, oldest first; `kind` tells commits
-        apart.
-        """
-        return self._version.refresh_pointer().all_log(self._version.context.objects.chunk)
-
-    def pointer(self) -> Pointer:
-        """The pointer as this process knows it."""
-        return self._version.current.pointer
-
-    @property
-    def inner(self) -> Version:
-        """For the other files of this package."""
-        return self._version
 
 
 class PageStore:
@@ -116,6 +31,7 @@ class PageStore:
         self.context = context
         self._mutex = threading.RLock()
         self._versions: dict[VersionObject, PageVersion] = {}
+        self._temporaries: list[TemporaryVersion] = []
         self._burying = threading.Lock()
         self._closed = threading.Event()
         self._heart: threading.Thread | None = None
@@ -126,6 +42,11 @@ class PageStore:
     def process(self) -> ProcessId:
         """This process's number."""
         return self.context.membership.number
+
+    @property
+    def identity(self) -> str:
+        """The store's own id, chosen when it was created or restored."""
+        return read_master(self.context.objects).master.store
 
     def versions(self) -> dict[str, VersionObject]:
         """The versions by name."""
@@ -147,6 +68,17 @@ class PageStore:
     def rename_version(self, old: str, new: str) -> None:
         """Give a version another name; not the first one."""
         rename_version(self.version(old).inner, new, self._open_inner)
+
+    def temporary(self, *, parent: str = MAIN, of: Snapshot | None = None) -> TemporaryPageVersion:
+        """A version in memory on the current state of another, or on a snapshot of it: no transaction on it is
+        flushed, and it is gone when closed.
+        """
+        version = self.version(parent)
+        with nullcontext(of) if of is not None else version.snapshot() as state:
+            made = TemporaryVersion(version.inner, state)
+        with self._mutex:
+            self._temporaries = [*(one for one in self._temporaries if not one.closed), made]
+        return TemporaryPageVersion(made, self._open)
 
     def drop_version(self, name: str) -> None:
         """Drop a version that has no children and no snapshots."""
@@ -195,6 +127,10 @@ class PageStore:
         self._closed.set()
         if self._heart is not None:
             self._heart.join()
+        with self._mutex:
+            temporaries, self._temporaries = self._temporaries, []
+        for temporary in temporaries:
+            temporary.close()
         self.context.closed = True
         if not self.context.membership.unsettled:
             self.context.membership.leave()
@@ -266,66 +202,3 @@ class PageStore:
                     bury(self.context, number, self._open_inner)
             finally:
                 self._burying.release()
-
-
-def create_store(
-    storage: Storage, installer: Installer, validator: Validator, surroundings: Surroundings | None = None
-) -> PageStore:
-    """A new, empty store with the version `main`. `AlreadyExists` when there is one."""
-    surroundings = surroundings or Surroundings()
-    try:
-        # Of two creators one makes PROCESSES, both join, and one makes MASTER.
-        storage.compare_and_swap(PROCESSES, None, encode_roll(Roll(surroundings.new_id())))
-    except SwapLost:
-        _refuse_store(storage)
-    context = _context(storage, installer, validator, surroundings)
-    main = version_name(context.membership.stem())
-    swap = surroundings.new_id()
-    entry = LogEntry(CommitNumber(0), swap, surroundings.now(), "create", "")
-    pointer = Pointer(main, MAIN, CommitNumber(0), swap, None, log=Roster((entry.to_json(),)))
-    storage.put_if_absent(main, encode_pointer(pointer))
-    master = Master(swap, surroundings.new_id(), Roster((version_row(MAIN, main),)))
-    try:
-        storage.put_if_absent("MASTER", encode_master(master))
-    except AlreadyExists:
-        if read_master(context.objects).master.store != master.store:
-            storage.delete(main)
-            context.membership.settled([PhysicalPage(main)])
-            context.membership.leave()
-            raise _exists(storage) from None
-    context.membership.settled([PhysicalPage(main)])
-    return PageStore(context)
-
-
-def open_store(
-    storage: Storage, installer: Installer, validator: Validator, surroundings: Surroundings | None = None
-) -> PageStore:
-    """An existing store."""
-    read_master(Objects(storage))
-    store = PageStore(_context(storage, installer, validator, surroundings or Surroundings()))
-    store.recover()
-    return store
-
-
-def _context(storage: Storage, installer: Installer, validator: Validator, surroundings: Surroundings) -> Context:
-    return Context(
-        storage=storage,
-        objects=Objects(storage),
-        membership=Membership(storage, surroundings),
-        surroundings=surroundings,
-        watch=DeathWatch(surroundings.patience),
-        installer=installer,
-        validator=validator,
-    )
-
-
-def _refuse_store(storage: Storage) -> None:
-    try:
-        storage.get("MASTER")
-    except NotFound:
-        return
-    raise _exists(storage)
-
-
-def _exists(storage: Storage) -> AlreadyExists:
-    return AlreadyExists(f"there is a store at {storage.url} already", doing="Creating a store", hint="Open it")

@@ -27,6 +27,8 @@ from strandline.pages.locks import INTENTION, Mode, Resource, key_resource, page
 from strandline.pages.node import Entry, PageRef
 from strandline.pages.roll import Block
 from strandline.pages.view import View
+from strandline.pages.workers import PAGES_PER_RUN, Grant, granted
+from strandline.storage import Storage
 
 if TYPE_CHECKING:
     from strandline.pages.commit import Committer
@@ -92,6 +94,11 @@ class Transaction:
         self._keys: dict[DomainId, dict[Resource, tuple[LogicalPage, Mode]]] = defaultdict(dict)
         self._coarse: set[DomainId] = set()
         self._ended = False
+
+    @property
+    def storage(self) -> Storage:
+        """Where the store is."""
+        return self._committer.version.context.storage
 
     def view(self) -> View:
         """The newest committed state. What is locked there stays as it is until this transaction ends."""
@@ -160,6 +167,11 @@ class Transaction:
         block = self._committer.version.context.membership.reserve(runs, run)
         self.blocks.append(block)
         return block
+
+    def grant_names(self, pieces: int, runs: int) -> list[Grant]:
+        """Names for pages that workers write through `WorkerOutput`: each piece of work may be tried `runs` times."""
+        block = self.reserve_names(pieces * runs, PAGES_PER_RUN)
+        return granted(self._committer.version.context.membership.number, block, pieces, runs)
 
     def add_page(self, domain: DomainId, draft: Draft, separator: bytes | None = None) -> None:
         """A new logical page; its number is given when the change is installed."""

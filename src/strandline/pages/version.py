@@ -8,8 +8,7 @@ reads as a recipe: build, make durable, swap, advance, delete.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 
 from strandline.errors import (
     Fenced,
@@ -20,67 +19,18 @@ from strandline.errors import (
     SwapLost,
     Unanswered,
 )
+from strandline.pages.books import Books, Judge
 from strandline.pages.context import Context
-from strandline.pages.envelope import Json
-from strandline.pages.freeing import Readers, readers_of, seen_by
-from strandline.pages.ids import EXTENSION, CommitNumber, PhysicalPage, VersionObject
-from strandline.pages.locks import LockManager, Resource
+from strandline.pages.freeing import readers_of
+from strandline.pages.ids import CommitNumber, VersionObject
+from strandline.pages.locks import LockManager
 from strandline.pages.objects import Output
 from strandline.pages.pins import Pins
-from strandline.pages.pointer import Freed, LogEntry, Pointer, SnapshotRecord, decode_pointer, encode_pointer
+from strandline.pages.plan import Build, Current, Plan
+from strandline.pages.pointer import Pointer, decode_pointer, encode_pointer
 from strandline.pages.roll import Roll, read_roll
-from strandline.pages.roster import Roster
 from strandline.pages.unanswered import contains, settle
 from strandline.pages.view import State, View
-from strandline.storage import Token
-
-LOG_CHUNKS = 64
-"""Extension pages of the log that are kept; older history is forgotten."""
-
-
-@dataclass(frozen=True, slots=True)
-class Current:
-    """A pointer as stored, and the view of its state."""
-
-    pointer: Pointer
-    token: Token
-    view: View
-
-
-@dataclass(slots=True)
-class Plan:
-    """What a swap shall put in place. The books (log, freed objects, swap id) are added by `Version.swap`."""
-
-    pointer: Pointer
-    kind: str
-    message: str = ""
-    freed: Sequence[Freed] = ()
-    moves: Sequence[tuple[Resource, Resource]] = ()
-    done: Callable[[], None] = field(default=lambda: None)
-    """Called when the swap is in place, before anybody sees the new state."""
-    attempted: bool = False
-    """Whether this may be in place: then nothing that it names may be deleted, whatever error was raised."""
-
-
-Build = Callable[[Current, Output], Plan | None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Judge:
-    """May a freed object be deleted? `freed` names those that the pointer, read after the roll, still
-    lists.
-    """
-
-    readers: Readers
-    chain: Sequence[SnapshotRecord]
-    freed: Container[PhysicalPage]
-
-    def allows(self, row: Json) -> bool:
-        one = Freed(*row)
-        return one.name in self.freed and not self.readers.may_read(one) and not seen_by(one, self.chain)
-
-    def allows_all(self, rows: Iterable[Json]) -> bool:
-        return all(self.allows(row) for row in rows)
 
 
 class Version:
@@ -94,10 +44,7 @@ class Version:
         self.pins = Pins()
         # One mutex for the current state and the pins: who pins it pins what is current.
         self._mutex = self.pins.mutex
-        # Freed objects deleted by us, and extension pages of freed objects worked off: the next swap
-        # forgets them.
-        self._deleted: set[PhysicalPage] = set()
-        self._emptied: set[PhysicalPage] = set()
+        self._books = Books(context)
         self._absorbed: list[tuple[View, View]] = []
         self._watchers: list[Callable[[], None]] = []
         self._on_death: Callable[[Roll], None] = lambda _: None
@@ -195,14 +142,20 @@ class Version:
         """Call `bury` with the roll after each swap, to look for dead processes."""
         self._on_death = bury
 
-    def swap(self, build: Build) -> Pointer | None:
+    def swap(
+        self, build: Build, then: Callable[[Pointer], None] = lambda _: None, *, tidy: bool = True
+    ) -> Pointer | None:
         """Replace the pointer by what `build` makes of it; None when `build` wants nothing done.
 
-        `build` is called again on the newer state whenever another process was first.
+        `build` is called again on the newer state whenever another process was first. `then` is told of the new
+        pointer as soon as it stands, before old objects are deleted: nobody needs to wait for that. Without `tidy`
+        they are left to a later swap.
         """
         with self._swapping:
             pointer = self._swap(build)
-            roll = self._try_to_collect() if pointer is not None else None
+            if pointer is not None:
+                then(pointer)
+            roll = self._try_to_collect() if pointer is not None and tidy else None
         if roll is not None:
             # Burying somebody swaps all pointers, so it must not happen while one of them is taken.
             self._on_death(roll)
@@ -225,7 +178,7 @@ class Version:
             try:
                 plan = build(base, output)
                 if plan is not None:
-                    plan.pointer = self._with_books(base.pointer, plan, output)
+                    plan.pointer = self._books.keep(base.pointer, plan, output)
                     output.flush()
             except BaseException:
                 self.context.abandon(output)
@@ -252,31 +205,26 @@ class Version:
             newest = self._read().pointer
             load = self.context.objects.chunk
             readers = readers_of(self.object, roll, self.context.membership.number, self.pins.readers())
-            judge = _Judge(readers, newest.chain(load), {one.name for one in newest.all_freed(load)})
-            for chunk in pointer.freed.chunks:
-                if chunk.name not in self._emptied and judge.allows_all(load(chunk)):
-                    self._delete(row[3] for row in load(chunk))
-                    self._emptied.add(chunk.name)
-            names = [row[3] for row in pointer.freed.inline if row[3] not in self._deleted and judge.allows(row)]
-            self._delete(names)
-            self._deleted.update(names)
+            judge = Judge(readers, newest.chain(load), {one.name for one in newest.all_freed(load)})
+            self._books.delete(pointer, judge)
         return roll
-
-    def _delete(self, names: Iterable[PhysicalPage]) -> None:
-        for name in names:
-            self.context.objects.delete(name)
 
     def _read(self, known: Current | None = None) -> Current:
         """The pointer as stored; `known` itself when that is what is stored."""
         try:
             stored = self.context.storage.get_with_token(self.object)
         except NotFound:
+            self._refuse_closed()
             raise NotFound("this version was dropped", doing=f"Reading {self.object}") from None
         if known is not None and stored.token == known.token:
             return known
         pointer = decode_pointer(self.object, stored.value)
         state = State(self.object, pointer.commit, pointer.root)
         return Current(pointer, stored.token, self.view(state))
+
+    def _refuse_closed(self) -> None:
+        if self.context.closed:
+            raise StoreError("it is closed", doing="Using a store or a temporary version", hint="Open it again")
 
     def _refuse(self, pointer: Pointer) -> None:
         if self.context.membership.number in pointer.fenced:
@@ -285,33 +233,9 @@ class Version:
                 doing=f"Writing version {pointer.name}",
                 hint="Open the store again; what was committed before stands, open transactions are lost",
             )
-        if self.context.closed:
-            raise StoreError("the store is closed", doing=f"Using version {pointer.name}", hint="Open it again")
+        self._refuse_closed()
         if pointer.dropped:
             raise NotFound(f"version {pointer.name} was dropped", doing=f"Using version {pointer.name}")
-
-    def _with_books(self, base: Pointer, plan: Plan, output: Output) -> Pointer:
-        """Add the swap's id, its log entry, and what was freed; forget what was deleted."""
-        swap = self.context.surroundings.new_id()
-        new = plan.pointer
-        entry = LogEntry(new.commit, swap, self.context.surroundings.now(), plan.kind, plan.message)
-        log = new.log.extended([entry.to_json()], output.chunk)
-        forgotten = log.chunks[: max(0, len(log.chunks) - LOG_CHUNKS)]
-        kept = tuple(chunk for chunk in new.freed.chunks if chunk.name not in self._emptied)
-        inline = tuple(row for row in new.freed.inline if row[3] not in self._deleted)
-        retired = _chunk_names(base) - {chunk.name for chunk in kept} - _chunk_names(replace(new, freed=Roster()))
-        retired |= {chunk.name for chunk in forgotten}
-        # Extension pages are read through a pointer read before: they wait for readers, but no snapshot has
-        # any.
-        later = CommitNumber(new.commit + 1)
-        freed = [Freed(later, CommitNumber(0), EXTENSION, name) for name in sorted(retired)]
-        rows = [one.to_json() for one in (*plan.freed, *freed)]
-        return replace(
-            new,
-            swap=swap,
-            log=Roster(log.inline, log.chunks[len(forgotten) :]),
-            freed=Roster(inline, kept).extended(rows, output.chunk),
-        )
 
     def _put(self, base: Current, plan: Plan, output: Output) -> Current | None:
         """Swap. The state now in place when ours is in it; None when another process was first."""
@@ -361,9 +285,7 @@ class Version:
                 self._current = ours
         if ours is not newest:
             self._absorb(newest)
-        freed = self._current.pointer.freed
-        self._deleted &= {row[3] for row in freed.inline}
-        self._emptied &= {chunk.name for chunk in freed.chunks}
+        self._books.forget(self._current.pointer)
 
     def _absorb(self, newest: Current) -> None:
         """Take in what other processes committed; transactions under way are validated against it later."""
@@ -375,8 +297,3 @@ class Version:
             self._current = newest
         for watcher in self._watchers:
             watcher()
-
-
-def _chunk_names(pointer: Pointer) -> set[PhysicalPage]:
-    rosters = (pointer.snapshots, pointer.freed, pointer.log)
-    return {chunk.name for roster in rosters for chunk in roster.chunks}

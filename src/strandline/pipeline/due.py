@@ -17,7 +17,7 @@ def is_due(replica: ReplicaOf, last: Mapping[str, Any] | None, now: float) -> bo
     """
     if last is None or last.get("error") or replica.every is None or last.get("at") is None:
         return True
-    at = float(last["at"])
+    at = float(last.get("checked") or last["at"])
     if isinstance(replica.every, str):
         begin = PERIODS[replica.every](dt.datetime.fromtimestamp(now).astimezone())
         return at < begin.timestamp()

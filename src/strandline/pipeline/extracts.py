@@ -19,9 +19,9 @@ import pyarrow as pa
 from strandline.detect.annotated.tables import BaseTable, describe
 from strandline.engine import Spool
 from strandline.errors import GuardTripped, NotFound
-from strandline.pipeline.secret import Secrets
+from strandline.pipeline.secret import Secrets, is_database
 from strandline.pipeline.settings import Source
-from strandline.relations import ReadOptions, Relation, open_relation
+from strandline.relations import Part, ReadOptions, Relation, open_relation
 from strandline.relations.spooled import spool_batches
 from strandline.replicas.databases import Address, Database, connect, parse_address, quoted
 
@@ -42,14 +42,13 @@ class Extract:
         return self.relation.schema
 
 
-@contextmanager
-def extracts(sources: Sequence[Source], secrets: Secrets) -> Iterator[dict[str, Extract]]:
+def extracts(sources: Sequence[Source], secrets: Secrets) -> dict[str, Extract]:
     """The extracts of all sources, by the sources' names; those of one database in one state of it."""
     with ExitStack() as open_:
         databases: dict[str, Database] = {}
         found = {}
         for source in sources:
-            if not source.is_database:
+            if not is_database(secrets.fill(source.location, f"opening the source {source.name!r}")):
                 found[source.name] = open_extract(source, secrets)
                 continue
             address = address_of(source, secrets)
@@ -58,23 +57,33 @@ def extracts(sources: Sequence[Source], secrets: Secrets) -> Iterator[dict[str, 
                 open_.enter_context(_one_state(database))
                 databases[address.location] = database
             found[source.name] = _of_table(source, databases[address.location], address)
-        yield found
+        return found
 
 
 def open_extract(source: Source, secrets: Secrets) -> Extract:
     """The extract of one source, files or a table."""
     doing = f"extracting the source {source.name!r}"
-    if source.is_database:
+    path = secrets.fill(source.location, doing)
+    if is_database(path):
         address = address_of(source, secrets)
         with connect(address, create=False) as database:
             return _of_table(source, database, address)
-    path = _picked(source, secrets.fill(source.location, doing))
+    path = _picked(source, path)
     options = ReadOptions(
         types=dict(source.reading.types), header=source.reading.header, delimiter=source.reading.delimiter
     )
     identity, taken = _identity(path)
     relation = open_relation(path, format=source.reading.format, options=options)
     return Extract(source, relation, secrets.scrub(path), identity, taken, path)
+
+
+def described(source: Source, secrets: Secrets) -> Extract:
+    """A table of a database without its rows: its columns, how many rows it has, and about how many bytes."""
+    address = address_of(source, secrets)
+    with connect(address, create=False) as database:
+        table = describe(database, address)
+        rows = int(database.execute(f"SELECT count(*) FROM {table.sql}")[0][0])
+        return Extract(source, _Described(address.shown, table.schema, rows), address.shown)
 
 
 def check_still(extract: Extract) -> None:
@@ -85,6 +94,22 @@ def check_still(extract: Extract) -> None:
             doing=f"extracting the source {extract.source.name!r}",
             hint="Write extracts under another name and rename them when they are whole; then run again",
         )
+
+
+@dataclass(frozen=True)
+class _Described:
+    """A relation that knows its size and has no parts to read."""
+
+    name: str
+    schema: pa.Schema
+    rows: int
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * 16 * len(self.schema)
+
+    def parts(self, columns: Sequence[str] | None = None) -> list[Part]:
+        raise AssertionError("a plan reads no rows")
 
 
 def address_of(source: Source, secrets: Secrets) -> Address:

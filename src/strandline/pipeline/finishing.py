@@ -51,7 +51,8 @@ def refresh_and_dump(bench: Bench, step: Step, stages: Stages, now: float) -> St
         for replica in bench.settings.replicas:
             if is_due(replica, replicas.get(replica.name), now):
                 do = partial(_refresh, bench, step, replica)
-                replicas[replica.name] = _attempt(bench, now, replicas.get(replica.name), do)
+                done = _attempt(bench, now, replicas.get(replica.name), do)
+                replicas[replica.name] = {**done, "of": replica.of, "to": replica.to}
                 stages.at(f"refreshed {replica.name}")
     with stages.stage("dumps"):
         for dump in bench.settings.dumps:
@@ -77,7 +78,7 @@ def _tell_bases(bench: Bench, step: Step) -> None:
     for source in bench.settings.sources:
         said = step.sources.get(source.name, {})
         position = Position.from_json(said.get("position"))
-        if position is not None and source.is_database:
+        if position is not None:
             rows = bench.store.table(source.table).count()
             annotated.note_taken(address_of(source, bench.secrets), bench.copy_name(source), position, rows)
 
@@ -88,7 +89,7 @@ def _refresh(bench: Bench, step: Step, replica: ReplicaOf) -> dict[str, Any]:
         raise InputError("views can't be replicated yet", doing=f"refreshing {replica.name!r}")
     with open_replica(url) as target:
         shipped = ship(bench.store, replica.of, recorded(bench.store, step.snapshot), target, replica.method)
-    return {**asdict(shipped), "of": replica.of, "to": replica.to, "step": step.number}
+    return {**asdict(shipped), "step": step.number}
 
 
 def _dump(bench: Bench, dump: DumpTo) -> dict[str, Any]:
@@ -116,7 +117,7 @@ def _attempt(bench: Bench, now: float, last: Mapping[str, Any] | None, do: Doing
     try:
         done = do()
         if done.get("method") == "nothing" and last is not None and not last.get("error"):
-            return {**last, "at": now}
+            return {**last, "checked": now}
         return {**done, "at": now, "error": None}
     except (StrandlineError, OSError) as error:
         told = str(error) if isinstance(error, StrandlineError) else f"the machine refused: {error}"

@@ -13,25 +13,32 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strandline.errors import Conflict, NotFound, StrandlineError
 from strandline.pipeline.detecting import Means
+from strandline.pipeline.drawing import lines_of
 from strandline.pipeline.finishing import finish, refresh_and_dump
 from strandline.pipeline.found import Found
 from strandline.pipeline.journal import Journal, Step
 from strandline.pipeline.locking import one_run
+from strandline.pipeline.page import RunPage, write_page
+from strandline.pipeline.planning import Plan, plan
 from strandline.pipeline.secret import Secrets
 from strandline.pipeline.settings import Settings
 from strandline.pipeline.stages import Stages, Watch
+from strandline.pipeline.standing import Standing, standing
 from strandline.pipeline.taking import Bench, Gathered, apply, gather
-from strandline.store import Store, create, open
+from strandline.storage import MemoryStorage
+from strandline.store import Store, create, create_on, open
 from strandline.tables.pause import pause
 
 ATTEMPTS = 5
 """How often a step is taken anew when others change its tables meanwhile."""
 RUNS = "runs.jsonl"
+HISTORY = 30
+"""How many steps a page looks back."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ class Pipeline:
         watch: Watch = lambda point: None,
     ) -> None:
         self.settings = settings
-        self.secrets = Secrets(environment)
+        self.secrets = Secrets(environment, settings.folder)
         self._means = means or Means()
         self._clock = clock
         self._watch = watch
@@ -89,6 +96,21 @@ class Pipeline:
                 {"started": started, "step": None if ran.step is None else ran.step.number, "behind": ran.behind}
             )
             return ran
+
+    def plan(self) -> Plan:
+        """What a run would do now; does nothing. A store that is not there yet is planned for in memory."""
+        with self._scrubbed():
+            try:
+                with self.opened() as store:
+                    return plan(self.bench(store), self._clock())
+            except NotFound:
+                with create_on(MemoryStorage()) as store:
+                    return plan(self.bench(store), self._clock())
+
+    def status(self, count: int = 10) -> Standing:
+        """How the pipeline stands."""
+        with self._scrubbed(), self.opened() as store:
+            return standing(self.bench(store), self._clock(), count)
 
     @contextmanager
     def opened(self, *, make: bool = False) -> Iterator[Store]:
@@ -127,7 +149,7 @@ class Pipeline:
             last = finish(bench, step, stages, self._clock())
         elif last is not None:
             last = self._again(bench, last, stages)
-        return Ran(
+        ran = Ran(
             pipeline=self.settings.name,
             started=started,
             seconds=self._clock() - started,
@@ -137,6 +159,16 @@ class Pipeline:
             found=gathered.found,
             stages=stages.seconds,
         )
+        return replace(ran, report=self._reported(store, ran))
+
+    def _reported(self, store: Store, ran: Ran) -> str | None:
+        """The page of a run; there is none before the first step."""
+        if ran.last is None:
+            return None
+        history = Journal(store, self.settings.name).steps(HISTORY)
+        stages = ran.stages if ran.step is not None else ran.last.stages
+        page = RunPage(ran.last, history, lines_of(store), ran.started, ran.seconds, ran.step is not None, stages)
+        return write_page(page, os.path.join(self.settings.work, "reports"))
 
     def _again(self, bench: Bench, last: Step, stages: Stages) -> Step:
         """Copies and dumps of a step that happened earlier; the journal changes only if they did."""
@@ -174,6 +206,6 @@ class Pipeline:
 
 def _done(step: Step) -> list[dict[str, Any]]:
     """What was done for a step, the times left out."""
-    times = ("at", "failed_at", "failed_seconds")
+    times = ("at", "checked", "failed_at", "failed_seconds")
     results = [*step.replicas.items(), *step.dumps.items()]
     return [{"name": name, **{key: one for key, one in result.items() if key not in times}} for name, result in results]

@@ -52,10 +52,6 @@ class Source:
     reading: Reading = Reading()
     guards: Guards = Guards()
 
-    @property
-    def is_database(self) -> bool:
-        return self.location.startswith(("sqlite:", "postgresql:", "postgres:"))
-
 
 @dataclass(frozen=True)
 class ViewOf:

@@ -11,7 +11,6 @@ import os
 import secrets as chance
 import shutil
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from strandline.errors import Conflict
@@ -21,7 +20,7 @@ from strandline.pipeline.extracts import Extract, address_of, check_still, extra
 from strandline.pipeline.found import Found
 from strandline.pipeline.guards import guard_changes, guard_extract
 from strandline.pipeline.journal import Journal, Step, message_of
-from strandline.pipeline.secret import Secrets
+from strandline.pipeline.secret import Secrets, is_database
 from strandline.pipeline.settings import Settings, Source
 from strandline.pipeline.stages import Stages
 from strandline.store import Store
@@ -61,21 +60,20 @@ class Gathered:
 def gather(bench: Bench, last: Step | None, stages: Stages, now: float) -> Gathered:
     """Extracts every source, finds what changed, and lets the guards look. Applies nothing."""
     known = {source.name: known_of(bench.store, source, last, bench.states) for source in bench.settings.sources}
-    bases = [source for source in bench.settings.sources if _is_annotated(bench, source)]
+    bases = [source for source in bench.settings.sources if is_annotated(bench, source)]
     plain = [source for source in bench.settings.sources if source not in bases]
     found: dict[str, Found] = {}
-    with ExitStack() as opened:
-        with stages.stage("extract"):
-            extracted = opened.enter_context(extracts(plain, bench.secrets))
-            for extract in extracted.values():
-                guard_extract(extract, now)
-        with stages.stage("detect"):
-            for source in bench.settings.sources:
-                if source in bases:
-                    found[source.name] = _from_base(bench, source, known[source.name], now)
-                else:
-                    found[source.name] = _detected(bench, extracted[source.name], known[source.name])
-                stages.at(f"detected {source.name}")
+    with stages.stage("extract"):
+        extracted = extracts(plain, bench.secrets)
+        for extract in extracted.values():
+            guard_extract(extract, now)
+    with stages.stage("detect"):
+        for source in bench.settings.sources:
+            if source in bases:
+                found[source.name] = _from_base(bench, source, known[source.name], now)
+            else:
+                found[source.name] = _detected(bench, extracted[source.name], known[source.name])
+            stages.at(f"detected {source.name}")
     with stages.stage("guard"):
         for extract in extracted.values():
             check_still(extract)
@@ -123,8 +121,10 @@ def _step(settings: Settings, gathered: Gathered, last: Step | None, now: float)
     return step if last is None else replace(step, replicas=last.replicas, dumps=last.dumps)
 
 
-def _is_annotated(bench: Bench, source: Source) -> bool:
-    if not source.is_database or source.detect not in ("auto", "annotated"):
+def is_annotated(bench: Bench, source: Source) -> bool:
+    """Whether the source's base says itself what changed."""
+    place = bench.secrets.fill(source.location, f"opening the source {source.name!r}")
+    if source.detect not in ("auto", "annotated") or not is_database(place):
         return False
     if source.detect == "annotated":
         return True

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from strandline.dumps.calendar import PERIODS, SCHEDULE, parse_rule, parse_schedule
 from strandline.errors import InputError, NotFound, StrandlineError
+from strandline.pipeline.secret import located
 from strandline.pipeline.settings import (
     DETECTORS,
     DRIFTS,
@@ -167,13 +168,13 @@ def _settings(top: Section) -> Settings:
         name=name,
         path=path,
         folder=folder,
-        store=located(top.text("store"), folder),
+        store=top.text("store"),
         work=located(top.text("work", f"{stem}.work"), folder),
         snapshot=_snapshot(top, name),
         keep=_rule(top),
         sources=sources,
         views=tuple(_view(name, section) for name, section in top.each("views")),
-        replicas=tuple(_replica(name, section, folder) for name, section in top.each("replicas")),
+        replicas=tuple(_replica(name, section) for name, section in top.each("replicas")),
         dumps=tuple(_dump(name, section, folder) for name, section in top.each("dumps")),
     )
     _check_names(settings, top)
@@ -182,11 +183,10 @@ def _settings(top: Section) -> Settings:
 
 def _source(name: str, section: Section) -> Source:
     section.only(_SOURCE, ("from",))
-    folder = os.path.dirname(os.path.abspath(section.document.path))
     types = section.inner("types").values
     return Source(
         name=name,
-        location=located(section.text("from"), folder),
+        location=section.text("from"),
         table=section.text("table", name),
         key=section.names("key"),
         pick=section.one_of("pick", PICKS),
@@ -218,12 +218,12 @@ def _view(name: str, section: Section) -> ViewOf:
     return ViewOf(name, section.text("sql"))
 
 
-def _replica(name: str, section: Section, folder: str) -> ReplicaOf:
+def _replica(name: str, section: Section) -> ReplicaOf:
     section.only(("of", "to", "every", "method"), ("of", "to"))
     return ReplicaOf(
         name,
         of=section.text("of"),
-        to=located(section.text("to"), folder),
+        to=section.text("to"),
         every=section.read("every", _period),
         method=section.one_of("method", METHODS),
     )
@@ -235,7 +235,7 @@ def _dump(name: str, section: Section, folder: str) -> DumpTo:
     key_file = section.text("key_file")
     return DumpTo(
         name,
-        to=located(section.text("to"), folder),
+        to=section.text("to"),
         schedule=section.text("schedule", SCHEDULE),
         keep=_rule(section),
         key_file=None if key_file is None else located(key_file, folder),
@@ -272,16 +272,6 @@ def _snapshot(top: Section, name: str) -> str:
     if first == second:
         raise top.trouble(f"'snapshot' is {pattern!r}, the same for every step", "snapshot", "Put {step} into it")
     return pattern
-
-
-def located(text: str, folder: str) -> str:
-    """A path or a file's URL as meant from the pipeline file's folder; other URLs as they are."""
-    scheme, separator, rest = text.partition("://")
-    if not separator:
-        return os.path.join(folder, os.path.expanduser(text))
-    if scheme not in ("sqlite", "duckdb", "parquet") or not rest.startswith("/") or rest.startswith("//"):
-        return text
-    return f"{scheme}:///{os.path.join(folder, rest[1:])}"
 
 
 def duration_of(value: Any) -> float:

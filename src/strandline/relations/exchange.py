@@ -24,9 +24,11 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from strandline.engine import Attempt, Outcome, Result, Runner, Spool, WorkItem, kernel
@@ -56,7 +58,7 @@ def exchange(scans: Sequence[Scan], key: Sequence[str], buckets: int, runner: Ru
         for some in shares(scans, runner.parallelism * _ITEMS_PER_WORKER)
     ]
     outcomes = runner.run(split_by_key, items, spool, "Bringing keys together")
-    return _bucket_scans(outcomes, scans[0].schema, buckets, spool)
+    return bucket_scans(outcomes, scans[0].schema, buckets, spool)
 
 
 def exchange_by_range(
@@ -76,35 +78,34 @@ def exchange_by_range(
         for some in shares(scans, runner.parallelism * _ITEMS_PER_WORKER)
     ]
     outcomes = runner.run(split_by_key, items, spool, "Sorting keys into ranges")
-    return _bucket_scans(outcomes, scans[0].schema, buckets, spool)
+    return bucket_scans(outcomes, scans[0].schema, buckets, spool)
 
 
 @kernel
 def split_by_key(item: WorkItem, attempt: Attempt) -> Result:
     """Writes the rows of an item's scans to one Arrow file, and tells which record batches make up which bucket."""
     scans = [Scan.from_json(record) for record in item["scans"]]
-    path = attempt.path("buckets.arrow")
-    places: list[list[int]] = [[] for _ in range(item["buckets"])]
-    rows = [0] * item["buckets"]
-    sizes = [0] * item["buckets"]
-    written = 0
     group_bytes = min(_GROUP_BYTES, max(attempt.memory // 8, 1 << 20))
-    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, scans[0].schema) as writer:
-        for group in _groups(scans, group_bytes):
-            for bucket, batch in _in_buckets(group, item):
-                writer.write_batch(batch)
-                places[bucket].append(written)
-                rows[bucket] += batch.num_rows
-                sizes[bucket] += batch.nbytes
-                written += 1
-    return {
-        "path": path,
-        "places": places,
-        "rows": rows,
-        "sizes": sizes,
-        "rows_read": sum(rows),
-        "bytes_read": sum(scan.bytes for scan in scans),
-    }
+    rows = (pair for group in groups_of(scans, group_bytes) for pair in _in_buckets(group, item))
+    return {**write_buckets(rows, scans[0].schema, item["buckets"], attempt), "bytes_read": _bytes(scans)}
+
+
+def write_buckets(
+    rows: Iterable[tuple[int, pa.RecordBatch]], schema: pa.Schema, buckets: int, attempt: Attempt
+) -> dict[str, Any]:
+    """Writes rows, each batch with the number of its bucket, to one Arrow file; the result for `bucket_scans`."""
+    path = attempt.path("buckets.arrow")
+    places: list[list[int]] = [[] for _ in range(buckets)]
+    counts, sizes = [0] * buckets, [0] * buckets
+    written = 0
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for bucket, batch in rows:
+            writer.write_batch(batch)
+            places[bucket].append(written)
+            counts[bucket] += batch.num_rows
+            sizes[bucket] += batch.nbytes
+            written += 1
+    return {"path": path, "places": places, "rows": counts, "sizes": sizes, "rows_read": sum(counts)}
 
 
 def shares(scans: Sequence[Scan], count: int) -> list[list[Scan]]:
@@ -120,7 +121,8 @@ def shares(scans: Sequence[Scan], count: int) -> list[list[Scan]]:
     return list(runs.values())
 
 
-def _groups(scans: Sequence[Scan], group_bytes: int) -> Iterator[pa.Table]:
+def groups_of(scans: Sequence[Scan], group_bytes: int = _GROUP_BYTES) -> Iterator[pa.Table]:
+    """The rows of scans, some MiB at a time."""
     held: list[pa.RecordBatch] = []
     size = 0
     for scan in scans:
@@ -143,17 +145,24 @@ def _in_buckets(group: pa.Table, item: WorkItem) -> Iterator[tuple[int, pa.Recor
         numbers = buckets_of(group, key, buckets)
         # numpy sorts small integers stably by counting.
         order = np.argsort(numbers, kind="stable")
-    counts = np.bincount(numbers, minlength=buckets)
+    yield from in_order_of(group, order, numbers, buckets)
+
+
+def in_order_of(
+    group: pa.Table, order: npt.NDArray[np.int64], numbers: npt.NDArray[Any], buckets: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of a group in an order that goes bucket by bucket; `numbers` are the rows' buckets, in any order."""
     rows = group.combine_chunks().take(pa.array(order)).combine_chunks()
     start = 0
-    for bucket, count in enumerate(counts.tolist()):
+    for bucket, count in enumerate(np.bincount(numbers, minlength=buckets).tolist()):
         if count:
             (batch,) = rows.slice(start, count).to_batches()
             yield bucket, batch
             start += count
 
 
-def _bucket_scans(outcomes: Sequence[Outcome], schema: pa.Schema, buckets: int, spool: Spool) -> list[list[Scan]]:
+def bucket_scans(outcomes: Sequence[Outcome], schema: pa.Schema, buckets: int, spool: Spool) -> list[list[Scan]]:
+    """For each bucket the scans of its rows, from what `write_buckets` told."""
     return [
         [
             Scan(
@@ -170,6 +179,10 @@ def _bucket_scans(outcomes: Sequence[Outcome], schema: pa.Schema, buckets: int, 
         ]
         for bucket in range(buckets)
     ]
+
+
+def _bytes(scans: Sequence[Scan]) -> int:
+    return sum(scan.bytes for scan in scans)
 
 
 def _check(scans: Sequence[Scan], key: Sequence[str], buckets: int) -> None:

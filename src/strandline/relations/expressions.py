@@ -277,7 +277,7 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 def _run(expression: Expression | Condition, table: pa.Table, sql: str = "") -> pa.ChunkedArray:
     import duckdb
 
-    columns = [_readable(table.column(name), name) for name in expression.columns]
+    columns = [readable(table.column(name), name) for name in expression.columns]
     rows = pa.table([pa.array(np.arange(len(table))), *columns], names=[_ROW, *expression.columns])
     connection = _connection()
     connection.register(_ROWS, rows)
@@ -290,7 +290,7 @@ def _run(expression: Expression | Condition, table: pa.Table, sql: str = "") -> 
         connection.unregister(_ROWS)
 
 
-def _readable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+def readable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """The column in a type that DuckDB reads."""
     type_ = column.type
     if isinstance(type_, pa.BaseExtensionType):

@@ -266,7 +266,7 @@ class StoreReplica:
 
     def _transaction(self, message: str) -> TableTransaction:
         self._version.look()
-        return TableTransaction(self._version.begin(message), self._cache, self._pages.context.storage.url)
+        return TableTransaction(self._version.begin(message), self._cache)
 
     def _again(self, work: Callable[[], R]) -> R:
         """Others may work on the store, too: what met them is tried again."""

@@ -135,7 +135,7 @@ class Holdings:
         return store if version is None else store.version(version)
 
     def _parts(self, changes: Changes) -> Parts:
-        paths = tuple(part.path for part in changes._stored.parts)
+        paths = tuple(part.path for part in changes.parts)
         parts = Parts(changes.header, paths)
         self._keep(object(), _Kept(changes))
         return parts

@@ -13,6 +13,7 @@ from strandline.storage.local import LocalStorage
 from strandline.storage.memory import MemoryStorage
 from strandline.storage.objects import ObjectStorage
 from strandline.storage.opening import open_storage
+from strandline.storage.overlay import OverlayStorage
 from strandline.storage.passing import get_in_passing, put_in_passing
 from strandline.storage.seam import Storage, Stored, Token, auditing, checked_name
 
@@ -20,6 +21,7 @@ __all__ = [
     "LocalStorage",
     "MemoryStorage",
     "ObjectStorage",
+    "OverlayStorage",
     "Storage",
     "Stored",
     "Token",

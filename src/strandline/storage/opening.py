@@ -18,9 +18,9 @@ def open_storage(where: str | os.PathLike[str]) -> Storage:
     url = os.fspath(where)
     parts = urlsplit(url)
     if "://" not in url:
-        return LocalStorage(url)
+        return _local(url)
     if parts.scheme == "file":
-        return LocalStorage(parts.path)
+        return _local(parts.path)
     if parts.scheme in _OBJECT_STORES:
         if parts.username or parts.password:
             raise InputError(
@@ -38,3 +38,11 @@ def open_storage(where: str | os.PathLike[str]) -> Storage:
         doing=f"Opening {url}",
         hint="Use a folder or an s3://bucket/prefix URL",
     )
+
+
+def _local(path: str) -> LocalStorage:
+    if os.path.isfile(path):
+        raise InputError(
+            f"{path} is a file", doing=f"Opening {path}", hint="A store is a folder: give that, not a file in it"
+        )
+    return LocalStorage(path)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from strandline.errors import NotFound
 from strandline.pages import MAIN, PageStore, Surroundings, create_store, open_store
 from strandline.storage import Storage, open_storage
+from strandline.store.deriving import DerivingInstaller
 from strandline.store.shared import Shared
 from strandline.store.store import Store
 from strandline.tables import SMALL_WRITES, Limits, PageCache, TableInstaller, TableValidator
@@ -36,7 +37,7 @@ def create_on(
 ) -> Store:
     """A new store on any storage; `limits` says how large its pages grow under small writes."""
     cache = PageCache()
-    installer = DatingInstaller(TableInstaller(cache, limits))
+    installer = DerivingInstaller(DatingInstaller(TableInstaller(cache, limits)), cache)
     pages = create_store(storage, installer, TableValidator(cache), surroundings)
     return _started(pages, cache, session, beats=surroundings is None)
 
@@ -51,7 +52,7 @@ def open_on(
     """An existing store on any storage."""
     cache = PageCache()
     try:
-        installer = DatingInstaller(TableInstaller(cache, limits))
+        installer = DerivingInstaller(DatingInstaller(TableInstaller(cache, limits)), cache)
         pages = open_store(storage, installer, TableValidator(cache), surroundings)
     except NotFound:
         raise NotFound(

@@ -5,15 +5,16 @@ from __future__ import annotations
 from types import TracebackType
 
 from strandline.errors import InputError
+from strandline.pages import PageVersion, SnapshotRecord, View
 from strandline.pages import Snapshot as PageSnapshot
-from strandline.pages import View
 
 
 class Snapshot:
     """A state that stays readable until closed: a context manager, usable wherever `at=` is."""
 
-    def __init__(self, inner: PageSnapshot) -> None:
+    def __init__(self, inner: PageSnapshot, version: PageVersion) -> None:
         self._inner = inner
+        self._version = version
 
     @property
     def view(self) -> View:
@@ -30,6 +31,10 @@ class Snapshot:
     @property
     def inner(self) -> PageSnapshot:
         return self._inner
+
+    def keep(self, name: str) -> SnapshotRecord:
+        """Make the state permanent by giving it a name; this stays a reader of it until closed."""
+        return self._version.name_snapshot(name, of=self._inner)
 
     def close(self) -> None:
         """Let go of the state. Closing twice is no error."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -16,9 +17,11 @@ from strandline.changes.shape import OURS
 from strandline.engine import INLINE_LIMIT
 from strandline.errors import Conflict
 from strandline.pages import (
+    EVERY,
     Holding,
     LogEntry,
     PageVersion,
+    Part,
     Report,
     SnapshotRecord,
     View,
@@ -39,6 +42,7 @@ from strandline.tables import (
     table_changes,
     table_relation,
 )
+from strandline.tables.hidden import is_of_views
 from strandline.tables.incoming import repeatable
 from strandline.tables.key_bounds import key_bounds
 from strandline.tables.pause import pause
@@ -61,6 +65,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from strandline.dumps import Dump
+    from strandline.store.temporary import TemporaryStore
+    from strandline.views import Copy
+    from strandline.views import Listed as ListedView
+    from strandline.views import View as RemoteView
+    from strandline.views.running import Running
 
 ATTEMPTS = 30
 """How often a single verb is tried when other transactions are in its way."""
@@ -109,7 +118,7 @@ class Store:
     def transaction(self, message: str = "") -> TableTransaction:
         """Several changes that become visible together, or not at all. `message` goes to the log."""
         self._version.look()
-        return TableTransaction(self._version.begin(message), self.shared.cache, self.url, self.shared.session)
+        return TableTransaction(self._version.begin(message), self.shared.cache, self.shared.session)
 
     def table(self, name: str) -> Table:
         """A table, whether or not it is there yet."""
@@ -119,7 +128,8 @@ class Store:
         """The names of the tables."""
         with self.state(at) as view:
             names = [entry.name for entry in view.domains()]
-            return sorted(name for name in names if not is_hidden(name) and not name.startswith(OURS))
+            hidden = {name for name in names if is_hidden(name) or is_of_views(name) or name.startswith(OURS)}
+            return sorted(set(names) - hidden)
 
     def create_table(
         self, name: str, data: Any, *, key: str | Sequence[str] | None = None, not_null: Sequence[str] = ()
@@ -159,27 +169,41 @@ class Store:
         `tables` makes a named snapshot hold only these.
         """
         if name is None:
-            return Snapshot(self._version.snapshot())
+            return Snapshot(self._version.snapshot(), self._version)
         view = self._version.look()
         domains = None if tables is None else [find_table(view, table)[0].domain for table in tables]
         return self._version.name_snapshot(name, domains=domains)
 
     def snapshots(self) -> list[SnapshotRecord]:
         """The named snapshots, oldest first."""
-        return self._version.snapshots()
+        return [one for one in self._version.snapshots() if not is_of_views(one.name)]
 
     def drop_snapshot(self, name: str) -> int:
         """Drop a named snapshot; how many objects that freed."""
         return self._version.drop_snapshot(name)
 
-    def branch(self, name: str, *, at: Any = None) -> Store:
-        """A new version on the present state, or on that of `at`: the same face as the store."""
-        if at is None:
-            version = self.shared.pages.fork(name, parent=self._version.name)
-        else:
-            with self._snapshot_at(at) as snapshot:
-                version = self.shared.pages.fork(name, parent=self._version.name, of=snapshot)
-        return Store(self.shared, version)
+    def demote_snapshot(self, name: str) -> Snapshot:
+        """Make a named snapshot temporary: it loses its name, and lives until it is closed."""
+        return Snapshot(self._version.demote(name), self._version)
+
+    @overload
+    def branch(self, *, at: Any = None) -> TemporaryStore: ...
+
+    @overload
+    def branch(self, name: str, *, at: Any = None) -> Store: ...
+
+    def branch(self, name: str | None = None, *, at: Any = None) -> Store:
+        """A new version on the present state, or on that of `at`: the same face as the store.
+
+        Without a name it is temporary: in memory, and gone when closed unless `keep(name)` makes it permanent.
+        """
+        with self._snapshot_at(at) as snapshot:
+            if name is None:
+                from strandline.store.temporary import TemporaryStore
+
+                return TemporaryStore(self.shared, self.shared.pages.temporary(parent=self.name, of=snapshot))
+            of = None if at is None else snapshot
+            return Store(self.shared, self.shared.pages.fork(name, parent=self.name, of=of))
 
     def version(self, name: str) -> Store:
         """An existing branch, or `main`."""
@@ -281,9 +305,9 @@ class Store:
 
     # Upkeep
 
-    def space(self) -> list[Holding]:
-        """Who holds which bytes: per version, snapshot and table."""
-        return page_space(self.storage)
+    def space(self, *, by: Collection[Part] = EVERY) -> list[Holding]:
+        """Who holds which bytes: per version, snapshot and table, or by some of these only."""
+        return page_space(self.storage, by)
 
     def check(self, *, repair: bool = False) -> Report:
         """Verify every invariant and every checksum; with `repair`, delete what is proved unreachable."""
@@ -316,7 +340,7 @@ class Store:
         """A dump of the whole store, of one version or of tables, while writers work; see `restore`.
 
         Level 0 holds everything, level n what changed since the last dump of a lower level. While writers commit it
-        works a tenth of the time, unless in a `hurry`.
+        works a twentieth of the time, unless in a `hurry`.
         """
         from strandline.dumps import dump
 
@@ -340,3 +364,50 @@ class Store:
     def what_ifs(self) -> list[Listed]:
         """The what-ifs, the lowest levels first."""
         return listed(self)
+
+    # Views and their copies
+
+    def view(self, name: str, sql: str | None = None, *, strict: bool = True, maintain: str = "auto") -> RemoteView:
+        """A view: with `sql` a new one (or a new text for an old one), without it one that is there.
+
+        A table or a what-if is the view of all its rows. `strict=False` accepts what differences can't follow, to be
+        computed anew each time; `maintain` says when differences are computed: `eager`, `deferred` or `auto`.
+        """
+        from strandline.views import create_view, open_view
+
+        return open_view(self, name) if sql is None else create_view(self, name, sql, strict=strict, maintain=maintain)
+
+    def views(self) -> list[ListedView]:
+        """The views, the oldest first."""
+        from strandline.views import list_views
+
+        return list_views(self)
+
+    def drop_view(self, name: str) -> None:
+        """Drop a view that no copy and no other view stands on."""
+        from strandline.views import drop_view
+
+        drop_view(self, name)
+
+    def copies(self) -> list[Copy]:
+        """The copies of views and tables."""
+        from strandline.views import copies
+
+        return copies(self)
+
+    def copy(self, name: str, target: str | None = None) -> Copy:
+        """A copy by name; `target` gives its address again where that holds a password."""
+        from strandline.views import open_copy
+
+        return open_copy(self, name, target)
+
+    @cached_property
+    def identity(self) -> str:
+        """The store's own id; a restored store has another."""
+        return self.shared.pages.identity
+
+    def running(self, runner: str = "auto") -> Running:
+        """Where the work of views runs."""
+        from strandline.views.running import Running
+
+        return Running(runner, self.shared.session, self.storage)

@@ -105,14 +105,17 @@ class Table:
         values: Mapping[str, Any] | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> int:
+        """Change the rows that satisfy `where`: `set` holds SQL expressions, `values` plain values. How many."""
         return self.store.autocommit(
             lambda tx: tx.update(self.name, where=where, set=set, values=values, params=params)
         )
 
     def delete(self, *, where: str | None = None, params: Mapping[str, Any] | None = None) -> int:
+        """Delete the rows that satisfy `where`, all without one. How many."""
         return self.store.autocommit(lambda tx: tx.delete(self.name, where=where, params=params))
 
     def apply(self, changes: Changes, *, lenient: bool = False) -> int:
+        """Apply a change set: it must fit, unless `lenient`. How many rows it changes."""
         return self.store.autocommit(lambda tx: tx.apply(self.name, changes, lenient=lenient))
 
     def overwrite(self, rows: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from strandline.changes.apply import check_base
 from strandline.changes.matching import Flags, Rows, canonical, classes, own_room
-from strandline.changes.shape import COUNT, COUNTED, ChangeSet, kinds
+from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds
 from strandline.errors import ChangesError
 from strandline.pages import Mode
 from strandline.relations.encoding import restore
@@ -25,26 +26,19 @@ _DELETE, _UPDATE, _INSERT = range(3)
 
 
 def apply_changes(tx: TableTransaction, pending: Pending, changes: ChangeSet, *, lenient: bool) -> int:
-    """Put a change set into a table; see `TableTransaction.apply`."""
+    """Put a change set, known to be applicable, into a table; see `TableTransaction.apply`."""
     doing = f"Applying changes to {pending.name}"
     header, record = changes.header, pending.record
-    check_base(record.schema, header)
-    check_result(changes, pending, doing)
     if header.form == COUNTED:
         return _apply_counts(tx, pending, changes, doing, lenient=lenient)
-    if header.key != record.key:
-        raise ChangesError(
-            f"the changes are by {', '.join(header.key)}, the table by {', '.join(record.key) or 'no key'}",
-            doing=doing,
-            hint="Convert them with to_counted() or to_keyed(key)",
-        )
     kind = kinds(changes.rows)
     keys = encode_keys(restore(changes.rows.select(header.key), _schema(pending, header.key)), record.key)
     if lenient:
         tx.reach.lock_keys(pending, keys, Mode.X)
     else:
         there = tx.reach.present(pending, keys)
-        _check_fit(changes, kind, np.array([key in there for key in keys], dtype=np.bool_), doing)
+        present = np.array([key in there for key in keys], dtype=np.bool_)
+        check_fit(changes.rows, header.key, kind, present, doing)
     put = np.flatnonzero(kind != _DELETE)
     rows = restore(changes.rows.select(record.names).take(pa.array(put)), _schema(pending, record.names))
     check_not_null(rows, record, doing)
@@ -53,18 +47,27 @@ def apply_changes(tx: TableTransaction, pending: Pending, changes: ChangeSet, *,
     return len(keys)
 
 
-def check_result(changes: ChangeSet, pending: Pending, doing: str) -> None:
-    """Refuses sets that lead to other columns than the table has."""
-    names = [name for name in changes.header.new_schema.names if name not in pending.record.names]
-    if names or len(changes.header.new_schema) != len(pending.record.names):
+def check_applicable(header: Header, pending: Pending, doing: str) -> None:
+    """Refuses sets that lead from or to other columns than the table has, or go by another key."""
+    record = pending.record
+    check_base(record.schema, header)
+    names = [name for name in header.new_schema.names if name not in record.names]
+    if names or len(header.new_schema) != len(record.names):
         raise ChangesError(
-            f"the changes lead to other columns: {', '.join(changes.header.new_schema.names)}",
+            f"the changes lead to other columns: {', '.join(header.new_schema.names)}",
             doing=doing,
             hint="Add or rename the table's columns first",
         )
+    if header.form != COUNTED and header.key != record.key:
+        raise ChangesError(
+            f"the changes are by {', '.join(header.key)}, the table by {', '.join(record.key) or 'no key'}",
+            doing=doing,
+            hint="Convert them with to_counted() or to_keyed(key)",
+        )
 
 
-def _check_fit(changes: ChangeSet, kind: Rows, present: Flags, doing: str) -> None:
+def check_fit(rows: pa.Table, key: Sequence[str], kind: Rows, present: Flags, doing: str) -> None:
+    """Refuses changes that were made from other rows, showing keys."""
     for code, wrong, told in (
         (_INSERT, present, "inserts keys that are already there"),
         (_UPDATE, ~present, "updates keys that are not there"),
@@ -73,7 +76,7 @@ def _check_fit(changes: ChangeSet, kind: Rows, present: Flags, doing: str) -> No
         found = np.flatnonzero((kind == code) & wrong)
         if len(found):
             raise ChangesError(
-                f"the change set {told}: {show_keys(changes.rows, changes.header.key, found)}",
+                f"the change set {told}: {show_keys(rows, key, found)}",
                 doing=doing,
                 hint="Apply it to the table it was made from, or use lenient for last-writer semantics",
             )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
 
 from strandline.pages import DomainId, Entry, View
-from strandline.relations.matching import match
+from strandline.relations.matching import Matching, match
 from strandline.relations.unequal import unequal
-from strandline.tables.cache import PageCache
-from strandline.tables.contents import Contents, Numbers
+from strandline.tables.cache import PageCache, Read
+from strandline.tables.contents import Contents, Flags, Numbers
 from strandline.tables.record import DELETED, Record
 
 
@@ -20,9 +22,16 @@ def changed_rows(
 
     Where two entries share their base page, only rows that an overlay touches come out.
     """
+    return rows_of_pairs(cache, newer.changed_entries(domain, older), record, (older.read, newer.read))
+
+
+def rows_of_pairs(
+    cache: PageCache, pairs: Iterable[tuple[Entry | None, Entry | None]], record: Record, reads: tuple[Read, Read]
+) -> tuple[pa.Table, pa.Table]:
+    """The same for pairs of entries, old and new; `reads` give the bytes of their pages."""
     old, new = [record.row_schema.empty_table()], [record.row_schema.empty_table()]
-    for before, after in newer.changed_entries(domain, older):
-        sides = [_contents(cache, view, entry, record) for view, entry in ((older, before), (newer, after))]
+    for before, after in pairs:
+        sides = [_contents(cache, read, entry, record) for read, entry in zip(reads, (before, after), strict=True)]
         if sides[0] is not None and sides[1] is not None and before is not None and after is not None:
             assert before.base is not None
             assert after.base is not None
@@ -40,13 +49,7 @@ def changed_rows(
 
 def net_rows(old: pa.Table, new: pa.Table, record: Record) -> tuple[pa.Table, pa.Table]:
     """The rows that really differ: deleted ones and before images, inserted ones and after images."""
-    names = list(record.order)
-    matching = match(old.select(names), new.select(names))
-    differ = np.zeros(len(matching.old), dtype=np.bool_)
-    left, right = pa.array(matching.old), pa.array(matching.new)
-    for name in record.names:
-        if name not in names:
-            differ |= unequal(old.column(name).take(left), new.column(name).take(right))
+    matching, differ = compared(old, new, record)
     places = (
         np.concatenate([matching.only_old, matching.old[differ]]),
         np.concatenate([matching.only_new, matching.new[differ]]),
@@ -54,8 +57,20 @@ def net_rows(old: pa.Table, new: pa.Table, record: Record) -> tuple[pa.Table, pa
     return old.take(pa.array(places[0])), new.take(pa.array(places[1]))
 
 
-def _contents(cache: PageCache, view: View, entry: Entry | None, record: Record) -> Contents | None:
-    return None if entry is None or entry.base is None else cache.contents(entry, record, view.read)
+def compared(old: pa.Table, new: pa.Table, record: Record) -> tuple[Matching, Flags]:
+    """Rows matched by what pages are ordered by, and which of the pairs differ."""
+    names = list(record.order)
+    matching = match(old.select(names), new.select(names))
+    differ = np.zeros(len(matching.old), dtype=np.bool_)
+    left, right = pa.array(matching.old), pa.array(matching.new)
+    for name in record.names:
+        if name not in names:
+            differ |= unequal(old.column(name).take(left), new.column(name).take(right))
+    return matching, differ
+
+
+def _contents(cache: PageCache, read: Read, entry: Entry | None, record: Record) -> Contents | None:
+    return None if entry is None or entry.base is None else cache.contents(entry, record, read)
 
 
 def _touched(one: Contents, other: Contents) -> Numbers:

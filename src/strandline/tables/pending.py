@@ -12,6 +12,7 @@ import pyarrow as pa
 from strandline.pages import DomainId, Entry
 from strandline.tables.delta import FRESH, NONE, Delta
 from strandline.tables.keys import provisional_key
+from strandline.tables.left_numbers import LeftNumbers
 from strandline.tables.record import Record
 
 _arrivals = itertools.count()
@@ -43,6 +44,7 @@ class Pending:
     """By key: number in `images`, position there, row number; −1 in front for a deleted row."""
     pages: list[LocalPage] | None = None
     removed: list[tuple[bytes, Entry]] = field(default_factory=list)
+    left: LeftNumbers = field(default_factory=LeftNumbers)
     sequence: int = 0
     taken: int = 0
 
@@ -66,7 +68,7 @@ class Pending:
 
     def _number(self, key: bytes) -> int:
         before = self.net.get(key)
-        return NONE if before is None else before[2]
+        return self.left.all().get(key, NONE) if before is None else before[2]
 
     def forget(self, keys: Sequence[bytes]) -> None:
         """Rows that were only ever pending, under provisional keys."""
@@ -90,6 +92,10 @@ class Pending:
         live = np.full(len(keys), NONE, dtype=np.int64)
         live[[place for place, one in enumerate(where) if one[0] != NONE]] = np.arange(len(put))
         return Delta(keys, live, np.array([one[2] for one in where], dtype=np.int64), self._rows(put))
+
+    def empty_rows(self) -> pa.Table:
+        """No rows, in the row schema."""
+        return self.record.row_schema.empty_table()
 
     def clear(self) -> None:
         self.images.clear()

@@ -19,13 +19,19 @@ KEPT_ROWS = 32_768
 """Pages up to so many rows are kept decoded; larger ones are read with the columns that are wanted."""
 
 
+def tables_hint(names: Sequence[str]) -> str:
+    """Which tables there are; those that begin with `_` are the store's own."""
+    shown = sorted(name for name in names if not name.startswith("_"))
+    return f"The tables are {', '.join(shown[:20])}" if shown else "There are no tables yet"
+
+
 def find_table(view: View, name: str) -> tuple[DomainEntry, Record]:
     """A table of a state."""
     found = view.find_domain(name)
     if found is None:
-        names = [one.name for one in view.domains()]
-        hint = f"The tables are {', '.join(names[:20])}" if names else "There are no tables yet"
-        raise NotFound(f"there is no table {name}", doing=f"Reading {name}", hint=hint)
+        raise NotFound(
+            f"there is no table {name}", doing=f"Reading {name}", hint=tables_hint([one.name for one in view.domains()])
+        )
     return found, Record.from_bytes(view.record(found.domain))
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -19,20 +18,18 @@ import pyarrow.types as pt
 
 from strandline.errors import StrandlineError
 from strandline.pages import Entry, PageRef, Snapshot, View
-from strandline.pages.objects import Objects
 from strandline.relations import Bounds, Part, Scan
 from strandline.relations.read import register_reader
 from strandline.relations.statistics import moment
-from strandline.storage import LocalStorage, ObjectStorage, Storage, open_storage
+from strandline.storage import Storage
 from strandline.tables.cache import PageCache
 from strandline.tables.key_bounds import ALL, KeyBounds
 from strandline.tables.keys import decode_first
 from strandline.tables.reading import TableReader
 from strandline.tables.record import Record
+from strandline.tables.worker_storage import objects_of, reachable
 
 FORMAT = "page"
-_here: weakref.WeakValueDictionary[str, Storage] = weakref.WeakValueDictionary()
-"""Storages that only this process can reach, as those in memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,26 +101,6 @@ def read_page(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[p
 
 
 register_reader(FORMAT, read_page)
-
-
-def reachable(storage: Storage) -> str:
-    """The name by which workers find a storage; one in memory is found by this process alone."""
-    if isinstance(storage, (LocalStorage, ObjectStorage)):
-        return storage.url
-    name = f"{storage.url}{id(storage)}"
-    _here[name] = storage
-    return name
-
-
-def objects_of(store: str) -> Objects:
-    """The pages and nodes of the store that `reachable` named."""
-    here = _here.get(store)
-    return Objects(here) if here is not None else _opened(store)
-
-
-@lru_cache(maxsize=16)
-def _opened(url: str) -> Objects:
-    return Objects(open_storage(url))
 
 
 def _entry(pages: Sequence[PageRef]) -> Entry:

@@ -113,7 +113,7 @@ def revise(contents: Contents, resolved: Resolved, record: Record, limits: Limit
         overlay = _overlaid(contents, resolved, record)
         if len(overlay.table) <= limits.overlay_rows(size):
             return Revision(resolved.count, overlay)
-    return Revision(resolved.count, bases=_cut(*_folded(contents, resolved, record), limits))
+    return Revision(resolved.count, bases=_cut(*folded(contents, resolved, record), limits))
 
 
 def must_fold(size: int, resolved: Resolved, limits: Limits, standing: int = 0) -> bool:
@@ -173,7 +173,7 @@ def _marks(gone: Numbers, record: Record) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=record.row_schema.append(pa.field(DELETED, pa.bool_())))
 
 
-def _folded(contents: Contents, resolved: Resolved, record: Record) -> tuple[pa.Table, bool]:
+def folded(contents: Contents, resolved: Resolved, record: Record) -> tuple[pa.Table, bool]:
     """All rows by key, and whether what came stands behind all that was there."""
     now = contents.table
     touched = np.concatenate([resolved.rows, resolved.gone])

@@ -7,15 +7,17 @@ in place. The table is locked as a whole meanwhile, so its counter stands still 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from strandline.pages import Draft, Entry, LogicalPage, PageRef
+from strandline.pages import DomainId, Draft, Entry, LogicalPage, PageRef, PhysicalPage
 from strandline.pages.ids import UNBORN
 from strandline.tables.cache import PageCache, Read
 from strandline.tables.contents import Contents
@@ -29,7 +31,8 @@ from strandline.tables.revising import SMALL_WRITES, Limits, Resolved, must_fold
 
 BULK_ROWS = 131_072
 BULK_BYTES = 16 << 20
-BULK = Limits(page_rows=BULK_ROWS * 3 // 2, cut_rows=BULK_ROWS, most_in_overlay=BULK_ROWS)
+BULK = Limits(page_rows=sys.maxsize, cut_rows=BULK_ROWS, most_in_overlay=BULK_ROWS)
+"""Pages are not cut by these limits but by `bulk_pieces`."""
 
 Write = Callable[[bytes, int], PageRef]
 T = TypeVar("T")
@@ -55,40 +58,48 @@ def load(pending: Pending, table: pa.Table, room: Room) -> None:
     encoded = parallel(lambda piece: encode_page(piece, pending.record), pieces)
     pending.pages = []
     for piece, data in zip(pieces, encoded, strict=True):
-        entry = _entry(pending, _draft(piece, room.write(data, len(piece)), pending.record))
+        entry = _entry(pending.domain, _draft(piece, room.write(data, len(piece)), pending.record))
         pending.pages.append(LocalPage(entry.least or b"" if pending.pages else b"", entry, None))
 
 
 def bulk_pieces(table: pa.Table, record: Record) -> Iterator[pa.Table]:
-    """Rows cut into bulk pages: of at most `BULK_ROWS` rows, and of at most `BULK_BYTES` bytes or nearly so."""
-    sample = table.slice(0, 16_384)
+    """Rows cut evenly into bulk pages, of at most `BULK_ROWS` rows and about `BULK_BYTES` bytes or half more."""
+    rows = _bulk_rows(table, record)
+    pieces = 1 if len(table) <= rows * 3 // 2 else -(-len(table) // rows)
+    starts = [len(table) * piece // pieces for piece in range(pieces + 1)]
+    for start, end in pairwise(starts):
+        yield table.slice(start, end - start)
+
+
+def _bulk_rows(table: pa.Table, record: Record) -> int:
+    if len(table) <= BULK_ROWS and table.nbytes <= BULK_BYTES:
+        return BULK_ROWS
+    sample = table.slice(len(table) // 2, 16_384)
     size = len(encode_page(sample, record)) / max(len(sample), 1)
-    rows = int(min(BULK_ROWS, max(BULK_BYTES * 0.8 / max(size, 1e-9), 1)))
-    for start in range(0, len(table), rows):
-        yield table.slice(start, rows)
+    return int(min(BULK_ROWS, max(BULK_BYTES * 0.6 / max(size, 1e-9), 1)))
 
 
-def change_pages(pending: Pending, pages: Callable[[], list[LocalPage]], room: Room) -> None:
-    """Put a transaction's row changes onto pages of its own."""
-    if pending.pages is None:
-        pending.pages = pages()
+def change_pages(pending: Pending, room: Room) -> None:
+    """Put a transaction's row changes onto pages of its own; all pages of the table are known to `pending`."""
+    assert pending.pages is not None
     delta = _numbered(pending, pending.delta())
     pending.clear()
-    work = _Rewriting(pending, room)
+    work = PageRewriter(pending.record, pending.domain, room)
     parts = list(split_by_page([(page.separator, page.entry) for page in pending.pages], delta))
-    resolved = parallel(lambda part: work.resolve(part[1], part[2]), parts)
+    standing = parallel(lambda part: work.keys_of(part[1]), parts)
+    resolved = [resolve(keys, part[1].rows, part[2]) for keys, part in zip(standing, parts, strict=True)]
     for place, one in enumerate(resolved):
         resolved[place] = one.numbered(pending.sequence + pending.taken)
         pending.taken += one.unnumbered
-    revised = parallel(lambda pair: work.revise(pair[0][1], pair[1]), zip(parts, resolved, strict=True))
-    made = {part[0]: [work.put(part[1], one) for one in drafts] for part, drafts in zip(parts, revised, strict=True)}
-    pending.pages = [new for page in pending.pages for new in _replaced(pending, page, made)]
+    revised = parallel(lambda one: work.revise(one[0][1], one[1], one[2]), zip(parts, resolved, standing, strict=True))
+    made = {part[0]: [work.put(one) for one in drafts] for part, drafts in zip(parts, revised, strict=True)}
+    replace_pages(pending, made, work)
     if any(not len(one.put) and len(one.gone) for one in resolved):
-        pending.pages = _joined(pending, work)
+        join_pages(pending, work)
 
 
 @dataclass(frozen=True)
-class _Made:
+class Made:
     """An encoded page that is not written yet, and what its entry will say."""
 
     data: bytes
@@ -97,76 +108,85 @@ class _Made:
     is_overlay: bool = False
 
 
-class _Rewriting:
-    def __init__(self, pending: Pending, room: Room) -> None:
-        self._pending = pending
-        self._record = pending.record
+class PageRewriter:
+    """Makes the pages of one table anew, in a transaction or in a worker for one."""
+
+    def __init__(self, record: Record, domain: DomainId, room: Room) -> None:
+        self._record = record
+        self._domain = domain
         self._room = room
 
-    def resolve(self, entry: Entry, delta: Delta) -> Resolved:
-        contents = self._room.cache.chosen(entry, self._record, self._room.read, self._record.order)
-        return resolve(contents, entry.rows, delta)
-
-    def revise(self, entry: Entry, resolved: Resolved) -> list[_Made]:
-        contents: Contents = self._room.cache.chosen(entry, self._record, self._room.read, self._record.order)
+    def revise(self, entry: Entry, resolved: Resolved, contents: Contents) -> list[Made]:
+        """The page with its changes made: one overlay, or base pages. `contents` has its keys at least."""
         standing = entry.overlay.rows if entry.overlay is not None else 0
         if must_fold(len(contents.base.table), resolved, BULK, standing):
-            contents = self._room.cache.contents(entry, self._record, self._room.read)
+            contents = self.contents(entry)
         revision = revise(contents, resolved, self._record, BULK)
         if revision.overlay is None:
-            return [self.base(table) for table in revision.bases or (self._record.row_schema.empty_table(),)]
+            return self.bases(pa.concat_tables(revision.bases or (self._record.row_schema.empty_table(),)))
         draft = overlay_draft(entry, None, revision.count, resolved.delta)
         data = encode_overlay(revision.overlay.table, self._record)
-        return [_Made(data, len(revision.overlay.table), draft, is_overlay=True)]
+        return [Made(data, len(revision.overlay.table), draft, is_overlay=True)]
 
-    def base(self, table: pa.Table) -> _Made:
-        nothing = PageRef("", UNBORN, 0, "", 0)  # type: ignore[arg-type]
-        return _Made(encode_page(table, self._record), len(table), _draft(table, nothing, self._record))
+    def bases(self, table: pa.Table) -> list[Made]:
+        """Base pages of these rows, which stand in order; one of no rows when there are none."""
+        return [self.base(piece) for piece in bulk_pieces(table, self._record) if len(piece)] or [self.base(table)]
 
-    def put(self, entry: Entry, made: _Made) -> Entry:
-        """Write a page, and give its entry."""
+    def base(self, table: pa.Table) -> Made:
+        nothing = PageRef(PhysicalPage(""), UNBORN, 0, "", 0)
+        return Made(encode_page(table, self._record), len(table), _draft(table, nothing, self._record))
+
+    def put(self, made: Made) -> Entry:
+        """Write a page, and give its entry, which has no number yet."""
         page = self._room.write(made.data, made.rows)
-        assert entry.base is not None
         draft = replace(made.draft, overlay=page) if made.is_overlay else replace(made.draft, base=page)
-        return replace(_entry(self._pending, draft), number=entry.number)
+        return _entry(self._domain, draft)
 
-    def table(self, entry: Entry) -> pa.Table:
-        return self._room.cache.contents(entry, self._record, self._room.read).table
+    def keys_of(self, entry: Entry) -> Contents:
+        """A page with the columns that it is ordered by."""
+        return self._room.cache.chosen(entry, self._record, self._room.read, self._record.order)
 
-
-def _replaced(pending: Pending, page: LocalPage, made: dict[bytes, list[Entry]]) -> Iterator[LocalPage]:
-    entries = made.get(page.separator)
-    if entries is None:
-        yield page
-        return
-    if not entries[0].rows and page.separator and len(entries) == 1:
-        # An empty page goes, but for the first of the table.
-        if page.old is not None:
-            pending.removed.append((page.separator, page.old))
-        return
-    yield LocalPage(page.separator, entries[0], page.old)
-    for entry in entries[1:]:
-        assert entry.least is not None
-        yield LocalPage(entry.least, entry, None)
+    def contents(self, entry: Entry) -> Contents:
+        return self._room.cache.contents(entry, self._record, self._room.read)
 
 
-def _joined(pending: Pending, work: _Rewriting) -> list[LocalPage]:
+def replace_pages(pending: Pending, made: Mapping[bytes, Sequence[Entry]], work: PageRewriter) -> None:
+    """Put new entries in the place of pages, which are named by their separators; pages left without rows go."""
+    pages, pending.pages = pending.pages or [], []
+    for page in pages:
+        entries = made.get(page.separator)
+        if entries is None:
+            pending.pages.append(page)
+            continue
+        live = [entry for entry in entries if entry.rows]
+        if not live and page.separator:
+            if page.old is not None:
+                pending.removed.append((page.separator, page.old))
+            continue
+        # The first page of a table stays, with or without rows.
+        first = live[0] if live else next(iter(entries), None) or work.put(work.base(pending.empty_rows()))
+        pending.pages.append(LocalPage(page.separator, replace(first, number=page.entry.number), page.old))
+        for entry in live[1:]:
+            assert entry.least is not None
+            pending.pages.append(LocalPage(entry.least, entry, None))
+
+
+def join_pages(pending: Pending, work: PageRewriter) -> None:
     """Small neighbours become one page."""
-    assert pending.pages is not None
     kept: list[LocalPage] = []
-    for page in pending.pages:
+    for page in pending.pages or ():
         last = kept[-1] if kept else None
         both = page.entry.rows + last.entry.rows if last is not None else 0
         small = last is not None and min(page.entry.rows, last.entry.rows) < SMALL_WRITES.join_rows
         if last is None or not small or both > SMALL_WRITES.cut_rows:
             kept.append(page)
             continue
-        table = pa.concat_tables([work.table(last.entry), work.table(page.entry)]).combine_chunks()
-        entry = work.put(last.entry, work.base(table))
+        table = pa.concat_tables([work.contents(one.entry).table for one in (last, page)]).combine_chunks()
+        entry = replace(work.put(work.base(table)), number=last.entry.number)
         kept[-1] = LocalPage(last.separator, entry, last.old)
         if page.old is not None:
             pending.removed.append((page.separator, page.old))
-    return kept
+    pending.pages = kept
 
 
 def _numbered(pending: Pending, delta: Delta) -> Delta:
@@ -188,10 +208,8 @@ def _draft(table: pa.Table, page: PageRef, record: Record) -> Draft:
     return Draft(page, rows=len(table), least=least, greatest=greatest)
 
 
-def _entry(pending: Pending, draft: Draft) -> Entry:
-    return Entry(
-        pending.domain, LogicalPage(0), UNBORN, draft.base, draft.overlay, draft.rows, draft.least, draft.greatest
-    )
+def _entry(domain: DomainId, draft: Draft) -> Entry:
+    return Entry(domain, LogicalPage(0), UNBORN, draft.base, draft.overlay, draft.rows, draft.least, draft.greatest)
 
 
 def draft_of(entry: Entry) -> Draft:

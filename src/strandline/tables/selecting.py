@@ -20,7 +20,7 @@ from strandline.tables.contents import Contents
 from strandline.tables.delta import FRESH, NONE
 from strandline.tables.expressions import Expression
 from strandline.tables.footprint import Footprint
-from strandline.tables.key_bounds import KeyBounds, key_bounds
+from strandline.tables.key_bounds import ALL, KeyBounds, key_bounds
 from strandline.tables.keys import encode_keys, is_provisional
 from strandline.tables.pending import Pending
 from strandline.tables.record import ROW
@@ -52,6 +52,11 @@ class Reach:
     def lock_whole(self, pending: Pending, mode: Mode) -> None:
         if not pending.created:
             self._inner.lock_table(pending.domain, mode)
+
+    def note_everything(self, pending: Pending) -> None:
+        """All rows are going to be read."""
+        if not pending.created:
+            self._footprint.note_scan(pending.domain, None, ALL)
 
     def lock_keys(self, pending: Pending, keys: Sequence[bytes], mode: Mode) -> list[tuple[Entry, list[bytes]]]:
         """Lock keys, or the pages that they belong to when they are many; the pages with their keys, in order."""
@@ -200,14 +205,26 @@ class Reach:
     def settled_numbers(self, pending: Pending, chosen: Selection) -> list[int]:
         """Numbers that rows take along to another key: their own, that of the row they replaced, or a new one."""
         unknown = [key for key, number in zip(chosen.keys, chosen.numbers, strict=True) if number == NONE]
-        standing: dict[bytes, int] = {}
-        for entry, part in self.lock_keys(pending, unknown, Mode.X) if unknown else ():
-            rows = self._contents(pending, entry, pending.record.order).rows_of(part)
-            standing |= {key: row for key, row in zip(part, rows.tolist(), strict=True) if row != NONE}
+        standing = self._standing(pending, unknown)
         return [
             standing.get(key, FRESH) if number == NONE else number
             for key, number in zip(chosen.keys, chosen.numbers, strict=True)
         ]
+
+    def remember_deleted(self, pending: Pending) -> None:
+        """Note the numbers of rows that are to be deleted: their keys may come again in this transaction."""
+        gone = {key: one[2] for key, one in pending.net.items() if one[0] == NONE and one[2] != FRESH}
+        standing = self._standing(pending, [key for key, number in gone.items() if number == NONE])
+        known = {key: number for key, number in gone.items() if number != NONE}
+        pending.left.note({key: row for key, row in {**standing, **known}.items() if not is_provisional(key)})
+
+    def _standing(self, pending: Pending, keys: Sequence[bytes]) -> dict[bytes, int]:
+        """The numbers of rows that stand under these keys on pages."""
+        standing: dict[bytes, int] = {}
+        for entry, part in self.lock_keys(pending, keys, Mode.X) if keys else ():
+            rows = self._contents(pending, entry, pending.record.order).rows_of(part)
+            standing |= {key: row for key, row in zip(part, rows.tolist(), strict=True) if row != NONE}
+        return standing
 
 
 def _grouped(pages: Sequence[tuple[bytes, Entry]], ordered: Sequence[bytes]) -> list[tuple[Entry, list[bytes]]]:

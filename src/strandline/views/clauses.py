@@ -1,7 +1,7 @@
 """Reading a definition's text: one SELECT, and which of its clauses a difference table can follow.
 
-What can't be followed is `Unfollowed`: it names the reason and the clause, and the caller refuses the view, or computes
-it anew each time. What is no query at all is an `SqlError`.
+What can't be followed is `Unfollowed`: it names the reason and the clause, and the caller refuses the view, or
+computes it anew each time. What is no query at all is an `SqlError`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a view is: select, project and inner joins over relations of the store, as facts.
 
 The paper's RMV is π_X σ_C(Y) (r₁ × … × r_p). Here the r's are `occurrences` (a relation that is joined with itself
-occurs twice), C is `condition` (WHERE, ON, USING and NATURAL as one conjunction) and X is `outputs`. When X holds a key
-of the result the view is *keyed*; otherwise it is *counted*, and equal rows are held once, with their number.
+occurs twice), C is `condition` (WHERE, ON, USING and NATURAL as one conjunction) and X is `outputs`. When X holds a
+key of the result the view is *keyed*; otherwise it is *counted*, and equal rows are held once, with their number.
 
 Every column in these expressions is qualified by its occurrence's alias, and quoted, in DuckDB's dialect.
 """

@@ -61,3 +61,40 @@ def computed(sql: str, tables: Mapping[str, pa.Table], doing: str) -> pa.Table:
             return connection.sql(sql).to_arrow_table()
         except duckdb.Error as error:
             raise SqlError(str(error).strip().splitlines()[0], doing=doing) from None
+
+
+def with_views(definition: Definition, inner: Mapping[str, Definition]) -> tuple[str, tuple[Occurrence, ...]]:
+    """The query of a view with the views that it stands on as parts of it, and the relations that it then reads."""
+    parts = [f"{_quoted(name)} AS ({query_sql(one)})" for name, one in inner.items()]
+    below = [one for each in inner.values() for one in each.relations]
+    own = [one.relation for one in definition.occurrences if one.relation not in inner]
+    relations = dict.fromkeys([*own, *below])
+    text = query_sql(definition)
+    whole = f"WITH {', '.join(parts)} SELECT * FROM ({text})" if parts else text
+    return whole, tuple(Occurrence(relation, relation) for relation in relations)
+
+
+def query_sql(definition: Definition, dialect: str = "duckdb") -> str:
+    """The defining query as one SELECT."""
+    from sqlglot import exp, parse_one
+
+    if definition.regenerated:
+        return parse_one(definition.sql, dialect="duckdb").sql(dialect=dialect)
+    outputs = [exp.alias_(one.expression.copy(), one.name, quoted=True) for one in definition.outputs]
+    tables = [
+        exp.Table(
+            this=exp.to_identifier(one.relation, quoted=True),
+            alias=exp.TableAlias(this=exp.to_identifier(one.alias, quoted=True)),
+        )
+        for one in definition.occurrences
+    ]
+    query = exp.Select(expressions=outputs, from_=exp.From(this=tables[0]))
+    for table in tables[1:]:
+        query.append("joins", exp.Join(this=table, kind="CROSS"))
+    if definition.condition is not None:
+        query.set("where", exp.Where(this=definition.condition.copy()))
+    return query.sql(dialect=dialect, identify=True)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -20,7 +20,8 @@ from strandline.relations import Part, Scan
 from strandline.relations.read import register_reader
 from strandline.tables import PageCache
 from strandline.tables.key_bounds import ALL, KeyBounds
-from strandline.tables.relation import key_column_bounds, objects_of, release_with
+from strandline.tables.relation import key_column_bounds, release_with
+from strandline.tables.worker_storage import objects_of
 from strandline.whatif.catalogue import chain_of
 from strandline.whatif.placing import place_of
 from strandline.whatif.planning import Span

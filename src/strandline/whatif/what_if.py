@@ -15,7 +15,7 @@ from strandline.pages import View
 from strandline.relations import Part
 from strandline.tables import PageCache
 from strandline.tables.key_bounds import ALL, key_bounds
-from strandline.tables.relation import reachable
+from strandline.tables.worker_storage import reachable
 from strandline.whatif import keeping, updating
 from strandline.whatif.applying import apply
 from strandline.whatif.assigning import Assignment

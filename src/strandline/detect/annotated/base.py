@@ -90,6 +90,7 @@ class Base:
         return Copy(self._address, name, parse_address(target))
 
     def copies(self) -> list[CopyRecord]:
+        """The copies of this table, wherever they are."""
         with opened(self._address) as site:
             return site.catalog.copies(site.name)
 

@@ -80,7 +80,7 @@ class Statements:
         return f"CAST('{self.start}' AS bigint)" if self.dialect == "postgres" else f"({self.start})"
 
     def survey(self) -> str | None:
-        """PostgreSQL: one unordered scan that leaves in `BLOCKS` all that is counted, changed, or missing in the base."""
+        """PostgreSQL: one unordered scan that leaves in `BLOCKS` what is counted, changed or missing in the base."""
         if self.dialect != "postgres":
             return None
         p, t = quoted(PREVIOUS), quoted(TIME)

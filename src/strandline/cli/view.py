@@ -1,0 +1,137 @@
+"""`strandline view`: views of a store, kept at copies by their differences."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from strandline.cli.output import draw_rows, emit_json, say
+from strandline.cli.stores import json_option, store_argument, tables_of
+
+SHOWN = ("name", "form", "key", "maintain", "copies", "sql")
+
+
+@click.group()
+def view() -> None:
+    """Views: queries whose copies elsewhere are kept fresh by shipping only what differs.
+
+    \b
+    Example:
+      strandline view create SHOP cheap "select id, name from orders where price < 10"
+      strandline replicate SHOP cheap duckdb:///cheap.duckdb#cheap
+      strandline refresh SHOP cheap
+      strandline view why SHOP cheap '{"id": 7, "price": 20}'
+    """
+
+
+@view.command()
+@store_argument
+@click.argument("name")
+@click.argument("sql")
+@click.option("--strict/--no-strict", default=True, help="Refuse what differences can't follow.  [default: strict]")
+@click.option(
+    "--maintain",
+    type=click.Choice(["auto", "eager", "deferred"]),
+    default="auto",
+    show_default=True,
+    help="When differences are computed: at each commit, at a refresh, or as costs less.",
+)
+@json_option
+def create(store: str, name: str, sql: str, strict: bool, maintain: str, as_json: bool) -> int:
+    """Define a view NAME by one SELECT, or give an existing one a new text.
+
+    Select, project with expressions, and inner joins are followed by differences; with --no-strict anything else is
+    computed anew each time.
+
+    \b
+    Example:
+      strandline view create SHOP cheap "select id, name from orders where price < 10"
+    """
+    with tables_of(store) as held:
+        made = held.view(name, sql, strict=strict, maintain=maintain)
+        definition = made.definition
+        told = {"name": name, "form": definition.form, "key": list(definition.key)}
+        told |= {"columns": definition.schema.names, "regenerated": definition.regenerated}
+        if as_json:
+            emit_json(told)
+            return 0
+        keyed = f"by {', '.join(definition.key)}" if definition.key else "counted: its result has no key"
+        say(f"{name}: {', '.join(definition.schema.names)}; {keyed}.")
+        if definition.regenerated:
+            say(f"It is computed anew each time: {definition.regenerated}.")
+    return 0
+
+
+@view.command(name="list")
+@store_argument
+@json_option
+def list_(store: str, as_json: bool) -> int:
+    """The views, the oldest first.
+
+    \b
+    Example:
+      strandline view list SHOP
+    """
+    with tables_of(store) as held:
+        found = [{**one.__dict__, "key": list(one.key)} for one in held.views()]
+    if as_json:
+        emit_json({"views": found})
+    else:
+        rows = [[", ".join(one["key"]) if name == "key" else one[name] for name in SHOWN] for one in found]
+        draw_rows("", SHOWN, rows)
+        for one in found:
+            if one["trouble"]:
+                say(f"{one['name']} can't be read: {one['trouble']}.")
+    return 0
+
+
+@view.command()
+@store_argument
+@click.argument("name")
+@click.argument("row")
+@click.option("--table", "relation", help="The table that the row belongs to, where the view reads several.")
+@json_option
+def why(store: str, name: str, row: str, relation: str | None, as_json: bool) -> int:
+    """Say whether a ROW (JSON) that comes or goes can matter to a view, and if not, why not.
+
+    Exit code 0: it can; 1: it is irrelevant, with the proof.
+
+    \b
+    Example:
+      strandline view why SHOP cheap '{"id": 7, "price": 20}'
+    """
+    try:
+        change: Any = json.loads(row)
+    except ValueError as error:
+        raise click.UsageError(f"ROW is no JSON: {error}") from None
+    if not isinstance(change, dict):
+        raise click.UsageError("ROW must be a JSON object, as in '{\"id\": 7}'")
+    with tables_of(store) as held:
+        (found,) = held.view(name).why(change, relation)
+    if as_json:
+        emit_json({"relation": found.relation, "relevant": found.relevant, "proof": list(found.proof)})
+    else:
+        say(f"{found}.")
+    return 0 if found.relevant else 1
+
+
+@view.command()
+@store_argument
+@click.argument("name")
+@json_option
+def drop(store: str, name: str, as_json: bool) -> int:
+    """Drop a view that no copy and no other view stands on.
+
+    \b
+    Example:
+      strandline view drop SHOP cheap
+    """
+    with tables_of(store) as held:
+        held.drop_view(name)
+    if as_json:
+        emit_json({"dropped": name})
+    else:
+        say(f"{name} is dropped.")
+    return 0

@@ -1,0 +1,80 @@
+"""The queue before the committer: one thread at a time leads, and takes whatever is queued (section 2).
+
+Whoever finds nobody leading leads. Its batch is everything queued by then; meanwhile others queue up, and the first of
+them leads the next batch. A thread sleeps until its own transaction is through or it has to lead, so that nobody is
+woken in vain.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from strandline.pages.installing import Ticket
+
+LARGEST_BATCH = 256
+GATHERING = 0.4
+"""How long a batch may gather, as a part of what the last one took."""
+LONGEST = 0.05
+"""It gathers no longer than this (seconds), however long the last one took."""
+
+
+class BatchQueue:
+    """Hands batches to `process`, which ends every ticket of its batch. Safe for many threads."""
+
+    def __init__(self, process: Callable[[Sequence[Ticket]], None]) -> None:
+        self._process = process
+        self._mutex = threading.Lock()
+        self._complete = threading.Condition(self._mutex)
+        self._queue: list[Ticket] = []
+        self._led = False
+        self._crowd, self._began, self._took = 1, 0.0, 0.0
+
+    @property
+    def crowded(self) -> bool:
+        """Whether several threads commit at the moment."""
+        return self._crowd > 1
+
+    def serve(self, ticket: Ticket) -> None:
+        """Returns when the ticket is done, by another thread or by this one."""
+        with self._mutex:
+            self._queue.append(ticket)
+            leads, self._led = not self._led, True
+            if len(self._queue) >= self._crowd:
+                self._complete.notify()
+        if not leads:
+            ticket.called.wait()
+        if not ticket.done:
+            self._lead()
+
+    def let_go(self, tickets: Sequence[Ticket]) -> None:
+        """These are done: their threads may go on while the leader still tidies up."""
+        with self._mutex:
+            self._crowd, self._took = len(tickets) + len(self._queue), time.monotonic() - self._began
+        for ticket in tickets:
+            ticket.called.set()
+
+    def _lead(self) -> None:
+        batch = self._gather()
+        try:
+            self._process(batch)
+        finally:
+            for ticket in batch:
+                ticket.called.set()
+            with self._mutex:
+                self._led = bool(self._queue)
+                if self._led:
+                    self._queue[0].called.set()
+
+    def _gather(self) -> list[Ticket]:
+        """Wait a moment for those whom the last batch has just let go: else two crowds take turns, each with half of
+        the threads in every batch. One thread alone never waits.
+        """
+        with self._mutex:
+            if self._crowd > 1:
+                patience = min(self._took * GATHERING, LONGEST)
+                self._complete.wait_for(lambda: len(self._queue) >= self._crowd, timeout=patience)
+            batch, self._queue = self._queue[:LARGEST_BATCH], self._queue[LARGEST_BATCH:]
+            self._began = time.monotonic()
+            return batch

@@ -1,0 +1,99 @@
+"""The books that every swap keeps in its pointer: the log, the freed objects, and what was deleted of them.
+
+An object is listed as freed by the swap that replaced it, deleted after that swap when nobody reads it any more, and
+forgotten by a later swap. Whoever stops in between leaves a list that another goes on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from strandline.pages.context import Context
+from strandline.pages.envelope import Json
+from strandline.pages.freeing import Readers, seen_by
+from strandline.pages.ids import EXTENSION, CommitNumber, PhysicalPage
+from strandline.pages.objects import Output
+from strandline.pages.plan import Plan
+from strandline.pages.pointer import Freed, LogEntry, Pointer, SnapshotRecord
+from strandline.pages.roster import Roster
+
+LOG_CHUNKS = 64
+"""Extension pages of the log that are kept; older history is forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """May a freed object be deleted? `freed` names those that the pointer, read after the roll, still
+    lists.
+    """
+
+    readers: Readers
+    chain: Sequence[SnapshotRecord]
+    freed: Container[PhysicalPage]
+
+    def allows(self, row: Json) -> bool:
+        """Whether one row of a list of freed objects may be deleted."""
+        one = Freed(*row)
+        return one.name in self.freed and not self.readers.may_read(one) and not seen_by(one, self.chain)
+
+    def allows_all(self, rows: Iterable[Json]) -> bool:
+        """Whether all of them may."""
+        return all(self.allows(row) for row in rows)
+
+
+class Books:
+    """What this process deleted of one version's freed objects, until a swap has forgotten it."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._deleted: set[PhysicalPage] = set()
+        self._emptied: set[PhysicalPage] = set()
+        """Extension pages of freed objects worked off."""
+
+    def keep(self, base: Pointer, plan: Plan, output: Output) -> Pointer:
+        """The plan's pointer with the swap's id, its log entry, and what was freed; without what was deleted."""
+        surroundings, new = self._context.surroundings, plan.pointer
+        swap = surroundings.new_id()
+        entry = LogEntry(new.commit, swap, surroundings.now(), plan.kind, plan.message)
+        log = new.log.extended([entry.to_json()], output.chunk)
+        forgotten = log.chunks[: max(0, len(log.chunks) - LOG_CHUNKS)]
+        kept = tuple(chunk for chunk in new.freed.chunks if chunk.name not in self._emptied)
+        inline = tuple(row for row in new.freed.inline if row[3] not in self._deleted)
+        retired = _chunk_names(base) - {chunk.name for chunk in kept} - _chunk_names(replace(new, freed=Roster()))
+        retired |= {chunk.name for chunk in forgotten}
+        # Extension pages are read through a pointer read before: they wait for readers, but no snapshot has any.
+        later = CommitNumber(new.commit + 1)
+        freed = [Freed(later, CommitNumber(0), EXTENSION, name) for name in sorted(retired)]
+        rows = [one.to_json() for one in (*plan.freed, *freed)]
+        return replace(
+            new,
+            swap=swap,
+            log=Roster(log.inline, log.chunks[len(forgotten) :]),
+            freed=Roster(inline, kept).extended(rows, output.chunk),
+        )
+
+    def delete(self, pointer: Pointer, judge: Judge) -> None:
+        """Delete what a pointer lists as freed and the judge allows."""
+        load = self._context.objects.chunk
+        for chunk in pointer.freed.chunks:
+            if chunk.name not in self._emptied and judge.allows_all(load(chunk)):
+                self._delete([row[3] for row in load(chunk)])
+                self._emptied.add(chunk.name)
+        names = [row[3] for row in pointer.freed.inline if row[3] not in self._deleted and judge.allows(row)]
+        self._delete(names)
+        self._deleted.update(names)
+
+    def forget(self, pointer: Pointer) -> None:
+        """A swap stands: what its pointer no longer lists needs no remembering."""
+        self._deleted &= {row[3] for row in pointer.freed.inline}
+        self._emptied &= {chunk.name for chunk in pointer.freed.chunks}
+
+    def _delete(self, names: Iterable[PhysicalPage]) -> None:
+        for name in names:
+            self._context.objects.delete(name)
+
+
+def _chunk_names(pointer: Pointer) -> set[PhysicalPage]:
+    rosters = (pointer.snapshots, pointer.freed, pointer.log)
+    return {chunk.name for roster in rosters for chunk in roster.chunks}

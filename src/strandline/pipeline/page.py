@@ -1,0 +1,297 @@
+"""The page of a run: what came in, what changed, the tree of versions, what copies took, time, and the last steps.
+
+Self-contained: no script, nothing loaded from anywhere. Every text passes through `safe`. Places are shown as the
+pipeline's file writes them, so no secret is on the page.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from strandline._version import __version__
+from strandline.pipeline.drawing import Line, bars, safe, tree
+from strandline.pipeline.journal import Step
+from strandline.pipeline.page_style import STYLE as MORE_STYLE
+from strandline.report.html_style import STYLE
+from strandline.report.pictures import MARK
+
+KINDS = (("insert", "inserted", "+"), ("update", "updated", "~"), ("delete", "deleted", "−"))
+STAGE_COLOURS = 8
+SHOWN_SHARE = 0.004
+"""A stage that took a smaller part of the time is not drawn."""
+
+
+@dataclass(frozen=True)
+class RunPage:
+    """What a page tells: the step (the last one, when the run took none), those before it, and the versions."""
+
+    step: Step
+    history: Sequence[Step]
+    lines: Sequence[Line]
+    started: float
+    seconds: float
+    new: bool
+    stages: Mapping[str, float]
+
+
+def write_page(page: RunPage, folder: str) -> str:
+    """Puts the page into the folder of reports, and as `latest.html` beside it; gives its path."""
+    os.makedirs(folder, exist_ok=True)
+    text = render(page)
+    names = ["latest.html"] + ([f"step-{page.step.number:04}.html"] if page.new else [])
+    for name in names:
+        path = os.path.join(folder, name)
+        with open(f"{path}.part", "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(f"{path}.part", path)
+    return os.path.join(folder, names[-1])
+
+
+def render(page: RunPage) -> str:
+    """The whole page."""
+    step = page.step
+    title = f"{step.pipeline}, step {step.number}"
+    parts = [
+        _head(page, title),
+        _tiles(step),
+        _sources(step),
+        _tables(step),
+        _versions(page),
+        _copies(step),
+        _dumps(step),
+        _stages(page),
+        _trends(page.history),
+    ]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{safe(title)} · Strandline</title><style>{STYLE}{MORE_STYLE}</style></head><body><main>"
+        f"{''.join(parts)}<footer>Strandline {__version__} · {_when(page.started)} · "
+        f"{page.seconds:.1f} s</footer></main></body></html>\n"
+    )
+
+
+def _head(page: RunPage, title: str) -> str:
+    step = page.step
+    changed = sum(_changed(source) for source in _fresh(step))
+    tables = sum(1 for source in _fresh(step) if _changed(source))
+    words = (
+        f"{changed:,} rows changed in {tables} of {len(step.sources)} tables, in one transaction."
+        if page.new
+        else "Nothing new came in: no step was taken. This is how the last one stands."
+    )
+    trouble = [
+        f"{name}: {one['error']}" for name, one in [*step.replicas.items(), *step.dumps.items()] if one.get("error")
+    ]
+    warning = "".join(f'<p class="warning">Behind: {safe(each)} The next run tries again.</p>' for each in trouble)
+    return (
+        f'<p class="mark">{MARK} a run of a pipeline</p><h1>{safe(title)}</h1>'
+        f'<p class="lead">{words} Snapshot <b>{safe(step.snapshot)}</b>, {_when(step.started)}.</p>{warning}'
+    )
+
+
+def _tiles(step: Step) -> str:
+    cards = []
+    for kind, name, sign in KINDS:
+        count = sum(int(source.get(name) or 0) for source in _fresh(step))
+        zero = "" if count else " zero"
+        cards.append(f'<div class="tile card {kind}{zero}"><b>{count:,}</b><span>{sign} {name}</span></div>')
+    same = [source.get("unchanged") for source in step.sources.values()]
+    total = sum(int(count or 0) for count in same)
+    cards.append(f'<div class="tile card same"><b>{total:,}</b><span>= unchanged</span></div>')
+    return f'<div class="tiles">{"".join(cards)}</div>'
+
+
+def _sources(step: Step) -> str:
+    rows = []
+    for name, source in step.sources.items():
+        taken = source.get("taken")
+        age = "" if taken is None else f"<br><span class='why'>of {_when(taken)}</span>"
+        old = "" if source.get("step") == step.number else f" <span class='why'>(step {source.get('step')})</span>"
+        drift = _drift(source)
+        rows.append(
+            f"<tr><td><b>{safe(name)}</b>{old}</td><td><code>{safe(_tail(source.get('extract', '')))}</code>{age}</td>"
+            f"<td>{safe(source.get('how'))}<br><span class='why'>{safe(source.get('why'))}"
+            f"{'; ' + safe(drift) if drift else ''}</span></td>"
+            f"<td class='number'>{_bytes(int(source.get('bytes_read') or 0))}</td>"
+            f"<td class='number'>{float(source.get('seconds') or 0):.2f} s</td></tr>"
+        )
+    head = _header("source", "extract", "detected", "read|", "time|")
+    return f"<h2>What came in</h2><div class='card scroll'><table class='plain'>{head}{''.join(rows)}</table></div>"
+
+
+def _tables(step: Step) -> str:
+    cards = []
+    for source in step.sources.values():
+        if source.get("step") != step.number:
+            continue
+        counts = [(kind, int(source.get(name) or 0), name) for kind, name, _ in KINDS]
+        words = ", ".join(f"{count:,} {name}" for _, count, name in counts if count) or "nothing changed"
+        size = step.tables.get(source["table"], {})
+        rows = f"{int(size.get('rows', 0)):,} rows, {_bytes(int(size.get('bytes', 0)))}" if size else ""
+        shares = [*counts, ("same", int(source.get("unchanged") or 0), "")]
+        strip = "".join(f'<i class="{kind}" style="flex: {count} 1 0"></i>' for kind, count, _ in shares if count)
+        cards.append(
+            f"<div class='card table-card'><h3>{safe(source['table'])}</h3>"
+            f"<span class='note'>{words}; now {rows}</span><div class='sum'>{strip}</div>{_columns(source)}</div>"
+        )
+    return f"<h2>What changed</h2>{''.join(cards) or '<p class=note>No table changed.</p>'}"
+
+
+def _columns(source: Mapping[str, Any]) -> str:
+    counts = source.get("columns") or {}
+    updated = int(source.get("updated") or 0)
+    ranked = sorted(((name, count) for name, count in counts.items() if count), key=lambda one: -one[1])
+    if not ranked or not updated:
+        return ""
+    bars_ = "".join(
+        f'<div class="bar"><span class="name">{safe(name)}</span><span class="track">'
+        f'<i style="width:{100 * count / updated:.2f}%"></i></span><span class="count">{count:,}</span></div>'
+        for name, count in ranked[:12]
+    )
+    return f'<div class="bars">{bars_}</div>'
+
+
+def _versions(page: RunPage) -> str:
+    told = f"{len(page.lines)} {'version' if len(page.lines) == 1 else 'versions'}"
+    count = sum(len(line.snapshots) for line in page.lines)
+    note = f"{told}, {count} snapshots; filled: this step's; the last dot of a line is its present state"
+    picture = tree(page.lines, page.step.snapshot)
+    return f"<h2>Versions and snapshots <small>{note}</small></h2><figure class='picture card'>{picture}</figure>"
+
+
+def _copies(step: Step) -> str:
+    if not step.replicas:
+        return ""
+    cards = "".join(_copy(name, one, step.number) for name, one in step.replicas.items())
+    return f"<h2>Copies <small>what went over, against sending everything</small></h2>{cards}"
+
+
+def _copy(name: str, one: Mapping[str, Any], number: int) -> str:
+    behind = number - int(one.get("step") or 0)
+    state = f"<span class='bad'>{behind} steps behind</span>" if behind else "<span class='good'>up to date</span>"
+    sent, full = int(one.get("bytes") or 0), int(one.get("full_bytes") or 0)
+    messages, all_messages = int(one.get("messages") or 0), int(one.get("full_messages") or 0)
+    words = f"{safe(one.get('method'))}: {safe(one.get('why'))}; {messages:,} messages against {all_messages:,}"
+    most = max(sent, full)
+    bars_ = f"{_versus('sent', sent, most, 'sent')}{_versus('a full copy', full, most, 'full')}"
+    if one.get("method") is None:
+        words, bars_ = "never reached yet", ""
+    return (
+        f"<div class='card table-card'><h3>{safe(name)} <small class='note'>{safe(one.get('of', ''))} → "
+        f"{safe(one.get('to', ''))} · {state}</small></h3><p class='note'>{words}</p>"
+        f"<div class='versus'>{bars_}</div></div>"
+    )
+
+
+def _versus(name: str, size: int, most: int, kind: str) -> str:
+    share = 100.0 * size / most if most else 0.0
+    return (
+        f"<span>{name}</span><span class='track'><i class='{kind}' style='width:{share:.2f}%'></i></span>"
+        f"<span class='count'>{_bytes(size)}</span>"
+    )
+
+
+def _dumps(step: Step) -> str:
+    if not step.dumps:
+        return ""
+    rows = [
+        f"<tr><td>{safe(name)}</td><td>{safe(one.get('to', ''))}</td><td><code>{safe(one.get('id', ''))}</code></td>"
+        f"<td class='number'>{safe(one.get('level', ''))}</td>"
+        f"<td class='number'>{_bytes(int(one.get('bytes') or 0))}</td></tr>"
+        for name, one in step.dumps.items()
+    ]
+    head = _header("dumps", "to", "last", "level|", "size|")
+    return f"<h2>Dumps</h2><div class='card scroll'><table class='plain'>{head}{''.join(rows)}</table></div>"
+
+
+def _stages(page: RunPage) -> str:
+    total = sum(page.stages.values()) or 1.0
+    stages = [(name, seconds) for name, seconds in page.stages.items() if seconds >= SHOWN_SHARE * total]
+    strip = "".join(
+        f'<i class="stage-{place % STAGE_COLOURS}" style="flex: {seconds / total:.4f} 1 0" title="{safe(name)}"></i>'
+        for place, (name, seconds) in enumerate(stages)
+    )
+    key = "".join(
+        f'<span class="stage-{place % STAGE_COLOURS}">{safe(name)} {_span(seconds)}</span>'
+        for place, (name, seconds) in enumerate(stages)
+    )
+    heading = f"<h2>Time <small>{total:.2f} s by stage</small></h2>"
+    return f"{heading}<div class='stages'>{strip}</div><div class='stage-key'>{key}</div>"
+
+
+def _trends(history: Sequence[Step]) -> str:
+    labels = [f"step {step.number}" for step in history]
+    charts: list[tuple[str, str, list[float], Any]] = [
+        (
+            "rows changed",
+            "rows",
+            [float(sum(_changed(s) for s in _fresh(step))) for step in history],
+            lambda v: f"{v:,.0f}",
+        ),
+        ("seconds", "time", [sum(step.stages.values()) for step in history], lambda v: f"{v:.1f} s"),
+        ("bytes to copies", "bytes", [float(_sent(step)) for step in history], _bytes),
+        ("bytes of tables", "store", [float(_held(step)) for step in history], _bytes),
+    ]
+    cards = []
+    for name, kind, values, told in charts:
+        words = [f"{label}: {told(value)}" for label, value in zip(labels, values, strict=True)]
+        now = told(values[-1]) if values else "–"
+        cards.append(f"<div class='card trend-card'><b>{now}</b><span>{name}</span>{bars(values, words, kind)}</div>")
+    note = f"{len(history)} of them, the newest on the right; heights grow with the square root"
+    heading = f"<h2>The last steps <small>{note}</small></h2>"
+    return f"{heading}<div class='trends'>{''.join(cards)}</div>"
+
+
+def _header(*names: str) -> str:
+    """The head of a table; a name that ends in a bar heads numbers."""
+    cells = [f"<th class='number'>{name[:-1]}</th>" if name.endswith("|") else f"<th>{name}</th>" for name in names]
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _fresh(step: Step) -> list[Mapping[str, Any]]:
+    """The sources that the step itself brought."""
+    return [source for source in step.sources.values() if source.get("step") == step.number]
+
+
+def _changed(source: Mapping[str, Any]) -> int:
+    return sum(int(source.get(name) or 0) for _, name, _ in KINDS)
+
+
+def _sent(step: Step) -> int:
+    return sum(int(one.get("bytes") or 0) for one in step.replicas.values() if one.get("step") == step.number)
+
+
+def _held(step: Step) -> int:
+    return sum(int(one.get("bytes", 0)) for one in step.tables.values())
+
+
+def _drift(source: Mapping[str, Any]) -> str:
+    kinds = source.get("drift") or {}
+    return "; ".join(f"columns {kind}: {', '.join(names)}" for kind, names in kinds.items() if names)
+
+
+def _tail(path: str) -> str:
+    """The end of a long path: what tells extracts apart."""
+    return path if len(path) <= 48 else "…" + path[-47:]
+
+
+def _when(seconds: float) -> str:
+    return dt.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.0f} ms"
+
+
+def _bytes(count: float) -> str:
+    amount = float(count)
+    for unit in ("B", "KB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"

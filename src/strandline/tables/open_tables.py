@@ -1,0 +1,132 @@
+"""The tables that a transaction has opened: what is pending for each, and how that is handed to the commit batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from strandline.errors import NotFound, StoreError
+from strandline.pages import Mode, Transaction
+from strandline.tables import selecting
+from strandline.tables.cache import PageCache
+from strandline.tables.delta import Expected
+from strandline.tables.footprint import Footprint
+from strandline.tables.pending import LocalPage, Pending
+from strandline.tables.reading import tables_hint
+from strandline.tables.record import Record
+from strandline.tables.rewriting import Room, change_pages, draft_of
+from strandline.tables.selecting import Reach
+
+
+class OpenTables:
+    """Used by one thread at a time. A table keeps its name, its shape and its being there once it is opened."""
+
+    def __init__(self, inner: Transaction, cache: PageCache) -> None:
+        self.inner = inner
+        self._cache = cache
+        self._tables: dict[str, Pending] = {}
+        self._gone: set[str] = set()
+        self._footprint = Footprint()
+        inner.footprint = self._footprint
+        self.reach = Reach(inner, cache, self._footprint)
+
+    def __iter__(self) -> Iterator[Pending]:
+        return iter(self._tables.values())
+
+    def open(self, name: str) -> Pending:
+        """The table of that name, as this transaction has left it."""
+        if self.inner.ended:
+            raise StoreError("the transaction has ended already", hint="Begin another one")
+        found = self._tables.get(name)
+        if found is not None:
+            return found
+        while True:
+            entry = self.inner.view().find_domain(name) if name not in self._gone else None
+            if entry is None:
+                names = [one.name for one in self.inner.view().domains()]
+                raise NotFound(f"there is no table {name}", doing="Opening a table", hint=tables_hint(names))
+            # Once it is locked, nobody drops it or changes its shape.
+            self.inner.lock_table(entry.domain, Mode.IS)
+            view = self.inner.view()
+            again = view.find_domain(name)
+            if again is not None and again.domain == entry.domain:
+                break
+        self._footprint.tables.add(entry.domain)
+        record = Record.from_bytes(view.record(entry.domain))
+        self._tables[name] = pending = Pending(name, entry.domain, record)
+        return pending
+
+    def is_there(self, name: str) -> bool:
+        """Whether a table of that name is there for this transaction."""
+        return name in self._tables or (name not in self._gone and self.inner.view().find_domain(name) is not None)
+
+    def create(self, name: str, record: Record) -> Pending | None:
+        """A new table; None when another transaction has created one while we waited for the name."""
+        domain = self.inner.create_domain(name, record.to_bytes())
+        if self.is_there(name):
+            return None
+        self._footprint.absent.add(name)
+        self._tables[name] = pending = Pending(name, domain, record, created=True)
+        return pending
+
+    def drop(self, name: str) -> None:
+        pending = self.open(name)
+        self.inner.drop_domain(pending.domain, name)
+        del self._tables[name]
+        self._gone.add(name)
+
+    def rename(self, old: str, new: str) -> None:
+        pending = self.open(old)
+        self.inner.rename_domain(pending.domain, old, new)
+        pending.name = new
+        self._tables[new] = self._tables.pop(old)
+        self._gone.add(old)
+        self._gone.discard(new)
+
+    def reshape(self, pending: Pending, record: Record, change: Callable[[pa.Table], pa.Table]) -> None:
+        """Another shape from now on; `change` brings rows that are pending into it."""
+        self.inner.set_record(pending.domain, record.to_bytes())
+        pending.reshape(record, change)
+
+    def room(self) -> Room:
+        return Room(self._cache, self.inner.output.read, self.inner.write_page)
+
+    def to_pages(self, pending: Pending) -> None:
+        """Put what is pending onto pages of our own; from then on the table is locked as a whole."""
+        self.reach.lock_whole(pending, Mode.X)
+        if pending.pages is None:
+            self._find_pages(pending)
+        if pending.net:
+            change_pages(pending, self.room())
+
+    def _find_pages(self, pending: Pending) -> None:
+        pending.pages = []
+        if not pending.created:
+            view = self.inner.view()
+            found = view.domain(pending.domain)
+            assert found is not None
+            pending.sequence = found.sequence
+            pages = view.pages_between(pending.domain)
+            pending.pages = [LocalPage(separator, entry, entry) for separator, entry in pages]
+
+    def hand_over(self) -> None:
+        """Give everything to the commit batch: as row changes, or as pages when they are many."""
+        for pending in self:
+            if len(pending.net) > selecting.MANY_ROWS:
+                self.to_pages(pending)
+            if pending.pages is not None:
+                self._hand_over_pages(pending)
+            if pending.net:
+                self.inner.change(pending.domain, pending.delta())
+
+    def _hand_over_pages(self, pending: Pending) -> None:
+        # Pages that go come first: a new one may stand at the same separator.
+        for separator, old in pending.removed:
+            self.inner.remove_page(pending.domain, old, separator)
+        for page in pending.pages or ():
+            if page.old is None:
+                self.inner.add_page(pending.domain, draft_of(page.entry), page.separator)
+            elif page.entry.pages != page.old.pages:
+                self.inner.put_page(pending.domain, page.old, draft_of(page.entry))
+        self.inner.change(pending.domain, Expected(pending.sequence, pending.taken))

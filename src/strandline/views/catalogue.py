@@ -1,0 +1,106 @@
+"""Which views a store has, and which copies of them: hidden tables, so that they are transactional, snapshotted and
+dumped like the rest.
+
+A view is kept as its text; what it means is found anew against the relations of a state. A copy's record says where it
+is, what it is known to hold (`taken`) and what was last sent to it (`offered`), as the store's own idea of positions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from strandline.pages import View
+from strandline.tables import PageCache, TableReader, TableTransaction
+from strandline.tables.hidden import COPIES, VIEWS
+from strandline.views.position import Position
+
+EAGER, DEFERRED, AUTO = "eager", "deferred", "auto"
+MAINTAIN = (AUTO, EAGER, DEFERRED)
+_SCHEMA = pa.schema([pa.field("name", pa.string()), pa.field("record", pa.string())])
+
+
+@dataclass(frozen=True)
+class ViewRecord:
+    """A view: `number` orders them by age, so that a view stands only on older ones."""
+
+    name: str
+    sql: str
+    number: int
+    strict: bool = True
+    maintain: str = AUTO
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+
+@dataclass(frozen=True)
+class CopyRecord:
+    """A copy of a view or of a table (`view` names either); `id` is chance, so a dropped copy's target is no other's.
+
+    `where` and `columns` restrict what it holds. `sql` is what the view said when the copy last took something.
+    `last` tells of the last refresh, `held` how many rows the copy has.
+    """
+
+    name: str
+    view: str
+    target: str
+    id: str
+    where: str | None = None
+    columns: tuple[str, ...] | None = None
+    taken: Position | None = None
+    offered: Position | None = None
+    held: int = 0
+    last: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        places = {name: None if (at := getattr(self, name)) is None else at.to_json() for name in ("taken", "offered")}
+        columns = None if self.columns is None else list(self.columns)
+        return {**self.__dict__, **places, "columns": columns, "last": dict(self.last)}
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any]) -> CopyRecord:
+        places = {name: Position.from_json(record[name]) for name in ("taken", "offered")}
+        columns = None if record["columns"] is None else tuple(record["columns"])
+        return CopyRecord(**{**record, **places, "columns": columns})
+
+
+def view_records(view: View, cache: PageCache) -> dict[str, ViewRecord]:
+    """All views of a state by name, the oldest first."""
+    found = [ViewRecord(**record) for record in _records(view, cache, VIEWS)]
+    return {one.name: one for one in sorted(found, key=lambda one: one.number)}
+
+
+def copy_records(view: View, cache: PageCache) -> dict[str, CopyRecord]:
+    """All copies of a state by name."""
+    found = [CopyRecord.from_json(record) for record in _records(view, cache, COPIES)]
+    return {one.name: one for one in sorted(found, key=lambda one: one.name)}
+
+
+def put(transaction: TableTransaction, record: ViewRecord | CopyRecord, *, exists: bool) -> None:
+    """Writes a record; `exists` says whether its table is there."""
+    table = VIEWS if isinstance(record, ViewRecord) else COPIES
+    rows = pa.table({"name": [record.name], "record": [json.dumps(record.to_json(), sort_keys=True)]}, schema=_SCHEMA)
+    if exists:
+        transaction.upsert(table, rows)
+    else:
+        transaction.create_table(table, rows, key="name")
+
+
+def remove(transaction: TableTransaction, table: str, name: str) -> None:
+    """Removes a record."""
+    transaction.delete(table, where="name = :name", params={"name": name})
+
+
+def has(view: View, table: str) -> bool:
+    return view.find_domain(table) is not None
+
+
+def _records(view: View, cache: PageCache, table: str) -> list[dict[str, Any]]:
+    if not has(view, table):
+        return []
+    return [json.loads(text) for text in TableReader(view, table, cache).to_arrow(["record"]).column(0).to_pylist()]

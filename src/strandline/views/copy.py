@@ -1,0 +1,220 @@
+"""A copy of a view, as users hold it: at its own position, with its own restriction, refreshed on its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from strandline.changes.shape import ChangeSet
+from strandline.detect.annotated.copy import Refresh
+from strandline.errors import InputError, NotFound, StateError
+from strandline.pages import Snapshot
+from strandline.replicas import Replica, State, open_replica
+from strandline.replicas.databases import Address, parse_address
+from strandline.tables.hidden import COPIES
+from strandline.views import catalogue
+from strandline.views.catalogue import CopyRecord, copy_records
+from strandline.views.home import Home
+from strandline.views.knowing import Known
+from strandline.views.lines import Line, PinLine, SegmentLine
+from strandline.views.pins import let_go
+from strandline.views.position import Position
+from strandline.views.regenerating import regenerate
+from strandline.views.segments import all_segments
+from strandline.views.sending import Sent, held, send_difference, send_everything
+from strandline.views.site import Site
+from strandline.views.subscription import Subscription, subscription
+from strandline.views.verification import Verification, compare
+
+DIFFERENCE, FULL, FIRST, REPAIR, NOTHING = "difference", "full", "first", "repair", "nothing"
+METHODS = ("auto", DIFFERENCE, FULL, REPAIR)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How a refresh goes, and why so."""
+
+    method: str
+    why: str
+    changes: ChangeSet | None = None
+
+
+class Copy:
+    """One copy of one view, or of a table."""
+
+    def __init__(
+        self, home: Home, name: str, target: Address | None = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._home = home
+        self._clock = clock
+        self._target = target
+        self.name = name
+
+    @property
+    def record(self) -> CopyRecord:
+        """What the store knows of it."""
+        with self._home.state() as view:
+            return self._record(Site(view, self._home.cache))
+
+    @property
+    def target(self) -> str:
+        return self.record.target
+
+    def refresh(self, method: str = "auto", *, runner: str = "auto") -> Refresh:
+        """Bring the copy to the view's present state.
+
+        `auto` sends the net difference since the copy's position, or, where that is not known any more, what the copy
+        and the view differ in. `difference` means the first or an error; `repair` the second; `full` sends all rows.
+        """
+        if method not in METHODS:
+            raise InputError(f"{method!r} is no method", doing="refreshing", hint=f"Use {', '.join(METHODS)}")
+        started = self._clock()
+        with self._opened() as (now, record, replica):
+            wanted = self._subscription(Site(now.view, self._home.cache), record)
+            state, remade = self._claimed(replica, wanted, record)
+            with self._line(record, wanted, now, runner) as line:
+                way = remade or self._way(method, wanted, line, state)
+                if way.method == NOTHING:
+                    assert state.position is not None
+                    return Refresh(NOTHING, 0, 0, self._clock() - started, state.position.time, way.why)
+                position = line.fix()
+                sent = self._send(replica, state, way, line, position)
+                took = self._clock() - started
+                done = Refresh(way.method, sent.messages, sent.bytes, took, position.commit, way.why)
+                self._note(done, position, replica.count())
+                line.settle(position)
+            return done
+
+    def verify(self, *, repair: bool = False, runner: str = "auto") -> Verification:
+        """Compare the copy with the view as it is now, by checksums of ranges; with `repair`, mend what differs."""
+        with self._opened(create=False) as (now, record, replica):
+            site = Site(now.view, self._home.cache)
+            wanted = self._subscription(site, record)
+            state = replica.state()
+            if state is None or state.position is None:
+                raise StateError("the copy is empty", doing=f"verifying {self.name!r}", hint="Refresh it")
+            rows = wanted.restricted(regenerate(wanted.whole, site, self._home.running(runner)))
+            told, _ = compare(state.definition, replica, rows)
+        if repair and not told.equal:
+            self.refresh(REPAIR, runner=runner)
+            return replace(told, repaired=True)
+        return told
+
+    def repair(self, *, runner: str = "auto") -> Refresh:
+        """Make a copy that was edited or damaged equal to its view again, by sending just what differs."""
+        return self.refresh(REPAIR, runner=runner)
+
+    def drop(self) -> None:
+        """Remove the copy at its target, and what the store knows of it."""
+        record = self.record
+        with open_replica(self._address(record)) as replica:
+            replica.drop()
+        self._home.autocommit(lambda tx: catalogue.remove(tx, COPIES, self.name))
+        let_go(self._home, record.id)
+
+    def status(self) -> dict[str, Any]:
+        """Position, lag (commits up to the last that touched what it reads), last refresh; the target is not read."""
+        with self._home.state() as view:
+            record = self._record(Site(view, self._home.cache))
+            taken = None if record.taken is None else record.taken.commit
+            changed = self._changed(Site(view, self._home.cache), record)
+            return {
+                "name": self.name,
+                "view": record.view,
+                "target": record.target,
+                "where": record.where,
+                "position": taken,
+                "lag": None if taken is None else max(changed - taken, 0),
+                "rows": record.held,
+                **record.last,
+            }
+
+    def _way(self, method: str, wanted: Subscription, line: Line, state: State) -> _Way:
+        if state.position is None:
+            return _Way(FIRST, "the copy was empty")
+        if method in (FULL, REPAIR):
+            return _Way(method, "asked for")
+        position = Position.of(state.position)
+        found = "the copy's position is not one of a view" if position is None else line.difference(position)
+        if isinstance(found, str):
+            if method == DIFFERENCE:
+                raise StateError(
+                    f"no difference is known: {found}", doing=f"refreshing {self.name!r}", hint="Say method='repair'"
+                )
+            return _Way(REPAIR, found)
+        anew = wanted.definition.regenerated
+        why = f"computed anew: {anew}" if anew else "net since its position"
+        if not len(found):
+            return _Way(NOTHING, "nothing changed")
+        return _Way(DIFFERENCE, why, wanted.change_set(found))
+
+    def _send(self, replica: Replica, state: State, way: _Way, line: Line, position: Position) -> Sent:
+        if way.changes is not None:
+            return send_difference(replica, state, way.changes, position)
+        if way.method == REPAIR:
+            return send_difference(replica, state, compare(state.definition, replica, line.rows())[1], position)
+        return send_everything(replica, state, line.rows(), position)
+
+    @contextmanager
+    def _line(self, record: CopyRecord, wanted: Subscription, now: Snapshot, runner: str) -> Iterator[Line]:
+        running = self._home.running(runner)
+        if record.view not in all_segments(now.view, self._home.cache):
+            yield PinLine(self._home, record, wanted, now, running)
+            return
+        line = SegmentLine(self._home, record, wanted, running)
+        try:
+            yield line
+        finally:
+            for snapshot in line.held:
+                snapshot.close()
+
+    @contextmanager
+    def _opened(self, *, create: bool = True) -> Iterator[tuple[Snapshot, CopyRecord, Replica]]:
+        """The present state, what it says of the copy, and the copy itself."""
+        self._home.pages.look()
+        with self._home.pages.snapshot() as now:
+            record = self._record(Site(now.view, self._home.cache))
+            with open_replica(self._address(record), create=create) as replica:
+                yield now, record, replica
+
+    def _changed(self, site: Site, record: CopyRecord) -> int:
+        """The last commit that touched anything that the view reads."""
+        relations = Known(site).definition(record.view).relations
+        return max(int(one.changed) for name in relations for one in site.domains_below(name))
+
+    def _subscription(self, site: Site, record: CopyRecord) -> Subscription:
+        return subscription(Known(site).definition(record.view), record.where, record.columns)
+
+    def _claimed(self, replica: Replica, wanted: Subscription, record: CopyRecord) -> tuple[State, _Way | None]:
+        """The copy, listening to us; made anew, if the view's columns are no longer those that it has."""
+        definition = held(wanted, record.id)
+        found = replica.state()
+        if found is not None and found.definition.source == record.id and found.definition != definition:
+            replica.drop()
+            replica.create(definition)
+            return replica.claim(), _Way(FULL, "the view's columns or its key have changed: the copy was made anew")
+        replica.create(definition)
+        return replica.claim(), None
+
+    def _record(self, site: Site) -> CopyRecord:
+        found = copy_records(site.view, site.cache).get(self.name)
+        if found is None:
+            raise NotFound(f"there is no copy {self.name!r}", doing="opening a copy", hint="Replicate a view first")
+        return found
+
+    def _address(self, record: CopyRecord) -> Address:
+        return self._target or parse_address(record.target)
+
+    def _note(self, done: Refresh, position: Position, held: int) -> None:
+        """Write down what a refresh did."""
+        last = {"method": done.method, "messages": done.messages, "bytes": done.bytes}
+        last["seconds"] = round(done.seconds, 3)
+
+        def work(transaction: Any) -> None:
+            record = replace(self.record, taken=position, offered=None, last=last, held=held)
+            catalogue.put(transaction, record, exists=True)
+
+        self._home.autocommit(work)

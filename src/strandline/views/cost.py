@@ -1,0 +1,146 @@
+"""What a difference table costs, and when it pays: equations (1), (1a) and (2) of the paper, and its two conditions.
+
+A base table has N rows, of which the fraction q is in the view. Between two refreshes λ/Λ updates arrive, spread
+evenly. *Communication* is counted in messages, *delay* in the unit of the costs: checking a row's relevance (Cr),
+entering a row in the difference table (Cm), reading a row when the view is computed from the base (Cs).
+
+Maintaining the difference table at every commit (*eager*) pays if both conditions hold, and computing the difference
+when it is asked for (*deferred*) if neither does. If one holds, messages are weighed against delay, by what a message
+costs; where a quick answer matters, the difference table is preferred, as only there nothing is computed after the
+request.
+
+The paper prints λ/Λ where λ/(ΛN) is meant, the number of updates per row and refresh.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+EAGER, DEFERRED = "eager", "deferred"
+
+
+@dataclass(frozen=True)
+class Load:
+    """The view and its traffic: N, λ and Λ (both per the same time), q; `keyed` if X holds a key of the result."""
+
+    rows: float
+    updates: float
+    refreshes: float
+    qualified: float
+    keyed: bool
+
+    @property
+    def per_refresh(self) -> float:
+        """λ/Λ: updates between two refreshes. A view that nobody refreshes gathers them without end."""
+        if self.refreshes > 0:
+            return self.updates / self.refreshes
+        return math.inf if self.updates > 0 else 0.0
+
+    @property
+    def per_row(self) -> float:
+        """λ/(ΛN): updates of one row between two refreshes."""
+        if self.rows > 0:
+            return self.per_refresh / self.rows
+        return math.inf if self.updates > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Seconds for one row or message: Cr, Cm, Cs, and sending a message and storing it at the replica."""
+
+    relevance: float
+    maintain: float
+    scan: float
+    message: float
+
+
+def updated_rows(load: Load) -> float:
+    """N(1 − e^(−λ/(ΛN))): how many rows receive at least one update between two refreshes."""
+    return load.rows * -math.expm1(-load.per_row)
+
+
+def messages_counted(load: Load) -> float:
+    """Equation (1): a deletion and an insertion for each updated row, each sent if it qualifies."""
+    return 2 * load.qualified * updated_rows(load)
+
+
+def messages_keyed(load: Load) -> float:
+    """Equation (1a): a deletion and an insertion of one key are sent as one replacement."""
+    return (2 * load.qualified - load.qualified**2) * updated_rows(load)
+
+
+def messages(load: Load) -> float:
+    """What a refresh from a difference table sends."""
+    return messages_keyed(load) if load.keyed else messages_counted(load)
+
+
+def messages_regenerated(load: Load) -> float:
+    """qN: what a refresh by regeneration sends."""
+    return load.qualified * load.rows
+
+
+def delay_maintained(load: Load, prices: Prices) -> float:
+    """Equation (2): relevance checks and entries of the old and the new image of each update, per refresh."""
+    if not load.per_refresh:
+        return 0.0
+    return 2 * (prices.relevance + load.qualified * prices.maintain) * load.per_refresh
+
+
+def delay_scanned(load: Load, prices: Prices) -> float:
+    """CsN: reading the base once."""
+    return prices.scan * load.rows
+
+
+def communication_limit(qualified: float, *, keyed: bool) -> float:
+    """The λ/(ΛN) below which a difference table sends less than regeneration: ln 2, or ln((2 − q)/(1 − q))."""
+    if not keyed:
+        return math.log(2)
+    return math.inf if qualified >= 1 else math.log((2 - qualified) / (1 - qualified))
+
+
+def delay_limit(qualified: float, prices: Prices) -> float:
+    """The λ/(ΛN) below which a difference table delays less than a scan: Cs/(2Cr + 2qCm)."""
+    price = 2 * prices.relevance + 2 * qualified * prices.maintain
+    return prices.scan / price if price else math.inf
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a view is maintained, and why, in sentences."""
+
+    maintain: str
+    reasons: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.maintain}: {'; '.join(self.reasons)}"
+
+
+def choose(load: Load, prices: Prices, *, prompt: bool = False) -> Choice:
+    """Eager or deferred. `prompt` says that a quick answer to a refresh matters more than work at commits."""
+    limits = (communication_limit(load.qualified, keyed=load.keyed), delay_limit(load.qualified, prices))
+    name = "ln((2 − q)/(1 − q))" if load.keyed else "ln 2"
+    sends, delays = (load.per_row < limit for limit in limits)
+    reasons = (
+        f"{load.per_row:.3g} updates of a row between refreshes are {_beside(sends)} {name} = {limits[0]:.3g}, "
+        f"so the difference is {'smaller' if sends else 'no smaller'} than the view",
+        f"they are {_beside(delays)} Cs/(2Cr + 2qCm) = {limits[1]:.3g}, "
+        f"so maintaining delays {'less' if delays else 'no less'} than reading the base",
+    )
+    if sends == delays:
+        return Choice(EAGER if sends else DEFERRED, reasons)
+    if prompt:
+        return Choice(EAGER, (*reasons, "a quick answer matters, and a difference table has it ready"))
+    return _weighed(load, prices, reasons)
+
+
+def _weighed(load: Load, prices: Prices, reasons: tuple[str, ...]) -> Choice:
+    """One condition holds: messages and delay, both in seconds per refresh."""
+    eager = messages(load) * prices.message + delay_maintained(load, prices)
+    otherwise = messages_regenerated(load) * prices.message + delay_scanned(load, prices)
+    told = f"messages and delay together take {eager:.3g} s with it and {otherwise:.3g} s without, per refresh"
+    return Choice(EAGER if eager < otherwise else DEFERRED, (*reasons, told))
+
+
+def _beside(below: bool) -> str:
+    return "below" if below else "not below"

@@ -1,0 +1,136 @@
+"""Eager maintenance: what a commit batch changes in views goes into their difference tables in the same commit.
+
+`derive` runs while the batch is installed, on the state before it and on the pages that it edits; after a lost swap it
+runs again on the newer state, like installing itself. The changes of a batch to a table are its pages before and after,
+so bulk loads and single rows are the same to it. R_new is R_old with ΔR added, in counts: nothing of the new state has
+to be read that is not in hand.
+
+A commit never fails because of a view: where a delta can't be computed (an expression that fails for a new row, a table
+whose columns changed or that was dropped), the view's difference is marked as broken, and its copies are repaired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.changes.difference import difference
+from strandline.changes.shape import COUNT
+from strandline.errors import StorageError, StrandlineError
+from strandline.pages import DomainEdit, DomainId, Installer, RowChange, Transaction
+from strandline.pages.state_edit import StateEdit
+from strandline.tables import ROW, PageCache, Record, TableReader
+from strandline.tables.changed_rows import rows_of_pairs
+from strandline.tables.delta import NONE, Delta
+from strandline.tables.hidden import SEGMENTS
+from strandline.tables.keys import encode_keys
+from strandline.views.definition import Definition
+from strandline.views.delta_query import delta_rows
+from strandline.views.knowing import Known
+from strandline.views.running import Running
+from strandline.views.segments import KEY, SEGMENT, SIGNATURE, Segments, added, all_segments, records, stored
+from strandline.views.site import Site
+
+
+def derive(edit: StateEdit, installer: Installer, cache: PageCache) -> None:
+    """Add to each eager view's open segment what this batch changes in the view."""
+    kept = all_segments(edit.view, cache)
+    touched = {one.before.name for one in edit.domains.values() if _is_changed(one)}
+    site = Site(edit.view, cache)
+    known = Known(site)
+    for segments in kept.values():
+        if segments.broken:
+            continue
+        try:
+            definition = known.definition(segments.view)
+            if touched.isdisjoint(definition.relations):
+                continue
+            rows = _delta(edit, cache, definition, segments)
+        except StorageError:
+            raise
+        except StrandlineError as error:
+            _mark(edit, installer, replace(segments, broken=error.why))
+            continue
+        if len(rows):
+            _add(edit, installer, cache, stored(definition, segments.open, rows), segments)
+
+
+def _is_changed(edit: DomainEdit) -> bool:
+    return edit.dropped or edit.record_changed or next(edit.changed(), None) is not None
+
+
+def _delta(edit: StateEdit, cache: PageCache, definition: Definition, segments: Segments) -> pa.Table:
+    if definition.fingerprint != segments.fingerprint:
+        raise StrandlineError("the view's definition or a base table's columns have changed")
+    return delta_rows(definition, _EditSides(edit, Site(edit.view, cache)), Running("inline"))
+
+
+@dataclass(frozen=True)
+class _EditSides:
+    """The state before a batch, and the same with the batch's changes; see `delta_query.Sides`."""
+
+    edit: StateEdit
+    older: Site
+    deltas: dict[tuple[str, tuple[str, ...]], pa.Table] = field(default_factory=dict)
+
+    def site(self, *, new: bool) -> Site:
+        return self.older
+
+    def delta(self, relation: str, columns: Sequence[str]) -> pa.Table:
+        wanted = (relation, tuple(columns))
+        if wanted not in self.deltas:
+            self.deltas[wanted] = self._computed(relation, columns)
+        return self.deltas[wanted]
+
+    def rows(self, relation: str, columns: Sequence[str], keys: pa.Table | None, *, new: bool) -> pa.Table:
+        old = self.older.rows(relation, columns) if keys is None else self.older.rows_of_keys(relation, columns, keys)
+        if not new:
+            return old
+        ones = old.append_column(pa.field(COUNT, pa.int64()), pa.array(np.ones(len(old), dtype=np.int64)))
+        delta = self.delta(relation, columns).select(ones.column_names)
+        return pa.concat_tables([pa.Table.from_arrays(ones.columns, schema=delta.schema), delta])
+
+    def _computed(self, relation: str, columns: Sequence[str]) -> pa.Table:
+        record = self.older.record(relation)
+        wanted = list(columns) or list((record.key or record.names)[:1])
+        entry = self.older.view.find_domain(relation)
+        assert entry is not None
+        one = self.edit.domains.get(DomainId(entry.domain))
+        if one is None:
+            nothing = pa.schema([record.row_schema.field(name) for name in wanted]).empty_table()
+            return difference(nothing, nothing).rows
+        if one.dropped or Record.from_bytes(one.record) != record:
+            raise StrandlineError(f"the table {relation} was dropped, or its columns have changed")
+        read = (self.older.view.read, one.read)
+        old, new = rows_of_pairs(self.older.cache, one.changed(), record, read)
+        return difference(old.drop_columns([ROW]).select(wanted), new.drop_columns([ROW]).select(wanted)).rows
+
+
+def _add(edit: StateEdit, installer: Installer, cache: PageCache, rows: pa.Table, segments: Segments) -> None:
+    reader = TableReader(edit.view, segments.table, cache)
+    there = Site(edit.view, cache).rows_of_keys(segments.table, [SEGMENT, SIGNATURE, "count"], rows.select(KEY))
+    there = there.filter(pa.compute.equal(there.column(SEGMENT), segments.open))
+    put, gone = added(there, rows)
+    _install(edit.domain(reader.entry.domain), installer, put, gone, KEY)
+
+
+def _mark(edit: StateEdit, installer: Installer, segments: Segments) -> None:
+    entry = edit.view.find_domain(SEGMENTS)
+    assert entry is not None
+    rows = records([segments])
+    _install(edit.domain(entry.domain), installer, rows, rows.slice(0, 0), ["view"])
+
+
+def _install(edit: DomainEdit, installer: Installer, put: pa.Table, gone: pa.Table, key: list[str]) -> None:
+    """Rows to put under their keys, and rows to take away, as the tables' installer takes them."""
+    both = pa.concat_tables([put, gone]).combine_chunks()
+    keys = encode_keys(both, key)
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    live = np.array([place if place < len(put) else NONE for place in order], dtype=np.int64)
+    delta = Delta([keys[place] for place in order], live, np.full(len(keys), NONE, dtype=np.int64), both)
+    # Nobody's transaction: what follows from a batch belongs to all of it.
+    installer.install(edit, [RowChange(cast(Transaction, None), delta)])

@@ -1,0 +1,205 @@
+"""From a copy's position to now: the two ways in which the central site keeps differences.
+
+A line knows the net difference from a position to its aim, the whole content at its aim, and how to make the aim a
+position. `PinLine` keeps old states and computes the difference when it is asked for (deferred); `SegmentLine` has it
+in a difference table that every commit has kept (eager).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.changes.difference import difference as table_difference
+from strandline.changes.shape import COUNT
+from strandline.pages import Snapshot
+from strandline.tables import TableTransaction
+from strandline.tables.hidden import COPIES, SEGMENTS
+from strandline.views import catalogue, segments
+from strandline.views.catalogue import CopyRecord, copy_records
+from strandline.views.delta_query import TwoStates, delta_rows, without_counts
+from strandline.views.home import Home
+from strandline.views.joining import Join, net
+from strandline.views.pins import let_go, pin, pinned, position_at
+from strandline.views.position import Position
+from strandline.views.regenerating import regenerate
+from strandline.views.running import Running
+from strandline.views.segments import Segments, all_segments
+from strandline.views.site import Site
+from strandline.views.subscription import Subscription
+
+
+class Line(Protocol):
+    """See the module."""
+
+    def difference(self, position: Position) -> pa.Table | str:
+        """The copy's net difference from a position to the aim, with `_count`; or why it is not known."""
+        ...
+
+    def rows(self) -> pa.Table:
+        """All rows of the copy at the aim."""
+        ...
+
+    def fix(self) -> Position:
+        """Make the aim a position: from now on differences can start there."""
+        ...
+
+    def settle(self, position: Position) -> None:
+        """The copy was seen at a position: forget those before it."""
+        ...
+
+
+@dataclass(frozen=True)
+class PinLine:
+    """The aim is a temporary snapshot of the present; see `pins`."""
+
+    home: Home
+    record: CopyRecord
+    wanted: Subscription
+    now: Snapshot
+    running: Running
+
+    @property
+    def site(self) -> Site:
+        return Site(self.now.view, self.home.cache)
+
+    def difference(self, position: Position) -> pa.Table | str:
+        obstacle = _changed(position, self.wanted)
+        if obstacle:
+            return obstacle
+        with pinned(self.home, self.record.id, position) as standing:
+            if standing is None:
+                return "the copy's position is not of this store's history, or too old"
+            definition = self.wanted.definition
+            for relation in definition.relations:
+                self.site.check(relation, f"refreshing {self.record.name!r}")
+            if definition.regenerated:
+                old, new = (self.wanted.restricted(regenerate(self.wanted.whole, one)) for one in (standing, self.site))
+                return table_difference(old, new).rows
+            return delta_rows(definition, TwoStates(standing, self.site), self.running)
+
+    def rows(self) -> pa.Table:
+        return self.wanted.restricted(regenerate(self.wanted.whole, self.site, self.running))
+
+    def fix(self) -> Position:
+        return pin(self.home, self.record.id, self.wanted.definition, self.now)
+
+    def settle(self, position: Position) -> None:
+        let_go(self.home, self.record.id, position)
+
+
+@dataclass
+class SegmentLine:
+    """The aim is the beginning of the open segment of a difference table; see `segments`."""
+
+    home: Home
+    record: CopyRecord
+    wanted: Subscription
+    running: Running
+    held: list[Snapshot] = field(default_factory=list)
+
+    def difference(self, position: Position) -> pa.Table | str:
+        obstacle = _changed(position, self.wanted)
+        if obstacle:
+            return obstacle
+        with self.home.state() as view:
+            known = all_segments(view, self.home.cache)[self.record.view]
+            number = known.number(position.id)
+            if known.broken:
+                return f"the difference is not known any more: {known.broken}"
+            if number is None:
+                return self._from_a_pin(position)
+            rows = segments.difference(view, self.home.cache, self.wanted.whole, number)
+            if not len(self.wanted.restricted(rows)):
+                return self._nothing()
+        snapshot, aim = self._aim
+        last = aim.open - 1
+        rows = segments.difference(snapshot.view, self.home.cache, self.wanted.whole, number, last)
+        return self.wanted.restricted(rows) if number <= last else self._nothing()
+
+    def rows(self) -> pa.Table:
+        snapshot, _ = self._aim
+        whole = regenerate(self.wanted.whole, Site(snapshot.view, self.home.cache), self.running)
+        ones = whole.append_column(pa.field(COUNT, pa.int64()), pa.array(np.ones(len(whole), dtype=np.int64)))
+        behind = net(pa.concat_tables([ones, _negated(self._ahead).cast(ones.schema)]))
+        return self.wanted.restricted(without_counts(behind))
+
+    def fix(self) -> Position:
+        snapshot, aim = self._aim
+        made = position_at(self.home, self.wanted.definition, int(snapshot.commit))
+        return replace(made, id=aim.starts[-1][1])
+
+    def settle(self, position: Position) -> None:
+        """Positions where no copy stands collapse into the ones before."""
+
+        def work(transaction: TableTransaction) -> None:
+            with self.home.state() as view:
+                known = all_segments(view, self.home.cache).get(self.record.view)
+                if known is not None:
+                    copies = copy_records(view, self.home.cache).values()
+                    others = [one for one in copies if one.view == self.record.view and one.name != self.record.name]
+                    places = [position, *(at for one in others for at in (one.taken, one.offered))]
+                    kept = {at.id for at in places if at is not None}
+                    segments.collapse(transaction, view, self.home.cache, known, kept)
+
+        self.home.autocommit(work)
+        let_go(self.home, self.record.id)
+
+    @cached_property
+    def _aim(self) -> tuple[Snapshot, Segments]:
+        """A state, and the segments there; what lies behind their open one is closed and will not change."""
+        with self.home.state() as view:
+            known = all_segments(view, self.home.cache)[self.record.view]
+            sound = not known.broken and known.fingerprint == self.wanted.whole.fingerprint
+            empty = sound and not len(segments.difference(view, self.home.cache, self.wanted.whole, known.open))
+        self.home.autocommit(lambda transaction: self._offer(transaction, close=not empty))
+        self.home.pages.look()
+        snapshot = self.home.pages.snapshot()
+        self.held.append(snapshot)
+        return snapshot, all_segments(snapshot.view, self.home.cache)[self.record.view]
+
+    def _offer(self, transaction: TableTransaction, *, close: bool) -> None:
+        """Close the open segment, and write down, in the same commit, that the copy may come to stand at the next."""
+        with self.home.state() as view:
+            known = all_segments(view, self.home.cache)[self.record.view]
+            if known.broken or known.fingerprint != self.wanted.whole.fingerprint:
+                known = segments.begin(transaction, view, self.wanted.whole)
+            elif close:
+                known = known.closed()
+                transaction.upsert(SEGMENTS, segments.records([known]))
+            made = position_at(self.home, self.wanted.definition, int(view.commit))
+            record = copy_records(view, self.home.cache)[self.record.name]
+            offered = replace(made, id=known.starts[-1][1])
+            catalogue.put(transaction, replace(record, offered=offered), exists=catalogue.has(view, COPIES))
+
+    @property
+    def _ahead(self) -> pa.Table:
+        """By what the aim's state is ahead of the aim."""
+        snapshot, aim = self._aim
+        return segments.difference(snapshot.view, self.home.cache, self.wanted.whole, aim.open)
+
+    def _from_a_pin(self, position: Position) -> pa.Table | str:
+        """A copy that stands at an old state, as it did before the view was kept eagerly."""
+        snapshot, _ = self._aim
+        found = PinLine(self.home, self.record, self.wanted, snapshot, self.running).difference(position)
+        if isinstance(found, str):
+            return found
+        ahead = _negated(self.wanted.restricted(self._ahead)).select(found.column_names)
+        return net(pa.concat_tables([found, ahead.cast(found.schema)]))
+
+    def _nothing(self) -> pa.Table:
+        return Join.of(self.wanted.definition).rows_schema.empty_table()
+
+
+def _changed(position: Position, wanted: Subscription) -> str:
+    same = position.view == wanted.definition.fingerprint
+    return "" if same else "the view's definition or a base table's columns have changed"
+
+
+def _negated(rows: pa.Table) -> pa.Table:
+    place = rows.column_names.index(COUNT)
+    return rows.set_column(place, pa.field(COUNT, pa.int64()), pa.compute.negate(rows.column(COUNT)))

@@ -1,0 +1,191 @@
+"""Difference tables: what an eagerly kept view has changed by, in the store itself, in segments.
+
+A segment holds the net changes from one position to the next: rows of the view under their signature, with a count that
+is never 0. The last segment is open: every commit adds to it what it changes, in the same atomic commit. A refresh
+closes it and opens the next, so from any position to now there is one net difference: the sum of the segments behind
+it. Copies at one position share its segments. A position at which no copy stands any more is forgotten, and its segment
+joins the one before: what is old collapses, and there are never more segments than positions of copies.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.changes.shape import COUNT
+from strandline.pages import View
+from strandline.relations.encoding import plain_schema, restore
+from strandline.relations.signature import row_signatures, scheme_of
+from strandline.tables import PageCache, TableReader, TableTransaction
+from strandline.tables.hidden import DIFFERENCE, SEGMENTS
+from strandline.views.definition import Definition
+from strandline.views.joining import net
+
+SEGMENT, SIGNATURE, NUMBER = "segment", "signature", "count"
+KEY = [SEGMENT, SIGNATURE]
+_RECORDS = pa.schema([pa.field("view", pa.string()), pa.field("record", pa.string())])
+
+
+@dataclass(frozen=True)
+class Segments:
+    """The segments of a view: their numbers in order, each with the id of the position at which it begins.
+
+    `broken` says why the difference is not known any more; it is empty while it is.
+    """
+
+    view: str
+    fingerprint: str
+    starts: tuple[tuple[int, str], ...]
+    broken: str = ""
+
+    @property
+    def table(self) -> str:
+        """The name of the difference table."""
+        return DIFFERENCE + self.view
+
+    @property
+    def open(self) -> int:
+        return self.starts[-1][0]
+
+    def number(self, id_: str) -> int | None:
+        """The segment that begins at a position."""
+        return next((number for number, start in self.starts if start == id_), None)
+
+    def closed(self) -> Segments:
+        """The same with another segment opened."""
+        return replace(self, starts=(*self.starts, (self.open + 1, secrets.token_hex(8))))
+
+    def row(self) -> dict[str, str]:
+        rest: dict[str, Any] = {"fingerprint": self.fingerprint, "starts": self.starts, "broken": self.broken}
+        return {"view": self.view, "record": json.dumps(rest)}
+
+    @staticmethod
+    def from_row(row: Mapping[str, str]) -> Segments:
+        rest = json.loads(row["record"])
+        starts = tuple((int(number), str(start)) for number, start in rest["starts"])
+        return Segments(row["view"], rest["fingerprint"], starts, rest["broken"])
+
+
+def all_segments(view: View, cache: PageCache) -> dict[str, Segments]:
+    """The eagerly kept views of a state."""
+    if view.find_domain(SEGMENTS) is None:
+        return {}
+    rows = TableReader(view, SEGMENTS, cache).to_arrow().to_pylist()
+    return {row["view"]: Segments.from_row(row) for row in rows}
+
+
+def records(found: Sequence[Segments]) -> pa.Table:
+    """Segments as rows of their table."""
+    return pa.Table.from_pylist([one.row() for one in found], schema=_RECORDS)
+
+
+def begin(transaction: TableTransaction, view: View, definition: Definition) -> Segments:
+    """Begin a view's difference table, empty, at the commit of this transaction."""
+    made = Segments(definition.name, definition.fingerprint, ((1, secrets.token_hex(8)),))
+    if view.find_domain(SEGMENTS) is None:
+        transaction.create_table(SEGMENTS, records([made]), key="view")
+    else:
+        transaction.upsert(SEGMENTS, records([made]))
+    if view.find_domain(made.table) is not None:
+        transaction.drop_table(made.table)
+    transaction.create_table(made.table, table_schema(definition), key=KEY)
+    return made
+
+
+def end(transaction: TableTransaction, view: View, name: str) -> None:
+    """Give a view's difference table up."""
+    transaction.delete(SEGMENTS, where="view = :view", params={"view": name})
+    if view.find_domain(DIFFERENCE + name) is not None:
+        transaction.drop_table(DIFFERENCE + name)
+
+
+def table_schema(definition: Definition) -> pa.Schema:
+    """The columns of a difference table: ours, and the view's by their places, so that no name clashes."""
+    ours = [pa.field(SEGMENT, pa.int64()), pa.field(SIGNATURE, pa.string()), pa.field(NUMBER, pa.int64())]
+    fields = plain_schema(definition.schema)
+    return pa.schema([*ours, *(pa.field(f"c{place}", field.type) for place, field in enumerate(fields))])
+
+
+def stored(definition: Definition, segment: int, rows: pa.Table) -> pa.Table:
+    """Rows of the view with `_count` as rows of its difference table."""
+    schema = table_schema(definition)
+    values = restore(rows.select(definition.schema.names), plain_schema(definition.schema))
+    words = row_signatures(values, scheme_of(plain_schema(definition.schema), bits=128))
+    signatures = pa.array([f"{high:016x}{low:016x}" for low, high in words.tolist()], pa.string())
+    segments = pa.array(np.full(len(rows), segment, dtype=np.int64))
+    columns = [segments, signatures, rows.column(COUNT), *values.columns]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def difference(view: View, cache: PageCache, definition: Definition, first: int, last: int | None = None) -> pa.Table:
+    """The net difference of the segments from `first` to `last` (both inclusive): rows of the view with `_count`."""
+    reader = TableReader(view, DIFFERENCE + definition.name, cache)
+    upto = "" if last is None else " AND segment <= :last"
+    params = {"first": first} | ({} if last is None else {"last": last})
+    found = reader.to_arrow(None, f"segment >= :first{upto}", params)
+    names = [*definition.schema.names, COUNT]
+    columns = [*(found.column(f"c{place}") for place in range(len(definition.schema))), found.column(NUMBER)]
+    rows = pa.Table.from_arrays(columns, names=names)
+    several = len(set(found.column(SEGMENT).unique().to_pylist())) > 1
+    return net(rows) if several else rows
+
+
+def collapse(transaction: TableTransaction, view: View, cache: PageCache, known: Segments, kept: set[str]) -> Segments:
+    """Forget positions at which no copy stands (`kept` has the ids of the others); the open segment always stays."""
+    *closed, last = known.starts
+    starts = [one for one in closed if one[1] in kept]
+    if len(starts) == len(closed):
+        return known
+    into: dict[int, int | None] = {}
+    for number, _ in closed:
+        before = [one for one, _ in starts if one <= number]
+        into[number] = max(before, default=None)
+    for number, target in into.items():
+        if number != target:
+            _move(transaction, view, cache, known, (number, target))
+    found = replace(known, starts=(*starts, last))
+    transaction.upsert(SEGMENTS, records([found]))
+    return found
+
+
+def _move(
+    transaction: TableTransaction, view: View, cache: PageCache, known: Segments, move: tuple[int, int | None]
+) -> None:
+    """Add a closed segment to an earlier one, or forget it when there is none."""
+    number, target = move
+    if target is not None:
+        rows = TableReader(view, known.table, cache).to_arrow(None, "segment = :s", {"s": number})
+        place = rows.schema.get_field_index(SEGMENT)
+        moved = rows.set_column(place, rows.schema.field(SEGMENT), pa.array(np.full(len(rows), target, np.int64)))
+        add(transaction, known, moved)
+    transaction.delete(known.table, where="segment = :s", params={"s": number})
+
+
+def add(transaction: TableTransaction, known: Segments, rows: pa.Table) -> None:
+    """Add rows to a segment in a transaction; counts that cancel out vanish."""
+    segment = rows.column(SEGMENT)[0].as_py() if len(rows) else 0
+    there = transaction.to_arrow(known.table, where="segment = :s", params={"s": segment})
+    put, gone = added(there, rows)
+    if len(put):
+        transaction.upsert(known.table, put)
+    for signature in gone.column(SIGNATURE).to_pylist():
+        transaction.delete(known.table, where="segment = :s AND signature = :n", params={"s": segment, "n": signature})
+
+
+def added(there: pa.Table, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """What a segment holds under the signatures of `rows` once they are added: rows to put, and rows to take away."""
+    counts = dict(zip(there.column(SIGNATURE).to_pylist(), there.column(NUMBER).to_pylist(), strict=True))
+    sums = [
+        counts.get(signature, 0) + number
+        for signature, number in zip(rows.column(SIGNATURE).to_pylist(), rows.column(NUMBER).to_pylist(), strict=True)
+    ]
+    place = rows.schema.get_field_index(NUMBER)
+    whole = rows.set_column(place, rows.schema.field(NUMBER), pa.array(sums, pa.int64()))
+    mask = pa.array([number != 0 for number in sums], pa.bool_())
+    return whole.filter(mask), whole.filter(pa.compute.invert(mask))

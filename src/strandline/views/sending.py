@@ -1,0 +1,76 @@
+"""Messages from the central site to a copy, each applied there whole, with the position that it leads to.
+
+A keyed view's message carries deletes by key alone, and one row for each key that comes or changes: a delete and an
+insert of one key are one replacement (equation 1a). A counted view's carries rows with their counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.changes.shape import CHANGE, COUNTED, DELETE, KEYED, ChangeSet
+from strandline.relations.encoding import plain_schema
+from strandline.replicas import Definition as Held
+from strandline.replicas import Envelope, Message, Replica, State, changes_message, load_message
+from strandline.replicas.message import CHANGES
+from strandline.views.position import Position
+from strandline.views.subscription import Subscription
+
+PIECE_ROWS = 500_000
+
+
+@dataclass(frozen=True)
+class Sent:
+    """How much went to a copy: rows and keys, and bytes."""
+
+    messages: int = 0
+    bytes: int = 0
+
+
+def held(subscription: Subscription, source: str) -> Held:
+    """What a copy of this subscription holds."""
+    definition = subscription.definition
+    return Held(plain_schema(definition.schema), KEYED if definition.key else COUNTED, definition.key, source)
+
+
+def difference_message(state: State, changes: ChangeSet, position: Position) -> Message:
+    """A net difference as the copy's next message."""
+    definition = state.definition
+    envelope = Envelope(state.epoch, state.number + 1, definition.fingerprint)
+    message = changes_message(definition, envelope, changes, position.place())
+    if definition.form != KEYED:
+        return message
+    leaving = changes.rows.filter(pc.equal(changes.rows.column(CHANGE), DELETE))
+    gone = leaving.select(definition.gone_schema.names).cast(definition.gone_schema)
+    return Message(envelope, CHANGES, gone, message.rows, position.place())
+
+
+def send_difference(replica: Replica, state: State, changes: ChangeSet, position: Position) -> Sent:
+    """One net difference."""
+    message = difference_message(state, changes, position)
+    replica.apply(message)
+    return Sent(len(message), len(message.encode()))
+
+
+def send_everything(replica: Replica, state: State, rows: pa.Table, position: Position) -> Sent:
+    """All rows, beside what the copy holds; the last piece takes its place."""
+    sent = Sent()
+    pieces = list(_pieces(rows))
+    for number, piece in enumerate(pieces):
+        last = number == len(pieces) - 1
+        envelope = Envelope(state.epoch, state.number + 1, state.definition.fingerprint)
+        message = load_message(state.definition, envelope, piece)
+        message = replace(message, first=number == 0, last=last, position=position.place() if last else None)
+        state = replica.apply(message)
+        sent = Sent(sent.messages + len(message), sent.bytes + len(message.encode()))
+    return sent
+
+
+def _pieces(rows: pa.Table) -> Iterable[pa.Table]:
+    yield rows.slice(0, PIECE_ROWS)
+    for start in range(PIECE_ROWS, len(rows), PIECE_ROWS):
+        yield rows.slice(start, PIECE_ROWS)

@@ -1,0 +1,163 @@
+"""`strandline run`, `plan` and `status`, as a shell sees them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from tests.cli.command import Command, bytes_below
+from tests.pipeline.shop import Shop, orders
+
+from strandline.errors import InUse
+from strandline.pipeline.watching import stopping, until_next, watch
+
+FILE = """
+store = "shop.store"
+[sources.orders]
+from = "orders.parquet"
+key = "id"
+[sources.orders.guards]
+deleted = "50%"
+[replicas.copy]
+of = "orders"
+to = "sqlite:///copy.db#orders"
+[dumps.backups]
+to = "backups"
+"""
+
+
+@pytest.fixture
+def command(shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    monkeypatch.chdir(shop.folder)
+    monkeypatch.delenv("STRANDLINE_MASTER", raising=False)
+    shop.write(FILE)
+    shop.extract("orders.parquet", orders(1, 2, 3))
+    return Command(capsys)
+
+
+def test_a_plan_tells_what_a_run_does_and_does_nothing(command: Command, shop: Shop) -> None:
+    before = bytes_below(shop.folder)
+    planned = command("plan", "shop.toml", "--json").json
+    assert bytes_below(shop.folder) == before
+    assert (planned["step"], planned["snapshot"], planned["trouble"]) == (1, "shop-0001", False)
+    assert (planned["sources"][0]["how"], planned["sources"][0]["rows"]) == ("load", 3)
+    assert planned["dumps"] == {"backups": "level 0 is due"}
+    ran = command("run", "shop.toml", "--json").json
+    assert (ran["outcome"], ran["step"], ran["sources"]["orders"]["inserted"]) == ("step", 1, 3)
+    told = command("plan", "shop.toml")
+    assert told.code == 0
+    assert "nothing: the same extract as in step 1" in told.out
+    assert "Nothing was done." in told.err
+
+
+def test_a_plan_says_what_would_stop_a_run(command: Command, shop: Shop) -> None:
+    (shop.folder / "orders.parquet").unlink()
+    told = command("plan", "shop.toml")
+    assert told.code == 1
+    assert "would stop the step" in told.out
+
+
+def test_a_guard_that_trips_exits_with_1_and_says_what_it_saw(command: Command, shop: Shop) -> None:
+    assert command("run", "shop.toml").code == 0
+    shop.extract("orders.parquet", orders(1))
+    told = command("run", "shop.toml")
+    assert told.code == 1
+    assert "2 of 3 rows were deleted (66.7%; allowed are 50.0%)" in told.err
+    assert command("run", "shop.toml", "--json").json["outcome"] == "stopped"
+    runs = command("status", "shop.toml", "--json").json["runs"]
+    assert ["step" in run for run in runs] == [True, False, False]
+
+
+def test_a_copy_that_is_behind_exits_with_1_and_the_status_tells(command: Command, shop: Shop) -> None:
+    command("run", "shop.toml")
+    (shop.folder / "copy.db").write_bytes(b"this is no database")
+    shop.extract("orders.parquet", orders(1, 2, 3, 4))
+    told = command("run", "shop.toml")
+    assert told.code == 1
+    assert "Behind: copy." in told.err
+    status = command("status", "shop.toml", "--json").json
+    assert (status["replicas"][0]["position"], status["replicas"][0]["lag"]) == (1, 1)
+    assert status["tables"][0]["rows"] == 4
+    assert "copy" in command("status", "shop.toml").out
+
+
+@pytest.mark.parametrize("name", ["run", "plan", "status"])
+def test_a_mistake_in_the_file_is_told_with_its_line(command: Command, shop: Shop, name: str) -> None:
+    shop.write(FILE.replace("key =", "kye ="))
+    told = command(name, "shop.toml")
+    assert told.code == 2
+    assert "line 5" in told.err
+    assert "Did you mean 'key'?" in told.err
+
+
+def test_the_status_of_what_never_ran_says_what_to_do(command: Command) -> None:
+    told = command("status", "shop.toml")
+    assert told.code == 2
+    assert "there is no store" in told.err
+
+
+def test_a_second_run_is_refused_or_waits(command: Command, shop: Shop) -> None:
+    work = shop.folder / "shop.work"
+    work.mkdir()
+    with (work / "lock").open("w") as held:
+        held.write("4242")
+        held.flush()
+        fcntl.flock(held, fcntl.LOCK_EX)
+        refused = command("run", "shop.toml")
+        assert refused.code == 2
+        assert "process 4242 runs this pipeline" in refused.err
+        with pytest.raises(InUse):
+            shop.run()
+        release = threading.Timer(0.3, lambda: fcntl.flock(held, fcntl.LOCK_UN))
+        release.start()
+        assert command("run", "shop.toml", "--wait").code == 0
+        release.join()
+    assert (work / "lock").exists()
+    assert command("run", "shop.toml").code == 0
+
+
+def test_a_run_on_another_machine_that_took_the_step_is_noticed_at_the_commit(shop: Shop) -> None:
+    """Two work folders, one store: no lock is shared, and the journal's row decides."""
+    shop.write(FILE)
+    shop.extract("orders.parquet", orders(1, 2, 3))
+    other = Shop(shop.folder)
+
+    def meanwhile(point: str) -> None:
+        if point == "guard" and "after guard" not in other.points:
+            shop.write('work = "elsewhere"\n' + FILE)
+            other.run()
+
+    ran = shop.run(meanwhile)
+    assert ran.step is None
+    assert shop.snapshots() == ["shop-0001"]
+    assert shop.rows() == orders(1, 2, 3)
+
+
+def test_watching_runs_at_every_multiple_until_it_is_stopped() -> None:
+    stop = threading.Event()
+    runs: list[float] = []
+
+    def once() -> None:
+        runs.append(time.monotonic())
+        if len(runs) == 3:
+            stop.set()
+
+    watch(once, 0.01, stop, time.time)
+    assert len(runs) == 3
+    assert until_next(3601.0, 1800.0) == 1799.0
+
+
+def test_a_signal_ends_watching_after_the_run_under_way(command: Command, shop: Shop) -> None:
+    with stopping() as stop:
+        os.kill(os.getpid(), 15)
+        assert stop.wait(5)
+    threading.Timer(1.5, lambda: os.kill(os.getpid(), 15)).start()
+    watched = command("run", "shop.toml", "--watch", "--every", "1h")
+    assert watched.code == 0
+    assert "Step 1" in watched.err
+    assert "Stopped watching." in watched.err
+    assert Path(shop.folder / "shop.work" / "reports" / "latest.html").exists()

@@ -1,0 +1,121 @@
+"""Large writes on Spark's workers: retried, repeated and failing tasks leave nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.tables import troubled_kernels
+from tests.tables.shop import entries, numbered
+
+import strandline as sl
+from strandline.errors import EngineError, KeysError
+from strandline.store import Store
+from strandline.tables import bulk, large_writes, rewriting
+
+
+@pytest.fixture(scope="module")
+def workers(spark: Any) -> Any:
+    spark.addArtifacts(str(Path(troubled_kernels.__file__)), pyfile=True)
+    return spark
+
+
+@pytest.fixture
+def store(workers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A table of eight pages; every write of more than a hundred rows goes to Spark."""
+    monkeypatch.setattr(large_writes, "LARGE_ROWS", 100)
+    monkeypatch.setattr(large_writes, "INLINE_LIMIT", 0)
+    monkeypatch.setattr(rewriting, "BULK_ROWS", 500)
+    monkeypatch.setattr(bulk, "LEAST_BYTES", 1000)
+    # Kernels of a test are found by a name that workers know.
+    monkeypatch.setattr(troubled_kernels, "__name__", "troubled_kernels")
+    for kernel in (
+        troubled_kernels.merge_fails_once,
+        troubled_kernels.load_fails_once,
+        troubled_kernels.merge_runs_twice,
+    ):
+        monkeypatch.setattr(kernel, "__module__", "troubled_kernels")
+    with sl.create(tmp_path / "shop", session=workers) as opened:
+        opened.create_table("t", numbered(4000), key="id")
+        yield opened
+        report = opened.check()
+        assert report.ok, (report.findings, report.unreachable)
+        blocks = opened.shared.pages.beat().processes[opened.shared.pages.process].blocks
+        assert [block for block in blocks if block.run > 1] == [], "no worker may write any more"
+
+
+def file_of(folder: Path, rows: pa.Table, name: str = "rows.parquet") -> Path:
+    pq.write_table(rows, folder / name, row_group_size=400)
+    return folder / name
+
+
+def pages(store: Store) -> set[str]:
+    return {path.name for path in (Path(store.url) / "pages").iterdir()}
+
+
+def named(store: Store) -> set[str]:
+    return {Path(page.name).name for entry in entries(store, "t") for page in entry.pages}
+
+
+def test_merges_and_overwrites_write_pages_in_the_tasks_and_commit_once(store: Store, tmp_path: Path) -> None:
+    assert len(entries(store, "t")) == 8
+    commit = store.pages.view().commit
+    rows = pa.table({"id": range(0, 6000, 3), "v": [-1] * 2000})
+    assert store.table("t").upsert(file_of(tmp_path, rows)) == 2000
+    assert store.pages.view().commit == commit + 1
+    expected = {**{n: n * 10 for n in range(4000)}, **dict.fromkeys(range(0, 6000, 3), -1)}
+    found = store.table("t").to_arrow(columns=["id", "v", "_row"])
+    assert dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True)) == expected
+    assert [row["_row"] for row in found.to_pylist() if row["id"] < 4000] == list(range(4000))
+    assert store.table("t").overwrite(file_of(tmp_path, numbered(3000, 1000))) == 1000 + 1000 + 666
+    assert store.table("t").to_arrow().to_pylist() == numbered(3000, 1000).to_pylist()
+    assert store.table("t").to_arrow(columns=["_row"])["_row"].to_pylist() == list(range(1000, 4000))
+    assert pages(store) == named(store)
+
+
+def test_a_frame_is_merged_and_changes_are_applied_on_spark(store: Store, workers: Any) -> None:
+    store.snapshot("before")
+    frame = workers.range(0, 500, 1, 3).selectExpr("id * 2 AS id", "CAST(7 AS BIGINT) AS v")
+    store.table("t").upsert(frame)
+    changes = store.changes("t", since="before")
+    assert changes.summary().updated == 500
+    store.table("t").apply(changes.invert())
+    assert store.table("t").to_arrow().to_pylist() == numbered(4000).to_pylist()
+    store.drop_snapshot("before")
+
+
+@pytest.mark.parametrize("kernel", ["merge_fails_once", "merge_runs_twice"])
+def test_tasks_that_are_tried_again_or_run_twice_leave_no_page(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: str
+) -> None:
+    monkeypatch.setattr(bulk, "merge_range", getattr(troubled_kernels, kernel))
+    store.table("t").upsert(file_of(tmp_path, numbered(4000).set_column(1, "v", pa.array([5] * 4000))))
+    assert store.table("t").to_arrow()["v"].to_pylist() == [5] * 4000
+    assert pages(store) == named(store)
+
+
+def test_a_load_whose_tasks_fail_once_is_a_load(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "load_range", troubled_kernels.load_fails_once)
+    store.create_table("u", file_of(tmp_path, numbered(1000)), key="id")
+    assert store.table("u").to_arrow().to_pylist() == numbered(1000).to_pylist()
+    store.drop_table("u")
+    assert pages(store) == named(store)
+
+
+def test_a_write_that_fails_for_good_leaves_the_old_rows_and_nothing_else(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = pages(store)
+    with pytest.raises(KeysError, match=r"already: \(id=3900\)"):
+        store.table("t").insert(file_of(tmp_path, numbered(2000, 3900)))
+    assert pages(store) == before
+    monkeypatch.setattr(bulk, "ATTEMPTS", 1)
+    monkeypatch.setattr(bulk, "merge_range", troubled_kernels.merge_fails_once)
+    with pytest.raises((EngineError, sl.StrandlineError), match="tried more than 1 times"):
+        store.table("t").upsert(file_of(tmp_path, numbered(4000).set_column(1, "v", pa.array([5] * 4000))))
+    assert pages(store) == before
+    assert store.table("t").count() == 4000

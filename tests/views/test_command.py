@@ -1,0 +1,77 @@
+"""`strandline view`, and what `replicate`, `refresh` and `replicas` do for views."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.cli.command import Command
+
+from strandline.store import create, open
+
+CHEAP = "select id, price from orders where price < 10"
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> str:
+    path = tmp_path / "shop"
+    with create(path) as store:
+        store.create_table("orders", pa.table({"id": [1, 2, 3], "price": [1.0, 20.0, 3.0]}), key="id")
+    return str(path)
+
+
+def test_a_view_is_made_copied_refreshed_and_dropped(command: Command, shop: str, tmp_path: Path) -> None:
+    made = command("view", "create", shop, "cheap", CHEAP, "--json")
+    assert made.json == {
+        "name": "cheap",
+        "form": "keyed",
+        "key": ["id"],
+        "columns": ["id", "price"],
+        "regenerated": "",
+    }
+    target = f"sqlite:///{tmp_path}/c.db#cheap"
+    assert command("replicate", shop, "cheap", target, "--json").json["rows"] == 2
+    with open(shop) as store:
+        store.table("orders").update(where="id = 2", set={"price": "2"})
+    assert command("replicas", shop, "--json").json["replicas"][0]["lag"] > 0
+    refreshed = command("refresh", shop, "cheap", "--verify", "--json").json["copies"]["cheap"]
+    assert (refreshed["method"], refreshed["messages"], refreshed["equal"]) == ("difference", 1, True)
+    again = command("refresh", shop, "--all", "--watch", "0s", "--times", "2")
+    assert again.err.count("nothing changed") == 2
+    assert command("replicas", shop, "--json").json["replicas"][0]["lag"] == 0
+    assert command("view", "drop", shop, "cheap").code == 2
+    with open(shop) as store:
+        store.copy("cheap").drop()
+    assert command("view", "drop", shop, "cheap", "--json").json == {"dropped": "cheap"}
+    assert command("view", "list", shop, "--json").json == {"views": []}
+
+
+def test_why_tells_the_proof_and_exits_with_1(command: Command, shop: str) -> None:
+    command("view", "create", shop, "cheap", CHEAP)
+    told = command("view", "why", shop, "cheap", '{"id": 9, "price": 99.5}', "--json")
+    assert told.code == 1
+    assert not told.json["relevant"]
+    assert "99.5" in told.json["proof"][0]
+    assert command("view", "why", shop, "cheap", '{"id": 9, "price": 1}').code == 0
+    assert "cheap" in command("view", "list", shop).out
+
+
+def test_mistakes_are_told_with_what_to_do(command: Command, shop: str, tmp_path: Path) -> None:
+    refused = command("view", "create", shop, "n", "select count(*) as n from orders")
+    assert refused.code == 2
+    assert "--no-strict" in refused.err
+    accepted = command("view", "create", shop, "n", "select count(*) as n from orders", "--no-strict")
+    assert "computed anew each time" in accepted.err
+    assert "Did you mean 'price'" in command("view", "create", shop, "p", "select prize from orders").err
+    assert "no JSON" in command("view", "why", shop, "n", "{").err
+    assert "STORE VIEW TARGET" in command("replicate", shop).err
+    assert "no view, table or what-if 'x'" in command("replicate", shop, "x", f"parquet:///{tmp_path}/p").err
+    assert "no copy 'x'" in command("refresh", shop, "x").err
+    assert "is no time" in command("refresh", shop, "--all", "--watch", "soon").err
+    assert command("refresh", shop).code == 2

@@ -1,0 +1,234 @@
+"""Copies of views at every kind of target: refreshed, restricted, repaired, refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.replicas.conftest import KINDS, Place, place_of
+from tests.replicas.servers import Postgres, postgres
+
+from strandline.errors import InputError, InUse, NotFound, SchemaError, SqlError, StateError
+from strandline.store import Store, create
+
+__all__ = ["postgres"]
+
+JOIN = "select o.id, o.price, c.name from orders o join customers c on o.customer = c.id where o.price < 10"
+PROJECTION = "select customer, price from orders where price < 10"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with create(tmp_path / "central") as made:
+        orders = {"id": range(1, 9), "customer": [1, 1, 2, 2, 3, 3, 9, None], "price": [1, 20, 3, 3, 5, 50, 7, 8]}
+        made.create_table("orders", pa.table({**orders, "note": ["ä"] * 8}), key="id")
+        made.create_table("customers", pa.table({"id": [1, 2, 3], "name": ["ann", "bob", None]}), key="id")
+        yield made
+        assert made.check().ok
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    server: Postgres | None = request.getfixturevalue("postgres") if request.param == "postgres" else None
+    return place_of(request.param, tmp_path, server)
+
+
+def change(store: Store) -> None:
+    with store.transaction() as tx:
+        tx.update("orders", where="id = 2", set={"price": "2"})  # comes in
+        tx.update("orders", where="id = 3", set={"price": "30"})  # goes out
+        tx.update("orders", where="id = 4", set={"price": "4"})  # stays, changed
+        tx.update("orders", where="id = 5", set={"note": "'only a note'"})  # not in the view
+        tx.delete("orders", where="id = 1")
+        tx.insert("orders", [{"id": 20, "customer": 2, "price": 1, "note": ""}])
+        tx.upsert("customers", [{"id": 9, "name": "new"}])
+
+
+def query(store: Store, sql: str) -> Counter[tuple[Any, ...]]:
+    rows = store.query(sql)
+    return Counter(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+
+@pytest.mark.parametrize("maintain", ["eager", "deferred"])
+@pytest.mark.parametrize("sql", [JOIN, PROJECTION])
+def test_a_copy_follows_its_view(store: Store, place: Place, sql: str, maintain: str) -> None:
+    copy = store.view("v", sql, maintain=maintain).replicate(place.url)
+    assert Counter(place.read()) == query(store, sql)
+    assert copy.refresh().method == "nothing"
+    change(store)
+    done = copy.refresh()
+    assert done.method == "difference"
+    assert Counter(place.read()) == query(store, sql)
+    assert copy.verify()
+    assert copy.status()["lag"] == 0
+    copy.drop()
+    assert store.copies() == []
+
+
+def test_a_refresh_sends_one_message_for_each_key_that_differs(store: Store, tmp_path: Path) -> None:
+    """Equation (1a): replacements are one message each, and what the view does not show costs nothing."""
+    copy = store.view("v", "select id, price from orders where price < 10").replicate(f"sqlite:///{tmp_path}/f.db#v")
+    change(store)
+    assert copy.refresh().messages == 5  # 2 and 20 come, 3 and 1 go, 4 is replaced
+    store.table("orders").update(where="id = 4", set={"price": "5"})
+    store.table("orders").update(where="id = 4", set={"price": "4"})
+    assert copy.refresh().method == "nothing"
+
+
+def test_a_table_is_the_trivial_view_of_itself(store: Store, place: Place) -> None:
+    copy = store.view("customers").replicate(place.url)
+    store.table("customers").upsert([{"id": 3, "name": "cy"}, {"id": 4, "name": "dee"}])
+    assert copy.refresh().messages == 2
+    assert Counter(place.read()) == query(store, "select * from customers")
+
+
+@pytest.mark.parametrize("maintain", ["eager", "deferred"])
+def test_subscribers_have_their_own_restriction_columns_and_speed(store: Store, tmp_path: Path, maintain: str) -> None:
+    view = store.view("v", JOIN, maintain=maintain)
+    slow = view.replicate(f"duckdb:///{tmp_path}/a.duckdb#slow", where="price > 1", columns=["id", "price"])
+    fast = view.replicate(f"duckdb:///{tmp_path}/a.duckdb#fast", columns=["name"])
+    change(store)
+    assert fast.refresh().method == "difference"
+    store.table("orders").update(where="price > 20", set={"price": "9"})
+    assert fast.refresh().method == "difference"
+    assert slow.refresh().method == "difference"
+    assert slow.verify()
+    assert fast.verify()
+    import duckdb
+
+    with duckdb.connect(f"{tmp_path}/a.duckdb") as connection:
+        found = Counter(connection.execute("select * from slow").fetchall())
+        assert found == query(store, f"select id, price from ({JOIN}) where price > 1")
+        names = Counter(connection.execute("select * from fast").fetchall())
+        assert names == query(store, f"select name from ({JOIN})")
+
+
+def test_a_copy_that_was_edited_by_hand_is_mended_by_what_differs(store: Store, tmp_path: Path) -> None:
+    place = place_of("sqlite", tmp_path, None)
+    copy = store.view("v", "select * from orders").replicate(place.url)
+    place.run('DELETE FROM "my copy" WHERE id = 3')
+    place.run("UPDATE \"my copy\" SET note = 'x' WHERE id = 4")
+    place.run("INSERT INTO \"my copy\" VALUES (99, 1, 1, '')")
+    told = copy.verify()
+    assert not told
+    assert (told.missing, told.extra, told.different) == (1, 1, 1)
+    assert told.differing_ranges <= 3
+    assert copy.verify(repair=True).repaired
+    assert copy.verify()
+    assert Counter(place.read()) == query(store, "select * from orders")
+    assert copy.refresh().method == "nothing"
+
+
+def test_a_copy_whose_position_was_let_go_is_repaired_and_not_sent_again(store: Store, place: Place) -> None:
+    copy = store.view("v", JOIN).replicate(place.url)
+    for record in store.pages.snapshots():
+        store.pages.drop_snapshot(record.name)
+    change(store)
+    with pytest.raises(StateError, match="no difference is known"):
+        copy.refresh("difference")
+    done = copy.refresh()
+    assert (done.method, done.messages) == ("repair", 6)
+    assert Counter(place.read()) == query(store, JOIN)
+    store.table("orders").delete(where="id = 20")
+    assert copy.refresh().method == "difference"
+
+
+def test_a_copy_of_a_store_that_was_restored_is_repaired(store: Store, tmp_path: Path) -> None:
+    import strandline
+
+    place = place_of("duckdb", tmp_path, None)
+    copy = store.view("v", JOIN).replicate(place.url)
+    store.dump(tmp_path / "backups")
+    change(store)
+    copy.refresh()
+    strandline.restore(tmp_path / "backups", tmp_path / "again")
+    with strandline.open(tmp_path / "again") as restored:
+        done = restored.copy(copy.name).refresh()
+        assert done.method == "repair"
+        assert "history" in done.why
+        assert Counter(place.read()) == query(restored, JOIN)
+        assert restored.copy(copy.name).refresh().method == "nothing"
+
+
+def test_full_refreshes_replace_everything(store: Store, place: Place) -> None:
+    copy = store.view("v", PROJECTION).replicate(place.url)
+    change(store)
+    assert copy.refresh("full").messages >= 5
+    assert Counter(place.read()) == query(store, PROJECTION)
+    assert copy.refresh().method == "nothing"
+
+
+def test_what_deltas_cannot_follow_is_computed_anew_and_says_why(store: Store, place: Place) -> None:
+    sql = "select customer, count(*) as n from orders group by customer"
+    copy = store.view("v", sql, strict=False).replicate(place.url, where="n > 0", columns=["n", "customer"])
+    change(store)
+    done = copy.refresh()
+    assert "GROUP BY" in done.why
+    assert Counter(place.read()) == query(store, f"select n, customer from ({sql})")
+    assert copy.verify()
+
+
+def test_views_over_views_and_what_ifs_are_followed(store: Store, place: Place) -> None:
+    cut = store.table("orders").what_if("cut")
+    cut.update(where="id = 6", set={"price": "5"})
+    store.view("named", "select c.id as customer, upper(name) as name from customers c")
+    store.view("v", "select cut.id, price * 2 as twice, name from cut natural join named where price < 30")
+    copy = store.view("w", "select id, name || '!' as loud, twice + 1 as more from v").replicate(place.url)
+    cut.update(where="id = 2", set={"price": "6"})
+    cut.insert([{"id": 30, "customer": 1, "price": 7, "note": ""}])
+    change(store)
+    assert copy.refresh().method == "difference"
+    wanted = [
+        (row["id"], f"{row['name'].upper()}!" if row["name"] else None, row["price"] * 2 + 1)
+        for row in cut.to_arrow().to_pylist()
+        for name in [{r["id"]: r["name"] for r in store.table("customers").to_arrow().to_pylist()}]
+        if row["customer"] in name and row["price"] < 30
+        for row in [{**row, "name": name[row["customer"]]}]
+    ]
+    assert Counter(place.read()) == Counter(wanted)
+
+
+def test_bad_input_is_refused_with_what_to_do(store: Store, tmp_path: Path) -> None:
+    target = f"sqlite:///{tmp_path}/f.db#v"
+    with pytest.raises(InputError, match="'orders' already"):
+        store.view("orders", JOIN)
+    with pytest.raises(NotFound, match="no view, table or what-if 'nowhere'"):
+        store.view("nowhere")
+    with pytest.raises(InputError, match="no way to maintain"):
+        store.view("v", JOIN, maintain="sometimes")
+    view = store.view("v", JOIN)
+    with pytest.raises(SchemaError, match="'nmae'"):
+        view.replicate(target, columns=["nmae"])
+    with pytest.raises(SqlError, match="no column 'prize'"):
+        view.replicate(target, where="prize > 1")
+    copy = view.replicate(target)
+    with pytest.raises(InputError, match="already holds a copy"):
+        store.view("customers").replicate(target, name="other")
+    with pytest.raises(InputError, match="a copy 'v' already"):
+        store.view("customers").replicate(f"sqlite:///{tmp_path}/g.db#v")
+    with pytest.raises(InUse, match="copies of it: v"):
+        store.drop_view("v")
+    with pytest.raises(InputError, match="no method"):
+        copy.refresh("magic")
+    store.view("above", "select name from v")
+    copy.drop()
+    with pytest.raises(InUse, match="stand on it: above"):
+        store.drop_view("v")
+    store.drop_view("above")
+    store.drop_view("v")
+    with pytest.raises(NotFound, match="no view 'v'"):
+        store.drop_view("v")
+    with pytest.raises(NotFound, match="no copy 'v'"):
+        store.copy("v")
+
+
+def test_a_dropped_base_table_is_named(store: Store, tmp_path: Path) -> None:
+    copy = store.view("v", JOIN).replicate(f"sqlite:///{tmp_path}/f.db#v")
+    store.drop_table("customers")
+    with pytest.raises(NotFound, match="customers"):
+        copy.refresh()
+    assert "customers" in store.views()[0].trouble

@@ -1,0 +1,147 @@
+"""Difference tables kept at every commit: what deferred computes, in the same commit, in segments that collapse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+from tests.views.histories import TINY, Relations, multiset, perform, relations, transactions, views
+from tests.views.test_deltas import after, counted
+
+from strandline.errors import InputError
+from strandline.pages import check
+from strandline.storage import MemoryStorage
+from strandline.store import Store, create_on
+from strandline.tables.hidden import SEGMENTS
+from strandline.views.delta_query import TwoStates, delta_rows
+from strandline.views.segments import all_segments, difference
+from strandline.views.site import Site
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_eager_is_deferred_is_regenerated(data: st.DataObject) -> None:
+    known: Relations = data.draw(relations())
+    storage = MemoryStorage()
+    with create_on(storage, limits=TINY) as store:
+        known.create(store)
+        texts = [data.draw(views(known)) for _ in range(2)]
+        note("\n".join(texts))
+        made = [store.view(f"v{place}", sql, maintain="eager") for place, sql in enumerate(texts)]
+        begun = [known.query(sql) for sql in texts]
+        with store.snapshot() as then:
+            for _ in range(2):
+                perform(store, known, data.draw(transactions(known)))
+                for view, sql, before in zip(made, texts, begun, strict=True):
+                    definition = view.definition
+                    with store.state(then) as older, store.state() as newer:
+                        assert not all_segments(newer, store.cache)[view.name].broken
+                        eager = counted(difference(newer, store.cache, definition, 1))
+                        sides = TwoStates(Site(older, store.cache), Site(newer, store.cache))
+                        assert eager == counted(delta_rows(definition, sides))
+                    assert after(before, eager) == known.query(sql) == multiset(view.to_arrow())
+    assert check(storage).ok
+
+
+def example(store: Store) -> None:
+    store.create_table("t", pa.table({"k": [1, 2, 3], "x": [1, 5, 9]}), key="k")
+    store.view("v", "select k, x from t where x < 8", maintain="eager")
+
+
+def test_changes_that_cancel_out_leave_nothing_behind(tmp_path: Path) -> None:
+    with create_on(MemoryStorage()) as store:
+        example(store)
+        for sql in ("x + 1", "x - 1"):
+            store.table("t").update(set={"x": sql})
+        with store.state() as view:
+            assert len(difference(view, store.cache, store.view("v").definition, 1)) == 0
+        store.table("t").upsert([{"k": 4, "x": 1}, {"k": 3, "x": 10}])
+        with store.state() as view:
+            assert difference(view, store.cache, store.view("v").definition, 1).to_pylist() == [
+                {"k": 4, "x": 1, "_count": 1}
+            ]
+
+
+def test_a_bulk_load_is_followed_like_single_rows(tmp_path: Path) -> None:
+    with create_on(MemoryStorage()) as store:
+        example(store)
+        copy = store.view("v").replicate(f"parquet:///{tmp_path}/rows")
+        store.table("t").overwrite(pa.table({"k": range(50_000), "x": [n % 16 for n in range(50_000)]}))
+        assert copy.refresh().messages == 25_000 - 1  # the row of key 1 stays as it is
+        assert copy.verify()
+
+
+def test_positions_are_shared_and_what_is_old_collapses(tmp_path: Path) -> None:
+    with create_on(MemoryStorage()) as store:
+        example(store)
+        slow, fast, third = (store.view("v").replicate(f"parquet:///{tmp_path}/{name}") for name in ("a", "b", "c"))
+        for number in range(10, 20):
+            store.table("t").insert([{"k": number, "x": 1}])
+            assert fast.refresh().messages == 1
+            if number == 12:
+                third.refresh()
+        with store.state() as view:
+            starts = all_segments(view, store.cache)["v"].starts
+        assert len(starts) == 3, "one for each position at which a copy stands"
+        assert len(store.table("_view.difference.v").to_arrow()) == 10, "net, and each change once"
+        assert slow.refresh().messages == 10
+        assert third.refresh().messages == 7
+        store.table("t").insert([{"k": 99, "x": 1}])
+        for copy in (slow, fast, third):
+            copy.refresh()
+            assert copy.verify()
+        with store.state() as view:
+            assert len(all_segments(view, store.cache)["v"].starts) == 1
+        assert len(store.table("_view.difference.v").to_arrow()) == 0
+
+
+def test_a_view_may_become_eager_and_deferred_again(tmp_path: Path) -> None:
+    with create_on(MemoryStorage()) as store:
+        example(store)
+        sql = store.view("v").sql
+        store.view("v", sql, maintain="deferred")
+        copy = store.view("v").replicate(f"parquet:///{tmp_path}/rows")
+        for number, maintain in enumerate(("eager", "deferred", "eager")):
+            store.table("t").update(where="k = 1", set={"x": "x + 1"})
+            store.view("v", sql, maintain=maintain)
+            store.table("t").insert([{"k": 10 + number, "x": 1}])
+            done = copy.refresh()
+            assert copy.verify(), done
+        with store.state() as view:
+            assert len(all_segments(view, store.cache)) == 1
+
+
+def test_a_commit_never_fails_because_of_a_view(tmp_path: Path) -> None:
+    with create_on(MemoryStorage()) as store:
+        store.create_table("t", pa.table({"k": [1], "s": ["1"]}), key="k")
+        copy = store.view("v", "select k, cast(s as integer) as n from t", maintain="eager").replicate(
+            f"parquet:///{tmp_path}/rows"
+        )
+        store.table("t").insert([{"k": 2, "s": "two"}])
+        with store.state() as view:
+            assert "two" in all_segments(view, store.cache)["v"].broken
+        store.table("t").update(where="k = 2", values={"s": "2"})
+        done = copy.refresh()
+        assert done.method == "repair"
+        assert "two" in done.why
+        assert copy.verify()
+        store.table("t").insert([{"k": 3, "s": "3"}])
+        assert copy.refresh().method == "difference"
+
+
+def test_what_cannot_be_kept_eagerly_is_refused() -> None:
+    with create_on(MemoryStorage()) as store:
+        example(store)
+        store.table("t").what_if("w")
+        with pytest.raises(InputError, match="w is a what-if"):
+            store.view("u", "select k from w", maintain="eager")
+        with pytest.raises(InputError, match="GROUP BY"):
+            store.view("u", "select k, count(*) as n from t group by k", strict=False, maintain="eager")
+        assert [one.name for one in store.views()] == ["v"]
+        store.drop_view("v")
+        with store.state() as view:
+            assert all_segments(view, store.cache) == {}
+        assert SEGMENTS not in store.tables()
