@@ -18,12 +18,14 @@ from strandline.pipeline import annotated
 from strandline.pipeline.due import is_due
 from strandline.pipeline.extracts import address_of
 from strandline.pipeline.journal import Journal, Step
+from strandline.pipeline.retiring import retire
 from strandline.pipeline.settings import DumpTo, ReplicaOf, ViewOf
 from strandline.pipeline.shipping import keep_view, ship
 from strandline.pipeline.stages import Stages
 from strandline.pipeline.taking import Bench, sweep_signatures
 from strandline.replicas.message import Position
 
+ALL_STEPS = 1_000_000
 Doing = Callable[[], dict[str, Any]]
 
 
@@ -39,6 +41,8 @@ def finish(bench: Bench, step: Step, stages: Stages, now: float) -> Step:
     step = replace(step, tables=_sizes(bench), finished=True, stages={**step.stages, **stages.seconds})
     stages.at("finish")
     journal.update(step)
+    if bench.settings.keep is not None:
+        retire(bench.store, [one.snapshot for one in journal.steps(ALL_STEPS)], bench.settings.keep)
     sweep_signatures(bench, step)
     return step
 
