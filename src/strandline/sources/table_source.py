@@ -60,8 +60,8 @@ class TableSource(DataSource):  # type: ignore[misc]
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         with plainly():
             request = write_request(self.options, overwrite=overwrite)
-            url = ask(self.keeper, Holdings.locate, request.path)
-            return TableWriter(checked(request, url, schema))
+            enlisted = ask(self.keeper, Holdings.enlist, request.path)
+            return TableWriter(checked(request, enlisted, schema), self.keeper)
 
     def _schema(self, request: ReadRequest) -> pa.Schema:
         if self._found is None:

@@ -115,10 +115,13 @@ class Store:
 
     # Tables and transactions
 
-    def transaction(self, message: str = "") -> TableTransaction:
-        """Several changes that become visible together, or not at all. `message` goes to the log."""
+    def transaction(self, message: str = "", *, runner: str = "auto") -> TableTransaction:
+        """Several changes that become visible together, or not at all. `message` goes to the log.
+
+        `runner` says where pages of large writes are made: `inline`, `spark`, or by their size.
+        """
         self._version.look()
-        return TableTransaction(self._version.begin(message), self.shared.cache, self.shared.session)
+        return TableTransaction(self._version.begin(message), self.shared.cache, self.shared.session, runner)
 
     def table(self, name: str) -> Table:
         """A table, whether or not it is there yet."""

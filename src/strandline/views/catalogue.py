@@ -42,8 +42,8 @@ class ViewRecord:
 class CopyRecord:
     """A copy of a view or of a table (`view` names either); `id` is chance, so a dropped copy's target is no other's.
 
-    `where` and `columns` restrict what it holds. `sql` is what the view said when the copy last took something.
-    `last` tells of the last refresh, `held` how many rows the copy has.
+    `where` and `columns` restrict what it holds.
+    `last` tells of the last refresh, `held` how many rows the copy has, `measured` what refreshes have cost so far.
     """
 
     name: str
@@ -56,11 +56,12 @@ class CopyRecord:
     offered: Position | None = None
     held: int = 0
     last: Mapping[str, Any] = field(default_factory=dict)
+    measured: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         places = {name: None if (at := getattr(self, name)) is None else at.to_json() for name in ("taken", "offered")}
         columns = None if self.columns is None else list(self.columns)
-        return {**self.__dict__, **places, "columns": columns, "last": dict(self.last)}
+        return {**self.__dict__, **places, "columns": columns, "last": dict(self.last), "measured": dict(self.measured)}
 
     @staticmethod
     def from_json(record: Mapping[str, Any]) -> CopyRecord:

@@ -17,9 +17,12 @@ from strandline.replicas.databases import Address, parse_address
 from strandline.tables.hidden import COPIES
 from strandline.views import catalogue
 from strandline.views.catalogue import CopyRecord, copy_records
+from strandline.views.explaining import Explanation, Facts, explain
 from strandline.views.home import Home
 from strandline.views.knowing import Known
-from strandline.views.lines import Line, PinLine, SegmentLine
+from strandline.views.lines import Line, PinLine, SegmentLine, changes_since
+from strandline.views.maintaining import retune
+from strandline.views.measuring import Seen, with_seen
 from strandline.views.pins import let_go
 from strandline.views.position import Position
 from strandline.views.regenerating import regenerate
@@ -80,12 +83,15 @@ class Copy:
                 if way.method == NOTHING:
                     assert state.position is not None
                     return Refresh(NOTHING, 0, 0, self._clock() - started, state.position.time, way.why)
+                compared = self._clock()
                 position = line.fix()
                 sent = self._send(replica, state, way, line, position)
-                took = self._clock() - started
-                done = Refresh(way.method, sent.messages, sent.bytes, took, position.commit, way.why)
-                self._note(done, position, replica.count())
+                ended = self._clock()
+                done = Refresh(way.method, sent.messages, sent.bytes, ended - started, position.commit, way.why)
+                seen = self._seen(way, line, sent, (started, compared, ended))
+                self._note(done, position, (replica.count(), seen))
                 line.settle(position)
+            retune(self._home, record.view)
             return done
 
     def verify(self, *, repair: bool = False, runner: str = "auto") -> Verification:
@@ -102,6 +108,28 @@ class Copy:
             self.refresh(REPAIR, runner=runner)
             return replace(told, repaired=True)
         return told
+
+    def explain(self) -> Explanation:
+        """What each way would cost in messages, bytes and seconds, which one a refresh takes, and why."""
+        with self._opened(create=False) as (now, record, replica):
+            site = Site(now.view, self._home.cache)
+            wanted = self._subscription(site, record)
+            state = replica.state()
+            position = None if state is None or state.position is None else Position.of(state.position)
+            if position is None:
+                raise StateError("the copy is empty: the first refresh fills it", doing=f"explaining {self.name!r}")
+            eager = record.view in all_segments(now.view, self._home.cache)
+            changed = changes_since(self._home, record, wanted, position, now)
+            known = isinstance(changed, int)
+            facts = Facts(
+                self._rows(site),
+                record.held,
+                changed if isinstance(changed, int) else None,
+                bool(wanted.definition.key),
+                eager,
+                "" if known else str(changed),
+            )
+            return explain(facts, record.measured)
 
     def repair(self, *, runner: str = "auto") -> Refresh:
         """Make a copy that was edited or damaged equal to its view again, by sending just what differs."""
@@ -208,13 +236,29 @@ class Copy:
     def _address(self, record: CopyRecord) -> Address:
         return self._target or parse_address(record.target)
 
-    def _note(self, done: Refresh, position: Position, held: int) -> None:
-        """Write down what a refresh did."""
+    def _seen(self, way: _Way, line: Line, sent: Sent, times: tuple[float, float, float]) -> Seen:
+        """What this refresh tells of costs: a difference of comparing, anything else of scanning."""
+        started, compared, ended = times
+        with self._home.state() as view:
+            rows = self._rows(Site(view, self._home.cache))
+        if way.changes is None:
+            return Seen(rows, None, sent.messages, sent.bytes, scanning=ended - compared)
+        comparing = None if isinstance(line, SegmentLine) else compared - started
+        return Seen(rows, line.changed, sent.messages, sent.bytes, comparing=comparing, sending=ended - compared)
+
+    def _rows(self, site: Site) -> int:
+        """N: the rows of the relations that the view reads."""
+        return sum(site.count(relation) for relation in Known(site).definition(self._record(site).view).relations)
+
+    def _note(self, done: Refresh, position: Position, found: tuple[int, Seen]) -> None:
+        """Write down what a refresh did, and what it cost."""
         last = {"method": done.method, "messages": done.messages, "bytes": done.bytes}
         last["seconds"] = round(done.seconds, 3)
 
         def work(transaction: Any) -> None:
-            record = replace(self.record, taken=position, offered=None, last=last, held=held)
+            record = self.record
+            measured = with_seen(record.measured, found[1])
+            record = replace(record, taken=position, offered=None, last=last, held=found[0], measured=measured)
             catalogue.put(transaction, record, exists=True)
 
         self._home.autocommit(work)

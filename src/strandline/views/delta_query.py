@@ -9,9 +9,10 @@ keys of the change choose the pages. What can't be reached by key is read whole,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from strandline.changes.shape import COUNT
@@ -49,9 +50,14 @@ class TwoStates:
 
     older: Site
     newer: Site
+    changed: dict[str, int] = field(default_factory=dict)
+    """How many rows of each relation were seen to differ: the update counts once, like an insert or a delete."""
 
     def delta(self, relation: str, columns: Sequence[str]) -> pa.Table:
-        return self.newer.delta(self.older, relation, columns)
+        found = self.newer.delta(self.older, relation, columns)
+        signs = np.asarray(found.column(COUNT), dtype=np.int64)
+        self.changed[relation] = max(int(signs[signs > 0].sum()), int(-signs[signs < 0].sum()))
+        return found
 
     def site(self, *, new: bool) -> Site:
         return self.newer if new else self.older
@@ -175,7 +181,5 @@ def _alike(left: exp.Column, right: exp.Column, shapes: Mapping[str, object]) ->
 
 def without_counts(rows: pa.Table) -> pa.Table:
     """Rows as often as they are counted."""
-    import numpy as np
-
     counts = np.asarray(rows.column(COUNT), dtype=np.int64)
     return rows.drop_columns([COUNT]).take(pa.array(np.repeat(np.arange(len(rows)), counts)))

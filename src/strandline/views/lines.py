@@ -36,6 +36,9 @@ from strandline.views.subscription import Subscription
 class Line(Protocol):
     """See the module."""
 
+    changed: int | None
+    """How many rows of the base changed between the position and the aim; None where nobody counted them."""
+
     def difference(self, position: Position) -> pa.Table | str:
         """The copy's net difference from a position to the aim, with `_count`; or why it is not known."""
         ...
@@ -53,7 +56,7 @@ class Line(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class PinLine:
     """The aim is a temporary snapshot of the present; see `pins`."""
 
@@ -62,6 +65,7 @@ class PinLine:
     wanted: Subscription
     now: Snapshot
     running: Running
+    changed: int | None = None
 
     @property
     def site(self) -> Site:
@@ -80,7 +84,10 @@ class PinLine:
             if definition.regenerated:
                 old, new = (self.wanted.restricted(regenerate(self.wanted.whole, one)) for one in (standing, self.site))
                 return table_difference(old, new).rows
-            return delta_rows(definition, TwoStates(standing, self.site), self.running)
+            sides = TwoStates(standing, self.site)
+            found = delta_rows(definition, sides, self.running)
+            self.changed = sum(sides.changed.values())
+            return found
 
     def rows(self) -> pa.Table:
         return self.wanted.restricted(regenerate(self.wanted.whole, self.site, self.running))
@@ -101,6 +108,7 @@ class SegmentLine:
     wanted: Subscription
     running: Running
     held: list[Snapshot] = field(default_factory=list)
+    changed: int | None = None
 
     def difference(self, position: Position) -> pa.Table | str:
         obstacle = _changed(position, self.wanted)
@@ -119,6 +127,7 @@ class SegmentLine:
         snapshot, aim = self._aim
         last = aim.open - 1
         rows = segments.difference(snapshot.view, self.home.cache, self.wanted.whole, number, last)
+        self.changed = len(rows)
         return self.wanted.restricted(rows) if number <= last else self._nothing()
 
     def rows(self) -> pa.Table:
@@ -203,3 +212,21 @@ def _changed(position: Position, wanted: Subscription) -> str:
 def _negated(rows: pa.Table) -> pa.Table:
     place = rows.column_names.index(COUNT)
     return rows.set_column(place, pa.field(COUNT, pa.int64()), pa.compute.negate(rows.column(COUNT)))
+
+
+def changes_since(home: Home, record: CopyRecord, wanted: Subscription, position: Position, now: Snapshot) -> int | str:
+    """How many rows of the base have changed since a position, without any join; or why that is not known."""
+    obstacle = _changed(position, wanted)
+    if obstacle:
+        return obstacle
+    known = all_segments(now.view, home.cache).get(record.view)
+    number = None if known is None or known.broken else known.number(position.id)
+    if number is not None:
+        return len(segments.difference(now.view, home.cache, wanted.whole, number))
+    with pinned(home, record.id, position) as standing:
+        if standing is None:
+            return "the copy's position is not of this store's history, or too old"
+        sides = TwoStates(standing, Site(now.view, home.cache))
+        for one in wanted.definition.occurrences:
+            sides.delta(one.relation, () if wanted.definition.regenerated else wanted.definition.columns_of(one.alias))
+        return sum(sides.changed.values())

@@ -1,0 +1,63 @@
+"""What was seen of a copy's refreshes: the parameters of the paper's cost equations, measured here.
+
+The paper has them given by an administrator. Here every refresh notes how many rows of the base changed (λ/Λ), how long
+reading a row, testing and joining a changed row, and sending a message took; each is an average in which the latest
+refresh counts for a third. What was never seen yet has a value measured once on a two-core machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from strandline.views.cost import Load, Prices
+
+CHANGED, SCAN, RELEVANCE, MAINTAIN, MESSAGE, ROW_BYTES = "changed", "scan", "relevance", "maintain", "message", "bytes"
+USUAL = {SCAN: 2e-7, RELEVANCE: 2e-6, MAINTAIN: 2e-5, MESSAGE: 5e-6, ROW_BYTES: 40.0}
+"""Seconds for one row or message; bytes of a message."""
+LATEST = 1 / 3
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One refresh: rows of the base, those that changed, messages and their bytes, and the seconds of each part."""
+
+    rows: int = 0
+    changed: int | None = None
+    messages: int = 0
+    bytes: int = 0
+    scanning: float | None = None
+    comparing: float | None = None
+    sending: float = 0.0
+
+
+def with_seen(measured: Mapping[str, float], seen: Seen) -> dict[str, float]:
+    """The averages after one more refresh."""
+    found = dict(measured)
+    found["refreshes"] = found.get("refreshes", 0) + 1
+    if seen.changed is not None:
+        _average(found, CHANGED, float(seen.changed))
+    if seen.scanning is not None and seen.rows:
+        _average(found, SCAN, seen.scanning / seen.rows)
+    if seen.comparing is not None and seen.changed:
+        _average(found, RELEVANCE, seen.comparing / seen.changed / 2)
+    if seen.messages:
+        _average(found, MESSAGE, seen.sending / seen.messages)
+        _average(found, ROW_BYTES, seen.bytes / seen.messages)
+    return found
+
+
+def prices(measured: Mapping[str, float]) -> Prices:
+    """Seconds for one row or message, as far as they were seen."""
+    found = {**USUAL, **measured}
+    return Prices(found[RELEVANCE], found[MAINTAIN], found[SCAN], found[MESSAGE])
+
+
+def load(rows: int, held: int, changed: float, *, keyed: bool) -> Load:
+    """A view's traffic between two refreshes; q is what the copy holds of the base."""
+    return Load(rows, changed, 1, min(held / rows, 1.0) if rows else 0.0, keyed)
+
+
+def _average(found: dict[str, float], name: str, value: float) -> None:
+    before = found.get(name)
+    found[name] = value if before is None else before + (value - before) * LATEST

@@ -1,0 +1,86 @@
+"""`auto` follows the paper's conditions with what was measured; `explain` tells the costs of each way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from strandline.storage import MemoryStorage
+from strandline.store import Store, create_on
+from strandline.views import Copy, catalogue
+from strandline.views.maintaining import retune
+from strandline.views.measuring import Seen, prices, with_seen
+from strandline.views.segments import all_segments
+
+ROWS = 1000
+
+
+def copied(store: Store, folder: Path) -> Copy:
+    store.create_table("t", pa.table({"k": range(ROWS), "x": [n % 10 for n in range(ROWS)]}), key="k")
+    return store.view("v", "select k, x from t where x < 5").replicate(f"parquet:///{folder}/rows")
+
+
+def is_eager(store: Store) -> bool:
+    with store.state() as view:
+        return "v" in all_segments(view, store.cache)
+
+
+def measured(store: Store, copy: Copy, **found: float) -> None:
+    def work(transaction: Any) -> None:
+        prices = {"scan": 1e-6, "relevance": 1e-6, "maintain": 1e-6, "message": 1e-6, "refreshes": 9}
+        catalogue.put(transaction, replace(copy.record, measured={**prices, **found}), exists=True)
+
+    store.autocommit(work)
+    retune(store, "v")
+
+
+def test_auto_follows_the_conditions_of_the_paper(tmp_path: Path) -> None:
+    with create_on(MemoryStorage()) as store:
+        copy = copied(store, tmp_path)
+        assert not is_eager(store), "nothing was seen yet"
+        measured(store, copy, changed=2)
+        assert is_eager(store), "few updates: both conditions hold"
+        store.table("t").update(where="k = 1", set={"x": "2"})
+        assert copy.refresh("difference").messages == 1
+        measured(store, copy, changed=5.0 * ROWS)
+        assert not is_eager(store), "each row changes five times between refreshes: neither holds"
+        store.table("t").update(where="k = 1", set={"x": "3"})
+        assert copy.refresh().messages == 1
+        assert copy.verify()
+        measured(store, copy, changed=0.9 * ROWS, message=1.0)
+        assert is_eager(store), "below ln 3 (1a) sends less than everything, and messages are dearer than delay"
+
+
+def test_what_was_never_measured_has_a_usual_price_and_the_latest_counts_most() -> None:
+    assert prices({}).scan > 0
+    first = with_seen({}, Seen(rows=100, scanning=1.0, messages=10, bytes=100, sending=1.0))
+    assert (first["scan"], first["message"], first["bytes"], first["refreshes"]) == (0.01, 0.1, 10.0, 1)
+    again = with_seen(first, Seen(rows=100, changed=4, messages=10, bytes=400, comparing=1.0, sending=2.0))
+    assert again["changed"] == 4
+    assert again["bytes"] == pytest.approx(20.0)
+
+
+@pytest.mark.parametrize("maintain", ["eager", "deferred"])
+def test_explain_tells_messages_bytes_and_seconds_of_each_way(tmp_path: Path, maintain: str) -> None:
+    with create_on(MemoryStorage()) as store:
+        copy = copied(store, tmp_path)
+        store.view("v", store.view("v").sql, maintain=maintain)
+        copy.refresh("repair")
+        store.table("t").update(where="k < 20", set={"x": "x + 1"})
+        told = copy.explain()
+        ways = {way.method: way for way in told.ways}
+        assert told.method == "difference"
+        assert ways["full"].messages == 500
+        done = copy.refresh()
+        assert done.messages == 10
+        assert ways["difference"].messages == pytest.approx(done.messages, rel=1.0)
+        assert ways["difference"].bytes < ways["full"].bytes
+        assert "messages" in str(told)
+        for record in store.pages.snapshots():
+            store.pages.drop_snapshot(record.name)
+        if maintain == "deferred":
+            assert copy.explain().method == "repair"

@@ -1,0 +1,170 @@
+"""Exactly once: a refresh stopped at every storage operation of the sender, and around every step of the receiver.
+
+Whatever was stopped, another process opens the store, refreshes, and the copy is what the view says: nothing lost,
+nothing doubled, and no position or segment is left behind.
+"""
+
+from __future__ import annotations
+
+import functools
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.pages.faults import Crash, Fault, FaultyStorage
+from tests.pages.toy import Clock
+
+from strandline.pages import check
+from strandline.replicas import Message, State
+from strandline.replicas.sql_replica import SqlReplica
+from strandline.storage import MemoryStorage, Storage
+from strandline.store import Store, create_on, open_on
+from strandline.views.segments import all_segments
+
+COUNTED = "select o.x, c.y from o join c on o.c = c.id"
+KEYED = "select o.id, o.x, c.y from o join c on o.c = c.id"
+MAINTAIN = ["eager", "deferred"]
+
+
+def opened(storage: Storage) -> Store:
+    return open_on(storage, surroundings=Clock().surroundings())
+
+
+@functools.cache
+def prepared(maintain: str, sql: str) -> tuple[dict[str, bytes], bytes]:
+    """A store whose two copies stand at different positions, with changes to send; the copies' file."""
+    storage = MemoryStorage()
+    with create_on(storage, surroundings=Clock().surroundings()) as store:
+        store.create_table("o", pa.table({"id": range(8), "c": [n % 3 for n in range(8)], "x": range(8)}), key="id")
+        store.create_table("c", pa.table({"id": range(3), "y": ["a", "b", None]}), key="id")
+        view = store.view("v", sql, maintain=maintain)
+        file = Path("copies.db")
+        view.replicate(f"sqlite:///{file}#slow")
+        change(store, 100)
+        view.replicate(f"sqlite:///{file}#fast")
+        change(store, 200)
+    return dict(storage.objects), file.read_bytes()
+
+
+def change(store: Store, number: int) -> None:
+    with store.transaction() as tx:
+        tx.insert("o", [{"id": number, "c": 1, "x": 1}, {"id": number + 1, "c": 1, "x": 1}])
+        tx.update("o", where="id < 3", set={"x": "x + 10"})
+        tx.delete("o", where="id = :n", params={"n": number % 7 + 3})
+        tx.update("c", where="id = 1", values={"y": f"b{number}"})
+
+
+def held(name: str) -> Counter[tuple[Any, ...]]:
+    connection = sqlite3.connect("copies.db")
+    try:
+        return Counter(connection.execute(f"SELECT * FROM {name}").fetchall())
+    finally:
+        connection.close()
+
+
+def rows_of(store: Store, sql: str) -> Counter[tuple[Any, ...]]:
+    return Counter(zip(*(column.to_pylist() for column in store.query(sql).columns), strict=True))
+
+
+def settled(storage: MemoryStorage, sql: str) -> None:
+    """Another process goes on: both copies come to the view, positions of nobody are gone, and so is all litter."""
+    clock = Clock()
+    with open_on(storage, surroundings=clock.surroundings()) as store:
+        store.shared.pages.beat()
+        clock.time += 61
+        store.shared.pages.beat()
+        wanted = rows_of(store, sql)
+        for name in ("slow", "fast"):
+            done = store.copy(name).refresh("difference")
+            assert done.method in ("difference", "nothing")
+            assert held(name) == wanted
+        store.table("o").insert([{"id": 999, "c": 0, "x": 9}])
+        for name in ("slow", "fast"):
+            assert store.copy(name).refresh().messages == 1
+        with store.state() as view:
+            starts = [one.starts for one in all_segments(view, store.cache).values()]
+        assert all(len(one) == 1 for one in starts)
+        assert len(store.pages.snapshots()) == (0 if starts else 2)
+        store.shared.pages.beat()
+    report = check(storage)
+    assert report.ok, (report.findings, report.unreachable)
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def restored(maintain: str, sql: str) -> MemoryStorage:
+    objects, file = prepared(maintain, sql)
+    Path("copies.db").write_bytes(file)
+    return MemoryStorage(dict(objects))
+
+
+@pytest.mark.parametrize("maintain", MAINTAIN)
+def test_a_sender_stopped_at_any_storage_operation_loses_and_doubles_nothing(maintain: str) -> None:
+    counting = FaultyStorage(restored(maintain, COUNTED))
+    opened(counting).copy("slow").refresh()
+    assert counting.operations > 8
+    for at in range(counting.operations):
+        inner = restored(maintain, COUNTED)
+        with suppress(Crash):
+            opened(FaultyStorage(inner, Fault.STOP, at)).copy("slow").refresh()
+        if at % 5 == 0:
+            settled(inner, COUNTED)
+            continue
+        with opened(inner) as store:
+            assert store.copy("slow").refresh("difference").method in ("difference", "nothing")
+            assert held("slow") == rows_of(store, COUNTED)
+
+
+def stopping(when: str, apply: Callable[[SqlReplica, Message], State]) -> Callable[[SqlReplica, Message], State]:
+    def stopped(replica: SqlReplica, message: Message) -> State:
+        if when == "before the message is taken":
+            raise Crash
+        state = apply(replica, message)
+        if when == "after it was taken twice":
+            assert apply(replica, message) == state
+        raise Crash
+
+    return stopped
+
+
+@pytest.mark.parametrize("maintain", MAINTAIN)
+@pytest.mark.parametrize("sql", [COUNTED, KEYED])
+@pytest.mark.parametrize("when", ["before the message is taken", "after it was taken", "after it was taken twice"])
+def test_a_receiver_stopped_around_a_message_loses_and_doubles_nothing(
+    maintain: str, sql: str, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = restored(maintain, sql)
+    with monkeypatch.context() as patch:
+        patch.setattr(SqlReplica, "apply", stopping(when, SqlReplica.apply))
+        with suppress(Crash):
+            opened(inner).copy("slow").refresh()
+    settled(inner, sql)
+
+
+@pytest.mark.parametrize("maintain", MAINTAIN)
+def test_commits_during_a_refresh_come_with_the_next_one(maintain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = restored(maintain, COUNTED)
+    apply = SqlReplica.apply
+    with opened(inner) as store:
+
+        def committing(replica: SqlReplica, message: Message) -> State:
+            store.table("o").insert([{"id": 500, "c": 2, "x": 77}])
+            state = apply(replica, message)
+            store.table("o").insert([{"id": 501, "c": 2, "x": 77}])
+            return state
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SqlReplica, "apply", committing)
+            assert store.copy("slow").refresh().method == "difference"
+        assert held("slow")[(77, None)] == 0
+        assert store.copy("slow").refresh().messages == 1
+        assert held("slow")[(77, None)] == 2
+    settled(inner, COUNTED)
