@@ -58,7 +58,9 @@ def swap_not_logged(storage: MemoryStorage, versions: dict[str, VersionObject]) 
 
 
 def root_from_the_future(storage: MemoryStorage, versions: dict[str, VersionObject]) -> None:
-    edited(storage, versions["idea"], lambda now: replace(now, root=replace(root(now), born=CommitNumber(now.commit + 5))))
+    edited(
+        storage, versions["idea"], lambda now: replace(now, root=replace(root(now), born=CommitNumber(now.commit + 5)))
+    )
 
 
 def root_in_another_place(storage: MemoryStorage, versions: dict[str, VersionObject]) -> None:
