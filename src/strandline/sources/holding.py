@@ -30,7 +30,7 @@ from strandline.changes.shape import Header
 from strandline.errors import EngineError, InputError, StrandlineError
 from strandline.pages import State, parse_at, state_at
 from strandline.sources.committing import Job, write
-from strandline.sources.options import ReadRequest
+from strandline.sources.options import ReadRequest, StreamRequest
 from strandline.sources.staging import Staged
 from strandline.storage import open_storage
 from strandline.store import Store
@@ -130,6 +130,13 @@ class Holdings:
         since, until = parse_at(store.pages, request.since), parse_at(store.pages, request.until)
         return self._parts(store.changes(request.table, since=since, until=until))
 
+    def stream(self, request: StreamRequest) -> tuple[str, Any]:
+        """Where a stream's store is, and the columns of its rows."""
+        from strandline.sources.stream import stream_schema
+
+        store = self._version(request.path, request.version)
+        return store.url, stream_schema(store, request)
+
     def diff(self, old: str, new: str, options: Mapping[str, Any]) -> Parts:
         """What changed between two extracts, computed now."""
         from strandline.detect import diff
@@ -211,7 +218,15 @@ class Keeper:
 
 
 VERBS: dict[str, Callable[..., Any]] = {
-    verb.__name__: verb for verb in (Holdings.enlist, Holdings.write, Holdings.pin, Holdings.changes, Holdings.diff)
+    verb.__name__: verb
+    for verb in (
+        Holdings.enlist,
+        Holdings.write,
+        Holdings.pin,
+        Holdings.changes,
+        Holdings.diff,
+        Holdings.stream,
+    )
 }
 
 _own = Holdings()
