@@ -36,6 +36,8 @@ CLASSES = (
     ("Base", "strandline.detect.annotated.base", "what `sl.base` gives"),
     ("Copy", "strandline.detect.annotated.copy", "what `base.replicate` gives"),
     ("Refresh", "strandline.detect.annotated.copy", "what `copy.refresh` gives"),
+    ("View", "strandline.views.view", "what `store.view` gives"),
+    ("Copy", "strandline.views.copy", "what `view.replicate` gives"),
     ("Dump", "strandline.dumps", "what `store.dump` gives"),
     ("Restored", "strandline.dumps", "what `sl.restore` gives"),
     ("Dumps", "strandline.dumps", "the dumps at a target"),
@@ -50,6 +52,8 @@ OURS = {
     "Snapshot": {"inner", "view"},
     "TableTransaction": {"ended"},
     "Base": {"record"},
+    "Copy": {"record"},
+    "View": {"definition"},
     "WhatIf": {"bytes", "parts", "relation", "rows"},
 }
 """What other parts of Strandline use, and users need not know."""
@@ -83,7 +87,8 @@ def _function(name: str, function: Callable[..., Any]) -> str:
 
 
 def _class(name: str, found: type, origin: str) -> str:
-    lines = [f"## {name}\n", f"{origin[0].upper()}{origin[1:]}.\n", f"{words(found)}\n"]
+    title = f"{name} ({found.__module__.removeprefix('strandline.').split('.')[0]})" if name == "Copy" else name
+    lines = [f"## {title}\n", f"{origin[0].upper()}{origin[1:]}.\n", f"{words(found)}\n"]
     values = [field for field in getattr(found, "__dataclass_fields__", {}) if not field.startswith("_")]
     if values:
         lines.append(f"Fields: {', '.join(f'`{field}`' for field in values)}.\n")
