@@ -148,7 +148,7 @@ def postgres(rows: int, turns: int) -> list[float]:
     """Seconds of REFRESH MATERIALIZED VIEW CONCURRENTLY after the same updates."""
     from benchmarks.refresh import Server
 
-    server = Server()
+    server = Server(None)
     try:
         for name, table in (("orders", orders_of(rows)), ("lines", lines_of(rows))):
             with server.connection.cursor() as cursor:
