@@ -29,6 +29,7 @@ FUNCTIONS = ("diff", "create", "open", "base", "restore", "session", "register")
 CLASSES = (
     ("Changes", "strandline.changes", "what `sl.diff`, `store.changes` and others give"),
     ("Store", "strandline.store", "what `sl.create`, `sl.open`, `store.branch` and `store.version` give"),
+    ("TemporaryStore", "strandline.store", "what `store.branch()` without a name gives"),
     ("Table", "strandline.store", "what `store.table` gives; its verbs are transactions of one statement"),
     ("TableTransaction", "strandline.tables", "what `store.transaction` gives"),
     ("Snapshot", "strandline.store", "what `store.snapshot()` without a name gives"),
@@ -47,7 +48,8 @@ CLASSES = (
 
 OURS = {
     "Changes": {"of", "of_parts", "header", "arrow"},
-    "Store": {"cache", "frame", "pages", "relation", "state", "storage"},
+    "Store": {"cache", "frame", "frame_of", "hold", "named", "pages", "relation", "state", "storage"},
+    "TemporaryStore": {"branch", "name", "relation"},
     "Table": {"bytes", "parts", "relation", "rows"},
     "Snapshot": {"inner", "view"},
     "TableTransaction": {"ended"},
@@ -70,8 +72,13 @@ def render() -> str:
 
 
 def members(name: str, found: type) -> Iterator[tuple[str, Any]]:
-    """The members of a class that users may use, in the order in which they are written."""
-    for member, value in vars(found).items():
+    """The members of a class that users may use, in the order in which they are written; those of its bases first,
+    unless a base has a section of its own.
+    """
+    described = {importlib.import_module(module).__dict__[name] for name, module, _ in CLASSES} - {found}
+    bases = [one for one in reversed(found.__mro__) if one.__module__.startswith("strandline")]
+    own = [one for one in bases if not any(issubclass(other, one) for other in described & set(bases))]
+    for member, value in {member: value for one in own for member, value in vars(one).items()}.items():
         shown = callable(value) or isinstance(value, (property, staticmethod, classmethod))
         if shown and not member.startswith("_") and member not in OURS.get(name, set()):
             yield member, value

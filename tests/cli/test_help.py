@@ -42,6 +42,7 @@ def test_a_command_and_each_of_its_options_has_help(name: str) -> None:
     assert "Example" in command.help, f"{name} shows no example"
     for each in leaves(command):
         assert each.help, f"{name} {each.name} has no help"
+        assert "Example" in each.help, f"{name} {each.name} shows no example"
         for option in each.params:
             if isinstance(option, click.Option):
                 assert option.help, f"{name} {option.opts[-1]} has no help"

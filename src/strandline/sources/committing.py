@@ -6,8 +6,10 @@ It runs in the process that called `register`, which has the session; without it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -16,8 +18,12 @@ from strandline.relations import Relation, read_relation
 from strandline.sources.options import WriteRequest
 from strandline.sources.staging import Staged, staged_relation
 from strandline.store import ATTEMPTS, Store
+from strandline.store import open as open_store
 from strandline.tables import TableTransaction
 from strandline.tables.pause import pause
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -36,9 +42,21 @@ class Job:
     supposes: bool = False
 
 
-def write(store: Store, job: Job, staged: Sequence[Staged], runner: str) -> None:
-    """All rows in one transaction; a conflict is tried again."""
+@contextmanager
+def opened_version(url: str, version: str | None, session: SparkSession | None = None) -> Iterator[Store]:
+    """A version of a store for a while; what was opened here keeps nobody from dropping it afterwards."""
+    with open_store(url, session=session) as store:
+        yield store if version is None else store.version(version)
+
+
+def write(job: Job, staged: Sequence[Staged], session: SparkSession | None) -> None:
+    """All rows in one transaction; without a session the work is done in this process."""
     rows = staged_relation(job.url, staged, job.schema)
+    with opened_version(job.url, job.request.version, session) as store:
+        _commit(store, job, rows, "auto" if session is not None else "inline")
+
+
+def _commit(store: Store, job: Job, rows: Relation, runner: str) -> None:
     if job.supposes:
         what_if = store.what_if(job.request.table)
         what_if.insert(read_relation(rows)) if job.request.merge is None else what_if.upsert(read_relation(rows))

@@ -111,8 +111,7 @@ class Holdings:
 
     def write(self, job: Job, staged: Sequence[Staged]) -> None:
         """Commit what tasks have staged."""
-        store = self._version(job.url, job.request.version)
-        write(store, job, staged, "auto" if self.session is not None else "inline")
+        write(job, staged, self.session)
 
     def pin(self, request: ReadRequest) -> Pinned:
         """Keep the state that a request asks for."""

@@ -15,13 +15,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from strandline.errors import InputError, NotFound
-from strandline.sources.committing import Job
+from strandline.sources.committing import Job, opened_version
 from strandline.sources.holding import Address, Enlisted, Holdings, ask
 from strandline.sources.options import WRITE_EXAMPLE, WriteRequest, plainly
 from strandline.sources.staging import Staged, new_job, stage, sweep
 from strandline.storage import open_storage
 from strandline.store import Store
-from strandline.store import open as open_store
 from strandline.tables import Record, TableReader
 from strandline.tables.incoming import fitted
 from strandline.whatif import WhatIf
@@ -67,7 +66,7 @@ def checked(request: WriteRequest, enlisted: Enlisted, schema: StructType) -> Jo
     """The write, once everything that can be known beforehand is known to fit."""
     url, id = enlisted.url, new_job(enlisted.process)
     rows = to_arrow_schema(schema, timezone="UTC")
-    with _version(url, request) as store:
+    with opened_version(url, request.version) as store:
         if any(one.name == request.table for one in store.what_ifs()):
             return _supposed(request, Job(id, url, request, rows, False, False), store.what_if(request.table))
         record = _record(store, request.table)
@@ -102,28 +101,6 @@ def _supposed(request: WriteRequest, job: Job, what_if: WhatIf) -> Job:
     _check_merge(request, record)
     fitted(job.schema.empty_table(), record, f"Writing into {request.table}")
     return replace(job, supposes=True)
-
-
-def _version(url: str, request: WriteRequest) -> _Opened:
-    return _Opened(url, request.version)
-
-
-class _Opened:
-    """A version of a store for a while; leaving it takes this process off the roll."""
-
-    def __init__(self, url: str, version: str | None) -> None:
-        self._store = open_store(url)
-        self._name = version
-
-    def __enter__(self) -> Store:
-        try:
-            return self._store if self._name is None else self._store.version(self._name)
-        except BaseException:
-            self._store.close()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self._store.close()
 
 
 def _record(store: Store, table: str) -> Record | None:
