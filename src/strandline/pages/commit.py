@@ -203,7 +203,7 @@ class Committer:
                 if not edit.domain(domain).dropped:
                     self.version.context.installer.install(edit.domain(domain), changes)
             if isinstance(self.version.context.installer, Deriver):
-                self.version.context.installer.derive(edit)
+                self.version.context.installer.derive(edit, [ticket.transaction for ticket in live])
         except StorageError:
             raise
         except Exception as error:

@@ -36,7 +36,7 @@ class Installer(Protocol):
 class Deriver(Protocol):
     """An installer that has something to add to a commit once all row changes of the batch are in place."""
 
-    def derive(self, edit: StateEdit) -> None:
+    def derive(self, edit: StateEdit, transactions: Sequence[Transaction]) -> None:
         """Change further domains according to what the batch changed: `edit.view` is the state before it.
 
         Like `install` it may be called again, and remembers nothing.

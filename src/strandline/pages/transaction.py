@@ -82,6 +82,7 @@ class Transaction:
         self.base = base
         self.message = message
         self.footprint: object = None
+        self.statement: object = None
         self.incremental: list[PageChange] = []
         self.catalog: list[CatalogChange] = []
         self.rows: dict[DomainId, list[object]] = {}

@@ -54,8 +54,35 @@ class Envelope:
 
 
 @dataclass(frozen=True)
+class Statement:
+    """`UPDATE … SET … WHERE …` over the copy's own columns, in its dialect: names, and SQL that we made ourselves."""
+
+    set: tuple[tuple[str, str], ...]
+    where: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"set": [list(pair) for pair in self.set], "where": self.where}
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any]) -> Statement:
+        return Statement(tuple((name, value) for name, value in record["set"]), record["where"])
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of an ordered message: what goes, what comes, and the statements that are then run."""
+
+    gone: pa.Table
+    rows: pa.Table
+    statements: tuple[Statement, ...] = ()
+
+
+@dataclass(frozen=True)
 class Message:
-    """One message. `cursor` (in a load) is how far the source was read, for a sender that has to go on."""
+    """One message. `cursor` (in a load) is how far the source was read, for a sender that has to go on.
+
+    `earlier` segments come before `gone` and `rows`, in order, in the same transaction.
+    """
 
     envelope: Envelope
     kind: str
@@ -65,6 +92,7 @@ class Message:
     first: bool = True
     last: bool = True
     cursor: Mapping[str, Any] = field(default_factory=dict)
+    earlier: tuple[Segment, ...] = ()
 
     @cached_property
     def body(self) -> bytes:
@@ -76,11 +104,13 @@ class Message:
             "first": self.first,
             "last": self.last,
             "cursor": dict(self.cursor),
+            "earlier": [[each.to_json() for each in one.statements] for one in self.earlier],
         }
         said = json.dumps(head, sort_keys=True).encode() + b"\n"
-        return (
-            _MARK + said + b"".join(len(part).to_bytes(8, "big") + part for part in map(_ipc, (self.gone, self.rows)))
-        )
+        return _MARK + said + b"".join(len(part).to_bytes(8, "big") + part for part in map(_ipc, self._tables()))
+
+    def _tables(self) -> list[pa.Table]:
+        return [self.gone, self.rows, *(table for one in self.earlier for table in (one.gone, one.rows))]
 
     @cached_property
     def checksum(self) -> str:
@@ -108,11 +138,22 @@ class Message:
         envelope = Envelope(head["epoch"], head["number"], head["fingerprint"])
         position = Position.from_json(head["position"])
         message = Message(envelope, head["kind"], tables[0], tables[1], position)
-        return replace(message, first=head["first"], last=head["last"], cursor=head["cursor"])
+        earlier = tuple(
+            Segment(gone, rows, tuple(Statement.from_json(one) for one in said))
+            for said, gone, rows in zip(head["earlier"], tables[2::2], tables[3::2], strict=True)
+        )
+        return replace(message, first=head["first"], last=head["last"], cursor=head["cursor"], earlier=earlier)
 
     def __len__(self) -> int:
-        """How many rows or ranges it carries."""
-        return len(self.gone) + len(self.rows)
+        """How many rows, ranges and statements it carries."""
+        before = sum(len(one.gone) + len(one.rows) + len(one.statements) for one in self.earlier)
+        return before + len(self.gone) + len(self.rows)
+
+
+def refuse_statements(message: Message) -> None:
+    """For copies that no database keeps: they take rows alone."""
+    if message.earlier:
+        raise ChangesError("it carries statements, and this kind of copy takes rows", doing="taking a message")
 
 
 def changes_message(definition: Definition, envelope: Envelope, changes: ChangeSet, position: Position) -> Message:

@@ -21,7 +21,7 @@ from strandline.relations.signature import row_signatures, scheme_of
 from strandline.replicas.databases import Address
 from strandline.replicas.definition import COUNT, RANGES, SIGNATURE, Definition, check_no_null_keys, signed
 from strandline.replicas.emptying import Emptying, Flags
-from strandline.replicas.message import LOAD, Message
+from strandline.replicas.message import LOAD, Message, refuse_statements
 from strandline.replicas.parquet_folder import Folder, Manifest, Part, going
 from strandline.replicas.state import State, after, is_new, the_same
 
@@ -72,6 +72,7 @@ class ParquetReplica:
         with self._writing() as (manifest, state):
             if not is_new(state, message):
                 return state
+            refuse_statements(message)
             check_no_null_keys(state.definition, message.rows)
             manifest = replace(manifest, going=())
             if message.kind == LOAD:

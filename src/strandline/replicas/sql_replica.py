@@ -12,7 +12,7 @@ from strandline.errors import ChangesError, InputError, NotFound, SchemaError
 from strandline.replicas.databases import Address, connect, quoted
 from strandline.replicas.definition import COUNT, PREFIX, Definition, check_no_null_keys, signed
 from strandline.replicas.holding import own_batch, stored_table
-from strandline.replicas.message import LOAD, Message
+from strandline.replicas.message import LOAD, Message, Segment, Statement
 from strandline.replicas.sql_layout import GONE, ROWS, STATES, Layout
 from strandline.replicas.state import State, after, is_new, the_same
 
@@ -66,6 +66,10 @@ class SqlReplica:
             if message.kind == LOAD:
                 self._load(state, layout, message)
             else:
+                for one in message.earlier:
+                    self._change(layout, one)
+                    for statement in one.statements:
+                        self._run(layout, statement)
                 self._change(layout, message)
             state = after(state, message)
             if state.position is not None and not state.layout:
@@ -187,7 +191,12 @@ class SqlReplica:
         self._stage(layout, ROWS, rows)
         self._database.execute(layout.insert(table, ROWS, cast=True))
 
-    def _change(self, layout: Layout, message: Message) -> None:
+    def _run(self, layout: Layout, statement: Statement) -> None:
+        values = ", ".join(f"{quoted(name)} = {value}" for name, value in statement.set)
+        where = "" if statement.where is None else f" WHERE {statement.where}"
+        self._database.execute(f"UPDATE {layout.data} SET {values}{where}")
+
+    def _change(self, layout: Layout, message: Message | Segment) -> None:
         definition = layout.definition
         if definition.form == COUNTED:
             minus = message.gone.set_column(0, COUNT, pa.compute.negate(message.gone.column(COUNT)))

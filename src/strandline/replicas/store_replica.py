@@ -23,7 +23,7 @@ from strandline.pages import MAIN, View, create_store, open_store
 from strandline.replicas.databases import Address
 from strandline.replicas.definition import COUNT, PREFIX, RANGES, SIGNATURE, Definition, check_no_null_keys, signed
 from strandline.replicas.emptying import Emptying
-from strandline.replicas.message import LOAD, Message
+from strandline.replicas.message import LOAD, Message, refuse_statements
 from strandline.replicas.state import State, after, is_new, the_same
 from strandline.replicas.store_rows import added, key_of, keyed_changes, removed, stored_schema
 from strandline.storage import open_storage
@@ -73,6 +73,7 @@ class StoreReplica:
         return self._again(self._claim)
 
     def apply(self, message: Message) -> State:
+        refuse_statements(message)
         return self._again(lambda: self._apply(message))
 
     def rows(self) -> Iterator[pa.RecordBatch]:

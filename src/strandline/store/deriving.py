@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strandline.pages import DomainEdit, Installer, RowChange
+from strandline.pages import DomainEdit, Installer, RowChange, Transaction
 from strandline.pages.state_edit import StateEdit
 from strandline.tables import PageCache
 from strandline.tables.hidden import SEGMENTS
@@ -23,8 +23,8 @@ class DerivingInstaller:
     def install(self, edit: DomainEdit, changes: Sequence[RowChange]) -> None:
         self._inner.install(edit, changes)
 
-    def derive(self, edit: StateEdit) -> None:
+    def derive(self, edit: StateEdit, transactions: Sequence[Transaction]) -> None:
         if edit.view.find_domain(SEGMENTS) is not None:
             from strandline.views.eager import derive
 
-            derive(edit, self._inner, self._cache)
+            derive(edit, self._inner, self._cache, transactions)

@@ -6,8 +6,9 @@ stands there already keeps its number; an explicit number comes with a row whose
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +59,16 @@ class Expected:
 
     sequence: int
     taken: int
+
+
+@dataclass(frozen=True)
+class Statement:
+    """An update by expressions that is all that a transaction did: what its rows came from."""
+
+    table: str
+    set: Mapping[str, str]
+    where: str | None
+    params: Mapping[str, Any]
 
 
 def merged(deltas: Sequence[Delta]) -> Delta:

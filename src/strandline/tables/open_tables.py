@@ -27,6 +27,8 @@ class OpenTables:
         self._cache = cache
         self._tables: dict[str, Pending] = {}
         self._gone: set[str] = set()
+        self.verbs = 0
+        """How often a table was asked for: a transaction that did one thing has asked once."""
         self._footprint = Footprint()
         inner.footprint = self._footprint
         self.reach = Reach(inner, cache, self._footprint)
@@ -36,6 +38,7 @@ class OpenTables:
 
     def open(self, name: str) -> Pending:
         """The table of that name, as this transaction has left it."""
+        self.verbs += 1
         if self.inner.ended:
             raise StoreError("the transaction has ended already", hint="Begin another one")
         found = self._tables.get(name)
@@ -63,6 +66,7 @@ class OpenTables:
 
     def create(self, name: str, record: Record) -> Pending | None:
         """A new table; None when another transaction has created one while we waited for the name."""
+        self.verbs += 1
         domain = self.inner.create_domain(name, record.to_bytes())
         if self.is_there(name):
             return None

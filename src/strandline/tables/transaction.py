@@ -18,6 +18,7 @@ from strandline.errors import InputError
 from strandline.pages import CommitNumber, Mode, Transaction
 from strandline.tables.applying import apply_changes, check_applicable
 from strandline.tables.cache import PageCache
+from strandline.tables.delta import Statement
 from strandline.tables.incoming import check_distinct, fitted, in_order, taken_keys
 from strandline.tables.keys import encode_keys, is_provisional
 from strandline.tables.large_writes import LargeWrites
@@ -156,6 +157,8 @@ class TableTransaction:
         pending = self._tables.open(table)
         doing = f"Updating {table}"
         assigned = assignments(pending.record, set, values, params, doing)
+        if set and not values:
+            self._inner.statement = Statement(table, dict(set), where, dict(params or {}))
         condition = condition_of(where, pending, params, assigned)
         return update_rows(self.reach, pending, condition, assigned, doing)
 
@@ -231,6 +234,8 @@ class TableTransaction:
 
     def commit(self) -> CommitNumber:
         """Make everything visible and durable at once; the number of the commit that did."""
+        if self._tables.verbs != 1:
+            self._inner.statement = None
         try:
             self._tables.hand_over()
         except BaseException:

@@ -27,7 +27,7 @@ from strandline.views.pins import let_go
 from strandline.views.position import Position
 from strandline.views.regenerating import regenerate
 from strandline.views.segments import all_segments
-from strandline.views.sending import Sent, held, send_difference, send_everything
+from strandline.views.sending import OrderedPart, Sent, held, send_difference, send_everything, send_parts
 from strandline.views.site import Site
 from strandline.views.subscription import Subscription, subscription
 from strandline.views.verification import Verification, compare
@@ -43,6 +43,7 @@ class _Way:
     method: str
     why: str
     changes: ChangeSet | None = None
+    parts: tuple[OrderedPart, ...] = ()
 
 
 class Copy:
@@ -178,9 +179,16 @@ class Copy:
         why = f"computed anew: {anew}" if anew else "net since its position"
         if not len(found):
             return _Way(NOTHING, "nothing changed")
-        return _Way(DIFFERENCE, why, wanted.change_set(found))
+        assert position is not None
+        parts = line.parts(position, self._kind)
+        if parts:
+            why = f"net since its position, with {sum(len(one.statements) for one in parts)} statements for their rows"
+        ordered = tuple((wanted.change_set(one.rows), one.statements) for one in parts)
+        return _Way(DIFFERENCE, why, wanted.change_set(found), ordered)
 
     def _send(self, replica: Replica, state: State, way: _Way, line: Line, position: Position) -> Sent:
+        if way.parts:
+            return send_parts(replica, state, way.parts, position)
         if way.changes is not None:
             return send_difference(replica, state, way.changes, position)
         if way.method == REPAIR:
@@ -233,6 +241,10 @@ class Copy:
         if found is None:
             raise NotFound(f"there is no copy {self.name!r}", doing="opening a copy", hint="Replicate a view first")
         return found
+
+    @property
+    def _kind(self) -> str:
+        return self._address(self.record).kind
 
     def _address(self, record: CopyRecord) -> Address:
         return self._target or parse_address(record.target)

@@ -11,7 +11,7 @@ whose columns changed or that was dropped), the view's difference is marked as b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from strandline.changes.difference import difference
 from strandline.changes.shape import COUNT
-from strandline.errors import StorageError, StrandlineError
+from strandline.errors import Conflict, StorageError, StrandlineError
 from strandline.pages import DomainEdit, DomainId, Installer, RowChange, Transaction
 from strandline.pages.state_edit import StateEdit
 from strandline.tables import ROW, PageCache, Record, TableReader
@@ -31,14 +31,16 @@ from strandline.tables.keys import encode_keys
 from strandline.views.definition import Definition
 from strandline.views.delta_query import delta_rows
 from strandline.views.knowing import Known
+from strandline.views.modifying import WORTH, statements
 from strandline.views.running import Running
 from strandline.views.segments import KEY, SEGMENT, SIGNATURE, Segments, added, all_segments, records, stored
 from strandline.views.site import Site
 
 
-def derive(edit: StateEdit, installer: Installer, cache: PageCache) -> None:
+def derive(edit: StateEdit, installer: Installer, cache: PageCache, transactions: Sequence[Transaction] = ()) -> None:
     """Add to each eager view's open segment what this batch changes in the view."""
     kept = all_segments(edit.view, cache)
+    written = _written(edit, cache, kept)
     touched = {one.before.name for one in edit.domains.values() if _is_changed(one)}
     site = Site(edit.view, cache)
     known = Known(site)
@@ -53,10 +55,38 @@ def derive(edit: StateEdit, installer: Installer, cache: PageCache) -> None:
         except StorageError:
             raise
         except StrandlineError as error:
-            _mark(edit, installer, replace(segments, broken=error.why))
+            newest = written.get(segments.view, segments)
+            _write(edit, installer, replace(newest, broken=error.why, revision=newest.revision + 1))
             continue
-        if len(rows):
+        if not len(rows):
+            continue
+        said = statements(edit, site, definition, transactions) if len(rows) >= WORTH else {}
+        if said and segments.view not in written:
+            modified = segments.modified(said)
+            _write(edit, installer, modified)
+            _add(edit, installer, cache, stored(definition, modified.open - 1, rows), segments)
+        else:
             _add(edit, installer, cache, stored(definition, segments.open, rows), segments)
+
+
+def _written(edit: StateEdit, cache: PageCache, kept: Mapping[str, Segments]) -> dict[str, Segments]:
+    """What transactions of this batch write of segments; who has read them too long ago must try again."""
+    entry = edit.view.find_domain(SEGMENTS)
+    one = None if entry is None else edit.domains.get(entry.domain)
+    if one is None or one.dropped:
+        return {}
+    record = Record.from_bytes(one.record)
+    _, new = rows_of_pairs(cache, one.changed(), record, (edit.view.read, one.read))
+    found = {row["view"]: Segments.from_row(row) for row in new.to_pylist()}
+    for name, segments in found.items():
+        before = kept.get(name)
+        if before is not None and segments != before and segments.revision != before.revision + 1:
+            raise Conflict(
+                f"the difference table of {name} was changed meanwhile",
+                doing="Committing",
+                hint="Nothing was changed; try the transaction again",
+            )
+    return found
 
 
 def _is_changed(edit: DomainEdit) -> bool:
@@ -113,12 +143,12 @@ class _EditSides:
 def _add(edit: StateEdit, installer: Installer, cache: PageCache, rows: pa.Table, segments: Segments) -> None:
     reader = TableReader(edit.view, segments.table, cache)
     there = Site(edit.view, cache).rows_of_keys(segments.table, [SEGMENT, SIGNATURE, "count"], rows.select(KEY))
-    there = there.filter(pa.compute.equal(there.column(SEGMENT), segments.open))
+    there = there.filter(pa.compute.equal(there.column(SEGMENT), rows.column(SEGMENT)[0]))
     put, gone = added(there, rows)
     _install(edit.domain(reader.entry.domain), installer, put, gone, KEY)
 
 
-def _mark(edit: StateEdit, installer: Installer, segments: Segments) -> None:
+def _write(edit: StateEdit, installer: Installer, segments: Segments) -> None:
     entry = edit.view.find_domain(SEGMENTS)
     assert entry is not None
     rows = records([segments])

@@ -17,6 +17,7 @@ import pyarrow as pa
 from strandline.changes.difference import difference as table_difference
 from strandline.changes.shape import COUNT
 from strandline.pages import Snapshot
+from strandline.replicas.message import Statement
 from strandline.tables import TableTransaction
 from strandline.tables.hidden import COPIES, SEGMENTS
 from strandline.views import catalogue, segments
@@ -33,6 +34,14 @@ from strandline.views.site import Site
 from strandline.views.subscription import Subscription
 
 
+@dataclass(frozen=True)
+class Part:
+    """Net rows with `_count`, and the statements that are run after them."""
+
+    rows: pa.Table
+    statements: tuple[Statement, ...] = ()
+
+
 class Line(Protocol):
     """See the module."""
 
@@ -41,6 +50,10 @@ class Line(Protocol):
 
     def difference(self, position: Position) -> pa.Table | str:
         """The copy's net difference from a position to the aim, with `_count`; or why it is not known."""
+        ...
+
+    def parts(self, position: Position, kind: str) -> list[Part]:
+        """The same as an ordered list, where a statement can stand for rows at this kind of copy."""
         ...
 
     def rows(self) -> pa.Table:
@@ -89,6 +102,9 @@ class PinLine:
             self.changed = sum(sides.changed.values())
             return found
 
+    def parts(self, position: Position, kind: str) -> list[Part]:
+        return []
+
     def rows(self) -> pa.Table:
         return self.wanted.restricted(regenerate(self.wanted.whole, self.site, self.running))
 
@@ -129,6 +145,24 @@ class SegmentLine:
         rows = segments.difference(snapshot.view, self.home.cache, self.wanted.whole, number, last)
         self.changed = len(rows)
         return self.wanted.restricted(rows) if number <= last else self._nothing()
+
+    def parts(self, position: Position, kind: str) -> list[Part]:
+        """Segments between updates that this kind of copy can run itself are one net difference each."""
+        if self.wanted.definition is not self.wanted.whole:
+            return []
+        snapshot, aim = self._aim
+        first, last = aim.number(position.id), aim.open - 1
+        if first is None:
+            return []
+        found = []
+        for number in sorted(aim.modifications):
+            said = aim.modifications[number].get(kind, [])
+            if said and first <= number <= last:
+                rows = segments.difference(snapshot.view, self.home.cache, self.wanted.whole, first, number - 1)
+                found.append(Part(rows, tuple(Statement.from_json(one) for one in said)))
+                first = number + 1
+        rest = segments.difference(snapshot.view, self.home.cache, self.wanted.whole, first, last)
+        return [*found, Part(rest)] if found else []
 
     def rows(self) -> pa.Table:
         snapshot, _ = self._aim
@@ -176,7 +210,7 @@ class SegmentLine:
         with self.home.state() as view:
             known = all_segments(view, self.home.cache)[self.record.view]
             if known.broken or known.fingerprint != self.wanted.whole.fingerprint:
-                known = segments.begin(transaction, view, self.wanted.whole)
+                known = segments.begin(transaction, view, self.home.cache, self.wanted.whole)
             elif close:
                 known = known.closed()
                 transaction.upsert(SEGMENTS, segments.records([known]))

@@ -40,7 +40,7 @@ def keep(transaction: TableTransaction, site: Site, definition: Definition, main
             hint="Say maintain='deferred'",
         )
     if known is None or known.broken or known.fingerprint != definition.fingerprint:
-        begin(transaction, site.view, definition)
+        begin(transaction, site.view, site.cache, definition)
 
 
 def why_not_eager(definition: Definition, site: Site) -> str:
@@ -87,6 +87,6 @@ def retune(home: Home, name: str) -> None:
                 if choice.maintain == DEFERRED:
                     end(transaction, now, name)
                 elif name not in all_segments(now, home.cache):
-                    begin(transaction, now, definition)
+                    begin(transaction, now, home.cache, definition)
 
         home.autocommit(work)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,10 @@ from strandline.views.joining import net
 
 SEGMENT, SIGNATURE, NUMBER = "segment", "signature", "count"
 KEY = [SEGMENT, SIGNATURE]
+MODIFICATIONS = 16
+"""So many updates by expression keep segments of their own; older ones become rows."""
+Statements = Mapping[str, list[dict[str, Any]]]
+"""For each kind of copy the statements to run there: `set` (pairs of name and SQL) and `where`."""
 _RECORDS = pa.schema([pa.field("view", pa.string()), pa.field("record", pa.string())])
 
 
@@ -36,13 +40,17 @@ _RECORDS = pa.schema([pa.field("view", pa.string()), pa.field("record", pa.strin
 class Segments:
     """The segments of a view: their numbers in order, each with the id of the position at which it begins.
 
-    `broken` says why the difference is not known any more; it is empty while it is.
+    `broken` says why the difference is not known any more; it is empty while it is. `modifications` holds, for segments
+    that one update by expression made, the statements that say the same, by kind of copy. Every writer counts
+    `revision` on by one, so that one who writes what he read too long ago is found out.
     """
 
     view: str
     fingerprint: str
     starts: tuple[tuple[int, str], ...]
     broken: str = ""
+    modifications: Mapping[int, Statements] = field(default_factory=dict)
+    revision: int = 0
 
     @property
     def table(self) -> str:
@@ -59,17 +67,26 @@ class Segments:
 
     def closed(self) -> Segments:
         """The same with another segment opened."""
-        return replace(self, starts=(*self.starts, (self.open + 1, secrets.token_hex(8))))
+        starts = (*self.starts, (self.open + 1, secrets.token_hex(8)))
+        return replace(self, starts=starts, revision=self.revision + 1)
+
+    def modified(self, statements: Statements) -> Segments:
+        """The same once an update has got a segment of its own, and another one is open."""
+        made = self.closed()
+        again = made.closed()
+        return replace(again, modifications={**self.modifications, made.open: statements}, revision=self.revision + 1)
 
     def row(self) -> dict[str, str]:
         rest: dict[str, Any] = {"fingerprint": self.fingerprint, "starts": self.starts, "broken": self.broken}
-        return {"view": self.view, "record": json.dumps(rest)}
+        rest |= {"modifications": {str(n): dict(one) for n, one in self.modifications.items()}}
+        return {"view": self.view, "record": json.dumps({**rest, "revision": self.revision})}
 
     @staticmethod
     def from_row(row: Mapping[str, str]) -> Segments:
         rest = json.loads(row["record"])
         starts = tuple((int(number), str(start)) for number, start in rest["starts"])
-        return Segments(row["view"], rest["fingerprint"], starts, rest["broken"])
+        modifications = {int(number): one for number, one in rest["modifications"].items()}
+        return Segments(row["view"], rest["fingerprint"], starts, rest["broken"], modifications, rest["revision"])
 
 
 def all_segments(view: View, cache: PageCache) -> dict[str, Segments]:
@@ -85,9 +102,12 @@ def records(found: Sequence[Segments]) -> pa.Table:
     return pa.Table.from_pylist([one.row() for one in found], schema=_RECORDS)
 
 
-def begin(transaction: TableTransaction, view: View, definition: Definition) -> Segments:
+def begin(transaction: TableTransaction, view: View, cache: PageCache, definition: Definition) -> Segments:
     """Begin a view's difference table, empty, at the commit of this transaction."""
     made = Segments(definition.name, definition.fingerprint, ((1, secrets.token_hex(8)),))
+    known = all_segments(view, cache).get(definition.name)
+    if known is not None:
+        made = replace(made, revision=known.revision + 1)
     if view.find_domain(SEGMENTS) is None:
         transaction.create_table(SEGMENTS, records([made]), key="view")
     else:
@@ -139,7 +159,11 @@ def difference(view: View, cache: PageCache, definition: Definition, first: int,
 def collapse(transaction: TableTransaction, view: View, cache: PageCache, known: Segments, kept: set[str]) -> Segments:
     """Forget positions at which no copy stands (`kept` has the ids of the others); the open segment always stays."""
     *closed, last = known.starts
-    starts = [one for one in closed if one[1] in kept]
+    standing = [number for number, id_ in closed if id_ in kept]
+    marked = sorted(known.modifications)[-MODIFICATIONS:] if standing else []
+    # An update's segment stays apart, with its end, as long as a copy stands before it.
+    apart = {n for one in marked if one >= standing[0] for n in (one, one + 1)}
+    starts = [one for one in closed if one[1] in kept or one[0] in apart]
     if len(starts) == len(closed):
         return known
     into: dict[int, int | None] = {}
@@ -149,7 +173,8 @@ def collapse(transaction: TableTransaction, view: View, cache: PageCache, known:
     for number, target in into.items():
         if number != target:
             _move(transaction, view, cache, known, (number, target))
-    found = replace(known, starts=(*starts, last))
+    modifications = {number: one for number, one in known.modifications.items() if number in apart}
+    found = replace(known, starts=(*starts, last), modifications=modifications, revision=known.revision + 1)
     transaction.upsert(SEGMENTS, records([found]))
     return found
 

@@ -6,7 +6,7 @@ insert of one key are one replacement (equation 1a). A counted view's carries ro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -16,11 +16,12 @@ from strandline.changes.shape import CHANGE, COUNTED, DELETE, KEYED, ChangeSet
 from strandline.relations.encoding import plain_schema
 from strandline.replicas import Definition as Held
 from strandline.replicas import Envelope, Message, Replica, State, changes_message, load_message
-from strandline.replicas.message import CHANGES
+from strandline.replicas.message import CHANGES, Segment, Statement
 from strandline.views.position import Position
 from strandline.views.subscription import Subscription
 
 PIECE_ROWS = 500_000
+OrderedPart = tuple[ChangeSet, tuple[Statement, ...]]
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,17 @@ def send_difference(replica: Replica, state: State, changes: ChangeSet, position
     message = difference_message(state, changes, position)
     replica.apply(message)
     return Sent(len(message), len(message.encode()))
+
+
+def send_parts(replica: Replica, state: State, parts: Sequence[OrderedPart], position: Position) -> Sent:
+    """An ordered list of segments, in one message: net rows, then statements, and so on."""
+    segments = []
+    for changes, statements in parts[:-1]:
+        message = difference_message(state, changes, position)
+        segments.append(Segment(message.gone, message.rows, statements))
+    last = replace(difference_message(state, parts[-1][0], position), earlier=tuple(segments))
+    replica.apply(last)
+    return Sent(len(last), len(last.encode()))
 
 
 def send_everything(replica: Replica, state: State, rows: pa.Table, position: Position) -> Sent:
