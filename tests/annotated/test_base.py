@@ -182,6 +182,7 @@ def test_a_database_sends_what_the_oracle_sends_message_for_message(
         copies: dict[int, dict[int, Person]] = {bit: {} for bit in COPIES}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("strandline.detect.annotated.fixing.FEW", 2.0 if lookups else -1.0)
+            patch.setattr("strandline.detect.annotated.fixing.LOOKED_UP", 1e9 if lookups else -1.0)
             for now, (todo, bit) in enumerate(data, 1):
                 for step in todo:
                     twin.happen(*step)

@@ -146,6 +146,20 @@ def rows_at_unsorted(url: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in database.execute('SELECT * FROM "copy"')]
 
 
+def test_a_table_without_rowid_is_a_base_by_its_integer_key_or_refused(sqlite: Source) -> None:
+    sqlite.run(ORDERS + " WITHOUT ROWID")
+    sqlite.run(INSERT + "(1, 'a', 1), (2, 'b', 2)")
+    url = sqlite.target("duckdb", "all")
+    copy = base(sqlite.url, "orders").replicate(url)
+    sqlite.run("UPDATE orders SET price = 7 WHERE id = 2")
+    sqlite.run("DELETE FROM orders WHERE id = 1")
+    copy.refresh("differential")
+    assert rows_at(url) == query(sqlite)
+    sqlite.run("CREATE TABLE named (name TEXT PRIMARY KEY) WITHOUT ROWID")
+    with pytest.raises(InputError, match="WITHOUT ROWID"):
+        base(sqlite.url, "named")
+
+
 def test_negative_and_zero_keys_are_addresses_too(source: Source) -> None:
     found = orders(source, 5)
     url = source.target("duckdb", "all")
@@ -156,6 +170,23 @@ def test_negative_and_zero_keys_are_addresses_too(source: Source) -> None:
     source.run("DELETE FROM orders WHERE id < 3")
     copy.refresh("differential")
     assert rows_at(url) == query(source)
+
+
+def test_far_apart_keys_do_not_overflow(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.detect.annotated.fixing.FEW", 2.0)
+    source.run("CREATE TABLE orders (id BIGINT PRIMARY KEY, name TEXT, price DOUBLE PRECISION)")
+    if source.kind == "sqlite":
+        source.run("DROP TABLE orders")
+        source.run(ORDERS)
+    far = 2**63 - 1
+    source.run(INSERT + f"({-far}, 'a', 1), (-5, 'b', 1), (3, 'c', 1), (4, 'd', 1), ({far}, 'e', 1)")
+    url = source.target("sqlite", "all")
+    copy = base(source.url, source.table("orders")).replicate(url)
+    for gone in (-5, -far, 4, far):
+        source.run(f"DELETE FROM orders WHERE id = {gone}")
+        copy.refresh("differential")
+        assert rows_at(url) == query(source)
+    assert copy.refresh("differential").messages == 0
 
 
 def test_an_emptied_base_empties_its_copy(source: Source) -> None:

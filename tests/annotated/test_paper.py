@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from benchmarks.lindsay_figures import draw, refreshed, simulated
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.annotated.figures import (
@@ -120,29 +121,27 @@ def test_every_refreshed_snapshot_equals_its_query(rounds: list[tuple[list[Opera
         times[bit] = now
 
 
-def simulated(q: float, u: float, rows: int = 8_000) -> tuple[float, float, float]:
-    """Messages of the paper's, the improved and the ideal algorithm for random updates, as parts of the base."""
-    chance = random.Random(f"{q} {u}")
-    values = [chance.random() < q for _ in range(rows)]
-    entries = [Marked(a, None, None, value) for a, value in enumerate(values, 1)]
-    settled, tail = marked_fix_up(entries, Tail(), 1, {0: bool}, 0)
-    touched = [replace(e, time=None) if chance.random() < u else e for e in settled]
-    changed = sum(e.time is None and bool(e.value) for e in touched)
-    plainly = [Entry(e.address, e.previous, e.time, e.value) for e in touched]
-    _, messages = paper.fix_up_and_refresh(plainly, 1, 2, bool)
-    fixed, tail = marked_fix_up(touched, tail, 2, {0: bool}, 0)
-    fewer = marked_refresh(touched, fixed, tail, 1, (0, bool))
-    return (len(messages) - 1) / rows, len(fewer) / rows, changed / rows
-
-
 @pytest.mark.parametrize("q", ideal.QUALIFYING)
 @pytest.mark.parametrize("u", [0.01, 0.1, 0.3, 0.8])
 def test_figures_8_and_9_are_drawn_again_by_simulation(q: float, u: float) -> None:
-    differential, improved, needed = simulated(q, u)
-    assert differential == pytest.approx(ideal.expected_differential(q, u), rel=0.2, abs=0.003)
-    assert needed == pytest.approx(ideal.expected_ideal(q, u), rel=0.2, abs=0.003)
-    assert improved == needed
-    assert needed <= differential <= q + 0.01
+    point = simulated(q, u, 8_000)
+    assert point.paper == pytest.approx(ideal.expected_differential(q, u), rel=0.2, abs=0.003)
+    assert point.ideal == pytest.approx(ideal.expected_ideal(q, u), rel=0.2, abs=0.003)
+    assert point.marked == point.ideal
+    assert point.ideal <= point.paper <= q + 0.01
+
+
+def test_figures_8_and_9_are_drawn_again_from_real_refreshes(tmp_path: Path) -> None:
+    points = list(refreshed(tmp_path, 4_000, (0.01, 0.1, 0.5), ideal.QUALIFYING))
+    assert len(points) == 18
+    for point in points:
+        expected = ideal.expected_differential(point.qualifying, point.activity)
+        assert point.paper == pytest.approx(expected, rel=0.25, abs=0.004)
+        assert (
+            point.marked == point.ideal
+        )  # updates that keep what qualifies cost the improved one the ideal's messages
+        assert point.ideal <= point.paper <= point.qualifying + 0.005
+    assert draw(points).count("<circle") == 36
 
 
 def test_the_curves_give_the_numbers_of_the_paper() -> None:

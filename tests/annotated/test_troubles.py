@@ -10,7 +10,16 @@ from tests.annotated.test_copies import orders, query, rows_at
 from tests.replicas.servers import Postgres
 
 from strandline.detect.annotated import base
-from strandline.errors import InputError, KeysError, NotFound, SchemaError, SqlError, StateError, StrandlineError
+from strandline.errors import (
+    Damaged,
+    InputError,
+    KeysError,
+    NotFound,
+    SchemaError,
+    SqlError,
+    StateError,
+    StrandlineError,
+)
 from strandline.replicas.databases import parse_address
 
 
@@ -119,6 +128,33 @@ def test_a_copy_that_was_edited_by_hand_is_found_and_repaired_by_a_differential(
     source.run("DELETE FROM orders WHERE id = 3")
     copy.refresh("differential")
     assert rows_at(url) == query(source, "price < 5")
+
+
+def test_a_copy_in_a_store_that_was_edited_by_hand_is_found_and_repaired(sqlite: Source) -> None:
+    import strandline as sl
+
+    url = sqlite.target("strandline", "copy")
+    copy = orders(sqlite, 50).replicate(url, where="price < 5")
+    with sl.open(parse_address(url).location) as store:
+        store.table("copy").update(where="id = 3", values={"name": "mine"})
+        store.table("copy").delete(where="id = 4")
+    told = copy.verify()
+    assert (told.missing, told.extra, told.different) == (1, 0, 1)
+    assert copy.repair().method == "repair"
+    assert copy.verify().equal
+    assert rows_at(url) == query(sqlite, "price < 5")
+
+
+def test_a_folder_of_parquet_that_was_edited_by_hand_is_found_and_made_whole_by_a_full_refresh(sqlite: Source) -> None:
+    url = sqlite.target("parquet", "copy")
+    copy = orders(sqlite, 50).replicate(url, where="price < 5")
+    part = next((sqlite.folder / "copy").glob("part-*.parquet"))
+    part.write_bytes(b"not Parquet any more")
+    with pytest.raises(Damaged, match=part.name):
+        copy.verify()
+    copy.refresh("full")
+    assert copy.verify().equal
+    assert rows_at(url) == query(sqlite, "price < 5")
 
 
 def edit(url: str, sql: str) -> None:

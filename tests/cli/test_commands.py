@@ -239,11 +239,14 @@ def test_bench_runs_what_stands_beside_the_source(command: Command, monkeypatch:
 def test_the_demo_tells_a_story_and_its_figures(
     spark: Any, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("strandline.demo.ROWS", 2_000)
-    ran = command("demo", "--folder", tmp_path / "shop")
-    assert (ran.code, ran.out) == (0, "")
-    assert "What changed since Monday?" in ran.err
-    found = command("demo", "--folder", tmp_path / "again", "--json")
-    assert found.code == 0
-    assert found.json["inserted"] == 10
-    assert found.err == ""
+    monkeypatch.setattr("strandline.demo.ORDERS", 2_000)
+    found = command("demo", "--folder", tmp_path / "shop", "--json")
+    assert (found.code, found.err) == (0, "")
+    assert found.json["conflicts"] == 1
+    assert found.json["merged"] > 100
+    assert found.json["analysts_bytes"] < found.json["analysts_full_bytes"]
+    assert found.json["level_1_bytes"] > 0
+    assert Path(found.json["report"]).exists()
+    again = command("demo", "--folder", tmp_path / "shop")
+    assert again.code == 2
+    assert "is not empty" in again.err

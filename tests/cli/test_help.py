@@ -42,6 +42,7 @@ def test_a_command_and_each_of_its_options_has_help(name: str) -> None:
     assert "Example" in command.help, f"{name} shows no example"
     for each in leaves(command):
         assert each.help, f"{name} {each.name} has no help"
+        assert "Example" in each.help, f"{name} {each.name} shows no example"
         for option in each.params:
             if isinstance(option, click.Option):
                 assert option.help, f"{name} {option.opts[-1]} has no help"
@@ -102,3 +103,45 @@ def test_the_command_runs_as_a_module_too() -> None:
         [sys.executable, "-m", "strandline.cli", "--version"], capture_output=True, text=True, cwd=ROOT / "src"
     )
     assert (ran.returncode, ran.stdout) == (0, f"strandline, version {__version__}\n")
+
+
+def test_a_command_that_is_none_is_told_the_nearest(command: Command) -> None:
+    assert "There is no command 'dif'. Did you mean diff?" in command("dif").err
+    ran = command("xyzzy", "--json")
+    assert (ran.code, ran.json["error"]) == (2, "UsageError")
+    assert "Choose from diff, show" in ran.err
+
+
+def test_without_a_command_help_is_shown(command: Command) -> None:
+    ran = command()
+    assert ran.code == 2
+    assert ran.err.startswith("Usage: strandline")
+
+
+@pytest.mark.parametrize("words", [("create", "{}"), ("dump", "shop", "{}"), ("dumps", "{}"), ("restore", "{}", "x")])
+def test_a_file_where_a_folder_is_wanted_is_named(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("notes.txt").write_text("x")
+    command("create", "shop")
+    ran = command(*(word.format("notes.txt") for word in words))
+    assert (ran.code, ran.out) == (2, "")
+    assert "Opening notes.txt: notes.txt is a file" in ran.err
+
+
+def test_nothing_is_coloured_beside_a_terminal(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,v\n1,2\n")
+    (tmp_path / "b.csv").write_text("id,v\n1,3\n")
+    for words in (
+        ("diff", tmp_path / "a.csv", tmp_path / "b.csv", "--key", "id"),
+        ("create", tmp_path / "shop"),
+        ("load", tmp_path / "shop", "t", tmp_path / "a.csv", "--key", "id"),
+        ("snapshots", tmp_path / "shop"),
+        ("log", tmp_path / "shop"),
+        ("dump", tmp_path / "shop", tmp_path / "backups"),
+        ("dumps", tmp_path / "backups"),
+        ("query", tmp_path / "shop", "select * from nothing"),
+    ):
+        ran = command(*words)
+        assert "\x1b" not in ran.out + ran.err, words

@@ -121,6 +121,10 @@ def test_an_interrupted_first_dump_leaves_a_target_that_can_be_used() -> None:
         world.check_tidy()
 
 
+def objects_of(world: World, dumps: list[str]) -> dict[str, bytes]:
+    return {name: data for name, data in world.target.objects.items() if name.split("/")[0] in dumps}
+
+
 def test_pruning_interrupted_anywhere_keeps_what_is_kept_and_is_finished_later() -> None:
     finished: set[Fault] = set()
     first = World()
@@ -144,8 +148,10 @@ def test_pruning_interrupted_anywhere_keeps_what_is_kept_and_is_finished_later()
         assert verify(Target(world.target)).ok
         done = prune(Target(world.target), "1 last", confirm=True)
         assert set(done.kept) == set(last)
-        world.check()
+        assert objects_of(world, last) == objects_of(first, last), "to the byte, so they restore as before"
+        assert verify(Target(world.target)).whole == last
         world.check_tidy()
+    world.check()
     print(f"prune: {struck} crash points")
     assert struck > 20
 

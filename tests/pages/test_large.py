@@ -165,7 +165,8 @@ def test_a_killed_process_loses_nothing_that_was_committed(tmp_path: Path) -> No
     storage = LocalStorage(tmp_path / "store")
     with created(storage) as store:
         put(store.version(), "t", start=1)
-    for trial in range(int(os.environ.get("STRANDLINE_TRIALS", "3"))):
+    trials = int(os.environ.get("STRANDLINE_TRIALS", "3"))
+    for trial in range(trials):
         process = subprocess.Popen(
             [sys.executable, "-c", script, storage.url, str(trial)], stdout=subprocess.PIPE, env=environment
         )
@@ -185,3 +186,4 @@ def test_a_killed_process_loses_nothing_that_was_committed(tmp_path: Path) -> No
             store.beat()
             put(store.version(), "t", start=trial)
         assert_sound(storage)
+    print(f"{trials} processes killed")

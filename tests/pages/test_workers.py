@@ -38,19 +38,6 @@ def test_each_attempt_has_a_run_of_its_own_and_the_commit_keeps_only_what_it_nam
     assert check(storage, pages=False).ok
 
 
-def test_an_attempt_that_takes_its_pages_back_makes_room_for_another() -> None:
-    storage = MemoryStorage()
-    with created(storage) as store:
-        transaction, grants = begun(store, 1, 1)
-        output = WorkerOutput(storage, grants[0])
-        names = [output.page(b"x", 1).name for _ in range(3)]
-        output.abandon()
-        assert stored(storage) == []
-        assert WorkerOutput(storage, grants[0]).page(b"y", 1).name == names[0]
-        transaction.abort()
-        assert stored(storage) == []
-
-
 @pytest.mark.parametrize("end", ["commit", "abort"])
 def test_an_attempt_that_outlives_its_transaction_leaves_nothing(end: str) -> None:
     storage = MemoryStorage()

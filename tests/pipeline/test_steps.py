@@ -294,3 +294,16 @@ def test_rows_of_every_awkward_kind_pass_unchanged(shop: Shop) -> None:
         extract(shop, night, rows, schema)
         shop.run()
         assert by_key(shop.rows(), "shop", "id") == by_key(rows, "shop", "id")
+
+
+def test_old_snapshots_of_the_pipeline_go_by_its_rule_and_others_stay(shop: Shop) -> None:
+    shop.write('keep = "2 last"\n' + FILE)
+    for night in range(1, 5):
+        extract(shop, night, orders(*range(night)))
+        shop.run()
+        with sl.open(shop.folder / "shop.store") as store:
+            if night == 1:
+                store.branch("idea", at="shop-0001")
+            if night == 2:
+                store.snapshot("mine")
+    assert shop.snapshots() == ["shop-0001", "mine", "shop-0003", "shop-0004"]

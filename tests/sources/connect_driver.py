@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import strandline as sl
+from strandline.store import Store
+from strandline.tables import large_writes
+
+
+def write_large(spark: Any, store: Store, path: str) -> None:
+    """Into a branch: this process commits, and its client's session runs the tasks that write pages."""
+    idea = store.branch("idea", at="monday")
+    into = {"table": "orders", "version": "idea"}
+    rows = spark.range(500, 1500).selectExpr("id", "CAST(9 AS BIGINT) AS qty")
+    rows.write.format("strandline").options(**into, merge="key").mode("append").save(path)
+    assert idea.table("orders").to_arrow()["qty"].to_pylist() == [1] * 500 + [9] * 1000
+    rows.where("id < 600").write.format("strandline").options(**into).mode("overwrite").save(path)
+    assert idea.table("orders").to_arrow()["id"].to_pylist() == list(range(500, 600))
+    store.drop_branch("idea")
+    read = spark.read.format("strandline").schema("qty bigint").option("table", "orders").load(path)
+    assert sorted(read.distinct().collect()) == [(2,), (3,)]
+    assert store.check().ok
 
 
 def main(folder: Path) -> None:
@@ -28,6 +46,10 @@ def main(folder: Path) -> None:
     rows = spark.range(5, 12).selectExpr("id", "CAST(3 AS BIGINT) AS qty")
     rows.write.format("strandline").option("table", "orders").option("merge", "key").mode("append").save(path)
     assert sum(store.table("orders").to_arrow().column("qty").to_pylist()) == 5 * 2 + 7 * 3
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(large_writes, "INLINE_LIMIT", 0)
+        patch.setattr(large_writes, "LARGE_ROWS", 10)
+        write_large(spark, store, path)
     with pytest.raises(Exception, match="there is no table items"):
         spark.read.format("strandline").option("table", "items").load(path).collect()
     store.close()

@@ -10,7 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import strandline as sl
+from strandline.engine.spark import SparkRunner
 from strandline.store import Store
+from strandline.tables import large_writes
 
 
 @pytest.fixture(scope="module")
@@ -137,3 +139,30 @@ def test_a_differential_is_a_frame(registered: Any, tmp_path: Path) -> None:
         ("insert", 4, "d", None),
         ("update", 2, "B", "b"),
     ]
+
+
+def test_a_large_write_is_committed_by_the_process_that_registered_and_its_pages_are_made_by_tasks(
+    registered: Any, shop: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(frame_of(registered, 0, 3000, 1), shop, "append", key="k")
+    ran: list[str] = []
+    run = SparkRunner.run
+
+    def noted(self: SparkRunner, kernel: Any, *rest: Any) -> Any:
+        ran.append(kernel.__name__)
+        return run(self, kernel, *rest)
+
+    # Patched here, in the process of the test: it is this one that commits.
+    monkeypatch.setattr(SparkRunner, "run", noted)
+    monkeypatch.setattr(large_writes, "INLINE_LIMIT", 0)
+    monkeypatch.setattr(large_writes, "LARGE_ROWS", 100)
+    save(frame_of(registered, 2000, 4000, 2), shop, "append", merge="key")
+    assert ran == ["route_rows", "merge_range"]
+    assert [v for _, v in sums(shop)] == [1] * 2000 + [2] * 2000
+    save(frame_of(registered, 1000, 4000, 3), shop, "overwrite")
+    assert ran[2:] == ["route_rows", "merge_range"]
+    assert sums(shop) == [(k, 3) for k in range(1000, 4000)]
+    taken = refused(lambda: save(frame_of(registered, 3900, 4200, 2), shop, "append"))
+    assert "keys are in the table already: (k=3900)" in taken
+    assert staged(shop) == []
+    assert shop.check().ok

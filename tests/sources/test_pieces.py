@@ -22,11 +22,12 @@ from pyspark.sql.datasource import (
 )
 
 from strandline.errors import EngineError, InputError, NotFound, SnapshotExpired, StrandlineError
+from strandline.relations import read_relation
 from strandline.sources import holding, table_rows
 from strandline.sources.filters import condition_of
 from strandline.sources.holding import Address, Holdings, Keeper, Pinned, ask
 from strandline.sources.options import ReadRequest, read_request, write_request
-from strandline.sources.staging import Staged, read, stage, sweep
+from strandline.sources.staging import Staged, new_job, stage, staged_relation, sweep
 from strandline.sources.table_rows import PrunedTableRows, TableRows
 from strandline.storage import LocalStorage
 from strandline.store import Store, create_on
@@ -162,7 +163,7 @@ def test_a_keeper_answers_for_its_process_and_tells_its_errors(shop: Store, monk
     monkeypatch.chdir(Path(shop.url).parent)
     keeper = Keeper()
     try:
-        assert ask(keeper.address, Holdings.locate, "shop") == shop.url
+        assert ask(keeper.address, Holdings.enlist, "shop").url == shop.url
         found = ask(keeper.address, Holdings.pin, ReadRequest("shop", "orders"))
         assert found.url == shop.url
         parts = ask(keeper.address, Holdings.changes, ReadRequest("shop", "orders", since="monday"))
@@ -172,7 +173,7 @@ def test_a_keeper_answers_for_its_process_and_tells_its_errors(shop: Store, monk
             ask(keeper.address, Holdings.pin, ReadRequest("shop", "orders", at="tuesday"))
         stranger = Address(keeper.address.path, b"guess")
         with pytest.raises(EngineError):
-            ask(stranger, Holdings.locate, "shop")
+            ask(stranger, Holdings.enlist, "shop")
     finally:
         keeper.close()
 
@@ -195,9 +196,10 @@ def test_attempts_at_one_partition_never_clash_and_all_of_them_are_swept(tmp_pat
     again = stage(storage, "job", (0, 0), [batch(1), batch(2)])
     speculative = stage(storage, "job", (0, 1), [batch(1), batch(2)])
     assert [one.slot for one in (first, again, speculative)] == [0, 1, 2]
-    assert stage(storage, "job", (1, 0), []) == Staged("job", 1, 0, 0, 0)
+    assert stage(storage, "job", (1, 0), []) == Staged("job", 1, 0)
     other = stage(storage, "another", (0, 0), [batch(9)])
-    assert read(storage, [again], pa.schema([("id", pa.int64())])).to_pylist() == [{"id": 1}, {"id": 2}]
+    rows = read_relation(staged_relation(storage.url, [again], pa.schema([("id", pa.int64())])))
+    assert rows.to_pylist() == [{"id": 1}, {"id": 2}]
     sweep(storage, "job", 2)
     assert [path.name for path in (tmp_path / "staging").iterdir()] == [Path(other.names()[0]).name]
 
@@ -212,3 +214,16 @@ def test_an_attempt_that_fails_takes_back_what_it_wrote(tmp_path: Path, monkeypa
     with pytest.raises(StrandlineError):
         stage(LocalStorage(tmp_path), "job", (0, 0), rows())
     assert list((tmp_path / "staging").iterdir()) == []
+
+
+def test_what_a_dead_writer_has_staged_is_named_by_check_and_removed_on_demand(shop: Store) -> None:
+    storage = LocalStorage(Path(shop.url))
+    alive, dead = new_job(shop.shared.pages.process), new_job(0)
+    kept, left = (stage(storage, job, (0, 0), [batch(1), batch(2)]).names() for job in (alive, dead))
+    report = shop.check()
+    assert report.unreachable == left
+    assert not report.ok
+    assert shop.check(repair=True).removed == left
+    assert shop.check().ok
+    assert storage.get(kept[0])
+    sweep(storage, alive, 1)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -17,44 +16,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
+from tests.tables.verbs import SCHEMA, VERBS, Model, Row, ids, move, new_rows
 
 from strandline.changes import Changes, ChangeSet
 from strandline.changes.apply import apply
-from strandline.errors import InputError, InUse, KeysError, StrandlineError
+from strandline.errors import InputError, InUse, StrandlineError
 from strandline.pages import check
 from strandline.storage import MemoryStorage
 from strandline.store import Snapshot, Store, create_on, open_on
 from strandline.tables import Limits, TableTransaction, rewriting, selecting
 
 TINY = Limits(page_rows=8, cut_rows=6, join_rows=3, most_in_overlay=3, fewest_for_overlay=4)
-SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.int64()), pa.field("s", pa.string())])
-
-Row = tuple[Any, ...]
-"""Value columns of a row."""
-
-
-@dataclass
-class Model:
-    """What a version holds: rows by key, rows of the table without a key in order, and a table that comes and goes.
-
-    `narrow` names the columns that are still of the smaller type.
-    """
-
-    keyed: dict[int, Row] = field(default_factory=dict)
-    heap: list[Row] = field(default_factory=list)
-    columns: tuple[str, ...] = ("v", "s")
-    narrow: frozenset[str] = frozenset()
-    extra: dict[int, int] | None = None
-
-    def copy(self) -> Model:
-        extra = None if self.extra is None else dict(self.extra)
-        return Model(dict(self.keyed), list(self.heap), self.columns, self.narrow, extra)
-
-
-ids = st.integers(0, 40)
-values = st.integers(-3, 3) | st.none()
-texts = st.sampled_from(["", "a", "b", "\0x", "ä"]) | st.none()
-new_rows = st.dictionaries(ids, st.tuples(values, texts), max_size=12)
 
 
 class Machine(RuleBasedStateMachine):
@@ -78,23 +50,10 @@ class Machine(RuleBasedStateMachine):
     @initialize(rows=new_rows, target=branches)
     def begin(self, rows: dict[int, Row]) -> str:
         with self.store.transaction() as tx:
-            tx.create_table("t", self._table(rows, "main"), key="id")
+            tx.create_table("t", self.models["main"].table(rows), key="id")
             tx.create_table("h", SCHEMA)
         self.models["main"].keyed = dict(rows)
         return "main"
-
-    def _table(self, rows: dict[int, Row], version: str) -> pa.Table:
-        names = self.models[version].columns
-        columns: dict[str, Any] = {"id": pa.array(list(rows), pa.int64())}
-        for place, name in enumerate(names):
-            number = pa.int32() if name in self.models[version].narrow else pa.int64()
-            kind = pa.string() if place == 1 else number
-            padded = [(*row, *[7] * 9)[place] for row in rows.values()]
-            columns[name] = pa.array(padded, kind)
-        return pa.table(columns)
-
-    def _pad(self, row: Row, version: str) -> Row:
-        return (*row, *[7] * 9)[: len(self.models[version].columns)]
 
     @rule(version=branches, data=st.data())
     def transact(self, version: str, data: st.DataObject) -> None:
@@ -105,7 +64,7 @@ class Machine(RuleBasedStateMachine):
         tx = self.versions[version].transaction()
         moved = False
         for _ in range(data.draw(st.integers(1, 3))):
-            moved |= self._verb(tx, model, version, data) == "move"
+            moved |= self._verb(tx, model, data)
             assert _rows(tx.to_arrow("t")) == self._expected(model)
             assert _rows(tx.to_arrow("h")) == model.heap
         if data.draw(st.booleans()) or data.draw(st.booleans()):
@@ -115,83 +74,11 @@ class Machine(RuleBasedStateMachine):
             tx.abort()
         self._watch_numbers(version, moved=moved)
 
-    def _verb(self, tx: TableTransaction, model: Model, version: str, data: st.DataObject) -> str:
-        verb = data.draw(
-            st.sampled_from(
-                ["insert", "upsert", "update", "point", "move", "delete", "range", "heap", "drop", "overwrite"]
-            )
-        )
-        v, s = model.columns[:2]
-        if verb == "insert":
-            rows = data.draw(new_rows)
-            taken = rows.keys() & model.keyed.keys()
-            if taken:
-                with pytest.raises(KeysError):
-                    tx.insert("t", self._table(rows, version))
-                rows = {key: row for key, row in rows.items() if key not in taken}
-            tx.insert("t", self._table(rows, version))
-            model.keyed |= {key: self._pad(row, version) for key, row in rows.items()}
-        elif verb == "upsert":
-            rows = data.draw(new_rows)
-            tx.upsert("t", self._table(rows, version))
-            model.keyed |= {key: self._pad(row, version) for key, row in rows.items()}
-        elif verb == "update":
-            bound = data.draw(st.integers(-3, 3))
-            tx.update("t", where=f'"{v}" >= :b', set={v: f'"{v}" - 1'}, params={"b": bound})
-            model.keyed = {
-                key: (row[0] - 1, *row[1:]) if row[0] is not None and row[0] >= bound else row
-                for key, row in model.keyed.items()
-            }
-        elif verb == "point":
-            key, value = data.draw(ids), data.draw(values)
-            count = tx.update("t", where="id = :k", values={v: value}, params={"k": key})
-            assert count == (key in model.keyed)
-            if key in model.keyed:
-                model.keyed[key] = (value, *model.keyed[key][1:])
-        elif verb == "move":
-            low, shift = data.draw(ids), data.draw(st.integers(-3, 50))
-            moved = {key + shift: row for key, row in model.keyed.items() if key >= low}
-            stays = {key: row for key, row in model.keyed.items() if key < low}
-            if moved.keys() & stays.keys():
-                with pytest.raises(KeysError):
-                    tx.update("t", where=f"id >= {low}", set={"id": f"id + {shift}"})
-            else:
-                tx.update("t", where=f"id >= {low}", set={"id": f"id + {shift}"})
-                model.keyed = stays | moved
-        elif verb == "delete":
-            text = data.draw(texts)
-            where, params = (f'"{s}" IS NULL', {}) if text is None else (f'"{s}" = :t', {"t": text})
-            tx.delete("t", where=where, params=params)
-            model.keyed = {key: row for key, row in model.keyed.items() if row[1] != text}
-        elif verb == "overwrite":
-            rows = data.draw(new_rows)
-            tx.overwrite("t", self._table(rows, version))
-            model.keyed = {key: self._pad(row, version) for key, row in rows.items()}
-            again = [row for row in model.heap if row[0] % 2]
-            tx.overwrite("h", pa.Table.from_pylist([dict(zip(SCHEMA.names, r, strict=True)) for r in again], SCHEMA))
-            model.heap = again
-        elif verb == "range":
-            low, high = data.draw(ids), data.draw(ids)
-            tx.delete("t", where="id between :a and :b", params={"a": low, "b": high})
-            model.keyed = {key: row for key, row in model.keyed.items() if not low <= key <= high}
-        elif verb == "heap":
-            rows = data.draw(new_rows)
-            tx.insert(
-                "h",
-                pa.table(
-                    {"id": list(rows), "v": [r[0] for r in rows.values()], "s": [r[1] for r in rows.values()]},
-                    schema=SCHEMA,
-                ),
-            )
-            model.heap += [(key, *row) for key, row in rows.items()]
-            bound = data.draw(ids)
-            tx.update("h", where=f"id < {bound}", values={"v": 9})
-            model.heap = [(row[0], 9, row[2]) if row[0] < bound else row for row in model.heap]
-        else:
-            bound = data.draw(ids)
-            tx.delete("h", where=f"id > {bound}")
-            model.heap = [row for row in model.heap if row[0] <= bound]
-        return str(verb)
+    def _verb(self, tx: TableTransaction, model: Model, data: st.DataObject) -> bool:
+        """One verb; whether it changes keys."""
+        verb = data.draw(st.sampled_from(VERBS))
+        verb(tx, model, data.draw)
+        return verb is move
 
     def _expected(self, model: Model) -> list[Row]:
         return [(key, *row) for key, row in sorted(model.keyed.items())]
@@ -357,7 +244,7 @@ class Machine(RuleBasedStateMachine):
         trial = self.versions[version].branch()
         for _ in range(data.draw(st.integers(1, 2))):
             with trial.transaction() as tx:
-                self._verb(tx, model, version, data)
+                self._verb(tx, model, data)
             assert _rows(trial.table("t").to_arrow()) == self._expected(model)
             assert _rows(trial.table("h").to_arrow()) == model.heap
         assert set(self.storage.objects) == before, "nothing was written"

@@ -126,6 +126,19 @@ def test_figures_14_to_16_a_change_of_key_leaves_a_forward() -> None:
         assert shown(w) == [("suzy", 3000), ("zoe", 25)]
 
 
+def test_figure_16_with_two_kellys_as_the_paper_has_them() -> None:
+    with shop() as store:
+        store.create_table(
+            "staff", [{"name": "suzy", "salary": 3000}, {"name": "kelly", "salary": 25}], key=["name", "salary"]
+        )
+        w = store.table("staff").what_if("w")
+        w.update(where="name = 'suzy'", values={"name": "kelly"})
+        assert lines(w) == [(None, None, 0, 0, 1, "FORWARD"), ("kelly", 3000, 0, 0, 1, "REPLACE")]
+        assert shown(w, where="name = 'suzy'") == []
+        assert shown(w) == shown(w, where="name = 'kelly'") == [("kelly", 25), ("kelly", 3000)]
+        assert shown(store.table("staff")) == [("kelly", 25), ("suzy", 3000)]
+
+
 def test_a_restricted_read_knows_that_a_tuple_renamed_below_was_changed_above() -> None:
     with shop() as store:
         staff(store, ("suzy", 3000), ("zoe", 25), key="name")

@@ -1,7 +1,8 @@
 """A Hypothesis state machine: trees of what-ifs up to four levels over a live base, against section 2.4's definition.
 
 Pages are tiny, so that differential relations have many, and indexes of their ids. After every step each what-if reads
-as the model has it, and a read restricted by key is the full read, filtered.
+as the model has it; work items give the same, and a read restricted by key is the full read, filtered. What changed
+since a state that was kept leads from there to now.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -20,8 +22,12 @@ from strandline.changes.apply import apply
 from strandline.errors import ChangesError, InputError, InUse, KeysError
 from strandline.pages import check
 from strandline.storage import MemoryStorage
-from strandline.store import Store, create_on
+from strandline.store import Snapshot, Store, create_on
 from strandline.tables import Limits
+from strandline.tables.key_bounds import ALL, KeyBounds
+from strandline.tables.keys import encode_key
+from strandline.whatif import relation_of
+from strandline.whatif.planning import Span
 
 TINY = Limits(page_rows=4, cut_rows=3, join_rows=2, most_in_overlay=1, fewest_for_overlay=3)
 DEEPEST = 4
@@ -44,8 +50,12 @@ class Machine(RuleBasedStateMachine):
         self.levels: dict[str, Level] = {}
         self.dates: list[int] = []
         self.made = 0
+        self.held: Snapshot | None = None
+        self.then: dict[str, Relation] = {}
 
     def teardown(self) -> None:
+        if self.held is not None:
+            self.held.close()
         self.store.close()
         report = check(self.storage)
         assert report.ok, (report.findings, report.unreachable)
@@ -227,18 +237,49 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def every_what_if_is_as_defined(self) -> None:
-        for name, level in self.levels.items():
-            what_if = self.store.what_if(name)
-            rows = _sorted(self.rows(level))
-            assert _read(what_if) == rows
-            for low in range(-7 + self.now % 3 * 5, 38, 15):
-                part = [row for row in rows if low <= row[0] < low + 5]
-                assert _read(what_if, where=f"id >= {low} and id < {low + 5}") == part
-            low = self.now * 7 % 30
-            assert _read(what_if, where=f"id = {low}") == [row for row in rows if row[0] == low]
-            assert _read(what_if, where=f"id in ({low}, {low + 9})") == [r for r in rows if r[0] in (low, low + 9)]
+        """Read whole; by work items, a page of the base each; by a range and by single keys."""
+        with self.store.state() as view:
+            for name, level in self.levels.items():
+                rows = _sorted(self.rows(level))
+                reader = relation_of(view, self.store.cache, name, "").reader
+                assert _rows(reader.rows(None, None, ALL)) == rows
+                separators = [separator for separator, _ in reader.base_pages(ALL)]
+                spans = [Span(*ends) for ends in zip(separators, [*separators[1:], None], strict=True)]
+                assert [row for one in spans for row in _rows(reader.rows_within(one, ["id", "v"]))] == rows
+                low = self.now * 7 % 37 - 7
+                chosen = {*range(low, low + 6)}
+                ends = [encode_key([key], [pa.int64()]) for key in (low, low + 5, low + 9)]
+                part = [row for row in rows if row[0] in chosen]
+                read = _rows(reader.rows(None, None, KeyBounds(ends[0], ends[1])))
+                assert [row for row in read if row[0] in chosen] == part
+                read = _rows(reader.rows(None, None, KeyBounds(ends[0], ends[2], (ends[0], ends[2]))))
+                assert [row for row in read if row[0] in (low, low + 9)] == [r for r in rows if r[0] in (low, low + 9)]
         if self.made:
             assert _read(self.store.table("t")) == _sorted(self.base)
+
+    @rule(pick=picks, low=ids, width=st.integers(0, 9))
+    def read_a_range(self, pick: int, low: int, width: int) -> None:
+        relation, level = self.pick(pick)
+        rows = _sorted(self.rows(level))
+        part = [row for row in rows if low <= row[0] < low + width]
+        assert _read(relation, where=f"id >= {low} and id < {low + width}") == part
+        assert _read(relation, where=f"id in ({low}, {low + 9})") == [row for row in rows if row[0] in (low, low + 9)]
+
+    @rule()
+    def remember(self) -> None:
+        """Keep a state, to be compared with later ones."""
+        if self.held is not None:
+            self.held.close()
+        self.held = self.store.snapshot()
+        self.then = {name: self.rows(level) for name, level in self.levels.items()}
+
+    @precondition(lambda self: self.held is not None)
+    @rule(pick=picks)
+    def changes_lead_from_then_to_now(self, pick: int) -> None:
+        relation, level = self.pick(pick)
+        if level is not None and relation.name in self.then:
+            found = relation.changes_between(self.held)
+            assert _applied(found, self.then[relation.name]) == _sorted(self.rows(level))
 
     @rule(pick=picks)
     def changes_lead_from_below(self, pick: int) -> None:
@@ -247,14 +288,15 @@ class Machine(RuleBasedStateMachine):
             assert _applied(relation.changes(), self.rows(level.below)) == _sorted(self.rows(level))
 
 
-def _table(rows: dict[int, int | None]) -> Any:
-    import pyarrow as pa
-
+def _table(rows: dict[int, int | None]) -> pa.Table:
     return pa.table({"id": pa.array(list(rows), pa.int64()), "v": pa.array(list(rows.values()), pa.int64())})
 
 
 def _read(relation: Any, **how: Any) -> list[Row]:
-    found = relation.to_arrow(**how)
+    return _rows(relation.to_arrow(**how))
+
+
+def _rows(found: pa.Table) -> list[Row]:
     return list(zip(found.column("id").to_pylist(), found.column("v").to_pylist(), strict=True))
 
 

@@ -278,7 +278,7 @@ def test_what_the_data_source_can_not_do_with_a_what_if_is_said_before_any_job(t
         holdings.pin(ReadRequest(path, "two", as_of="999"))
     assert holdings.changes(ReadRequest(path, "two", since="then")).header.counts.deleted == 1
     with pytest.raises(InputError, match="can't be overwritten"):
-        checked(WriteRequest(path, "two", overwrite=True), path, rows)
+        checked(WriteRequest(path, "two", overwrite=True), holdings.enlist(path), rows)
     holdings.release()
 
 

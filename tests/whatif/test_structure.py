@@ -63,6 +63,17 @@ def test_the_index_of_ids_grows_with_updates_and_goes_with_the_what_if() -> None
         assert store.tables() == ["t"]
 
 
+def test_a_page_of_d_covers_as_many_of_the_base_as_the_share_of_updates_is_small() -> None:
+    with shop(limits=SMALL) as store:
+        store.create_table("t", numbered(0), key="id")
+        for start in range(0, ROWS, 200):
+            store.table("t").insert(numbered(200, start))
+        base = len(entries(store, "t"))
+        for one_in in (4, 16):
+            store.table("t").what_if(f"w{one_in}").update(where=f"id % {one_in} = 0", set={"v": "0"})
+            assert base / one_in / 2 <= len(entries(store, f"_what_if.w{one_in}")) <= base / one_in + 1
+
+
 def test_at_shows_the_table_in_one_of_its_states_under_todays_changes() -> None:
     with shop() as store:
         store.create_table("t", numbered(3), key="id")

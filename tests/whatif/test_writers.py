@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +15,9 @@ from tests.tables.shop import numbered, shop
 from strandline.pages import PageStore, check
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on, open_on
+from strandline.tables import Limits
+
+TINY = Limits(page_rows=4, cut_rows=3, join_rows=2, most_in_overlay=1, fewest_for_overlay=3)
 
 
 def run(*jobs: Callable[[], None]) -> None:
@@ -100,28 +104,37 @@ def test_merging_while_the_base_is_written_keeps_both() -> None:
         assert rows == [n * 10 + (1 if n < 5 or 10 <= n < 20 else 0) for n in range(30)]
 
 
-def prepared() -> MemoryStorage:
+@functools.cache
+def _made() -> dict[str, bytes]:
+    """Tiny pages, so that D has several and an index of ids."""
     storage = MemoryStorage()
-    with create_on(storage) as store:
+    with create_on(storage, limits=TINY) as store:
         store.create_table("t", numbered(6), key="id")
         w = store.table("t").what_if("w")
-        w.update(where="id < 3", set={"v": "v + 1"})
+        w.update(where="id < 5", set={"v": "v + 1"})
         w.insert(numbered(1, 9))
-    return storage
+        assert store.table("_what_if_ids").count() == 1
+    return storage.objects
+
+
+def prepared() -> MemoryStorage:
+    return MemoryStorage(_made())
 
 
 VERBS: dict[str, Callable[[Store], object]] = {
     "update": lambda store: store.what_if("w").update(where="id in (1, 4)", set={"id": "id + 20"}),
     "merge": lambda store: store.what_if("w").merge(),
+    "purge": lambda store: store.what_if("w").purge(before=int(store.pages.view().commit)),
     "create": lambda store: store.what_if("w").what_if("deeper"),
     "drop": lambda store: store.what_if("w").drop(),
 }
 
 
 def state(storage: MemoryStorage) -> tuple[object, ...]:
-    with open_on(storage) as store:
-        shown = [(one.name, store.what_if(one.name).to_arrow().to_pylist()) for one in store.what_ifs()]
-        found = (store.table("t").to_arrow().to_pylist(), shown)
+    with open_on(storage, limits=TINY) as store:
+        shown = [(one, store.what_if(one.name).to_arrow().to_pylist()) for one in store.what_ifs()]
+        catalogue = store.table("_what_ifs").to_arrow().to_pylist()
+        found = (store.table("t").to_arrow().to_pylist(), shown, catalogue)
     report = check(storage)
     assert not report.findings, report.findings
     return found
@@ -130,7 +143,7 @@ def state(storage: MemoryStorage) -> tuple[object, ...]:
 def operations(verb: str) -> tuple[int, int]:
     """The first changing operation of a verb, and the one behind its last."""
     storage = FaultyStorage(prepared())
-    with open_on(storage) as store:
+    with open_on(storage, limits=TINY) as store:
         first = storage.operations
         VERBS[verb](store)
         return first, storage.operations
@@ -145,7 +158,7 @@ def test_a_process_that_stops_leaves_the_old_state_or_the_new(
     monkeypatch.setattr(PageStore, "start_heart", lambda *_: None)
     before = state(prepared())
     whole = prepared()
-    with open_on(whole) as store:
+    with open_on(whole, limits=TINY) as store:
         VERBS[verb](store)
     after = state(whole)
     assert before != after
@@ -153,7 +166,7 @@ def test_a_process_that_stops_leaves_the_old_state_or_the_new(
         inner = prepared()
         storage = FaultyStorage(inner, fault, at)
         with suppress(Crash):
-            store = open_on(storage)
+            store = open_on(storage, limits=TINY)
             VERBS[verb](store)
         storage.stopped = True
         assert state(inner) in (before, after), (verb, fault, at)

@@ -12,7 +12,7 @@ from strandline.cli.output import emit_json, say
 @click.option("--folder", type=click.Path(), help="Where to work; left behind for exploring.  [default: a new one]")
 @running
 def demo(folder: str | None, as_json: bool, runner: str) -> int:
-    """A small shop from one night to the next, on Spark: two extracts, what changed, applying it, undoing it.
+    """A shop's three nights on Spark, end to end: extracts, a what-if, a view at two sites, dumps, a disaster.
 
     \b
     Example:

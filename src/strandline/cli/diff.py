@@ -20,7 +20,7 @@ SAMPLE = 2000
 
 
 @click.command()
-@click.argument("sides", nargs=-1, required=True, metavar="[OLD] NEW")
+@click.argument("sides", nargs=-1, required=True, metavar="[OLD] NEW", type=click.Path())
 @click.option(
     "-k", "--key", multiple=True, help="Key column; repeat, or separate by commas. Without: rows are counted."
 )

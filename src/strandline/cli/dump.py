@@ -14,7 +14,7 @@ from strandline.cli.stores import control, instant, several, size, store_argumen
 
 @click.command()
 @store_argument
-@click.argument("target", metavar="TARGET")
+@click.argument("target", metavar="TARGET", type=click.Path())
 @click.option("--level", type=int, default=0, show_default=True, help="0: everything; n: changes since a lower level.")
 @click.option("--due", is_flag=True, help="The level that is due by the schedule; nothing when none is.")
 @click.option("--schedule", metavar="LEVELS", help="Levels by calendar.  [default: weekly=0, daily=1, hourly=2]")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("target", metavar="TARGET")
+@click.argument("target", metavar="TARGET", type=click.Path())
 @click.option("--verify", is_flag=True, help="Read everything back.")
 @click.option("--prune", metavar="RULE", help='Remove what no kept dump needs, as in "7 daily, 4 weekly, 6 monthly".')
 @click.option("--sweep", is_flag=True, help="Remove what interrupted dumps left.")
@@ -45,6 +45,8 @@ def dumps(
 
     if sum((verify, prune is not None, sweep, synthesize)) > 1:
         raise click.UsageError("--verify, --prune, --sweep and --synthesize are done one at a time")
+    if confirm and prune is None and not sweep:
+        raise click.UsageError("--confirm goes with --prune or --sweep")
     set_quiet(as_json)
     here = Dumps(target, key_file=key_file)
     if verify:

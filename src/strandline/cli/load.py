@@ -15,7 +15,7 @@ from strandline.errors import InputError
 @click.command()
 @store_argument
 @click.argument("table")
-@click.argument("source")
+@click.argument("source", type=click.Path())
 @click.option("-k", "--key", multiple=True, help="Key column of a new table; repeat, or separate by commas.")
 @click.option(
     "--mode",

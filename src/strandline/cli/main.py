@@ -6,6 +6,7 @@ on standard output too, so that a program that reads it always finds one.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -26,7 +27,7 @@ COMMANDS = (
     *("view", "base", "replicate", "refresh", "replicas"),
     *("dump", "restore", "dumps"),
     *("run", "plan", "status"),
-    *("demo", "bench"),
+    *("demo", "bench", "completion"),
 )
 TROUBLE = 2
 TRACEBACK = "STRANDLINE_TRACEBACK"
@@ -41,7 +42,9 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return None
+            near = difflib.get_close_matches(cmd_name, COMMANDS, 1)
+            meant = f"Did you mean {near[0]}?" if near else f"Choose from {', '.join(COMMANDS)}."
+            raise click.UsageError(f"There is no command {cmd_name!r}. {meant}", ctx)
         found: click.Command = getattr(importlib.import_module(f"strandline.cli.{cmd_name}"), cmd_name)
         return found
 
@@ -49,7 +52,7 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="strandline")
 def cli() -> None:
-    """Tables through time: what changed between two copies of a table, on Spark.
+    """Tables through time: what changed, snapshots, what-ifs, copies kept fresh, dumps; on Spark.
 
     \b
     Start here:
@@ -102,7 +105,10 @@ def _trouble(record: dict[str, str], words: str, wants_json: bool) -> int:
 
 
 def _usage(error: click.ClickException) -> str:
-    words = f"strandline: {error.format_message()}"
+    words = error.format_message()
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return words
+    words = f"strandline: {words[:1].upper()}{words[1:]}"
     context = getattr(error, "ctx", None)
     if context is not None:
         words += f"\nTry: {context.command_path} --help"

@@ -18,7 +18,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 @click.command()
-@click.argument("source", metavar="BASE|STORE")
+@click.argument("source", metavar="BASE|STORE", type=click.Path())
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--all", "every", is_flag=True, help="Every copy.")
 @click.option(

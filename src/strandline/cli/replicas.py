@@ -13,7 +13,7 @@ SHOWN = ("name", "target", "position", "lag", "method", "messages", "bytes", "se
 
 
 @click.command()
-@click.argument("source", metavar="BASE|STORE")
+@click.argument("source", metavar="BASE|STORE", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def replicas(source: str, as_json: bool) -> int:
     """The copies of a base, or of a store's views and tables.

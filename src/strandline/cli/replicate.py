@@ -11,7 +11,7 @@ from strandline.cli.output import emit_json, say
 
 
 @click.command()
-@click.argument("places", nargs=-1, metavar="BASE TARGET | STORE VIEW TARGET")
+@click.argument("places", nargs=-1, metavar="BASE TARGET | STORE VIEW TARGET", type=click.Path())
 @click.option("--where", help="Copy only rows that meet this SQL condition.")
 @click.option("--columns", multiple=True, help="Copy only these columns; repeat, or separate by commas.")
 @click.option("--name", help="What to call the copy.  [default: its table's name]")

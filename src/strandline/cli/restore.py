@@ -14,8 +14,8 @@ from strandline.cli.stores import instant, several, size, when
 
 
 @click.command()
-@click.argument("target", metavar="TARGET")
-@click.argument("path", metavar="PATH")
+@click.argument("target", metavar="TARGET", type=click.Path())
+@click.argument("path", metavar="PATH", type=click.Path())
 @click.option("--at", metavar="WHEN", help="A dump's id, or a time: the last dump taken by then.  [default: the last]")
 @click.option("--version", "version", metavar="NAME", help="This branch only, as the new store's main.")
 @click.option("--table", "tables", multiple=True, metavar="NAME[=NEW]", help="This table only; may be repeated.")

@@ -58,7 +58,13 @@ _resolving = click.option(
 @_on_a_what_if
 @click.argument("on")
 def new(store: str, name: str, on: str, as_json: bool, version: str) -> int:
-    """Makes a what-if NAME over ON: a table, or another what-if."""
+    """Makes a what-if NAME over ON: a table, or another what-if.
+
+    \b
+    Examples:
+      strandline whatif new shop cut staff
+      strandline whatif new shop deeper cut
+    """
     with tables_of(store, version) as held:
         known = {one.name for one in held.what_ifs()}
         made = held.what_if(on).what_if(name) if on in known else held.table(on).what_if(name)
@@ -70,7 +76,12 @@ def new(store: str, name: str, on: str, as_json: bool, version: str) -> int:
 @click.option("--where", help="Which rows: an SQL condition; all of them without it.")
 @click.option("--set", "sets", multiple=True, required=True, metavar="COLUMN=SQL", help="A new value, in SQL.")
 def update(store: str, name: str, where: str | None, sets: tuple[str, ...], as_json: bool, version: str) -> int:
-    """Changes columns of rows."""
+    """Changes columns of rows.
+
+    \b
+    Example:
+      strandline whatif update shop cut --where "grade >= 9" --set "salary=salary * 0.8"
+    """
     with _what_if(store, version, name) as held:
         count = held.update(where=where, set=pairs(sets, "--set"))
         return _done({"updated": count}, f"{count:,} rows updated in {name}.", as_json=as_json)
@@ -81,7 +92,12 @@ def update(store: str, name: str, where: str | None, sets: tuple[str, ...], as_j
 @click.argument("rows", type=click.Path())
 @click.option("--upsert", is_flag=True, help="Replace rows whose key is there already.")
 def insert(store: str, name: str, rows: str, upsert: bool, as_json: bool, version: str) -> int:
-    """Adds the rows of a file: Parquet, CSV, JSON lines or Arrow."""
+    """Adds the rows of a file: Parquet, CSV, JSON lines or Arrow.
+
+    \b
+    Example:
+      strandline whatif insert shop cut newcomers.csv
+    """
     with _what_if(store, version, name) as held:
         count = held.upsert(rows) if upsert else held.insert(rows)
         return _done({"inserted": count}, f"{count:,} rows put into {name}.", as_json=as_json)
@@ -91,7 +107,12 @@ def insert(store: str, name: str, rows: str, upsert: bool, as_json: bool, versio
 @_on_a_what_if
 @click.option("--where", required=True, help="Which rows: an SQL condition; true for all of them.")
 def delete(store: str, name: str, where: str, as_json: bool, version: str) -> int:
-    """Deletes rows."""
+    """Deletes rows.
+
+    \b
+    Example:
+      strandline whatif delete shop cut --where "grade <= 2"
+    """
     with _what_if(store, version, name) as held:
         count = held.delete(where=where)
         return _done({"deleted": count}, f"{count:,} rows deleted from {name}.", as_json=as_json)
@@ -105,7 +126,12 @@ def delete(store: str, name: str, where: str, as_json: bool, version: str) -> in
 @click.option("--at", help="Show the table below in the state of a commit number, a snapshot or a date.")
 @click.option("--limit", type=int, default=20, show_default=True, help="Rows to show; with --json all are printed.")
 def show(store: str, name: str, limit: int, as_json: bool, version: str, **how: str | None) -> int:
-    """Shows the rows."""
+    """Shows the rows.
+
+    \b
+    Example:
+      strandline whatif show shop cut
+    """
     from strandline.pages import parse_at
 
     with _what_if(store, version, name) as held:
@@ -125,7 +151,12 @@ def show(store: str, name: str, limit: int, as_json: bool, version: str, **how: 
 @click.option("--out", type=click.Path(), help="Save the change set in a folder.")
 @click.option("--limit", type=int, default=20, show_default=True, help="Changes to show.")
 def changes(store: str, name: str, out: str | None, limit: int, as_json: bool, version: str) -> int:
-    """Shows what the what-if changes in the live relation below it. Exit 0: nothing, 1: something."""
+    """Shows what the what-if changes in the live relation below it. Exit 0: nothing, 1: something.
+
+    \b
+    Example:
+      strandline whatif changes shop cut --json
+    """
     with _what_if(store, version, name) as held:
         found = held.changes()
     summary = found.summary()
@@ -143,7 +174,12 @@ def changes(store: str, name: str, out: str | None, limit: int, as_json: bool, v
 @whatif.command()
 @_on_a_what_if
 def conflicts(store: str, name: str, as_json: bool, version: str) -> int:
-    """Shows where the relation below has changed what the what-if changed. Exit 0: nowhere, 1: somewhere."""
+    """Shows where the relation below has changed what the what-if changed. Exit 0: nowhere, 1: somewhere.
+
+    \b
+    Example:
+      strandline whatif conflicts shop cut
+    """
     with _what_if(store, version, name) as held:
         found = held.conflicts()
     if as_json:
@@ -157,7 +193,12 @@ def conflicts(store: str, name: str, as_json: bool, version: str) -> int:
 @_on_a_what_if
 @_resolving
 def merge(store: str, name: str, resolve: tuple[str, ...], as_json: bool, version: str) -> int:
-    """Makes the changes in the relation below, in one transaction."""
+    """Makes the changes in the relation below, in one transaction.
+
+    \b
+    Example:
+      strandline whatif merge shop cut --resolve ours
+    """
     with _what_if(store, version, name) as held:
         summary = held.merge(resolve=_resolve(held, resolve)).summary()
     record: dict[str, object] = {"inserted": summary.inserted, "updated": summary.updated, "deleted": summary.deleted}
@@ -169,7 +210,12 @@ def merge(store: str, name: str, resolve: tuple[str, ...], as_json: bool, versio
 @_on_a_what_if
 @_resolving
 def rebase(store: str, name: str, resolve: tuple[str, ...], as_json: bool, version: str) -> int:
-    """Settles conflicts without merging: ours stand on the rows below as they are now, or follow them again."""
+    """Settles conflicts without merging: ours stand on the rows below as they are now, or follow them again.
+
+    \b
+    Example:
+      strandline whatif rebase shop cut --resolve theirs
+    """
     with _what_if(store, version, name) as held:
         count = held.rebase(resolve=_resolve(held, resolve))
         return _done({"settled": count}, f"{count:,} conflicts settled in {name}.", as_json=as_json)
@@ -179,7 +225,12 @@ def rebase(store: str, name: str, resolve: tuple[str, ...], as_json: bool, versi
 @_on_a_what_if
 @click.option("--before", required=True, help="A commit number, a snapshot or a date (ISO 8601).")
 def purge(store: str, name: str, before: str, as_json: bool, version: str) -> int:
-    """Forgets what became invalid before a date."""
+    """Forgets what became invalid before a date.
+
+    \b
+    Example:
+      strandline whatif purge shop cut --before monday
+    """
     from strandline.pages import parse_at
 
     with _what_if(store, version, name) as held:
@@ -191,7 +242,12 @@ def purge(store: str, name: str, before: str, as_json: bool, version: str) -> in
 @_on_a_what_if
 @click.option("--with-children", is_flag=True, help="Drop what stands on it too.")
 def drop(store: str, name: str, with_children: bool, as_json: bool, version: str) -> int:
-    """Drops a what-if; the relation below stays as it is."""
+    """Drops a what-if; the relation below stays as it is.
+
+    \b
+    Example:
+      strandline whatif drop shop cut
+    """
     with _what_if(store, version, name) as held:
         held.drop(with_children=with_children)
         return _done({"dropped": name}, f"{name} is dropped.", as_json=as_json)
@@ -202,7 +258,12 @@ def drop(store: str, name: str, with_children: bool, as_json: bool, version: str
 @version_option
 @json_option
 def list_(store: str, version: str, as_json: bool) -> int:
-    """Lists the what-ifs of a store."""
+    """Lists the what-ifs of a store.
+
+    \b
+    Example:
+      strandline whatif list shop
+    """
     with tables_of(store, version) as held:
         found = held.what_ifs()
     if as_json:

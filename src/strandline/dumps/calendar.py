@@ -8,9 +8,21 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from strandline.dumps.catalog import DumpEntry
 from strandline.errors import InputError
+
+
+class Dated(Protocol):
+    """Whatever was taken at a time, and has a name."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def taken(self) -> float: ...
+
 
 Begin = Callable[[dt.datetime], dt.datetime]
 
@@ -83,7 +95,7 @@ def parse_rule(text: str) -> dict[str, int]:
     return found
 
 
-def kept_by(dumps: Sequence[DumpEntry], rule: Mapping[str, int], zone: dt.tzinfo | None = None) -> dict[str, str]:
+def kept_by(dumps: Sequence[Dated], rule: Mapping[str, int], zone: dt.tzinfo | None = None) -> dict[str, str]:
     """The dumps that a rule keeps, with the reason: the last one of each of the last periods that have any.
 
     `dumps` are of one store, oldest first. The very last one is always kept.

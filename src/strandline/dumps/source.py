@@ -212,7 +212,8 @@ def _standing(frozen: Mapping[str, VersionFacts]) -> Iterator[VersionFacts]:
 def _domain(view: View, table: str) -> DomainEntry:
     found = view.find_domain(table)
     if found is None:
-        have = ", ".join(entry.name for entry in view.domains()) or "none"
+        # What begins with _ is the store's own.
+        have = ", ".join(entry.name for entry in view.domains() if not entry.name.startswith("_")) or "none"
         raise NotFound(f"there is no table {table}", doing="Dumping", hint=f"Tables: {have}")
     return found
 

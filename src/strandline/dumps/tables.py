@@ -207,7 +207,7 @@ class _Tables:
             raise NotFound(
                 f"the dump has no table {missing[0]}",
                 doing="Restoring tables",
-                hint=f"Tables: {', '.join(sorted(there)) or 'none'}",
+                hint=f"Tables: {', '.join(sorted(name for name in there if not name.startswith('_'))) or 'none'}",
             )
         return {name: there[name] for name in self.names}
 

@@ -16,7 +16,6 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from strandline.dumps.catalog import Catalog, DumpEntry
@@ -224,11 +223,6 @@ def names_of(entry: DumpEntry) -> Iterator[str]:
         yield from (pack_name(attempt, number) for number in range(tried.packs))
         yield from (part_name(attempt, number) for number in range(tried.parts))
     yield from (manifest_name(attempt) for attempt in range(1, entry.attempt + 1))
-
-
-def without_pages(pack: Pack) -> Pack:
-    """A pack as the manifest names it."""
-    return replace(pack, pages=())
 
 
 def free_bytes(storage: Storage) -> int | None:

@@ -1,7 +1,7 @@
 """Running kernels: work items, the runners (Spark, inline), the session, progress."""
 
 from strandline.engine.memory import duckdb_connection, machine_memory
-from strandline.engine.runner import INLINE_LIMIT, InlineRunner, Runner, choose_runner
+from strandline.engine.runner import INLINE_LIMIT, InlineRunner, Runner, check_runner, choose_runner
 from strandline.engine.spool import Spool
 from strandline.engine.work import Attempt, Kernel, Outcome, Result, WorkItem, kernel
 
@@ -15,6 +15,7 @@ __all__ = [
     "Runner",
     "Spool",
     "WorkItem",
+    "check_runner",
     "choose_runner",
     "duckdb_connection",
     "kernel",

@@ -75,10 +75,15 @@ class InlineRunner:
         return [outcome_of(records[number]) for number in range(len(items))]
 
 
-def choose_runner(runner: str, input_bytes: int, session: SparkSession | None = None) -> Runner:
-    """The runner asked for, or for `auto` the one that fits `input_bytes` of input."""
+def check_runner(runner: str) -> None:
+    """Refuses names that no runner has."""
     if runner not in RUNNERS:
         raise InputError(f"unknown runner {runner!r}", hint=f"Choose one of {', '.join(RUNNERS)}")
+
+
+def choose_runner(runner: str, input_bytes: int, session: SparkSession | None = None) -> Runner:
+    """The runner asked for, or for `auto` the one that fits `input_bytes` of input."""
+    check_runner(runner)
     if runner == "inline" or (runner == "auto" and session is None and input_bytes < INLINE_LIMIT):
         return InlineRunner()
     from strandline.engine.spark import SparkRunner

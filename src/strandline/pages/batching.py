@@ -44,9 +44,20 @@ class BatchQueue:
             if len(self._queue) >= self._crowd:
                 self._complete.notify()
         if not leads:
-            ticket.called.wait()
+            self._wait(ticket)
         if not ticket.done:
             self._lead()
+
+    def _wait(self, ticket: Ticket) -> None:
+        try:
+            ticket.called.wait()
+        except BaseException:
+            # The thread is being stopped. Its transaction is queued and goes its way, but it can't lead any more.
+            with self._mutex:
+                ticket.abandoned = True
+                if ticket.called.is_set() and ticket in self._queue:
+                    self._pass_on()
+            raise
 
     def let_go(self, tickets: Sequence[Ticket]) -> None:
         """These are done: their threads may go on while the leader still tidies up."""
@@ -63,9 +74,14 @@ class BatchQueue:
             for ticket in batch:
                 ticket.called.set()
             with self._mutex:
-                self._led = bool(self._queue)
-                if self._led:
-                    self._queue[0].called.set()
+                self._pass_on()
+
+    def _pass_on(self) -> None:
+        """The first who can lead is called; the caller holds the mutex."""
+        following = next((ticket for ticket in self._queue if not ticket.abandoned), None)
+        self._led = following is not None
+        if following is not None:
+            following.called.set()
 
     def _gather(self) -> list[Ticket]:
         """Wait a moment for those whom the last batch has just let go: else two crowds take turns, each with half of

@@ -25,6 +25,8 @@ class Ticket:
     plan: Plan | None = None
     called: threading.Event = field(default_factory=threading.Event)
     """Wakes the transaction's thread: it is done, or has to lead the next batch."""
+    abandoned: bool = False
+    """Whether its thread was stopped while it waited."""
 
     @property
     def done(self) -> bool:

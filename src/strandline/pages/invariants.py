@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from strandline.pages.census import Census, Told
-from strandline.pages.ids import PhysicalPage
+from strandline.pages.ids import PhysicalPage, ProcessId
 from strandline.storage import auditing
 
 Predicate = Callable[[Census], Iterator[Told]]
@@ -131,6 +131,11 @@ def unreachable(census: Census) -> Iterator[PhysicalPage]:
                 is_open = _index(name) < open_names.get(block_of(name), 0)
                 if name not in known and not is_open and not fresh:
                     yield PhysicalPage(name)
+        for name in census.objects.storage.list("staging/"):
+            # What a write has staged begins with the number of the process that answers for it.
+            owner = ProcessId(block_of(name))
+            if owner not in census.roll.processes and owner < census.roll.next_process:
+                yield PhysicalPage(name)
 
 
 def block_of(name: str) -> int:

@@ -205,7 +205,8 @@ class Output:
     def flush(self) -> None:
         """Make everything durable. Nodes become cached only now: before, no reader may find them."""
         pending, self._pending = self._pending, {}
-        _put_all(self._objects.storage, pending)
+        if pending:
+            _put_all(self._objects.storage, pending)
         for name, value in self._nodes.items():
             self._objects.remember(name, value)
 

@@ -218,10 +218,16 @@ def _commit_at(version: Version, pointer: Pointer, when: float) -> int:
 
 
 def _record(version: Version, pointer: Pointer, name: str) -> SnapshotRecord:
-    for record in pointer.all_snapshots(version.context.objects.chunk):
+    records = pointer.all_snapshots(version.context.objects.chunk)
+    for record in records:
         if record.name == name:
             return record
-    raise NotFound(f"there is no snapshot {name}", doing=f"Looking for the snapshot {name}")
+    known = ", ".join(record.name for record in records[-20:])
+    raise NotFound(
+        f"there is no snapshot {name}",
+        doing=f"Looking for the snapshot {name}",
+        hint=f"The snapshots are {known}" if known else "There are no snapshots yet",
+    )
 
 
 def _refuse_children(pointer: Pointer, record: SnapshotRecord) -> None:

@@ -56,7 +56,7 @@ def granted(process: ProcessId, block: Block, pieces: int, runs: int) -> list[Gr
 
 
 class WorkerOutput:
-    """The pages that one attempt writes. `abandon` takes them back; after an error it must be called."""
+    """The pages that one attempt writes. When it fails they stay until they are swept: no name is used twice."""
 
     def __init__(self, storage: Storage, grant: Grant) -> None:
         self._storage = storage
@@ -70,12 +70,6 @@ class WorkerOutput:
         self._written.append(name)
         self._require_grant()
         return PageRef(name, UNBORN, len(data), checksum(data), rows)
-
-    def abandon(self) -> None:
-        """Delete what was written, the last page first: the run stays dense if this is cut short."""
-        while self._written:
-            self._storage.delete(self._written[-1])
-            self._written.pop()
 
     def _put_first(self, data: bytes) -> PhysicalPage:
         for run in range(self._grant.runs):
@@ -107,7 +101,10 @@ class WorkerOutput:
 
     def _require_grant(self) -> None:
         if not holds(self._storage, self._grant):
-            self.abandon()
+            # The last page first: what is left is dense if this is cut short.
+            for name in reversed(self._written):
+                self._storage.delete(name)
+            self._written.clear()
             raise Fenced(
                 "the transaction that this work belongs to has ended", doing="Writing pages", hint="Begin another one"
             )

@@ -28,8 +28,8 @@ class Line:
 
 def lines_of(store: Store) -> list[Line]:
     """Every version of a store, parents before children."""
-    versions = {name: store.version(name).pages for name in store.branches()}
-    pointers = {name: version.pointer() for name, version in versions.items()}
+    versions = {name: store.version(name) for name in store.branches()}
+    pointers = {name: version.pages.pointer() for name, version in versions.items()}
     objects = {pointer.object: name for name, pointer in pointers.items()}
     found = []
     for name, version in versions.items():

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from strandline.dumps import Dumps
-from strandline.errors import InputError, StrandlineError
+from strandline.errors import StrandlineError
 from strandline.pipeline import annotated
 from strandline.pipeline.due import is_due
 from strandline.pipeline.extracts import address_of
 from strandline.pipeline.journal import Journal, Step
-from strandline.pipeline.settings import DumpTo, ReplicaOf
-from strandline.pipeline.shipping import recorded, ship
+from strandline.pipeline.retiring import retire
+from strandline.pipeline.settings import DumpTo, ReplicaOf, ViewOf
+from strandline.pipeline.shipping import keep_view, ship
 from strandline.pipeline.stages import Stages
 from strandline.pipeline.taking import Bench, sweep_signatures
-from strandline.replicas import open_replica
 from strandline.replicas.message import Position
 
+ALL_STEPS = 1_000_000
 Doing = Callable[[], dict[str, Any]]
 
 
@@ -40,18 +41,23 @@ def finish(bench: Bench, step: Step, stages: Stages, now: float) -> Step:
     step = replace(step, tables=_sizes(bench), finished=True, stages={**step.stages, **stages.seconds})
     stages.at("finish")
     journal.update(step)
+    if bench.settings.keep is not None:
+        retire(bench.store, [one.snapshot for one in journal.steps(ALL_STEPS)], bench.settings.keep)
     sweep_signatures(bench, step)
     return step
 
 
 def refresh_and_dump(bench: Bench, step: Step, stages: Stages, now: float) -> Step:
     """Views, copies and dumps, as far as they are due."""
-    replicas, dumps = dict(step.replicas), dict(step.dumps)
+    views, replicas, dumps = {}, dict(step.replicas), dict(step.dumps)
+    with stages.stage("views"):
+        for view in bench.settings.views:
+            views[view.name] = _attempt(bench, now, None, partial(_keep, bench, view))
     with stages.stage("replicas"):
         for replica in bench.settings.replicas:
             if is_due(replica, replicas.get(replica.name), now):
-                do = partial(_refresh, bench, step, replica)
-                done = _attempt(bench, now, replicas.get(replica.name), do)
+                last = replicas.get(replica.name)
+                done = _attempt(bench, now, last, partial(_refresh, bench, step, replica, last))
                 replicas[replica.name] = {**done, "of": replica.of, "to": replica.to}
                 stages.at(f"refreshed {replica.name}")
     with stages.stage("dumps"):
@@ -63,6 +69,7 @@ def refresh_and_dump(bench: Bench, step: Step, stages: Stages, now: float) -> St
     known = {replica.name for replica in bench.settings.replicas}, {dump.name for dump in bench.settings.dumps}
     return replace(
         step,
+        views=views,
         replicas={name: result for name, result in replicas.items() if name in known[0]},
         dumps={name: result for name, result in dumps.items() if name in known[1]},
     )
@@ -83,13 +90,15 @@ def _tell_bases(bench: Bench, step: Step) -> None:
             annotated.note_taken(address_of(source, bench.secrets), bench.copy_name(source), position, rows)
 
 
-def _refresh(bench: Bench, step: Step, replica: ReplicaOf) -> dict[str, Any]:
+def _keep(bench: Bench, view: ViewOf) -> dict[str, Any]:
+    keep_view(bench.store, view)
+    return {"sql": view.sql}
+
+
+def _refresh(bench: Bench, step: Step, replica: ReplicaOf, last: Mapping[str, Any] | None) -> dict[str, Any]:
     url = bench.secrets.fill(replica.to, f"opening the copy {replica.name!r}")
-    if replica.of in {view.name for view in bench.settings.views}:
-        raise InputError("views can't be replicated yet", doing=f"refreshing {replica.name!r}")
-    with open_replica(url) as target:
-        shipped = ship(bench.store, replica.of, recorded(bench.store, step.snapshot), target, replica.method)
-    return {**asdict(shipped), "step": step.number}
+    name = f"{bench.settings.name}.{replica.name}"
+    return {**ship(bench.store, replica, name, url, last, bench.means.runner), "step": step.number}
 
 
 def _dump(bench: Bench, dump: DumpTo) -> dict[str, Any]:
@@ -117,7 +126,7 @@ def _attempt(bench: Bench, now: float, last: Mapping[str, Any] | None, do: Doing
     try:
         done = do()
         if done.get("method") == "nothing" and last is not None and not last.get("error"):
-            return {**last, "checked": now}
+            return {**last, "checked": now, "step": done["step"]}
         return {**done, "at": now, "error": None}
     except (StrandlineError, OSError) as error:
         told = str(error) if isinstance(error, StrandlineError) else f"the machine refused: {error}"

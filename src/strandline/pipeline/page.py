@@ -85,7 +85,9 @@ def _head(page: RunPage, title: str) -> str:
         else "Nothing new came in: no step was taken. This is how the last one stands."
     )
     trouble = [
-        f"{name}: {one['error']}" for name, one in [*step.replicas.items(), *step.dumps.items()] if one.get("error")
+        f"{name}: {one['error']}"
+        for name, one in [*step.views.items(), *step.replicas.items(), *step.dumps.items()]
+        if one.get("error")
     ]
     warning = "".join(f'<p class="warning">Behind: {safe(each)} The next run tries again.</p>' for each in trouble)
     return (

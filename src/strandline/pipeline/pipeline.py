@@ -57,10 +57,10 @@ class Ran:
 
     @property
     def behind(self) -> dict[str, str]:
-        """Copies and dumps that failed, with the reason."""
+        """Views, copies and dumps that failed, with the reason."""
         if self.last is None:
             return {}
-        results = {**self.last.replicas, **self.last.dumps}
+        results = {**self.last.views, **self.last.replicas, **self.last.dumps}
         return {name: str(result["error"]) for name, result in results.items() if result.get("error")}
 
 
@@ -207,5 +207,5 @@ class Pipeline:
 def _done(step: Step) -> list[dict[str, Any]]:
     """What was done for a step, the times left out."""
     times = ("at", "checked", "failed_at", "failed_seconds")
-    results = [*step.replicas.items(), *step.dumps.items()]
+    results = [*step.views.items(), *step.replicas.items(), *step.dumps.items()]
     return [{"name": name, **{key: one for key, one in result.items() if key not in times}} for name, result in results]

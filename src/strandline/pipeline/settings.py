@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 DETECTORS = ("auto", "store", "signatures", "annotated")
 PICKS = ("all", "latest")
 DRIFTS = ("add", "keep", "refuse")
-METHODS = ("auto", "differential", "full")
+METHODS = ("auto", "difference", "full", "repair")
 SNAPSHOT = "{name}-{step:04}"
 
 
@@ -55,10 +55,11 @@ class Source:
 
 @dataclass(frozen=True)
 class ViewOf:
-    """A view of the store that the pipeline keeps defined."""
+    """A view of the store that the pipeline keeps defined; not `strict`, it may be one to compute anew each time."""
 
     name: str
     sql: str
+    strict: bool = True
 
 
 @dataclass(frozen=True)

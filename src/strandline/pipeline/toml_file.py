@@ -214,8 +214,8 @@ def _guards(section: Section) -> Guards:
 
 
 def _view(name: str, section: Section) -> ViewOf:
-    section.only(("sql",), ("sql",))
-    return ViewOf(name, section.text("sql"))
+    section.only(("sql", "strict"), ("sql",))
+    return ViewOf(name, section.text("sql").strip(), bool(section.values.get("strict", True)))
 
 
 def _replica(name: str, section: Section) -> ReplicaOf:

@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import AuthenticationError
@@ -29,7 +29,9 @@ from strandline.changes import Changes
 from strandline.changes.shape import Header
 from strandline.errors import EngineError, InputError, StrandlineError
 from strandline.pages import State, parse_at, state_at
-from strandline.sources.options import ReadRequest
+from strandline.sources.committing import Job, write
+from strandline.sources.options import ReadRequest, StreamRequest
+from strandline.sources.staging import Staged
 from strandline.storage import open_storage
 from strandline.store import Store
 from strandline.store import open as open_store
@@ -56,6 +58,14 @@ class Pinned:
     url: str
     state: State
     scan: int | None = None
+
+
+@dataclass(frozen=True)
+class Enlisted:
+    """A store, and the number that the process has there which answers for a write."""
+
+    url: str
+    process: int
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,15 @@ class Holdings:
         """Where a path leads from this process: relative paths are the user's."""
         return open_storage(path).url
 
+    def enlist(self, path: str) -> Enlisted:
+        """Where a store is, and the number of this process there: what a write stages goes by it."""
+        store = self._version(path, None)
+        return Enlisted(store.url, store.shared.pages.process)
+
+    def write(self, job: Job, staged: Sequence[Staged]) -> None:
+        """Commit what tasks have staged."""
+        write(job, staged, self.session)
+
     def pin(self, request: ReadRequest) -> Pinned:
         """Keep the state that a request asks for."""
         store = self._version(request.path, request.version)
@@ -109,6 +128,13 @@ class Holdings:
         store = self._version(request.path, request.version)
         since, until = parse_at(store.pages, request.since), parse_at(store.pages, request.until)
         return self._parts(store.changes(request.table, since=since, until=until))
+
+    def stream(self, request: StreamRequest) -> tuple[str, Any]:
+        """Where a stream's store is, and the columns of its rows."""
+        from strandline.sources.stream import stream_schema
+
+        store = self._version(request.path, request.version)
+        return store.url, stream_schema(store, request)
 
     def diff(self, old: str, new: str, options: Mapping[str, Any]) -> Parts:
         """What changed between two extracts, computed now."""
@@ -130,7 +156,7 @@ class Holdings:
         url = self.locate(path)
         with self._mutex:
             if url not in self._stores:
-                self._stores[url] = open_store(url)
+                self._stores[url] = open_store(url, session=self.session)
             store = self._stores[url]
         return store if version is None else store.version(version)
 
@@ -191,7 +217,15 @@ class Keeper:
 
 
 VERBS: dict[str, Callable[..., Any]] = {
-    verb.__name__: verb for verb in (Holdings.locate, Holdings.pin, Holdings.changes, Holdings.diff)
+    verb.__name__: verb
+    for verb in (
+        Holdings.enlist,
+        Holdings.write,
+        Holdings.pin,
+        Holdings.changes,
+        Holdings.diff,
+        Holdings.stream,
+    )
 }
 
 _own = Holdings()

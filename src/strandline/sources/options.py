@@ -16,9 +16,13 @@ from strandline.errors import InputError, StrandlineError
 
 READ_EXAMPLE = 'spark.read.format("strandline").option("table", "orders").load("shop")'
 WRITE_EXAMPLE = 'df.write.format("strandline").option("table", "orders").mode("append").save("shop")'
+STREAM_EXAMPLE = (
+    'spark.readStream.format("strandline").option("table", "orders").option("startingAt", "beginning").load("shop")'
+)
 DIFF_EXAMPLE = 'spark.read.format("strandline.diff").option("old", "a.parquet").option("new", "b.parquet").load()'
 
 READING = ("path", "table", "at", "as_of", "version", "since", "until", "columns", "where", "pushdown")
+STREAMING = ("path", "table", "view", "version", "startingat")
 WRITING = ("path", "table", "version", "merge", "key", "message")
 DIFFING = ("old", "new", "key", "algorithm", "columns", "ignore", "where", "duplicates", "format", "memory")
 
@@ -43,6 +47,17 @@ class ReadRequest:
 
 
 @dataclass(frozen=True)
+class StreamRequest:
+    """What to follow: a table (or what-if) or a view (`kind` says which), and from where."""
+
+    path: str
+    kind: str
+    name: str
+    starting: str
+    version: str | None = None
+
+
+@dataclass(frozen=True)
 class WriteRequest:
     """Where to write. `merge` asks for an upsert; `key` is the key of a table that is not there yet."""
 
@@ -53,6 +68,28 @@ class WriteRequest:
     key: tuple[str, ...] = ()
     message: str = ""
     overwrite: bool = False
+
+
+def stream_request(options: Mapping[str, str]) -> StreamRequest:
+    """The options of a stream."""
+    doing = "following changes"
+    check_known(options, STREAMING, doing, STREAM_EXAMPLE)
+    kinds = [kind for kind in ("table", "view") if options.get(kind)]
+    if len(kinds) != 1:
+        told = "both table and view are given" if kinds else "the option 'table' or 'view' is missing"
+        raise InputError(told, doing=doing, hint=f"For example {STREAM_EXAMPLE}")
+    return StreamRequest(
+        path=required(options, "path", doing, STREAM_EXAMPLE),
+        kind=kinds[0],
+        name=options[kinds[0]],
+        starting=required(options, "startingAt", doing, STREAM_EXAMPLE),
+        version=options.get("version"),
+    )
+
+
+def is_stream(options: Mapping[str, str]) -> bool:
+    """Whether the options ask for a stream: Spark does not tell when it asks for the schema, so one option does."""
+    return any(name.lower() == "startingat" for name in options)
 
 
 def read_request(options: Mapping[str, str]) -> ReadRequest:

@@ -1,11 +1,13 @@
 """Where tasks leave rows until they are committed: Parquet objects under `staging/` in the store's own storage.
 
-Names are dense, so that whatever lost attempts left is found by probing: `<job>-<partition>-<attempt>-<chunk>`. No
-state of the store names them; a reader never sees one.
+Their names are `<job>-<partition>-<slot>-<chunk>`, and a job begins with the number of the process that answers for it.
+Slots and chunks are dense, so whatever lost attempts left is found by probing when the job ends. What is left when that
+process dies before is named by `check`, which removes it on demand. No state of the store names any of it.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.errors import AlreadyExists, NotFound
-from strandline.storage import Storage
+from strandline.relations.read import register_reader
+from strandline.relations.relation import ScannedRelation
+from strandline.relations.scan import Scan
+from strandline.storage import Storage, open_storage
+
+FORMAT = "staged"
 
 CHUNK_BYTES = 64 << 20
 """About how many bytes of rows in memory make one object."""
@@ -24,16 +31,20 @@ ATTEMPTS = 4
 
 @dataclass(frozen=True)
 class Staged:
-    """What one attempt wrote: `chunks` objects in the slot of its partition, and how many rows."""
+    """What one attempt wrote into the slot of its partition: the rows and the bytes of each chunk."""
 
     job: str
     partition: int
     slot: int
-    chunks: int
-    rows: int
+    chunks: tuple[tuple[int, int], ...] = ()
 
     def names(self) -> list[str]:
-        return [chunk_name(self.job, self.partition, self.slot, chunk) for chunk in range(self.chunks)]
+        return [chunk_name(self.job, self.partition, self.slot, chunk) for chunk in range(len(self.chunks))]
+
+
+def new_job(process: int) -> str:
+    """The name of a write that this process of the store answers for."""
+    return f"{process:x}-{secrets.token_hex(8)}"
 
 
 def chunk_name(job: str, partition: int, slot: int, chunk: int) -> str:
@@ -43,23 +54,35 @@ def chunk_name(job: str, partition: int, slot: int, chunk: int) -> str:
 def stage(storage: Storage, job: str, place: tuple[int, int], rows: Iterable[pa.RecordBatch]) -> Staged:
     """Write the rows of one attempt; `place` is its partition and its number. Nothing is left when it fails."""
     partition, slot = place
-    staged = Staged(job, partition, slot, 0, 0)
+    staged = Staged(job, partition, slot)
     try:
         for table in _tables(rows):
-            slot = _put(storage, staged, table)
-            staged = Staged(job, partition, slot, staged.chunks + 1, staged.rows + len(table))
+            slot, size = _put(storage, staged, table)
+            staged = Staged(job, partition, slot, (*staged.chunks, (len(table), size)))
     except BaseException:
         delete(storage, staged.names())
         raise
     return staged
 
 
-def read(storage: Storage, staged: Sequence[Staged], schema: pa.Schema) -> pa.Table:
-    """The rows that these attempts wrote."""
-    tables = [schema.empty_table()]
-    for name in (name for one in staged for name in one.names()):
-        tables.append(pq.read_table(pa.BufferReader(storage.get(name))).cast(schema))
-    return pa.concat_tables(tables)
+def staged_relation(store: str, staged: Sequence[Staged], schema: pa.Schema) -> ScannedRelation:
+    """The rows that these attempts wrote, as a relation that workers read from the store's storage."""
+    options = {"module": __name__, "store": store}
+    scans = tuple(
+        Scan(FORMAT, name, schema, options=options, rows=rows, bytes=size)
+        for one in staged
+        for name, (rows, size) in zip(one.names(), one.chunks, strict=True)
+    )
+    return ScannedRelation("the rows of a DataFrame", schema, scans)
+
+
+def _read_staged(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    data = open_storage(scan.options["store"]).get(scan.path)
+    for batch in pq.ParquetFile(pa.BufferReader(data)).iter_batches(batch_rows, columns=list(columns)):
+        yield batch.select(list(columns))
+
+
+register_reader(FORMAT, _read_staged)
 
 
 def sweep(storage: Storage, job: str, partitions: int) -> None:
@@ -76,15 +99,15 @@ def delete(storage: Storage, names: Iterable[str]) -> None:
         storage.delete(name)
 
 
-def _put(storage: Storage, staged: Staged, table: pa.Table) -> int:
-    """Write one chunk; the slot that it went to. A slot that another attempt has taken is left alone."""
+def _put(storage: Storage, staged: Staged, table: pa.Table) -> tuple[int, int]:
+    """Write one chunk; the slot that it went to, and its bytes. A slot that another attempt has taken is left alone."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", compression_level=1)
-    slot = staged.slot
+    data, slot = sink.getvalue().to_pybytes(), staged.slot
     while True:
         try:
-            storage.put_if_absent(chunk_name(staged.job, staged.partition, slot, staged.chunks), sink.getvalue())
-            return slot
+            storage.put_if_absent(chunk_name(staged.job, staged.partition, slot, len(staged.chunks)), data)
+            return slot, len(data)
         except AlreadyExists:
             if staged.chunks:
                 raise

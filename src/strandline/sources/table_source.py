@@ -12,15 +12,23 @@ from collections.abc import MutableMapping
 from typing import ClassVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from strandline.changes.spark_types import spark_schema
-from strandline.errors import InputError, SchemaError
+from strandline.errors import InputError, SchemaError, StrandlineError
 from strandline.sources.change_rows import ChangeRows
 from strandline.sources.holding import Address, Holdings, Parts, Pinned, ask
-from strandline.sources.options import ReadRequest, plainly, read_request, write_request
+from strandline.sources.options import (
+    ReadRequest,
+    is_stream,
+    plainly,
+    read_request,
+    stream_request,
+    write_request,
+)
+from strandline.sources.stream import COMMIT, ChangeStream, Refused
 from strandline.sources.table_rows import PrunedTableRows, TableRows, table_schema
 from strandline.sources.what_if_rows import WhatIfRows, holds_what_if, what_if_schema
 from strandline.sources.writer import TableWriter, checked
@@ -41,6 +49,8 @@ class TableSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> StructType:
         with plainly():
+            if is_stream(self.options):
+                return struct_of(_stream_columns(self._stream()[1]))
             request = read_request(self.options)
             return struct_of(self._schema(request))
 
@@ -57,11 +67,23 @@ class TableSource(DataSource):  # type: ignore[misc]
             kind = PrunedTableRows if request.pushdown else TableRows
             return kind(found, request.table, wanted, request.where)
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
+        try:
+            request = stream_request(self.options)
+            url, rows = self._stream()
+            return ChangeStream(request, url, chosen(_stream_columns(rows), schema, "following changes"), rows)
+        except StrandlineError as error:
+            return Refused(error)
+
+    def _stream(self) -> tuple[str, pa.Schema]:
+        found: tuple[str, pa.Schema] = ask(self.keeper, Holdings.stream, stream_request(self.options))
+        return found
+
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         with plainly():
             request = write_request(self.options, overwrite=overwrite)
-            url = ask(self.keeper, Holdings.locate, request.path)
-            return TableWriter(checked(request, url, schema))
+            enlisted = ask(self.keeper, Holdings.enlist, request.path)
+            return TableWriter(checked(request, enlisted, schema), self.keeper)
 
     def _schema(self, request: ReadRequest) -> pa.Schema:
         if self._found is None:
@@ -76,6 +98,10 @@ class TableSource(DataSource):  # type: ignore[misc]
             hint = "Use at; as_of chooses the changes of a what-if"
             raise InputError(f"{request.table} is no what-if", doing="reading as of a date", hint=hint)
         return table_schema(self._found, request)
+
+
+def _stream_columns(rows: pa.Schema) -> pa.Schema:
+    return rows.append(pa.field(COMMIT, pa.int64()))
 
 
 def struct_of(schema: pa.Schema) -> StructType:

@@ -1,13 +1,12 @@
-"""Writing a DataFrame into a table: tasks stage rows, `commit` makes one transaction of them.
+"""Writing a DataFrame into a table: tasks stage rows, `commit` makes one transaction of them (`committing`).
 
-`commit` runs in a process of Spark's, so it is one more writer of the store among others: a conflict is tried again.
+Spark calls `commit` in a process of its own, which asks the one that called `register` to do it.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -15,33 +14,18 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from strandline.errors import Conflict, InputError, NotFound
+from strandline.errors import InputError, NotFound
+from strandline.sources.committing import Job, opened_version
+from strandline.sources.holding import Address, Enlisted, Holdings, ask
 from strandline.sources.options import WRITE_EXAMPLE, WriteRequest, plainly
-from strandline.sources.staging import Staged, read, stage, sweep
+from strandline.sources.staging import Staged, new_job, stage, sweep
 from strandline.storage import open_storage
-from strandline.store import ATTEMPTS, Store
-from strandline.store import open as open_store
-from strandline.tables import Record, TableReader, TableTransaction
+from strandline.store import Store
+from strandline.tables import Record, TableReader
 from strandline.tables.incoming import fitted
 from strandline.whatif import WhatIf
 
 DOING = "writing into a store"
-
-
-@dataclass(frozen=True)
-class Job:
-    """A checked write. `replaces` says that the table is dropped and made again, its shape being another.
-
-    `supposes` says that it goes into a what-if.
-    """
-
-    id: str
-    url: str
-    request: WriteRequest
-    schema: pa.Schema
-    creates: bool
-    replaces: bool
-    supposes: bool = False
 
 
 @dataclass
@@ -54,8 +38,9 @@ class Message(WriterCommitMessage):  # type: ignore[misc]
 class TableWriter(DataSourceArrowWriter):  # type: ignore[misc]
     """Pickled to Spark's workers and to the process that commits."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, keeper: Address | None) -> None:
         self.job = job
+        self.keeper = keeper
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         with plainly():
@@ -68,7 +53,7 @@ class TableWriter(DataSourceArrowWriter):  # type: ignore[misc]
             storage = open_storage(self.job.url)
             try:
                 staged = [message.staged for message in messages if isinstance(message, Message)]
-                write(self.job, read(storage, staged, self.job.schema))
+                ask(self.keeper, Holdings.write, self.job, staged)
             finally:
                 sweep(storage, self.job.id, len(messages))
 
@@ -77,14 +62,15 @@ class TableWriter(DataSourceArrowWriter):  # type: ignore[misc]
             sweep(open_storage(self.job.url), self.job.id, len(messages))
 
 
-def checked(request: WriteRequest, url: str, schema: StructType) -> Job:
+def checked(request: WriteRequest, enlisted: Enlisted, schema: StructType) -> Job:
     """The write, once everything that can be known beforehand is known to fit."""
+    url, id = enlisted.url, new_job(enlisted.process)
     rows = to_arrow_schema(schema, timezone="UTC")
-    with _version(url, request) as store:
+    with opened_version(url, request.version) as store:
         if any(one.name == request.table for one in store.what_ifs()):
-            return _supposed(request, url, rows, store.what_if(request.table))
+            return _supposed(request, Job(id, url, request, rows, False, False), store.what_if(request.table))
         record = _record(store, request.table)
-    job = Job(secrets.token_hex(8), url, request, rows, creates=record is None, replaces=False)
+    job = Job(id, url, request, rows, creates=record is None, replaces=False)
     if record is None:
         if not request.key and request.merge is not None:
             raise NotFound(
@@ -106,68 +92,15 @@ def checked(request: WriteRequest, url: str, schema: StructType) -> Job:
     return job
 
 
-def _supposed(request: WriteRequest, url: str, rows: pa.Schema, what_if: WhatIf) -> Job:
+def _supposed(request: WriteRequest, job: Job, what_if: WhatIf) -> Job:
     """A write into a what-if: an insert or upsert; it has its base's key and columns."""
     if request.overwrite or request.key not in ((), what_if.key):
         hint = "Drop the what-if and make it again, or append"
         raise InputError(f"{request.table} is a what-if: it can't be overwritten", doing=DOING, hint=hint)
     record = what_if.relation().reader.record
     _check_merge(request, record)
-    fitted(rows.empty_table(), record, f"Writing into {request.table}")
-    return Job(secrets.token_hex(8), url, request, rows, creates=False, replaces=False, supposes=True)
-
-
-def write(job: Job, rows: pa.Table) -> None:
-    """All rows in one transaction."""
-    with _version(job.url, job.request) as store:
-        if job.supposes:
-            what_if = store.what_if(job.request.table)
-            what_if.insert(rows) if job.request.merge is None else what_if.upsert(rows)
-            return
-        for attempt in range(ATTEMPTS):
-            try:
-                with store.transaction(job.request.message) as transaction:
-                    _write(transaction, job, rows)
-                return
-            except Conflict:
-                if attempt == ATTEMPTS - 1:
-                    raise
-
-
-def _write(transaction: TableTransaction, job: Job, rows: pa.Table) -> None:
-    request = job.request
-    if job.replaces:
-        transaction.drop_table(request.table)
-    if job.creates or job.replaces:
-        transaction.create_table(request.table, rows, key=request.key or None)
-    elif request.overwrite:
-        transaction.overwrite(request.table, rows)
-    elif request.merge is not None:
-        transaction.upsert(request.table, rows)
-    else:
-        transaction.insert(request.table, rows)
-
-
-def _version(url: str, request: WriteRequest) -> _Opened:
-    return _Opened(url, request.version)
-
-
-class _Opened:
-    """A version of a store for a while; leaving it takes this process off the roll."""
-
-    def __init__(self, url: str, version: str | None) -> None:
-        self._store = open_store(url)
-        self._name = version
-
-    def __enter__(self) -> Store:
-        try:
-            return self._store if self._name is None else self._store.version(self._name)
-        except BaseException:
-            self._store.close()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self._store.close()
+    fitted(job.schema.empty_table(), record, f"Writing into {request.table}")
+    return replace(job, supposes=True)
 
 
 def _record(store: Store, table: str) -> Record | None:

@@ -14,7 +14,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -95,7 +95,10 @@ class LocalStorage:
             for item in items:
                 work(item)
             return
-        for done in [self._workers().submit(work, item) for item in items]:
+        under_way = [self._workers().submit(work, item) for item in items]
+        # After an error nothing may still be being written: whoever takes it back would miss it.
+        wait(under_way)
+        for done in under_way:
             done.result()
 
     def _workers(self) -> ThreadPoolExecutor:

@@ -7,5 +7,6 @@ from strandline.store.opening import create, create_on, open, open_on
 from strandline.store.snapshot import Snapshot
 from strandline.store.store import ATTEMPTS, Store
 from strandline.store.table import Table
+from strandline.store.temporary import TemporaryStore
 
-__all__ = ["ATTEMPTS", "Snapshot", "Store", "Table", "create", "create_on", "open", "open_on"]
+__all__ = ["ATTEMPTS", "Snapshot", "Store", "Table", "TemporaryStore", "create", "create_on", "open", "open_on"]

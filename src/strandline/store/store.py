@@ -3,67 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-import pyarrow as pa
-
-from strandline.changes import Changes
-from strandline.changes.shape import OURS
-from strandline.engine import INLINE_LIMIT
 from strandline.errors import Conflict
 from strandline.pages import (
     EVERY,
     Holding,
-    LogEntry,
-    PageVersion,
     Part,
     Report,
     SnapshotRecord,
-    View,
-    state_at,
 )
-from strandline.pages import Snapshot as PageSnapshot
 from strandline.pages import check as check_pages
 from strandline.pages import space as page_space
-from strandline.pages.master import read_master
-from strandline.storage import Storage
-from strandline.store.shared import Shared
+from strandline.store.reading import Reading
 from strandline.store.snapshot import Snapshot
 from strandline.store.table import Table
 from strandline.tables import (
-    PageCache,
-    TableRelation,
     TableTransaction,
-    table_changes,
-    table_relation,
 )
-from strandline.tables.hidden import is_of_views
 from strandline.tables.incoming import repeatable
-from strandline.tables.key_bounds import key_bounds
 from strandline.tables.pause import pause
-from strandline.tables.querying import Query
 from strandline.tables.reading import find_table
 from strandline.whatif import (
     Listed,
     WhatIf,
-    WhatIfRelation,
-    changes_between,
-    is_hidden,
-    is_what_if,
     listed,
     open_what_if,
-    what_if_at,
-    what_if_readers,
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from strandline.dumps import Dump
     from strandline.store.temporary import TemporaryStore
     from strandline.views import Copy
@@ -77,59 +48,22 @@ ATTEMPTS = 30
 R = TypeVar("R")
 
 
-class Store:
+class Store(Reading):
     """One version of a store: tables, transactions, snapshots. Safe for many threads. A context manager."""
-
-    def __init__(self, shared: Shared, version: PageVersion) -> None:
-        self.shared = shared
-        self._version = version
-
-    @property
-    def name(self) -> str:
-        """The version's name; the store itself is `main`."""
-        return self._version.name
-
-    @property
-    def url(self) -> str:
-        """Where the store is."""
-        return self.shared.pages.context.storage.url
-
-    @property
-    def id(self) -> str:
-        """What tells this store from every other one."""
-        return read_master(self.shared.pages.context.objects).master.store
-
-    @property
-    def pages(self) -> PageVersion:
-        """The control plane of this version, for the other parts of Strandline."""
-        return self._version
-
-    @property
-    def storage(self) -> Storage:
-        return self.shared.pages.context.storage
-
-    @property
-    def cache(self) -> PageCache:
-        """Decoded pages."""
-        return self.shared.cache
 
     # Tables and transactions
 
-    def transaction(self, message: str = "") -> TableTransaction:
-        """Several changes that become visible together, or not at all. `message` goes to the log."""
+    def transaction(self, message: str = "", *, runner: str = "auto") -> TableTransaction:
+        """Several changes that become visible together, or not at all. `message` goes to the log.
+
+        `runner` says where pages of large writes are made: `inline`, `spark`, or by their size.
+        """
         self._version.look()
-        return TableTransaction(self._version.begin(message), self.shared.cache, self.shared.session)
+        return TableTransaction(self._version.begin(message), self.shared.cache, self.shared.session, runner)
 
     def table(self, name: str) -> Table:
         """A table, whether or not it is there yet."""
         return Table(self, name)
-
-    def tables(self, *, at: Any = None) -> list[str]:
-        """The names of the tables."""
-        with self.state(at) as view:
-            names = [entry.name for entry in view.domains()]
-            hidden = {name for name in names if is_hidden(name) or is_of_views(name) or name.startswith(OURS)}
-            return sorted(set(names) - hidden)
 
     def create_table(
         self, name: str, data: Any, *, key: str | Sequence[str] | None = None, not_null: Sequence[str] = ()
@@ -174,10 +108,6 @@ class Store:
         domains = None if tables is None else [find_table(view, table)[0].domain for table in tables]
         return self._version.name_snapshot(name, domains=domains)
 
-    def snapshots(self) -> list[SnapshotRecord]:
-        """The named snapshots, oldest first."""
-        return [one for one in self._version.snapshots() if not is_of_views(one.name)]
-
     def drop_snapshot(self, name: str) -> int:
         """Drop a named snapshot; how many objects that freed."""
         return self._version.drop_snapshot(name)
@@ -216,92 +146,6 @@ class Store:
     def drop_branch(self, name: str) -> None:
         """Drop a version that nothing stands on."""
         self.shared.pages.drop_version(name)
-
-    def log(self) -> list[LogEntry]:
-        """What happened to this version, oldest first."""
-        return self._version.log()
-
-    def changes(self, table: str, *, since: Any, until: Any = None) -> Changes:
-        """What changed in a table or what-if from one state to another, or to now: only pages that differ are read."""
-        with self.state(since) as older, self.state(until) as newer:
-            if is_what_if(newer, self.cache, table):
-                return Changes.of(changes_between(self.cache, table, older, newer))
-            return Changes.of(table_changes(self.shared.cache, table, older, newer))
-
-    @contextmanager
-    def state(self, at: Any = None) -> Iterator[View]:
-        """The state that `at` means, readable inside: None (now), a name, a snapshot, a commit number, a datetime."""
-        if isinstance(at, Snapshot):
-            yield at.view
-            return
-        with self._snapshot_at(at) as snapshot:
-            yield snapshot.view
-
-    @contextmanager
-    def _snapshot_at(self, at: Any) -> Iterator[PageSnapshot]:
-        if isinstance(at, Snapshot):
-            yield at.inner
-            return
-        with self.hold(at) as found:
-            yield found
-
-    def hold(self, at: Any = None) -> PageSnapshot:
-        """The state that `at` means, readable until it is closed."""
-        return state_at(self._version, at.commit if isinstance(at, Snapshot) else at)
-
-    # Reading
-
-    def named(self, name: str, at: Any = None) -> TableRelation | WhatIfRelation:
-        """The table or what-if of that name at a state as a relation, which keeps the state readable."""
-        with self.state(at) as view:
-            if is_what_if(view, self.cache, name):
-                return what_if_at(self, name, at)
-        return self.relation(name, at)
-
-    def relation(self, table: str, at: Any = None) -> TableRelation:
-        """A table at a state as a relation, which keeps the state readable; `named` knows what-ifs too."""
-        if isinstance(at, Snapshot):
-            return table_relation(at.view, table, self.shared.cache, self.storage)
-        snapshot = self.hold(at)
-        return table_relation(snapshot.view, table, self.shared.cache, self.storage, snapshot)
-
-    def frame(
-        self,
-        table: str,
-        at: Any = None,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        params: Mapping[str, Any] | None = None,
-    ) -> DataFrame:
-        """A table or what-if at a state as a Spark DataFrame; only pages that can hold rows of `where` are read."""
-        return self.frame_of(self.named(table, at), columns, where, params)
-
-    def frame_of(
-        self,
-        relation: TableRelation | WhatIfRelation,
-        columns: Sequence[str] | None,
-        where: str | None,
-        params: Mapping[str, Any] | None,
-    ) -> DataFrame:
-        """A relation of this store as a Spark DataFrame."""
-        from strandline.tables.frames import page_frame
-
-        condition = relation.reader.condition(where, params)
-        bounds = key_bounds(condition, relation.reader.record)
-        names = relation.reader.record.shown if columns is None else tuple(columns)
-        for name in names:
-            relation.reader.record.column(name)
-        self.shared.frames.append(relation)
-        checked = None if condition is None else condition.condition
-        return page_frame(replace(relation, bounds=bounds), names, checked, self.shared.session)
-
-    def query(self, sql: str, *, at: Any = None, runner: str = "auto") -> pa.Table:
-        """The result of an SQL query over tables and what-ifs: by DuckDB here, or by Spark when they are large."""
-        with self.state(at) as view:
-            query = Query(sql, view, self.shared.cache, what_if_readers(view, self.cache))
-            if runner == "spark" or (runner == "auto" and query.bytes >= INLINE_LIMIT):
-                return query.on_spark(lambda name, columns: self.frame(name, at, columns))
-            return query.in_process()
 
     # Upkeep
 

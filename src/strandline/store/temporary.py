@@ -25,6 +25,9 @@ class TemporaryStore(Store):
         """It has none."""
         return ""
 
+    def __enter__(self) -> TemporaryStore:
+        return self
+
     def keep(self, name: str) -> Store:
         """Make it permanent: a branch like any other from now on. This handle is closed."""
         return Store(self.shared, self._temporary.keep(name))

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from strandline.changes import Changes
 from strandline.changes.shape import COUNTED
-from strandline.engine import INLINE_LIMIT, InlineRunner, Runner, Spool, choose_runner
+from strandline.engine import INLINE_LIMIT, InlineRunner, Runner, Spool, check_runner, choose_runner
 from strandline.relations import Relation, open_relation, read_relation
 from strandline.relations.scan import Scan
 from strandline.tables.bulk import Bulk, load_rows, merge_rows
@@ -49,6 +49,10 @@ class Source:
         schema: pa.Schema = self.rows.schema if self.relation is None else self.relation.schema
         return schema
 
+    def in_memory(self) -> Any:
+        """All rows in memory, where no other way is known."""
+        return self.rows if self.relation is None else read_relation(self.relation)
+
     def arrivals(self, doing: str) -> Arrivals:
         relation = self.relation or open_relation(self.rows, spool=self.spool)
         return Arrivals([part.scan for part in relation.parts(())], doing)
@@ -57,9 +61,11 @@ class Source:
 class LargeWrites:
     """The large writes of one transaction."""
 
-    def __init__(self, tables: OpenTables, session: SparkSession | None) -> None:
+    def __init__(self, tables: OpenTables, session: SparkSession | None, runner: str = "auto") -> None:
+        check_runner(runner)
         self._tables = tables
         self._session = session
+        self._asked = runner
 
     def source(self, data: Any, schema: pa.Schema | None = None) -> Source:
         """What a user brought, opened once. Rows of dictionaries take the types of `schema`."""
@@ -121,7 +127,8 @@ class LargeWrites:
         return Bulk(inner, self._tables.room(), reachable(inner.storage), runner, source.spool)
 
     def _runner(self, size: int, source: Source) -> Runner:
-        stays = source.rows is not None and self._session is None
-        if size < INLINE_LIMIT or stays or not is_shared(self._tables.inner.storage):
+        stays = size < INLINE_LIMIT or (source.rows is not None and self._session is None)
+        small = self._asked == "inline" or (self._asked == "auto" and stays)
+        if small or not is_shared(self._tables.inner.storage):
             return InlineRunner()
         return choose_runner("spark", size, self._session)

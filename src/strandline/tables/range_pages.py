@@ -87,7 +87,7 @@ class _Work:
 
 @contextmanager
 def _working(item: WorkItem) -> Iterator[_Work]:
-    """What both kernels need; on an error everything that was written is taken back."""
+    """What both kernels need. What an attempt has written when it fails is left to the end of the transaction."""
     record = Record.from_bytes(item["record"].encode())
     objects = objects_of(item["store"])
     output = WorkerOutput(objects.storage, Grant.from_json(item["grant"]))
@@ -95,11 +95,7 @@ def _working(item: WorkItem) -> Iterator[_Work]:
     scans = [Scan.from_json(scan) for scan in item["scans"]]
     arrived = read_table(scans) if scans else routed_schema(record).empty_table()
     read = {"rows_read": len(arrived), "bytes_read": sum(scan.bytes for scan in scans)}
-    try:
-        yield _Work(record, pages, arrived, read)
-    except BaseException:
-        output.abandon()
-        raise
+    yield _Work(record, pages, arrived, read)
 
 
 class _Arrived:

@@ -38,10 +38,12 @@ if TYPE_CHECKING:
 class TableTransaction:
     """Used by one thread at a time. A context manager: commits at the end, aborts when an error passes through."""
 
-    def __init__(self, inner: Transaction, cache: PageCache, session: SparkSession | None = None) -> None:
+    def __init__(
+        self, inner: Transaction, cache: PageCache, session: SparkSession | None = None, runner: str = "auto"
+    ) -> None:
         self._inner = inner
         self._tables = OpenTables(inner, cache)
-        self._large = LargeWrites(self._tables, session)
+        self._large = LargeWrites(self._tables, session, runner)
         self.reach = self._tables.reach
 
     # Tables
@@ -192,7 +194,7 @@ class TableTransaction:
         source = self._large.source(rows, pending.record.schema)
         if source.is_large and pending.record.key:
             return self._large.put(pending, source, OVERWRITING, doing)
-        new = fitted(source.rows, pending.record, doing)
+        new = fitted(source.in_memory(), pending.record, doing)
         old = self.reach.select(pending, None, Mode.X).rows
         if pending.record.key:
             in_order(new, pending.record, doing)

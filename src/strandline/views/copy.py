@@ -65,6 +65,7 @@ class Copy:
 
     @property
     def target(self) -> str:
+        """Where it is; a password is left out."""
         return self.record.target
 
     def refresh(self, method: str = "auto", *, runner: str = "auto") -> Refresh:

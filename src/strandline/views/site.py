@@ -25,6 +25,7 @@ from strandline.tables.keys import after_prefix, encode_key, encode_keys
 from strandline.tables.rewriting import parallel
 from strandline.views.definition import Shape
 from strandline.whatif import is_hidden as is_of_what_ifs
+from strandline.whatif import rows_between
 from strandline.whatif.catalogue import chain_of
 from strandline.whatif.catalogue import definitions as what_ifs
 from strandline.whatif.reading import WhatIfReader
@@ -121,8 +122,11 @@ class Site:
             return difference(*[pa.schema([record.row_schema.field(n) for n in wanted]).empty_table()] * 2).rows
         if self.is_table(relation) and older.is_table(relation):
             old, new = self._changed(older, relation, record)
-        else:
+        elif self.is_table(relation) or older.is_table(relation):
             old, new = older.rows(relation, wanted), self.rows(relation, wanted)
+        else:
+            sides = rows_between(self.cache, relation, older.view, self.view)
+            old, new = sides.old, sides.new
         return difference(old.select(wanted), new.select(wanted)).rows
 
     def _changed(self, older: Site, relation: str, record: Record) -> tuple[pa.Table, pa.Table]:

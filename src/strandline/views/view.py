@@ -70,6 +70,7 @@ class View:
 
     @property
     def schema(self) -> pa.Schema:
+        """Its columns."""
         return self.definition.schema
 
     @property

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +25,29 @@ from strandline.whatif.placing import LEVEL_BITS, key_numbers
 from strandline.whatif.seen_ids import SeenIds, seen
 from strandline.whatif.substituting import substituted
 from strandline.whatif.table_1 import ACCEPT, SEE, Lines, differential_lines
-from strandline.whatif.tuples import LEVEL, OWN, TUPNUM, TYPE, Flags, Numbers, Type, numbers, valid
+from strandline.whatif.tuples import LEVEL, MAXDATE, MINDATE, OWN, TUPNUM, TYPE, Flags, Numbers, Type, numbers
 
 Order = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Own:
+    """The columns of a differential relation that decide about its tuples."""
+
+    level: Numbers
+    tupnum: Numbers
+    mindate: Numbers
+    maxdate: Numbers
+    kinds: Numbers
+
+    def part(self, start: int, end: int) -> Own:
+        arrays = (self.level, self.tupnum, self.mindate, self.maxdate, self.kinds)
+        return Own(*(array[start:end] for array in arrays))
+
+    def valid(self, scan: int) -> Flags:
+        """Which tuples are *newest* at a scan time: the fast test of section 4.2."""
+        found: Flags = (self.mindate <= scan) & (scan < self.maxdate)
+        return found
 
 
 @dataclass(frozen=True)
@@ -38,6 +59,22 @@ class Differential:
     ids: SeenIds
     first: int = 0
     """The position of the first of `rows` among all that were read."""
+
+    @cached_property
+    def own(self) -> Own:
+        """D's own columns, for computing."""
+        return Own(*(numbers(self.rows, name) for name in (LEVEL, TUPNUM, MINDATE, MAXDATE, TYPE)))
+
+    def with_ids(self, ids: SeenIds) -> Differential:
+        made = Differential(self.level, self.rows, ids, self.first)
+        made.__dict__["own"] = self.own
+        return made
+
+    def part(self, start: int, end: int) -> Differential:
+        """Some of its tuples (the end is exclusive)."""
+        made = Differential(self.level, self.rows.slice(start, end - start), self.ids, self.first + start)
+        made.__dict__["own"] = self.own.part(start, end)
+        return made
 
 
 @dataclass(frozen=True)
@@ -75,22 +112,20 @@ class Accessed:
     hidden: Tuples
 
 
-def ids_of(level: int, rows: pa.Table, scan: int) -> SeenIds:
+def ids_of(level: int, own: Own, scan: int) -> SeenIds:
     """The ids that a differential relation makes seen at a scan time, given all of its tuples.
 
     Lines 8, 9 and 10 of Table 1. Ids of its own level stand nowhere below, so they are left out.
     """
-    named = numbers(rows, LEVEL)
-    lines = lines_of(level, rows, scan, [])
-    chosen = SEE[lines] & (named != level)
-    return SeenIds.of(named[chosen], numbers(rows, TUPNUM)[chosen])
+    lines = lines_of(level, own, scan, [])
+    chosen = SEE[lines] & (own.level != level)
+    return SeenIds.of(own.level[chosen], own.tupnum[chosen])
 
 
-def lines_of(level: int, rows: pa.Table, scan: int, above: list[SeenIds]) -> Lines:
+def lines_of(level: int, own: Own, scan: int, above: list[SeenIds]) -> Lines:
     """The line of Table 1 for each tuple of a differential relation; `above` holds the ids of higher levels."""
-    named, tupnum = numbers(rows, LEVEL), numbers(rows, TUPNUM)
-    kinds = np.asarray(rows.column(TYPE), dtype=np.int8)
-    return differential_lines(valid(rows, scan), seen(above, named, tupnum), kinds, named == level)
+    hidden = seen(above, own.level, own.tupnum)
+    return differential_lines(own.valid(scan), hidden, own.kinds, own.level == level)
 
 
 @dataclass(frozen=True)
@@ -131,13 +166,16 @@ def access_rows(
 ) -> pa.Table:
     """The rows of one key range, without their TNAMEs: what a plain read wants. Touches nothing that it can leave."""
     row = np.asarray(base.column(ROW), dtype=np.int64)
-    kept = ~seen([one.ids for one in differentials], 0, row)
+    gone = seen([one.ids for one in differentials], 0, row)
     if not any(len(one.rows) for one in differentials):
         chosen = base.select(list(columns))
-        return chosen if bool(kept.all()) else chosen.filter(pa.array(kept))
+        return chosen if not bool(gone.any()) else chosen.filter(pa.array(~gone))
     candidates = _candidates(differentials, base, scan)
-    woven = _weave(candidates, base, kept, key)
     mine, theirs = candidates.tuples.rows.select(list(columns)), base.select(list(columns))
+    places = _own_places(candidates, base, row, key)
+    if places is not None and len(places) == int(np.count_nonzero(gone)):
+        return substituted(theirs, places, mine)
+    woven = _weave(candidates, base, ~gone, key)
     if woven.in_place:
         straight = len(woven.chosen) == len(mine) and bool(np.all(woven.chosen[1:] > woven.chosen[:-1]))
         return substituted(theirs, woven.places, mine if straight else mine.take(pa.array(woven.chosen)))
@@ -150,20 +188,37 @@ def _candidates(differentials: Sequence[Differential], base: pa.Table, scan: int
     rows, parts, accepted = [schema.empty_table()], [], []
     above: list[SeenIds] = []
     for one in differentials:
-        lines = lines_of(one.level, one.rows, scan, above)
-        kinds = np.asarray(one.rows.column(TYPE), dtype=np.int8)
+        own = one.own
+        lines = lines_of(one.level, own, scan, above)
         # A row that is seen from further up is not accepted, but has its key.
-        source = np.flatnonzero(valid(one.rows, scan) & (kinds <= int(Type.REPLACE)))
+        source = np.flatnonzero(own.valid(scan) & (own.kinds <= int(Type.REPLACE)))
         held = one.rows.select(data)
         rows.append(held if len(source) == len(held) else held.take(pa.array(source)))
-        named, tupnum = numbers(one.rows, LEVEL)[source], numbers(one.rows, TUPNUM)[source]
-        parts.append(np.stack([named, tupnum, np.full(len(source), one.level, dtype=np.int64), source + one.first]))
+        here = np.full(len(source), one.level, dtype=np.int64)
+        parts.append(np.stack([own.level[source], own.tupnum[source], here, source + one.first]))
         accepted.append(ACCEPT[lines[source]])
         above.append(one.ids)
     origins = np.concatenate(parts, axis=1) if parts else np.empty((4, 0), dtype=np.int64)
     flags = np.concatenate(accepted) if accepted else np.empty(0, dtype=np.bool_)
     top = differentials[0].level if differentials else 0
     return _Candidates(Tuples(pa.concat_tables(rows), *origins), flags, top)
+
+
+def _own_places(candidates: _Candidates, base: pa.Table, row: Numbers, key: Sequence[str]) -> Numbers | None:
+    """Where the candidates' own tuples stand in the base, when each replaces a row there that has its key; else None.
+
+    That is what most ranges of most what-ifs are like, and what needs no search by key.
+    """
+    tuples = candidates.tuples
+    if not len(tuples) or not len(row) or not candidates.accepted.all() or tuples.level.any():
+        return None
+    places = tuples.tupnum - row[0]
+    consecutive = int(row[-1]) - int(row[0]) == len(row) - 1 and bool(np.all(row[1:] > row[:-1]))
+    if not consecutive or places[0] < 0 or places[-1] >= len(row) or not np.all(places[1:] > places[:-1]):
+        return None
+    chosen = pa.array(places)
+    same = all(base.column(name).take(chosen).equals(tuples.rows.column(name)) for name in key)
+    return places if same else None
 
 
 @dataclass(frozen=True)
@@ -201,7 +256,8 @@ class _Woven:
 def _weave(candidates: _Candidates, base: pa.Table, kept: Flags, key: Sequence[str]) -> _Woven:
     count = len(candidates.accepted)
     mine, theirs = _orders(candidates.tuples, base, key)
-    order = np.argsort(mine, kind="stable")
+    ordered = bool(np.all(mine[1:] >= mine[:-1]))
+    order = np.arange(count) if ordered else np.argsort(mine, kind="stable")
     first = np.ones(count, dtype=np.bool_)
     if key:
         first[1:] = mine[order][1:] != mine[order][:-1]

@@ -42,16 +42,32 @@ class Happened:
     released: frozenset[Tname] = frozenset()
 
 
+@dataclass(frozen=True)
+class Sides:
+    """Rows of a what-if at two states that hold all that differ; `whole`: they are all that there are."""
+
+    old: pa.Table
+    new: pa.Table
+    key: tuple[str, ...]
+    whole: bool
+
+
+def rows_between(cache: PageCache, name: str, older: View, newer: View) -> Sides:
+    """The rows of a what-if that can differ between two states, as both have them."""
+    one, other = (
+        WhatIfReader(chain_of(view, cache, name), view, cache, scan=int(view.commit)) for view in (older, newer)
+    )
+    keys = _keys(cache, one, other)
+    old, new = (reader.to_arrow() if keys is None else _rows_at(reader, keys) for reader in (one, other))
+    return Sides(old, new, other.record.key, keys is None)
+
+
 def changes_between(cache: PageCache, name: str, older: View, newer: View) -> ChangeSet:
     """The change set that leads from a what-if at one state to the same at another, with before images."""
-    readers = [WhatIfReader(chain_of(view, cache, name), view, cache, scan=int(view.commit)) for view in (older, newer)]
-    record = readers[1].record
-    keys = _keys(cache, readers[0], readers[1])
-    if keys is None:
-        whole = [reader.rows(None, None, ALL) for reader in readers]
-        return difference(whole[0], whole[1], record.key or None)
-    sides = [_rows_at(reader, keys) for reader in readers]
-    found = difference(sides[0], sides[1], record.key)
+    sides = rows_between(cache, name, older, newer)
+    found = difference(sides.old, sides.new, sides.key or None)
+    if sides.whole:
+        return found
     return ChangeSet(replace(found.header, counts=replace(found.header.counts, unchanged=None)), found.rows)
 
 
@@ -118,8 +134,9 @@ def _are_found(reader: WhatIfReader, level: int, released: frozenset[Tname], key
 
 def _rows_at(reader: WhatIfReader, keys: Sequence[bytes]) -> pa.Table:
     """The rows with these keys (in order): the ranges are read in which there are any."""
-    names = list(reader.record.names)
-    parts = [reader.record.schema.empty_table(), *(reader.rows_within(span, names) for span in _spans(reader, keys))]
+    names = list(reader.record.shown)
+    schema = pa.schema([reader.record.schema.field(name) for name in names])
+    parts = [schema.empty_table(), *(reader.rows_within(span, names) for span in _spans(reader, keys))]
     rows = pa.concat_tables(parts)
     wanted = {*keys}
     return rows.filter(pa.array([key in wanted for key in encode_keys(rows, reader.record.key)], pa.bool_()))

@@ -7,6 +7,7 @@ Columns of the table are known by their ids, so renaming or adding one leaves a 
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -119,12 +120,21 @@ class Chain:
         return Chain(self.definitions[1:], self.table, self.record)
 
 
+_known: weakref.WeakKeyDictionary[PageCache, tuple[str, dict[str, Definition]]] = weakref.WeakKeyDictionary()
+"""For each store's cache the catalogue that was read last, by the name of its root, which is never used again."""
+
+
 def definitions(view: View, cache: PageCache) -> dict[str, Definition]:
     """All what-ifs of a state, by name."""
-    if view.find_domain(CATALOGUE) is None:
+    domain = view.find_domain(CATALOGUE)
+    if domain is None or domain.root is None:
         return {}
-    rows = TableReader(view, CATALOGUE, cache).to_arrow().to_pylist()
-    return {row["name"]: Definition.from_row(row) for row in rows}
+    root, found = _known.get(cache, ("", {}))
+    if root != domain.root.name:
+        rows = TableReader(view, CATALOGUE, cache).to_arrow().to_pylist()
+        found = {row["name"]: Definition.from_row(row) for row in rows}
+        _known[cache] = (domain.root.name, found)
+    return dict(found)
 
 
 def is_what_if(view: View, cache: PageCache, name: str) -> bool:

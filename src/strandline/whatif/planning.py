@@ -80,11 +80,13 @@ class Plan:
                 found.append(Range(entry if there else None, stretches))
         return found
 
+    @property
+    def size(self) -> int:
+        """How many rows and tuples it reads."""
+        return sum(len(one.rows) for one in self.read) + sum(one.entry.rows for one in self.ranges if one.entry)
+
     def differentials(self, one: Range) -> list[Differential]:
-        return [
-            Differential(each.level, each.rows.slice(start, end - start), each.ids, start)
-            for each, (start, end) in zip(self.read, one.stretches, strict=True)
-        ]
+        return [each.part(start, end) for each, (start, end) in zip(self.read, one.stretches, strict=True)]
 
     def base(self, one: Range) -> pa.Table:
         return self._reader.base_rows(one.entry, self.names, self._bounds)
@@ -95,4 +97,4 @@ def _within(one: Differential, span: Span) -> Differential:
     places = one.rows.column(PLACE)
     start = cuts(places, [span.low])[0] if span.low else 0
     end = cuts(places, [span.high])[0] if span.high is not None else len(places)
-    return Differential(one.level, one.rows.slice(start, end - start), one.ids, start)
+    return one.part(start, end)

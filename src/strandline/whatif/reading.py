@@ -6,9 +6,9 @@ restricted by key takes the pages of its range only, of the base and of each D, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,12 @@ from strandline.whatif.planning import Plan, Range, Span
 from strandline.whatif.seen_ids import SeenIds
 from strandline.whatif.tuples import LEVEL, MAXDATE, MINDATE, OWN, OWN_FIELDS, SIGNATURE, STORED, TUPNUM, TYPE
 
+FEW_ROWS = 16_384
+"""Fewer rows are read by one thread."""
+
 Key = bytes
+T = TypeVar("T")
+R = TypeVar("R")
 _ID_COLUMNS = (LEVEL, TUPNUM, MINDATE, MAXDATE, TYPE)
 _NOTHING = pa.schema(list(OWN_FIELDS)).empty_table()
 
@@ -95,14 +100,15 @@ class WhatIfReader:
 
     def _read(self, plan: Plan, wanted: list[str], condition: Expression | None) -> pa.Table:
         schema = pa.schema([self.record.schema.field(name) for name in wanted])
+        shown = list(dict.fromkeys([*wanted, *(condition.condition.columns if condition is not None else ())]))
 
         def read(one: Range) -> pa.Table:
-            found = access_rows(plan.differentials(one), plan.base(one), self.record.key, plan.names, self.scan)
+            found = access_rows(plan.differentials(one), plan.base(one), self.record.key, shown, self.scan)
             if condition is not None:
                 found = found.filter(pa.array(condition.mask(found)))
             return pa.Table.from_arrays(found.select(wanted).columns, schema=schema)
 
-        return pa.concat_tables(parallel(read, plan.ranges) or [schema.empty_table()])
+        return pa.concat_tables(_each(read, plan.ranges, plan.size) or [schema.empty_table()])
 
     def select(self, condition: Expression | None, bounds: KeyBounds | None = None) -> Selection:
         """The tuples that satisfy a condition, with everything that changing them needs."""
@@ -148,13 +154,16 @@ class WhatIfReader:
         wanted = [*(STORED[name] for name in own), *(name for name in held if name in known)]
         entries, whole = _entries(reader, bounds)
         schema = pa.schema([reader.record.row_schema.field(name) for name in wanted])
-        parts = parallel(lambda entry: reader.rows(entry, wanted, None, ALL), entries)
+        size = sum(entry.rows for entry in entries)
+        parts = _each(lambda entry: reader.rows(entry, wanted, None, ALL), entries, size)
         rows = pa.concat_tables([schema.empty_table(), *parts])
         data = shaped(rows.select(wanted[len(own) :]), definition, self.record, names)
         both = pa.Table.from_arrays([*rows.columns[: len(own)], *data.columns], names=[*own, *names])
         # Without a key a tuple never changes its place, so what hides it stands in the same range.
-        local = whole or not self.record.key
-        return Differential(definition.level, both, self._ids(definition, reader, both if local else None))
+        found = Differential(definition.level, both, SeenIds())
+        if whole or not self.record.key:
+            return found.with_ids(ids_of(definition.level, found.own, self.scan))
+        return found.with_ids(self._ids(definition, reader))
 
     def below(self) -> WhatIfReader:
         """The relation that the what-if is defined on, at the same state."""
@@ -162,12 +171,10 @@ class WhatIfReader:
 
     def ids(self, definition: Definition) -> SeenIds:
         """The ids that a whole differential relation holds, read from its tuples."""
-        return self._ids(definition, TableReader(self.view, definition.differential, self.cache), None)
+        return self._ids(definition, TableReader(self.view, definition.differential, self.cache))
 
-    def _ids(self, definition: Definition, reader: TableReader, rows: pa.Table | None) -> SeenIds:
-        """The ids of a whole differential relation: of its tuples when all were read, else of the index beside it."""
-        if rows is not None:
-            return ids_of(definition.level, rows, self.scan)
+    def _ids(self, definition: Definition, reader: TableReader) -> SeenIds:
+        """The ids of a whole differential relation: of the index beside it, or else of all its tuples."""
         found = self._known_ids.get(definition.name)
         if found is None:
             indexed = definition.indexed and self._top
@@ -177,9 +184,11 @@ class WhatIfReader:
 
     def _ids_of_all(self, definition: Definition, reader: TableReader) -> SeenIds:
         stored = [STORED[name] for name in _ID_COLUMNS]
-        parts = parallel(lambda entry: reader.rows(entry, stored, None, ALL), reader.entries(ALL))
+        entries = list(reader.entries(ALL))
+        size = sum(entry.rows for entry in entries)
+        parts = _each(lambda entry: reader.rows(entry, stored, None, ALL), entries, size)
         rows = pa.concat_tables(parts).rename_columns(list(_ID_COLUMNS)) if parts else _NOTHING
-        return ids_of(definition.level, rows, self.scan)
+        return ids_of(definition.level, Differential(definition.level, rows, SeenIds()).own, self.scan)
 
     def base_rows(self, entry: Entry | None, names: list[str], bounds: KeyBounds) -> pa.Table:
         """Rows of a page of the base, with their numbers."""
@@ -216,6 +225,11 @@ class Selection:
     visible: Tuples
     hidden: Tuples
     own: pa.Table | None
+
+
+def _each(function: Callable[[T], R], items: Sequence[T], rows: int) -> list[R]:
+    """The results in order; threads are worth starting when there are many rows."""
+    return [function(item) for item in items] if rows < FEW_ROWS else parallel(function, items)
 
 
 def condition_of(

@@ -49,7 +49,8 @@ class IdSet:
             place = np.minimum(np.searchsorted(self.few, tupnums), len(self.few) - 1)
             found: Flags = self.few[place] == tupnums
             return found
-        if bool(np.all(tupnums[1:] - tupnums[:-1] == 1)):
+        run = int(tupnums[-1]) - int(tupnums[0]) == len(tupnums) - 1
+        if run and bool(np.all(tupnums[1:] > tupnums[:-1])):
             return self._run(int(tupnums[0]), len(tupnums))
         inside = tupnums < len(self.bits) * 8
         where = np.where(inside, tupnums, 0)

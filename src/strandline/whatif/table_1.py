@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -71,9 +72,9 @@ _LOOKUP: Lines = np.array(
 )
 
 
-def differential_lines(newest: Flags, seen: Flags, kinds: npt.NDArray[np.int8], samelevel: Flags) -> Lines:
+def differential_lines(newest: Flags, seen: Flags, kinds: npt.NDArray[np.integer[Any]], samelevel: Flags) -> Lines:
     """The line of Table 1 for each tuple of a differential relation."""
-    code = ((newest.astype(np.int8) * 2 + seen) * len(Type) + kinds) * 2 + samelevel
+    code = ((newest * np.int8(2) + seen) * np.int8(len(Type)) + kinds) * 2 + samelevel
     found: Lines = _LOOKUP[code]
     return found
 

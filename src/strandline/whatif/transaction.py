@@ -17,7 +17,7 @@ import pyarrow as pa
 from strandline.errors import Conflict, InputError
 from strandline.pages import DomainEntry, Mode, PageVersion, Snapshot, View
 from strandline.storage import Storage
-from strandline.tables import PageCache, Record, TableTransaction
+from strandline.tables import SMALL_WRITES, PageCache, Record, TableTransaction
 from strandline.tables.footprint import Footprint
 from strandline.tables.key_bounds import ALL
 from strandline.tables.pause import pause
@@ -191,10 +191,10 @@ class Opened:
         domain = self.work.domain(self.definition).domain
         self.work.inner.change(domain, Undated(tuples))
         if self.record.key:
-            self._index(added, ids)
+            self._index(len(tuples), added, ids)
 
-    def _index(self, added: SeenIds | None, ids: SeenIds | None) -> None:
-        """Keep the index of ids true; begin one when D no longer fits on a page."""
+    def _index(self, written: int, added: SeenIds | None, ids: SeenIds | None) -> None:
+        """Keep the index of ids true; begin one when D no longer fits on a page, or will not in a moment."""
         if self.definition.indexed:
             if ids is not None:
                 write_ids(self.work.tables, self.definition, ids, anew=True)
@@ -203,7 +203,7 @@ class Opened:
             return
         view = self.work.view
         pages = [entry for _, entry in view.pages_between(self.work.domain(self.definition).domain) if entry.rows]
-        if len(pages) < 2:
+        if len(pages) < 2 and written + sum(entry.rows for entry in pages) <= SMALL_WRITES.page_rows:
             return
         if view.find_domain(IDS) is None:
             self.work.tables.create_table(IDS, IDS_SCHEMA, key=IDS_KEY)
@@ -245,9 +245,10 @@ def _plain(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array | pa
 
 
 def _united(one: SeenIds, other: SeenIds | None) -> SeenIds:
-    pairs = [*one, *(other or SeenIds())]
-    level, tupnum = np.array([p[0] for p in pairs], dtype=np.int64), np.array([p[1] for p in pairs], dtype=np.int64)
-    return SeenIds.of(level, tupnum)
+    sets = [held for ids in (one, other or SeenIds()) for held in ids.levels.items()]
+    none = np.empty(0, dtype=np.int64)
+    level = np.concatenate([none, *(np.full(held.count, level, dtype=np.int64) for level, held in sets)])
+    return SeenIds.of(level, np.concatenate([none, *(held.numbers() for _, held in sets)]))
 
 
 __all__ = ["Home", "Opened", "Record", "Work", "attempt", "refuse_name"]

@@ -27,6 +27,8 @@ from strandline.replicas.streaming import Pieces, Sent, stream, write_piece
 
 PIECE_ROWS = 131_072
 """How many entries of the base one piece covers; fewer may qualify."""
+SPARK_FROM = 1 << 30
+"""The size of a base, in bytes, from which `auto` reads it on Spark."""
 
 
 def send_first(site: Site, copy: CopyRecord, replica: Replica, state: State, runner: str) -> tuple[State, Sent]:
@@ -79,10 +81,11 @@ def _cuts(site: Site, record: BaseRecord) -> list[int]:
 
 
 def _runner(site: Site, runner: str) -> Runner:
-    """A file of this machine is read by this process unless Spark is asked for."""
-    if runner == "auto" and site.table.address.kind == "sqlite":
+    """A file of this machine, and what would be read before Spark has started, is read by this process."""
+    size = site.table.bytes()
+    if runner == "auto" and (site.table.address.kind == "sqlite" or size < SPARK_FROM):
         runner = "inline"
-    return choose_runner(runner, site.table.bytes())
+    return choose_runner(runner, size)
 
 
 def _absolute(address: Address) -> Address:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from strandline.detect.annotated.catalog import BaseRecord, Catalog, CopyRecord
-from strandline.detect.annotated.names import ADDRESS, MET, PAPER, SENT, TOUCHED, fields
-from strandline.detect.annotated.runs import met, runs, sent_by_runs
-from strandline.detect.annotated.statements import CHANGED, LAST_QUAL, A, Asked, Statements
+from strandline.detect.annotated.names import ADDRESS, BLOCKS, MET, PAPER, SENT, TOUCHED, fields
+from strandline.detect.annotated.runs import met, runs, runs_by_lookup, sent_by_runs
+from strandline.detect.annotated.statements import CHANGED, LAST_QUAL, TRUE, A, Asked, Statements
 from strandline.detect.annotated.tables import BaseTable, Column
 from strandline.errors import KeysError, NotFound, StateError
 from strandline.replicas.databases import quoted
@@ -21,6 +21,8 @@ from strandline.replicas.message import Position
 LOWEST = -(2**63)
 FEW = 0.05
 """Up to this part of the base changed, look-ups beat a window over everything."""
+LOOKED_UP = 0.2
+"""Up to this part of the base read in steps through the address's index, look-ups beat a scan."""
 _SENT_SCHEMA = pa.schema([("address", pa.int64()), ("previous", pa.int64()), ("valued", pa.bool_())])
 
 
@@ -78,10 +80,13 @@ class Sending:
         return pa.table({ABOVE: self.messages.column("previous"), UPTO: upto})
 
 
-def fix_up(site: Site, refreshing: int | None = None, *, trusted: bool = True) -> tuple[BaseRecord, Statements]:
+def fix_up(
+    site: Site, refreshing: int | None = None, *, trusted: bool = True, qualifies: str = TRUE
+) -> tuple[BaseRecord, Statements]:
     """Figure 7 at the next tick of the counter, inside the caller's transaction; `TOUCHED` is left for `sent`.
 
     `refreshing` is the bit of the copy that is refreshed; not `trusted`, it may hold any entry, whatever its bit says.
+    `qualifies`, its condition, is evaluated for the touched entries on the way.
     """
     database = site.table.database
     bit = refreshing if trusted else None
@@ -92,6 +97,10 @@ def fix_up(site: Site, refreshing: int | None = None, *, trusted: bool = True) -
     for sql in statements.drop():
         database.execute(sql)
     record = _addressed(site, record, statements)
+    survey = statements.survey()
+    if survey is not None:
+        database.execute(survey)
+        site.table.analyze(BLOCKS)
     rows, inserted, changed, least, greatest = database.execute(statements.counts())[0]
     if least is not None and least <= record.start:
         if least == LOWEST:
@@ -102,11 +111,11 @@ def fix_up(site: Site, refreshing: int | None = None, *, trusted: bool = True) -
     gone_at_end = record.rows > 0 and not database.execute(statements.has_last(record.last))
     if (changed or 0) <= FEW * rows and record.start == statements.start and record.rows:
         deletions = not survived or _restarted(site, record)
-        for name, sql in statements.by_lookup(bit, deletions=deletions).items():
+        for name, sql in statements.by_lookup(bit, qualifies, deletions=deletions).items():
             database.execute(sql)
             site.table.analyze(name)
     else:
-        database.execute(statements.by_scan(bit))
+        database.execute(statements.by_scan(bit, qualifies))
         site.table.analyze(TOUCHED)
     database.execute(statements.fix_up(site.restrictions(record.table), refreshing))
     record = replace(record, rows=rows, last=record.start if greatest is None else greatest)
@@ -143,10 +152,9 @@ def differential(site: Site, copy: CopyRecord, snap_time: int, *, trusted: bool 
     """
     database = site.table.database
     with database.transaction():
-        record, statements = fix_up(site, copy.bit, trusted=trusted)
+        record, statements = fix_up(site, copy.bit, trusted=trusted, qualifies=copy.qualifies)
         asked = Asked(copy.qualifies, snap_time, copy.bit if trusted else None, record.tail_gap)
-        for sql in _sending(statements, asked):
-            database.execute(sql)
+        _find_messages(site, statements, asked, copy.held / max(record.rows, 1))
         site.table.analyze(SENT)
         messages = database.read(
             f"SELECT {A}, {LAST_QUAL}, {CHANGED} FROM {SENT} ORDER BY {A} NULLS LAST", _SENT_SCHEMA
@@ -159,12 +167,19 @@ def differential(site: Site, copy: CopyRecord, snap_time: int, *, trusted: bool 
     return Sending(position, messages, rows)
 
 
-def _sending(statements: Statements, asked: Asked) -> Sequence[str]:
-    """The statements that leave the messages in `SENT`."""
+def _find_messages(site: Site, statements: Statements, asked: Asked, qualifying: float) -> None:
+    """Leaves the messages in `SENT`. `qualifying` is about which part of the base does."""
+    database = site.table.database
     if statements.dialect != "postgres" or statements.algorithm == PAPER:
-        return [statements.sent(asked)]
-    analyze = f"ANALYZE pg_temp.{quoted(MET)}"
-    return [met(statements, asked), analyze, runs(statements, asked), sent_by_runs(statements, asked)]
+        database.execute(statements.sent(asked))
+        return
+    database.execute(met(statements, asked))
+    database.execute(f"ANALYZE pg_temp.{quoted(MET)}")
+    changed = database.execute(f"SELECT count(*) FROM {MET}")[0][0]
+    steps = 2 * changed / max(qualifying, 1e-3)  # to the least and greatest qualified entry of each run
+    few = steps <= LOOKED_UP * site.record().rows
+    database.execute(runs_by_lookup(statements, asked) if few else runs(statements, asked))
+    database.execute(sent_by_runs(statements, asked))
 
 
 def offer(site: Site, copy: CopyRecord, record: BaseRecord, *, anchored: bool = True) -> Position:

@@ -20,16 +20,17 @@ def met(base: Statements, asked: Asked) -> str:
     a, t, g = quoted(base.address), quoted(TIME), quoted(GAP)
     snap_time = asked.snap_time
     own = snap_time == base.now - 1
-    since = "f.fresh" if own else f"(x.{t} > {snap_time} OR x.{g} > {snap_time})"
+    if own:  # `TOUCHED` has it all
+        chosen = f"{A}, {QUALIFIED}, {CHANGED}, {EMPTIED}, {HELD}"
+        return f"CREATE TEMP TABLE {MET} AS SELECT {chosen} FROM {TOUCHED} WHERE {CHANGED} OR {EMPTIED}"
+    since = f"(x.{t} > {snap_time} OR x.{g} > {snap_time})"
     held = f"coalesce(f.{HELD}, {asked.held})"
     table = f"(SELECT *, {asked.qualifies} AS {QUALIFIED} FROM {base.table}) x"
-    fresh = f"({CHANGED} OR {EMPTIED}) AS fresh"
-    touched = f"(SELECT {A}, CASE WHEN {CHANGED} THEN {HELD} END AS {HELD}, {fresh} FROM {TOUCHED}) f"
-    join = "JOIN" if own else "LEFT JOIN"
+    touched = f"(SELECT {A}, CASE WHEN {CHANGED} THEN {HELD} END AS {HELD} FROM {TOUCHED}) f"
     return (
         f"CREATE TEMP TABLE {MET} AS SELECT CAST(x.{a} AS bigint) AS {A}, {QUALIFIED}, "
         f"x.{t} > {snap_time} AS {CHANGED}, coalesce(x.{g}, 0) > {snap_time} AS {EMPTIED}, {held} AS {HELD} "
-        f"FROM {table} {join} {touched} ON f.{A} = x.{a} WHERE {since}"
+        f"FROM {table} LEFT JOIN {touched} ON f.{A} = x.{a} WHERE {since}"
     )
 
 
@@ -40,6 +41,24 @@ def runs(base: Statements, asked: Asked) -> str:
     return (
         f"CREATE TEMP TABLE {RUNS} AS SELECT width_bucket({a}, {cuts}) AS run, min({a}) AS least, max({a}) AS greatest "
         f"FROM {base.table} WHERE {asked.qualifies} GROUP BY 1"
+    )
+
+
+def runs_by_lookup(base: Statements, asked: Asked) -> str:
+    """The same, where few entries changed: from both ends of each run along the address's index."""
+    a, most = quoted(base.address), 2**63 - 1
+    cuts = (
+        f"SELECT row_number() OVER (ORDER BY {A}) AS run, {A} AS low, lead({A}) OVER (ORDER BY {A}) - 1 AS high "
+        f"FROM {MET} "
+        f"UNION ALL SELECT 0, CAST('{-(2**63)}' AS bigint), min({A}) - 1 FROM {MET}"
+    )
+    inside = f"{a} >= c.low AND {a} <= coalesce(c.high, {most}) AND {asked.qualifies}"
+    first = f"(SELECT CAST({a} AS bigint) FROM {base.table} WHERE {inside} ORDER BY {a} LIMIT 1)"
+    last = f"(SELECT CAST({a} AS bigint) FROM {base.table} WHERE {inside} ORDER BY {a} DESC LIMIT 1)"
+    return (
+        f"CREATE TEMP TABLE {RUNS} AS "
+        f"SELECT * FROM (SELECT run, {first} AS least, {last} AS greatest FROM ({cuts}) c) r "
+        "WHERE least IS NOT NULL"
     )
 
 

@@ -5,7 +5,8 @@ PrevAddr; `LastAddr` is the greatest address below; `LastQual` is the greatest q
 that an unqualified, changed entry lies above that. So the pass of the pseudo code becomes:
 
 1. `touched`: entries whose annotations are to be written. `by_scan` finds them with windows over the whole table in
-   address order; `by_lookup`, when few entries are NULL, by one unordered scan and look-ups in the address's index.
+   address order; `by_lookup`, when few entries are NULL, by one unordered scan and look-ups in the address's index
+   (in PostgreSQL `survey` is that scan, and gives the counts as well).
 2. `fix_up`: one UPDATE of just these.
 3. `sent`: the messages, by windows over qualified and changed entries alone; a last row without an address stands for
    the message that ends the refresh. `sent_by_runs` (PostgreSQL, the marked algorithm) sorts nothing but what changed.
@@ -37,8 +38,10 @@ from strandline.replicas.definition import PREFIX
 A, P, T, G, U = (quoted(f"{PREFIX}{letter}") for letter in "aptgu")
 INSERTED, CHANGED, EMPTIED, HELD = (quoted(f"{PREFIX}{word}") for word in ("inserted", "changed", "emptied", "held"))
 QUALIFIED, LAST_QUAL, LAST_DELETION = (quoted(f"{PREFIX}{word}") for word in ("q", "last_qual", "last_deletion"))
+HERE = quoted(f"{PREFIX}here")
 BLOCK_BITS = 7
 """A block of addresses, in which broken chains are looked for together, is 2 to this power wide."""
+TRUE = "(1 = 1)"
 _BEFORE = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 
 
@@ -76,9 +79,28 @@ class Statements:
     def _start(self) -> str:
         return f"CAST('{self.start}' AS bigint)" if self.dialect == "postgres" else f"({self.start})"
 
+    def survey(self) -> str | None:
+        """PostgreSQL: one unordered scan that leaves in `BLOCKS` what is counted, changed or missing in the base."""
+        if self.dialect != "postgres":
+            return None
+        p, t = quoted(PREVIOUS), quoted(TIME)
+        return (
+            f"CREATE TEMP TABLE {BLOCKS} AS SELECT {self._a} >> {BLOCK_BITS} AS {A}, count(*) AS entries, "
+            f"count({p}) AS kept, sum({self._step}) AS steps, "
+            f"max(CASE WHEN {p} IS NOT NULL THEN {self._a} END) AS last_one, "
+            f"array_agg({self._a}) FILTER (WHERE {p} IS NULL) AS inserted, "
+            f"array_agg({self._a}) FILTER (WHERE {p} IS NOT NULL AND {t} IS NULL) AS updated "
+            f"FROM {self.table} GROUP BY 1"
+        )
+
     def counts(self) -> str:
         """Rows, inserted ones, changed ones (those included), the least and the greatest address."""
         p, t = quoted(PREVIOUS), quoted(TIME)
+        if self.dialect == "postgres":
+            ends = ", ".join(f"(SELECT {end}({self._a}) FROM {self.table})" for end in ("min", "max"))
+            sums = ("entries", "entries - kept", "entries - kept + coalesce(cardinality(updated), 0)")
+            totals = ", ".join(f"coalesce(CAST(sum({one}) AS bigint), 0)" for one in sums)
+            return f"SELECT {totals}, {ends} FROM {BLOCKS}"
         return (
             f"SELECT count(*), count(*) - count({p}), sum(CASE WHEN {p} IS NULL OR {t} IS NULL THEN 1 ELSE 0 END), "
             f"min({quoted(self.address)}), max({quoted(self.address)}) FROM {self.table}"
@@ -88,22 +110,23 @@ class Statements:
         """Whether the entry that was last at the last fix-up is still there."""
         return f"SELECT 1 FROM {self.table} WHERE {quoted(self.address)} = {last} AND {quoted(PREVIOUS)} IS NOT NULL"
 
-    def by_scan(self, bit: int | None) -> str:
+    def by_scan(self, bit: int | None, qualifies: str = TRUE) -> str:
         """Figure 7's pass with windows over every entry."""
         p, t = quoted(PREVIOUS), quoted(TIME)
         scan = (
-            f"SELECT {self._a} AS {A}, {p} AS {P}, {t} AS {T}, {self._bits} AS {U}, "
+            f"SELECT {self._here} AS {HERE}, {qualifies} AS {QUALIFIED}, {self._a} AS {A}, {p} AS {P}, {t} AS {T}, "
+            f"{self._bits} AS {U}, "
             f"lag({self._a}, 1, {self._start}) OVER (ORDER BY {self._a}) AS last_addr, "
             f"coalesce(max(CASE WHEN {p} IS NOT NULL THEN {self._a} END) OVER (ORDER BY {self._a} {_BEFORE}), "
             f"{self._start}) AS expect_prev FROM {self.table}"
         )
         return (
-            f"CREATE TEMP TABLE {TOUCHED} AS SELECT {A}, last_addr AS {PREVIOUS}, {self._flags('expect_prev')}, "
-            f"{self._held(bit)} FROM ({scan}) s "
+            f"CREATE TEMP TABLE {TOUCHED} AS SELECT {A}, {HERE}, {QUALIFIED}, last_addr AS {PREVIOUS}, "
+            f"{self._flags('expect_prev')}, {self._held(bit)} FROM ({scan}) s "
             f"WHERE {P} IS NULL OR {T} IS NULL OR {P} <> last_addr OR {P} <> expect_prev"
         )
 
-    def by_lookup(self, bit: int | None, *, deletions: bool) -> dict[str, str]:
+    def by_lookup(self, bit: int | None, qualifies: str = TRUE, *, deletions: bool) -> dict[str, str]:
         """The same by look-ups: temporary tables by name, to be made in this order.
 
         Without `deletions` (none by count) nobody looks for broken chains.
@@ -112,6 +135,11 @@ class Statements:
         below = f"coalesce((SELECT max(b.{a}) FROM {self.table} b WHERE b.{a} < e.{A}), {self._start})"
         behind = f"(SELECT min(b.{a}) FROM {self.table} b WHERE b.{a} > f.{A})"
         fresh = f"SELECT {self._a} AS {A}, {p} AS {P} FROM {self.table} WHERE {p} IS NULL OR {t} IS NULL"
+        if self.dialect == "postgres":
+            fresh = (
+                f"SELECT unnest(inserted) AS {A}, CAST(NULL AS bigint) AS {P} FROM {BLOCKS} "
+                f"UNION ALL SELECT unnest(updated), 0 FROM {BLOCKS}"
+            )
         # An entry that was merely updated keeps its PrevAddr: only new ones, and those behind a change, look it up.
         every = (
             f"SELECT {A}, max(moved) AS moved FROM (SELECT {A}, CASE WHEN {P} IS NULL THEN 1 ELSE 0 END AS moved "
@@ -119,36 +147,44 @@ class Statements:
             f"SELECT {behind}, 1 FROM {FRESH} f WHERE {P} IS NULL) u GROUP BY {A}"
         )
         touched = (
-            f"SELECT e.{A} AS {A}, CASE WHEN e.moved = 0 THEN x.{p} ELSE {below} END AS {PREVIOUS}, "
+            f"SELECT e.{A} AS {A}, x.{HERE}, x.{QUALIFIED}, "
+            f"CASE WHEN e.moved = 0 THEN x.{p} ELSE {below} END AS {PREVIOUS}, "
             f"x.{p} IS NULL AS {INSERTED}, (x.{p} IS NULL OR x.{t} IS NULL) AS {CHANGED}, "
             f"(x.{p} IS NOT NULL AND r.{A} IS NOT NULL) AS {EMPTIED}, {self._held(bit, 'x.')} "
-            f"FROM {EVERY} e JOIN {self.table} x ON x.{a} = e.{A} LEFT JOIN {BROKEN} r ON r.{A} = e.{A}"
+            f"FROM {EVERY} e JOIN (SELECT *, {self._here} AS {HERE}, {qualifies} AS {QUALIFIED} FROM {self.table}) x "
+            f"ON x.{a} = e.{A} LEFT JOIN {BROKEN} r ON r.{A} = e.{A}"
         )
         none = f"SELECT {self._start} AS {A} WHERE 1 = 0"
-        looking = {BLOCKS: self._blocks(), BROKEN: self._broken()} if deletions else {BROKEN: none}
+        surveyed = {} if self.dialect == "postgres" else {BLOCKS: self._blocks()}
+        looking = {**surveyed, BROKEN: self._broken()} if deletions else {BROKEN: none}
         made = {FRESH: fresh, **looking, EVERY: every, TOUCHED: touched}
         return {name: f"CREATE TEMP TABLE {name} AS {sql}" for name, sql in made.items()}
 
     def _blocks(self) -> str:
         """For each block of addresses what tells whether entries in it, or just before it, are gone.
 
-        The steps from PrevAddr to address of the entries that are not new add up to the way from the first PrevAddr
-        to the last address, unless entries between them are gone: then they add up to less. One unordered scan.
-        A PrevAddr below the block counts as its beginning, on both sides: far apart, numbers would not fit any more.
+        The steps from PrevAddr to address of the entries that are not new add up to the way from the last such entry
+        before the block to its last one, unless entries between them are gone: then they add up to less.
         """
-        p, a = quoted(PREVIOUS), quoted(self.address)
-        first = f"(({self._a} >> {BLOCK_BITS}) << {BLOCK_BITS})"
-        inside = f"CASE WHEN {p} < {first} THEN {first} ELSE {p} END"
+        p = quoted(PREVIOUS)
         return (
-            f"SELECT {self._a} >> {BLOCK_BITS} AS {A}, sum({a} - {inside}) AS steps, max({self._a}) AS last_one, "
-            f"min({p}) AS first_prev, min({inside}) AS first_inside FROM {self.table} WHERE {p} IS NOT NULL GROUP BY 1"
+            f"SELECT {self._a} >> {BLOCK_BITS} AS {A}, sum({self._step}) AS steps, max({self._a}) AS last_one, "
+            f"count(*) AS kept FROM {self.table} WHERE {p} IS NOT NULL GROUP BY 1"
         )
+
+    @property
+    def _step(self) -> str:
+        """From PrevAddr to the address. Far ones are left out, so that none overflows: such a block is looked at."""
+        a, p = quoted(self.address), quoted(PREVIOUS)
+        near = f"({a} >> 1) - ({p} >> 1) < 1000000000"
+        return f"CASE WHEN {near} THEN CAST({a} - {p} AS int) ELSE -1 END"
 
     def _broken(self) -> str:
         """Entries that stand behind a deletion: only blocks with a break in or before them are looked at closely."""
         p, a = quoted(PREVIOUS), quoted(self.address)
-        lagged = f"SELECT *, lag(last_one, 1, {self._start}) OVER (ORDER BY {A}) AS before FROM {BLOCKS}"
-        suspect = f"SELECT * FROM ({lagged}) l WHERE steps <> last_one - first_inside OR first_prev <> before"
+        before = f"lag(last_one, 1, {self._start}) OVER (ORDER BY {A}) AS before"
+        lagged = f"SELECT {A}, steps, last_one, {before} FROM {BLOCKS} WHERE kept > 0"
+        suspect = f"SELECT * FROM ({lagged}) l WHERE steps <> CAST(last_one AS numeric) - before"
         expected = f"coalesce(lag(x.{a}) OVER (PARTITION BY s.{A} ORDER BY x.{a}), s.before)"
         first, last = f"s.{A} << {BLOCK_BITS}", f"(s.{A} << {BLOCK_BITS}) + {2**BLOCK_BITS - 1}"
         close = (
@@ -190,9 +226,15 @@ class Statements:
                 f"{g} = {gap}",
                 f"{quoted(UNHELD)} = CASE WHEN {CHANGED} THEN ({bits}) ELSE {quoted(UNHELD)} END",
             ]
-        renamed = f"SELECT {A}, {PREVIOUS} AS {P}, {INSERTED}, {CHANGED}, {EMPTIED} FROM {TOUCHED}"
+        renamed = f"SELECT {HERE}, {PREVIOUS} AS {P}, {INSERTED}, {CHANGED}, {EMPTIED} FROM {TOUCHED}"
         sets[0] = f"{quoted(PREVIOUS)} = f.{P}"
-        return f"UPDATE {self.table} SET {', '.join(sets)} FROM ({renamed}) AS f WHERE {quoted(self.address)} = f.{A}"
+        here = f"{self.table}.{self._here} = f.{HERE}"
+        return f"UPDATE {self.table} SET {', '.join(sets)} FROM ({renamed}) AS f WHERE {here}"
+
+    @property
+    def _here(self) -> str:
+        """Where an entry is stored, which stays as long as the base is locked; in SQLite the address serves."""
+        return "ctid" if self.dialect == "postgres" else quoted(self.address)
 
     def _unheld(self, bit: int, qualifies: str, refreshing: bool) -> str:
         known = f"{INSERTED} OR (coalesce({quoted(UNHELD)}, 0) >> {bit}) & 1 = 1"
@@ -210,7 +252,7 @@ class Statements:
         scan = (
             f"SELECT CAST(x.{a} AS bigint) AS {A}, {QUALIFIED}, {changed} AS {CHANGED}, {emptied} AS {EMPTIED}, "
             f"{held} AS {HELD} FROM (SELECT *, {qualifies} AS {QUALIFIED} FROM {self.table}) x "
-            f"LEFT JOIN (SELECT * FROM {TOUCHED} WHERE {CHANGED}) f ON f.{A} = x.{a} "
+            f"LEFT JOIN (SELECT {A}, {HELD} FROM {TOUCHED} WHERE {CHANGED}) f ON f.{A} = x.{a} "
             f"WHERE {QUALIFIED} OR {changed} OR {emptied}"
         )
         ends = f"(1 = {1 if paper or asked.tail_gap > snap_time else 0})"

@@ -1,0 +1,71 @@
+"""The queue before the committer: who leads, who waits, and threads that are stopped meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+from tests.pages.toy import created
+
+from strandline.pages.batching import BatchQueue
+from strandline.pages.ids import CommitNumber
+from strandline.pages.installing import Ticket
+from strandline.storage import MemoryStorage
+
+
+class Stopped(threading.Event):
+    """A thread is stopped while it waits, as by the user's Ctrl-C; `late` when it is already its turn to lead."""
+
+    def __init__(self, *, late: bool) -> None:
+        super().__init__()
+        self.late = late
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if self.late:
+            super().wait(timeout)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_thread_that_is_stopped_while_it_waits_holds_up_nobody(late: bool) -> None:
+    batches: list[list[Ticket]] = []
+    leading, go_on = threading.Event(), threading.Event()
+
+    def process(batch: Sequence[Ticket]) -> None:
+        leading.set()
+        go_on.wait()
+        batches.append(list(batch))
+        for ticket in batch:
+            ticket.commit = CommitNumber(len(batches))
+        queue.let_go(batch)
+
+    queue = BatchQueue(process)
+    with created(MemoryStorage()) as store:
+        main = store.version()
+        transactions = [main.begin() for _ in range(4)]
+        first, stopped, third, last = (Ticket(transaction) for transaction in transactions)
+        stopped.called = Stopped(late=late)
+        threads = [threading.Thread(target=queue.serve, args=(first,))]
+        threads[0].start()
+        leading.wait()
+
+        def be_stopped() -> None:
+            with pytest.raises(KeyboardInterrupt):
+                queue.serve(stopped)
+
+        for work, argument in ((be_stopped, ()), (queue.serve, (third,))):
+            thread = threading.Thread(target=work, args=argument)
+            thread.start()
+            threads.append(thread)
+            while len(queue._queue) < len(threads) - 1:
+                pass
+        go_on.set()
+        for thread in threads:
+            thread.join(timeout=20)
+            assert not thread.is_alive()
+        queue.serve(last)
+        assert [len(batch) for batch in batches] == [1, 2, 1]
+        assert all(ticket.done for ticket in (first, stopped, third, last))
+        for transaction in transactions:
+            transaction.abort()

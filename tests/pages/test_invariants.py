@@ -1,0 +1,129 @@
+"""Each numbered invariant, broken on purpose: its own predicate says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from tests.pages.toy import assert_sound, created, put
+
+from strandline.pages import check
+from strandline.pages.ids import NO_DOMAIN, CommitNumber, ProcessId, VersionObject
+from strandline.pages.invariants import INVARIANTS
+from strandline.pages.master import MASTER, decode_master, encode_master
+from strandline.pages.node import NodeRef
+from strandline.pages.pointer import Freed, LogEntry, Pointer, decode_pointer, encode_pointer
+from strandline.pages.roll import PROCESSES, Roll, decode_roll, encode_roll
+from strandline.pages.roster import Roster
+from strandline.storage import MemoryStorage
+
+
+def shop() -> tuple[MemoryStorage, dict[str, VersionObject]]:
+    storage = MemoryStorage()
+    store = created(storage)
+    main = store.version()
+    put(main, "t", **{f"k{n:02}": n for n in range(20)})
+    main.name_snapshot("monday")
+    put(main, "t", k00=1)
+    put(store.fork("idea"), "t", k00=2)
+    assert_sound(storage)
+    return storage, store.versions()
+
+
+def edited(storage: MemoryStorage, name: VersionObject, edit: Callable[[Pointer], Pointer]) -> None:
+    pointer = decode_pointer(name, storage.objects[name])
+    storage.objects[name] = encode_pointer(edit(pointer))
+
+
+def roll(storage: MemoryStorage, edit: Callable[[Roll], Roll]) -> None:
+    storage.objects[PROCESSES] = encode_roll(edit(decode_roll(storage.objects[PROCESSES])))
+
+
+def root(pointer: Pointer) -> NodeRef:
+    assert pointer.root is not None
+    return pointer.root
+
+
+def blocks_forgotten(storage: MemoryStorage, versions: dict[str, VersionObject]) -> None:
+    roll(storage, lambda now: replace(now, next_block=0))
+
+
+def page_gone(storage: MemoryStorage, versions: dict[str, VersionObject]) -> None:
+    del storage.objects[min(name for name in storage.objects if name.startswith("pages/"))]
+
+
+def swap_not_logged(storage: MemoryStorage, versions: dict[str, VersionObject]) -> None:
+    edited(storage, versions["main"], lambda now: replace(now, swap="another"))
+
+
+def root_from_the_future(storage: MemoryStorage, versions: dict[str, VersionObject]) -> None:
+    edited(
+        storage, versions["idea"], lambda now: replace(now, root=replace(root(now), born=CommitNumber(now.commit + 5)))
+    )
+
+
+def root_in_another_place(storage: MemoryStorage, versions: dict[str, VersionObject]) -> None:
+    edited(storage, versions["main"], lambda now: replace(now, root=replace(root(now), level=3)))
+
+
+def freed_although_named(storage: MemoryStorage, versions: dict[str, VersionObject]) -> None:
+    def free(now: Pointer) -> Pointer:
+        freed = Freed(CommitNumber(99), CommitNumber(1), NO_DOMAIN, root(now).name)
+        return replace(now, freed=Roster((freed.to_json(),)))
+
+    edited(storage, versions["main"], free)
+
+
+def floor_of_no_state(storage: MemoryStorage, versions: dict[str, VersionObject]) -> None:
+    def raised(now: Roll) -> Roll:
+        record = next(iter(now.processes.values()))
+        return now.with_record(replace(record, floors={**record.floors, versions["main"]: CommitNumber(999)}))
+
+    roll(storage, raised)
+
+
+def not_fenced_everywhere(storage: MemoryStorage, versions: dict[str, VersionObject]) -> None:
+    master = decode_master(storage.objects[MASTER])
+    storage.objects[MASTER] = encode_master(replace(master, fenced=frozenset([ProcessId(77)])))
+
+
+def log_goes_down(storage: MemoryStorage, versions: dict[str, VersionObject]) -> None:
+    def turned(now: Pointer) -> Pointer:
+        late = LogEntry(CommitNumber(now.commit + 9), "x", 0.0, "commit", "")
+        return replace(now, log=Roster((late.to_json(), *now.log.inline)))
+
+    edited(storage, versions["main"], turned)
+
+
+def fork_not_held(storage: MemoryStorage, versions: dict[str, VersionObject]) -> None:
+    edited(storage, versions["main"], lambda now: replace(now, forks=()))
+
+
+BREAKS = {
+    1: blocks_forgotten,
+    2: page_gone,
+    3: swap_not_logged,
+    4: root_from_the_future,
+    5: root_in_another_place,
+    6: freed_although_named,
+    7: floor_of_no_state,
+    8: not_fenced_everywhere,
+    9: log_goes_down,
+    10: fork_not_held,
+}
+
+
+@pytest.mark.parametrize("number", INVARIANTS)
+def test_each_invariant_is_noticed_when_it_is_broken(number: int) -> None:
+    storage, versions = shop()
+    BREAKS[number](storage, versions)
+    report = check(storage)
+    assert number in {finding.invariant for finding in report.findings}, report.findings
+    before = dict(storage.objects)
+    check(storage, repair=True)
+    if number in (2, 5):
+        assert storage.objects == before, "nothing is removed beside what can't be read"
+    else:
+        named = {name for name in before if name not in storage.objects}
+        assert not named, "a repair removes nothing that a state names"

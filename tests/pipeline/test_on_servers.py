@@ -1,0 +1,34 @@
+"""The same pipeline on a standalone cluster of two workers and over Connect."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import servers
+from tests.pipeline.shop import read_copy
+
+DRIVER = Path(__file__).with_name("driver.py")
+
+
+def test_a_pipeline_runs_on_a_cluster_of_two_workers(cluster: servers.Server, tmp_path: Path) -> None:
+    check(cluster, tmp_path)
+
+
+def test_a_pipeline_runs_over_connect(connect: servers.Server, tmp_path: Path) -> None:
+    check(connect, tmp_path)
+
+
+def check(server: servers.Server, folder: Path) -> None:
+    runs = json.loads(server.run(DRIVER, folder).splitlines()[-1])
+    assert [run["step"] for run in runs] == [1, 2]
+    found = [run["sources"]["orders"] for run in runs]
+    assert [one["how"] for one in found] == ["load", "store"]
+    assert [one["runner"] for one in found[1:]] == ["spark"]
+    assert [(one["inserted"], one["deleted"]) for one in found[1:]] == [(20, 50)]
+    assert runs[-1]["behind"] == {}
+    assert read_copy(f"sqlite:///{folder}/copy.db", "SELECT count(*), min(id), max(id) FROM orders") == [
+        (4970, 50, 5019)
+    ]
+    cheap = [n for n in range(50, 5_020) if n % 997 + (1 if n % 40 == 0 else 0) < 100]
+    assert read_copy(f"duckdb:///{folder}/copy.duckdb", "SELECT count(*) FROM cheap") == [(len(cheap),)]

@@ -1,0 +1,75 @@
+"""A disk that is full during a commit: the old state stands, the error says so, and the next commit works."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.tables.shop import numbered
+
+import strandline as sl
+from strandline.errors import StorageError
+from strandline.pages import check
+from strandline.storage import LocalStorage
+from strandline.store import Store
+from strandline.tables import bulk, large_writes, rewriting
+
+WRITES: dict[str, Callable[[Store], Any]] = {
+    "a row": lambda store: store.table("t").upsert(numbered(1, 1000)),
+    "whole pages": lambda store: store.table("t").update(set={"v": "v + 1"}),
+    "a large write": lambda store: store.table("t").upsert(numbered(300, 100)),
+    "a new table": lambda store: store.create_table("u", numbered(200), key="id"),
+}
+
+
+class Disk:
+    """What `os.write` still finds room for, in bytes; None: all there is."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.room: int | None = None
+        self.written = 0
+        self._write = os.write
+        monkeypatch.setattr(os, "write", self.write)
+
+    def write(self, descriptor: int, data: Any) -> int:
+        size = len(data) if self.room is None else min(len(data), self.room)
+        if not size and len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if self.room is not None:
+            self.room -= size
+        self.written += size
+        return self._write(descriptor, data[:size])
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_full_disk_leaves_the_old_state_and_the_next_commit_works(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewriting, "BULK_ROWS", 100)
+    monkeypatch.setattr(bulk, "LEAST_BYTES", 1000)
+    monkeypatch.setattr(large_writes, "LARGE_ROWS", 250)
+    disk = Disk(monkeypatch)
+    with sl.create(tmp_path / "shop") as store:
+        store.create_table("t", numbered(400), key="id")
+        before = store.table("t").to_arrow()
+        store.snapshot("before")
+        started = disk.written
+        WRITES[name](store.branch("measure"))
+        store.drop_branch("measure")
+        needed = disk.written - started
+        for part in range(7):
+            disk.room = needed * part // 14
+            with pytest.raises(StorageError, match=r"no space|No space"):
+                WRITES[name](store)
+            disk.room = None
+            assert store.table("t").to_arrow() == before
+            assert store.tables() == ["t"]
+            store.table("t").update(where="id = 1", values={"v": 10})
+        WRITES[name](store)
+        store.drop_snapshot("before")
+    report = check(LocalStorage(tmp_path / "shop"))
+    assert report.ok, (report.findings, report.unreachable)
