@@ -12,7 +12,7 @@ from strandline.cli.output import emit_json
 from strandline.errors import NotFound
 
 TROUBLE = 2
-BENCHMARKS = ("diff", "window", "store", "whatif", "refresh", "dump")
+BENCHMARKS = ("diff", "window", "store", "whatif", "refresh", "dump", "views")
 
 
 @click.command()
