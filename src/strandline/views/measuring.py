@@ -2,7 +2,7 @@
 
 The paper has them given by an administrator. Here every refresh notes how many rows of the base changed (λ/Λ), how long
 reading a row, testing and joining a changed row, and sending a message took; each is an average in which the latest
-refresh counts for a third. What was never seen yet has a value measured once on a two-core machine.
+refresh counts for a third. What was never seen yet has a value that was chosen, not measured: see `USUAL`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from strandline.views.cost import Load, Prices
 
 CHANGED, SCAN, RELEVANCE, MAINTAIN, MESSAGE, ROW_BYTES = "changed", "scan", "relevance", "maintain", "message", "bytes"
 USUAL = {SCAN: 2e-7, RELEVANCE: 2e-6, MAINTAIN: 2e-5, MESSAGE: 5e-6, ROW_BYTES: 40.0}
-"""Seconds for one row or message; bytes of a message."""
+"""Seconds for one row or message; bytes of a message. Chosen for their order of magnitude, and measured nowhere: they
+only decide until refreshes have been seen. MAINTAIN is never seen, so it always has this value."""
 LATEST = 1 / 3
 
 
