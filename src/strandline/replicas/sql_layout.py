@@ -126,12 +126,6 @@ class Layout:
         """Figure 4's DELETE for all ranges of `GONE` at once: each is a look-up in the key's index."""
         address = quoted(self.definition.identity[0])
         above, upto = f"g.{quoted(ABOVE)}", f"g.{quoted(UPTO)}"
-        if self.dialect == "duckdb":
-            # Ranges do not overlap: the one that may hold an address is the last that begins below it.
-            return (
-                f"DELETE FROM {self.data} WHERE {address} IN (SELECT d.{address} FROM {self.data} d ASOF JOIN {GONE} g "
-                f"ON d.{address} > {above} WHERE {upto} IS NULL OR d.{address} <= {upto})"
-            )
         inside = f"d.{address} > {above} AND d.{address} <= coalesce({upto}, {2**63 - 1})"
         return self._delete(f"ON {inside}", inside)
 

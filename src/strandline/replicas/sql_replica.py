@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 
 from strandline.changes.shape import COUNTED, KEYED
 from strandline.errors import ChangesError, InputError, NotFound, SchemaError, StorageError
 from strandline.replicas.databases import Address, connect, quoted
 from strandline.replicas.definition import COUNT, PREFIX, Definition, check_no_null_keys, signed
+from strandline.replicas.emptying import Emptying
 from strandline.replicas.evolution import Evolution
 from strandline.replicas.holding import own_batch, stored_table
 from strandline.replicas.message import LOAD, Message, Segment, Statement
@@ -233,10 +235,22 @@ class SqlReplica:
         if definition.form == KEYED:
             gone = pa.concat_tables([gone, message.rows.select(gone.column_names)])
         if len(gone):
+            named = definition.form == KEYED
+            if not named and layout.dialect == "duckdb":
+                gone, named = self._emptied(layout, gone), True
             self._stage(layout, GONE, gone)
-            sql = layout.delete_by_identity() if definition.form == KEYED else layout.delete_ranges()
-            self._database.execute(sql)
+            self._database.execute(layout.delete_by_identity() if named else layout.delete_ranges())
         self._insert(layout, layout.data, message.rows)
+
+    def _emptied(self, layout: Layout, ranges: pa.Table) -> pa.Table:
+        """The addresses in the ranges: DuckDB has no index of them, and one pass over a column beats its joins."""
+        emptying = Emptying(ranges)
+        schema = pa.schema([layout.definition.stored.field(layout.definition.identity[0])])
+        found = [
+            batch.filter(pa.array(emptying.holds(np.asarray(batch.column(0), dtype=np.int64))))
+            for batch in self._database.batches(f"SELECT {quoted(*schema.names)} FROM {layout.data}", schema)
+        ]
+        return pa.Table.from_batches(found, schema=schema)
 
     def _count_into(self, layout: Layout, rows: pa.Table) -> None:
         self._stage(layout, ROWS, rows.filter(pa.compute.not_equal(rows.column(COUNT), 0)))

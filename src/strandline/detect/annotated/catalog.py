@@ -76,9 +76,11 @@ class Catalog:
     def __init__(self, database: Database, schema: str | None) -> None:
         self._database = database
         self._schema = schema
+        self._found = False
 
     def exists(self) -> bool:
-        return bool(self._database.columns(BASES, self._schema))
+        self._found = self._found or bool(self._database.columns(BASES, self._schema))
+        return self._found
 
     def make(self) -> None:
         for name in (BASES, COPIES):
@@ -105,6 +107,7 @@ class Catalog:
     def remove_if_empty(self) -> None:
         """Takes the two tables away once no base needs them."""
         if not self.bases():
+            self._found = False
             for name in (BASES, COPIES):
                 self._database.execute(f"DROP TABLE {quoted(self._schema, name)}")
 

@@ -129,10 +129,11 @@ class Statements:
         if self.dialect == "postgres":
             fresh, looking = surveyed_fresh(), {BROKEN: surveyed_broken(self._start)}
         # An entry that was merely updated keeps its PrevAddr: only new ones, and those behind a change, look it up.
+        # In order, look-ups and the UPDATE go along the table, not across it.
         every = (
             f"SELECT {A}, max(moved) AS moved FROM (SELECT {A}, CASE WHEN {P} IS NULL THEN 1 ELSE 0 END AS moved "
             f"FROM {FRESH} UNION ALL SELECT {A}, 1 FROM {BROKEN} UNION ALL "
-            f"SELECT {behind}, 1 FROM {FRESH} f WHERE {P} IS NULL) u GROUP BY {A}"
+            f"SELECT {behind}, 1 FROM {FRESH} f WHERE {P} IS NULL) u GROUP BY {A} ORDER BY {A}"
         )
         touched = (
             f"SELECT e.{A} AS {A}, x.{HERE}, x.{QUALIFIED}, "

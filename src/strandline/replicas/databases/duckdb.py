@@ -52,11 +52,14 @@ class DuckdbDatabase(Database):
             self._connection.unregister("strandline_staged")
 
     def columns(self, table: str, schema: str | None = None) -> list[tuple[str, str]]:
-        rows = self.execute(
-            "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = ? "
-            "AND schema_name = 'main' AND database_name = current_database() ORDER BY column_index",
-            [table],
-        )
+        inside = "table_name = ? AND schema_name = 'main' AND database_name = current_database()"
+        if self.execute(f"SELECT 1 FROM duckdb_tables() WHERE {inside}", [table]):
+            # Much quicker than `duckdb_columns`, which binds every view there is; but it fails if there is no table.
+            rows = self.execute("SELECT name, type FROM pragma_table_info(?)", [quoted("main", table)])
+        else:
+            rows = self.execute(
+                f"SELECT column_name, data_type FROM duckdb_columns() WHERE {inside} ORDER BY column_index", [table]
+            )
         return [(name, kind.lower()) for name, kind in rows]
 
     def close(self) -> None:
