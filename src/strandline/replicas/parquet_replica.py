@@ -21,6 +21,7 @@ from strandline.relations.signature import row_signatures, scheme_of
 from strandline.replicas.databases import Address
 from strandline.replicas.definition import COUNT, RANGES, SIGNATURE, Definition, check_no_null_keys, signed
 from strandline.replicas.emptying import Emptying, Flags
+from strandline.replicas.evolution import Evolution
 from strandline.replicas.message import LOAD, Message, refuse_statements
 from strandline.replicas.parquet_folder import Folder, Manifest, Part, going
 from strandline.replicas.state import State, after, is_new, the_same
@@ -61,6 +62,18 @@ class ParquetReplica:
             state = State(definition)
             self._folder.commit(Manifest(state.to_text()))
         return state
+
+    def evolve(self, definition: Definition) -> str:
+        """Its files are written again, at the target; the manifest takes them all at once."""
+        check_carried(definition.stored)
+        with self._writing() as (manifest, state):
+            evolution = Evolution(state.definition, definition)
+            parts: list[Part] = []
+            for part in manifest.parts:
+                parts += self._write(definition, evolution.rows(self._read(part, state.definition)))
+            manifest = replace(going(manifest, tuple(parts)), loading=(), state=evolution.state(state).to_text())
+            self._folder.commit(manifest)
+        return ""
 
     def claim(self) -> State:
         with self._writing() as (manifest, state):

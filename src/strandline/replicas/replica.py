@@ -29,6 +29,11 @@ class Replica(Protocol):
         something else, and columns that this kind can't hold exactly, before anything is written."""
         ...
 
+    def evolve(self, definition: Definition) -> str:
+        """Gives a keyed copy the columns of another definition of the same key and source; rows keep what `Evolution`
+        says, and the position is no longer one to start from. Says why, if this target can't, and then does nothing."""
+        ...
+
     def claim(self) -> State:
         """Begins a new epoch, which fences off every earlier sender."""
         ...

@@ -8,11 +8,13 @@ from dataclasses import replace
 import pyarrow as pa
 
 from strandline.changes.shape import COUNTED, KEYED
-from strandline.errors import ChangesError, InputError, NotFound, SchemaError
+from strandline.errors import ChangesError, InputError, NotFound, SchemaError, StorageError
 from strandline.replicas.databases import Address, connect, quoted
 from strandline.replicas.definition import COUNT, PREFIX, Definition, check_no_null_keys, signed
+from strandline.replicas.evolution import Evolution
 from strandline.replicas.holding import own_batch, stored_table
 from strandline.replicas.message import LOAD, Message, Segment, Statement
+from strandline.replicas.sql_evolution import SqlEvolution
 from strandline.replicas.sql_layout import GONE, ROWS, STATES, Layout
 from strandline.replicas.state import State, after, is_new, the_same
 
@@ -47,6 +49,24 @@ class SqlReplica:
             state = State(definition)
             self._database.execute(f"INSERT INTO {self._states} VALUES (?, ?)", [self._address.table, state.to_text()])
         return state
+
+    def evolve(self, definition: Definition) -> str:
+        new = self._layout(definition)
+        assert new.held  # refuses what can't be held, before anything is written
+        try:
+            with self._database.transaction():
+                state = self._locked_state()
+                old = self._layout(state.definition)
+                self._check_layout(state, old)
+                evolution = SqlEvolution(old, new)
+                if evolution.obstacle:
+                    return evolution.obstacle
+                self._alter(evolution)
+                state = Evolution(state.definition, definition).state(state)
+                self._write_state(replace(state, layout=self._found_layout(new)))
+        except _UnalterableError as error:
+            return f"its table can't be altered: {error}"
+        return ""
 
     def claim(self) -> State:
         with self._database.transaction():
@@ -163,6 +183,13 @@ class SqlReplica:
                 hint="Undo that, or drop the copy and replicate it again",
             )
 
+    def _alter(self, evolution: SqlEvolution) -> None:
+        for sql in evolution.statements():
+            try:
+                self._database.execute(sql)
+            except StorageError as error:
+                raise _UnalterableError(error.why) from None
+
     def _load(self, state: State, layout: Layout, message: Message) -> None:
         """New content is gathered beside the old; a first content has no old one and becomes the table itself."""
         database, fresh = self._database, state.position is None
@@ -231,6 +258,10 @@ class SqlReplica:
 def replace_data(layout: Layout, table: str) -> Layout:
     """The same layout with another table in the data's place: counts are added up in a load, too."""
     return _Loading(layout.dialect, layout.address, layout.definition) if table == layout.load else layout
+
+
+class _UnalterableError(Exception):
+    """The database refuses to alter a table: an index or a trigger of the user's needs a column, say."""
 
 
 class _Loading(Layout):

@@ -23,6 +23,7 @@ from strandline.pages import MAIN, View, create_store, open_store
 from strandline.replicas.databases import Address
 from strandline.replicas.definition import COUNT, PREFIX, RANGES, SIGNATURE, Definition, check_no_null_keys, signed
 from strandline.replicas.emptying import Emptying
+from strandline.replicas.evolution import Evolution
 from strandline.replicas.message import LOAD, Message, refuse_statements
 from strandline.replicas.state import State, after, is_new, the_same
 from strandline.replicas.store_rows import added, key_of, keyed_changes, removed, stored_schema
@@ -68,6 +69,11 @@ class StoreReplica:
         check_storable(stored_schema(definition))
         check_key_types(stored_schema(definition), key_of(definition))
         return self._again(lambda: self._create(definition))
+
+    def evolve(self, definition: Definition) -> str:
+        check_storable(stored_schema(definition))
+        check_key_types(stored_schema(definition), key_of(definition))
+        return self._again(lambda: self._evolve(definition))
 
     def claim(self) -> State:
         return self._again(self._claim)
@@ -139,6 +145,24 @@ class StoreReplica:
             state = replace(state, epoch=state.epoch + 1)
             self._put_state(tx, state)
         return state
+
+    def _evolve(self, definition: Definition) -> str:
+        with self._looking() as view:
+            state = self._state_of(view)
+            if state is None:
+                raise self._no_copy()
+            self._check_layout(view, state)
+        evolution = Evolution(state.definition, definition)
+        with self._transaction(f"Other columns for {self._name}") as tx:
+            if self._state_in(tx) != state:
+                raise Conflict("the copy was written to meanwhile", doing=f"writing to {self.shown}")
+            rows = evolution.rows(tx.to_arrow(self._name))
+            for name in (self._name, self._load_name):
+                if tx.has_table(name):
+                    tx.drop_table(name)
+            tx.create_table(self._name, rows, key=key_of(definition))
+            self._put_state(tx, evolution.state(state))
+        return ""
 
     def _apply(self, message: Message) -> State:
         with self._looking() as view:

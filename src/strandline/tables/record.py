@@ -155,7 +155,7 @@ def widened(record: Record, name: str, kind: pa.DataType) -> Record:
     """The record with one column of a type that holds every value of its present one."""
     column = record.column(name)
     doing = f"widening column {name!r} of {column.type} to {kind}"
-    if not _holds(kind, column.type):
+    if not holds(kind, column.type):
         raise SchemaError(
             f"{kind} does not hold every value of {column.type}",
             doing=doing,
@@ -184,7 +184,8 @@ def _check_new_name(record: Record, name: str, doing: str) -> None:
         raise SchemaError(why, doing=doing, hint="Choose another name")
 
 
-def _holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
+def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
+    """Whether one type holds every value of another."""
     if pt.is_integer(narrow) and pt.is_integer(wide):
         if pt.is_signed_integer(narrow) == pt.is_signed_integer(wide):
             return bool(wide.bit_width >= narrow.bit_width)

@@ -17,6 +17,7 @@ from strandline.replicas.databases import Address, parse_address
 from strandline.tables.hidden import COPIES
 from strandline.views import catalogue
 from strandline.views.catalogue import CopyRecord, copy_records
+from strandline.views.claiming import Claimed, claim
 from strandline.views.explaining import Explanation, Facts, explain
 from strandline.views.home import Home
 from strandline.views.knowing import Known
@@ -33,6 +34,7 @@ from strandline.views.subscription import Subscription, subscription
 from strandline.views.verification import Verification, compare
 
 DIFFERENCE, FULL, FIRST, REPAIR, NOTHING = "difference", "full", "first", "repair", "nothing"
+NO_START = "the copy's position is not one that a difference may start from"
 METHODS = ("auto", DIFFERENCE, FULL, REPAIR)
 
 
@@ -79,9 +81,10 @@ class Copy:
         started = self._clock()
         with self._opened() as (now, record, replica):
             wanted = self._subscription(Site(now.view, self._home.cache), record)
-            state, remade = self._claimed(replica, wanted, record)
+            claimed = claim(replica, held(wanted, record.id))
+            state = claimed.state
             with self._line(record, wanted, now, runner) as line:
-                way = remade or self._way(method, wanted, line, state)
+                way = _settled(claimed, method) or self._way(method, wanted, line, state)
                 if way.method == NOTHING:
                     assert state.position is not None
                     return Refresh(NOTHING, 0, 0, self._clock() - started, state.position.time, way.why)
@@ -104,6 +107,9 @@ class Copy:
             state = replica.state()
             if state is None or state.position is None:
                 raise StateError("the copy is empty", doing=f"verifying {self.name!r}", hint="Refresh it")
+            if state.definition != held(wanted, record.id):
+                why = "the view's columns or its key have changed, and the copy still has the old ones"
+                raise StateError(why, doing=f"verifying {self.name!r}", hint="Refresh it")
             rows = wanted.restricted(regenerate(wanted.whole, site, self._home.running(runner)))
             told, _ = compare(state.definition, replica, rows)
         if repair and not told.equal:
@@ -117,11 +123,11 @@ class Copy:
             site = Site(now.view, self._home.cache)
             wanted = self._subscription(site, record)
             state = replica.state()
-            position = None if state is None or state.position is None else Position.of(state.position)
-            if position is None:
+            if state is None or state.position is None:
                 raise StateError("the copy is empty: the first refresh fills it", doing=f"explaining {self.name!r}")
+            position = Position.of(state.position)
             eager = record.view in all_segments(now.view, self._home.cache)
-            changed = changes_since(self._home, record, wanted, position, now)
+            changed = NO_START if position is None else changes_since(self._home, record, wanted, position, now)
             known = isinstance(changed, int)
             facts = Facts(
                 self._rows(site),
@@ -180,7 +186,7 @@ class Copy:
         if method in (FULL, REPAIR):
             return _Way(method, "asked for")
         position = Position.of(state.position)
-        found = "the copy's position is not one of a view" if position is None else line.difference(position)
+        found = NO_START if position is None else line.difference(position)
         if isinstance(found, str):
             if method == DIFFERENCE:
                 raise StateError(
@@ -237,17 +243,6 @@ class Copy:
     def _subscription(self, site: Site, record: CopyRecord) -> Subscription:
         return subscription(Known(site).definition(record.view), record.where, record.columns)
 
-    def _claimed(self, replica: Replica, wanted: Subscription, record: CopyRecord) -> tuple[State, _Way | None]:
-        """The copy, listening to us; made anew, if the view's columns are no longer those that it has."""
-        definition = held(wanted, record.id)
-        found = replica.state()
-        if found is not None and found.definition.source == record.id and found.definition != definition:
-            replica.drop()
-            replica.create(definition)
-            return replica.claim(), _Way(FULL, "the view's columns or its key have changed: the copy was made anew")
-        replica.create(definition)
-        return replica.claim(), None
-
     def _record(self, site: Site) -> CopyRecord:
         found = copy_records(site.view, site.cache).get(self.name)
         if found is None:
@@ -287,3 +282,12 @@ class Copy:
             catalogue.put(transaction, record, exists=True)
 
         self._home.autocommit(work)
+
+
+def _settled(claimed: Claimed, method: str) -> _Way | None:
+    """How a refresh goes when the copy's columns were not those of the view, whatever was asked for."""
+    if claimed.anew:
+        return _Way(FULL, claimed.anew)
+    if claimed.evolved:
+        return _Way(FULL if method == FULL else REPAIR, claimed.evolved)
+    return None

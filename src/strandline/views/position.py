@@ -40,7 +40,9 @@ class Position:
 
     @staticmethod
     def of(place: Place) -> Position | None:
-        """The position that a copy recorded; None if it is not one of a view."""
+        """The position that a copy recorded; None if it is not one of a view, or no difference may start from it."""
+        if not place.anchored:
+            return None
         try:
             store, lineage, version, view, id_ = json.loads(place.token)
         except (ValueError, TypeError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from strandline.detect.annotated.catalog import BaseRecord, Catalog, CopyRecord
-from strandline.detect.annotated.names import ADDRESS, BLOCKS, MET, PAPER, SENT, TOUCHED, fields
+from strandline.detect.annotated.names import ADDRESS, MET, PAPER, SENT, fields
 from strandline.detect.annotated.runs import met, runs, runs_by_lookup, sent_by_runs
 from strandline.detect.annotated.statements import CHANGED, LAST_QUAL, TRUE, A, Asked, Statements
 from strandline.detect.annotated.tables import BaseTable, Column
@@ -100,7 +100,6 @@ def fix_up(
     survey = statements.survey()
     if survey is not None:
         database.execute(survey)
-        site.table.analyze(BLOCKS)
     rows, inserted, changed, least, greatest = database.execute(statements.counts())[0]
     if least is not None and least <= record.start:
         if least == LOWEST:
@@ -111,12 +110,10 @@ def fix_up(
     gone_at_end = record.rows > 0 and not database.execute(statements.has_last(record.last))
     if (changed or 0) <= FEW * rows and record.start == statements.start and record.rows:
         deletions = not survived or _restarted(site, record)
-        for name, sql in statements.by_lookup(bit, qualifies, deletions=deletions).items():
+        for sql in statements.by_lookup(bit, qualifies, deletions=deletions).values():
             database.execute(sql)
-            site.table.analyze(name)
     else:
         database.execute(statements.by_scan(bit, qualifies))
-        site.table.analyze(TOUCHED)
     database.execute(statements.fix_up(site.restrictions(record.table), refreshing))
     record = replace(record, rows=rows, last=record.start if greatest is None else greatest)
     if gone_at_end:
@@ -155,7 +152,6 @@ def differential(site: Site, copy: CopyRecord, snap_time: int, *, trusted: bool 
         record, statements = fix_up(site, copy.bit, trusted=trusted, qualifies=copy.qualifies)
         asked = Asked(copy.qualifies, snap_time, copy.bit if trusted else None, record.tail_gap)
         _find_messages(site, statements, asked, copy.held / max(record.rows, 1))
-        site.table.analyze(SENT)
         messages = database.read(
             f"SELECT {A}, {LAST_QUAL}, {CHANGED} FROM {SENT} ORDER BY {A} NULLS LAST", _SENT_SCHEMA
         )
@@ -174,7 +170,6 @@ def _find_messages(site: Site, statements: Statements, asked: Asked, qualifying:
         database.execute(statements.sent(asked))
         return
     database.execute(met(statements, asked))
-    database.execute(f"ANALYZE pg_temp.{quoted(MET)}")
     changed = database.execute(f"SELECT count(*) FROM {MET}")[0][0]
     steps = 2 * changed / max(qualifying, 1e-3)  # to the least and greatest qualified entry of each run
     few = steps <= LOOKED_UP * site.record().rows

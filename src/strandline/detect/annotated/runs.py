@@ -12,26 +12,32 @@ from strandline.detect.annotated.names import GAP, MET, RUNS, SENT, TIME, TOUCHE
 from strandline.detect.annotated.statements import CHANGED, EMPTIED, HELD, LAST_QUAL, QUALIFIED, A, Asked, Statements
 from strandline.replicas.databases import quoted
 
+_TELLING = f"({EMPTIED} OR ({CHANGED} AND ({QUALIFIED} OR {HELD})))"
+"""Others changed without a trace in the copy: they neither qualify nor are held."""
 _BEFORE = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 
 
 def met(base: Statements, asked: Asked) -> str:
-    """The entries that changed since `snap_time`. If the last fix-up was this copy's own, no scan looks for them."""
+    """The entries since `snap_time` that make messages: sent ones, and those by which something goes from the copy.
+
+    If the last fix-up was this copy's own, no scan looks for them.
+    """
     a, t, g = quoted(base.address), quoted(TIME), quoted(GAP)
     snap_time = asked.snap_time
     own = snap_time == base.now - 1
     if own:  # `TOUCHED` has it all
         chosen = f"{A}, {QUALIFIED}, {CHANGED}, {EMPTIED}, {HELD}"
-        return f"CREATE TEMP TABLE {MET} AS SELECT {chosen} FROM {TOUCHED} WHERE {CHANGED} OR {EMPTIED}"
+        return f"CREATE TEMP TABLE {MET} AS SELECT {chosen} FROM {TOUCHED} WHERE {_TELLING}"
     since = f"(x.{t} > {snap_time} OR x.{g} > {snap_time})"
     held = f"coalesce(f.{HELD}, {asked.held})"
     table = f"(SELECT *, {asked.qualifies} AS {QUALIFIED} FROM {base.table}) x"
     touched = f"(SELECT {A}, CASE WHEN {CHANGED} THEN {HELD} END AS {HELD} FROM {TOUCHED}) f"
-    return (
-        f"CREATE TEMP TABLE {MET} AS SELECT CAST(x.{a} AS bigint) AS {A}, {QUALIFIED}, "
+    found = (
+        f"SELECT CAST(x.{a} AS bigint) AS {A}, {QUALIFIED}, "
         f"x.{t} > {snap_time} AS {CHANGED}, coalesce(x.{g}, 0) > {snap_time} AS {EMPTIED}, {held} AS {HELD} "
         f"FROM {table} LEFT JOIN {touched} ON f.{A} = x.{a} WHERE {since}"
     )
+    return f"CREATE TEMP TABLE {MET} AS SELECT * FROM ({found}) m WHERE {_TELLING}"
 
 
 def runs(base: Statements, asked: Asked) -> str:
@@ -45,7 +51,10 @@ def runs(base: Statements, asked: Asked) -> str:
 
 
 def runs_by_lookup(base: Statements, asked: Asked) -> str:
-    """The same, where few entries changed: from both ends of each run along the address's index."""
+    """The same, where few entries changed: from both ends of each run along the address's index.
+
+    A run without a qualified entry has NULLs here, which no minimum or maximum minds.
+    """
     a, most = quoted(base.address), 2**63 - 1
     cuts = (
         f"SELECT row_number() OVER (ORDER BY {A}) AS run, {A} AS low, lead({A}) OVER (ORDER BY {A}) - 1 AS high "
@@ -55,11 +64,7 @@ def runs_by_lookup(base: Statements, asked: Asked) -> str:
     inside = f"{a} >= c.low AND {a} <= coalesce(c.high, {most}) AND {asked.qualifies}"
     first = f"(SELECT CAST({a} AS bigint) FROM {base.table} WHERE {inside} ORDER BY {a} LIMIT 1)"
     last = f"(SELECT CAST({a} AS bigint) FROM {base.table} WHERE {inside} ORDER BY {a} DESC LIMIT 1)"
-    return (
-        f"CREATE TEMP TABLE {RUNS} AS "
-        f"SELECT * FROM (SELECT run, {first} AS least, {last} AS greatest FROM ({cuts}) c) r "
-        "WHERE least IS NOT NULL"
-    )
+    return f"CREATE TEMP TABLE {RUNS} AS SELECT run, {first} AS least, {last} AS greatest FROM ({cuts}) c"
 
 
 def sent_by_runs(base: Statements, asked: Asked) -> str:

@@ -6,7 +6,7 @@ that an unqualified, changed entry lies above that. So the pass of the pseudo co
 
 1. `touched`: entries whose annotations are to be written. `by_scan` finds them with windows over the whole table in
    address order; `by_lookup`, when few entries are NULL, by one unordered scan and look-ups in the address's index
-   (in PostgreSQL `survey` is that scan, and gives the counts as well).
+   (in PostgreSQL the scan is a `survey`, which gives the counts as well).
 2. `fix_up`: one UPDATE of just these.
 3. `sent`: the messages, by windows over qualified and changed entries alone; a last row without an address stands for
    the message that ends the refresh. `sent_by_runs` (PostgreSQL, the marked algorithm) sorts nothing but what changed.
@@ -32,6 +32,7 @@ from strandline.detect.annotated.names import (
     TOUCHED,
     UNHELD,
 )
+from strandline.detect.annotated.survey import survey, surveyed_broken, surveyed_counts, surveyed_fresh
 from strandline.replicas.databases import quoted
 from strandline.replicas.definition import PREFIX
 
@@ -40,7 +41,7 @@ INSERTED, CHANGED, EMPTIED, HELD = (quoted(f"{PREFIX}{word}") for word in ("inse
 QUALIFIED, LAST_QUAL, LAST_DELETION = (quoted(f"{PREFIX}{word}") for word in ("q", "last_qual", "last_deletion"))
 HERE = quoted(f"{PREFIX}here")
 BLOCK_BITS = 7
-"""A block of addresses, in which broken chains are looked for together, is 2 to this power wide."""
+"""A block of addresses, in which broken chains are looked for together, is 2 to this power wide (in SQLite)."""
 TRUE = "(1 = 1)"
 _BEFORE = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 
@@ -83,24 +84,13 @@ class Statements:
         """PostgreSQL: one unordered scan that leaves in `BLOCKS` what is counted, changed or missing in the base."""
         if self.dialect != "postgres":
             return None
-        p, t = quoted(PREVIOUS), quoted(TIME)
-        return (
-            f"CREATE TEMP TABLE {BLOCKS} AS SELECT {self._a} >> {BLOCK_BITS} AS {A}, count(*) AS entries, "
-            f"count({p}) AS kept, sum({self._step}) AS steps, "
-            f"max(CASE WHEN {p} IS NOT NULL THEN {self._a} END) AS last_one, "
-            f"array_agg({self._a}) FILTER (WHERE {p} IS NULL) AS inserted, "
-            f"array_agg({self._a}) FILTER (WHERE {p} IS NOT NULL AND {t} IS NULL) AS updated "
-            f"FROM {self.table} GROUP BY 1"
-        )
+        return survey(self.table, self._a, self._start)
 
     def counts(self) -> str:
         """Rows, inserted ones, changed ones (those included), the least and the greatest address."""
         p, t = quoted(PREVIOUS), quoted(TIME)
         if self.dialect == "postgres":
-            ends = ", ".join(f"(SELECT {end}({self._a}) FROM {self.table})" for end in ("min", "max"))
-            sums = ("entries", "entries - kept", "entries - kept + coalesce(cardinality(updated), 0)")
-            totals = ", ".join(f"coalesce(CAST(sum({one}) AS bigint), 0)" for one in sums)
-            return f"SELECT {totals}, {ends} FROM {BLOCKS}"
+            return surveyed_counts(self.table, self._a)
         return (
             f"SELECT count(*), count(*) - count({p}), sum(CASE WHEN {p} IS NULL OR {t} IS NULL THEN 1 ELSE 0 END), "
             f"min({quoted(self.address)}), max({quoted(self.address)}) FROM {self.table}"
@@ -135,11 +125,9 @@ class Statements:
         below = f"coalesce((SELECT max(b.{a}) FROM {self.table} b WHERE b.{a} < e.{A}), {self._start})"
         behind = f"(SELECT min(b.{a}) FROM {self.table} b WHERE b.{a} > f.{A})"
         fresh = f"SELECT {self._a} AS {A}, {p} AS {P} FROM {self.table} WHERE {p} IS NULL OR {t} IS NULL"
+        looking = {BLOCKS: self._blocks(), BROKEN: self._broken()}
         if self.dialect == "postgres":
-            fresh = (
-                f"SELECT unnest(inserted) AS {A}, CAST(NULL AS bigint) AS {P} FROM {BLOCKS} "
-                f"UNION ALL SELECT unnest(updated), 0 FROM {BLOCKS}"
-            )
+            fresh, looking = surveyed_fresh(), {BROKEN: surveyed_broken(self._start)}
         # An entry that was merely updated keeps its PrevAddr: only new ones, and those behind a change, look it up.
         every = (
             f"SELECT {A}, max(moved) AS moved FROM (SELECT {A}, CASE WHEN {P} IS NULL THEN 1 ELSE 0 END AS moved "
@@ -155,8 +143,7 @@ class Statements:
             f"ON x.{a} = e.{A} LEFT JOIN {BROKEN} r ON r.{A} = e.{A}"
         )
         none = f"SELECT {self._start} AS {A} WHERE 1 = 0"
-        surveyed = {} if self.dialect == "postgres" else {BLOCKS: self._blocks()}
-        looking = {**surveyed, BROKEN: self._broken()} if deletions else {BROKEN: none}
+        looking = looking if deletions else {BROKEN: none}
         made = {FRESH: fresh, **looking, EVERY: every, TOUCHED: touched}
         return {name: f"CREATE TEMP TABLE {name} AS {sql}" for name, sql in made.items()}
 
@@ -272,9 +259,10 @@ class Statements:
         )
 
     def drop(self) -> tuple[str, ...]:
-        return tuple(
-            f"DROP TABLE IF EXISTS {name}" for name in (TOUCHED, SENT, MET, RUNS, FRESH, BLOCKS, BROKEN, EVERY)
-        )
+        names = (TOUCHED, SENT, MET, RUNS, FRESH, BLOCKS, BROKEN, EVERY)
+        if self.dialect == "postgres":
+            return (f"DROP TABLE IF EXISTS {', '.join(f'pg_temp.{name}' for name in names)}",)
+        return tuple(f"DROP TABLE IF EXISTS {name}" for name in names)
 
     def give_addresses(self, first: int) -> str:
         """Addresses, from a sequence, for entries of a base that has no integer key and were inserted since."""

@@ -100,10 +100,6 @@ class BaseTable(ABC):
     def lock(self) -> None:
         """Keeps writers out, and lets readers on, until the transaction ends."""
 
-    def analyze(self, temporary: str) -> None:
-        """Gives a temporary table of ours an index and statistics, where the planner would go astray without."""
-        return
-
     @abstractmethod
     def create_trigger(self, address: str, fields: Sequence[str]) -> None:
         """Updates of the user's columns set the time to NULL; a new address makes an entry a new one."""
@@ -210,6 +206,15 @@ _NATIVE = {
 }
 
 
+_SETTINGS = {
+    "work_mem": "128MB",
+    "jit": "off",
+    "random_page_cost": "1.1",
+    "parallel_setup_cost": "0",
+    "parallel_tuple_cost": "0.001",
+}
+
+
 class PostgresTable(BaseTable):
     """PostgreSQL: what Arrow has is itself, `numeric(p,s)` a decimal, everything else its text."""
 
@@ -243,15 +248,10 @@ class PostgresTable(BaseTable):
 
     def lock(self) -> None:
         self.database.execute(f"LOCK TABLE {self.sql} IN SHARE ROW EXCLUSIVE MODE")
-        # For this transaction alone: windows sort in memory, short statements are not compiled, and look-ups that the
-        # statements ask for are not taken for as many visits to a disk.
-        self.database.execute("SET LOCAL random_page_cost = 1.1")
-        self.database.execute("SET LOCAL work_mem = '128MB'")
-        self.database.execute("SET LOCAL jit = off")
-
-    def analyze(self, temporary: str) -> None:
-        self.database.execute(f"CREATE INDEX ON {quoted(temporary)} ({quoted(f'{PREFIX}a')})")
-        self.database.execute(f"ANALYZE pg_temp.{quoted(temporary)}")
+        # For this transaction alone: windows and hashes stay in memory, short statements are not compiled, look-ups
+        # that the statements ask for are not taken for as many visits to a disk, and workers share large scans.
+        settings = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _SETTINGS.items())
+        self.database.execute(f"SELECT {settings}")
 
     def create_trigger(self, address: str, fields: Sequence[str]) -> None:
         fires, moved = self._fires(address, fields, "IS NOT DISTINCT FROM")
