@@ -166,16 +166,16 @@ def test_a_refresh_stopped_before_the_rows_are_sent_is_finished_by_the_next(
         ("select id, price, note from orders", "select id, customer, price from orders"),
         ("select id, note from orders", "select id, cast(price as bigint) as price, note from orders"),
     ):
-        store.view("v", stopped)
-        with monkeypatch.context() as patch:
-            patch.setattr(APPLYING.get(place.kind, SqlReplica), "apply", _stop)
-            with pytest.raises(Crash):
-                copy.refresh()
-        with open_replica(place.url) as replica:
-            state = replica.state()
-        assert state is not None
-        assert state.definition.schema.names == store.view("v").schema.names
-        store.view("v", then)
+        for sql in (stopped, then):
+            store.view("v", sql)
+            with monkeypatch.context() as patch:
+                patch.setattr(APPLYING.get(place.kind, SqlReplica), "apply", _stop)
+                with pytest.raises(Crash):
+                    copy.refresh()
+            with open_replica(place.url) as replica:
+                state = replica.state()
+            assert state is not None
+            assert state.definition.schema.names == store.view("v").schema.names
         assert copy.refresh().method == "repair"
         assert equal(store, place)
         assert copy.refresh().method == "nothing"
