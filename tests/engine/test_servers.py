@@ -20,5 +20,5 @@ def test_every_algorithm_runs_on_a_standalone_cluster(cluster: servers.Server, t
     check(cluster.run(DRIVER, tmp_path))
 
 
-def test_every_algorithm_runs_over_connect(connect: servers.Server, tmp_path: Path) -> None:
+def test_algorithms_run_over_connect(connect: servers.Server, tmp_path: Path) -> None:
     check(connect.run(DRIVER, tmp_path))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_NUMBERS = itertools.count(1)
+
 
 @contextmanager
-def bucket(name: str = "strand") -> Iterator[str]:
-    """A server with one bucket."""
+def bucket() -> Iterator[str]:
+    """A server with one new bucket; servers of one process share what they hold."""
     from moto.server import ThreadedMotoServer
 
+    name = f"strand-{next(_NUMBERS)}"
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
