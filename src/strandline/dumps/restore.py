@@ -11,8 +11,8 @@ import datetime as dt
 import re
 import time
 from collections import defaultdict
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from strandline.dumps.catalog import Catalog, DumpEntry, require_catalog
@@ -80,23 +80,28 @@ def find_dump(catalog: Catalog, at: At) -> DumpEntry:
 def restore_store(target: Target, into: Storage, wish: Wish) -> Restored:
     """A new store with all versions and permanent snapshots of a dump, or with one version as its `main`."""
     started = time.monotonic()
-    catalog = require_catalog(target.storage)
-    target.check_key(catalog)
-    entry = find_dump(catalog, wish.at)
-    try:
-        chain = open_chain(target, catalog, entry)
+    with chosen_chain(target, wish.at) as chain:
         _check_wish(chain, wish)
         rebuilt = _restored(target, chain, into, wish)
+    return restored_from(chain, len(rebuilt.pages), _size(rebuilt), started)
+
+
+@contextmanager
+def chosen_chain(target: Target, at: At) -> Iterator[Chain]:
+    """The chain of dumps that `at` means. Damage that is met inside offers the last good point."""
+    catalog = require_catalog(target.storage)
+    target.check_key(catalog)
+    entry = find_dump(catalog, at)
+    try:
+        yield open_chain(target, catalog, entry)
     except Damaged as error:
         raise with_last_good(target, catalog, entry, error) from error
-    return Restored(
-        entry.id,
-        entry.taken,
-        tuple(one.id for one in chain.entries),
-        len(rebuilt.pages),
-        _size(rebuilt),
-        time.monotonic() - started,
-    )
+
+
+def restored_from(chain: Chain, pages: int, size: int, started: float, tables: Sequence[str] = ()) -> Restored:
+    """What to tell of a restore that began at `started`, on the monotonic clock."""
+    ids = tuple(one.id for one in chain.entries)
+    return Restored(ids[-1], chain.entries[-1].taken, ids, pages, size, time.monotonic() - started, tuple(tables))
 
 
 def _restored(target: Target, chain: Chain, into: Storage, wish: Wish) -> Rebuilt:

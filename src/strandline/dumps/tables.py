@@ -11,14 +11,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from strandline.dumps.catalog import require_catalog
-from strandline.dumps.chain import Chain, open_chain
+from strandline.dumps.chain import Chain
 from strandline.dumps.facts import StateKey
 from strandline.dumps.plan import holds
-from strandline.dumps.restore import RESTORING, Restored, Wish, begin, find_dump, new_identity, switch, with_last_good
+from strandline.dumps.restore import (
+    RESTORING,
+    Restored,
+    Wish,
+    begin,
+    chosen_chain,
+    new_identity,
+    restored_from,
+    switch,
+)
 from strandline.dumps.synthesize import PageReader
 from strandline.dumps.target import Target
-from strandline.errors import AlreadyExists, Damaged, InputError, NotFound
+from strandline.errors import AlreadyExists, InputError, NotFound
 from strandline.pages import DomainEntry, Draft, Entry, LogicalPage, PageRef, PageStore, create_store, open_store
 from strandline.pages.directory import Leafage, scan
 from strandline.pages.envelope import unseal
@@ -40,29 +48,14 @@ CURTAIN = "MASTER.restoring"
 def restore_tables(target: Target, into: Storage, wish: Wish, names: Names) -> Restored:
     """Tables of a dump's version (`main` unless the wish names one) into a store; a new one when there is none."""
     started = time.monotonic()
-    catalog = require_catalog(target.storage)
-    target.check_key(catalog)
-    entry = find_dump(catalog, wish.at)
-    try:
-        chain = open_chain(target, catalog, entry)
-        work = _Tables(target, chain, wish, names)
-        Target(into).refuse_without_room(work.bytes_planned(), f"Restoring to {into.url}")
+    with chosen_chain(target, wish.at) as chain:
+        work = _planned(target, chain, into, wish, names)
         if is_store(into):
             with _opened(into) as store:
                 work.commit(store)
         else:
             _into_new(work, into, wish, chain)
-    except Damaged as error:
-        raise with_last_good(target, catalog, entry, error) from error
-    return Restored(
-        entry.id,
-        entry.taken,
-        tuple(one.id for one in chain.entries),
-        work.pages,
-        work.bytes,
-        time.monotonic() - started,
-        tuple(work.names.values()),
-    )
+    return restored_from(chain, work.pages, work.bytes, started, tuple(work.names.values()))
 
 
 def restore_branch(target: Target, into: Storage, wish: Wish, name: str) -> Restored:
@@ -71,20 +64,18 @@ def restore_branch(target: Target, into: Storage, wish: Wish, name: str) -> Rest
     doing = f"Restoring branch {name}"
     if not is_store(into):
         raise NotFound(f"there is no whole store at {into.url}", doing=doing, hint="Restore a whole store there first")
-    catalog = require_catalog(target.storage)
-    target.check_key(catalog)
-    entry = find_dump(catalog, wish.at)
-    try:
-        chain = open_chain(target, catalog, entry)
-        work = _Tables(target, chain, wish, None)
-        Target(into).refuse_without_room(work.bytes_planned(), f"Restoring to {into.url}")
+    with chosen_chain(target, wish.at) as chain:
+        work = _planned(target, chain, into, wish, None)
         with _opened(into) as store:
             _branch(store, work, name)
-    except Damaged as error:
-        raise with_last_good(target, catalog, entry, error) from error
-    ids = tuple(one.id for one in chain.entries)
-    seconds = time.monotonic() - started
-    return Restored(entry.id, entry.taken, ids, work.pages, work.bytes, seconds, tuple(work.names.values()))
+    return restored_from(chain, work.pages, work.bytes, started, tuple(work.names.values()))
+
+
+def _planned(target: Target, chain: Chain, into: Storage, wish: Wish, names: Names | None) -> _Tables:
+    """The tables that are going to be restored, once there is seen to be room for them."""
+    work = _Tables(target, chain, wish, names)
+    Target(into).refuse_without_room(work.bytes_planned(), f"Restoring to {into.url}")
+    return work
 
 
 def _branch(store: PageStore, work: _Tables, name: str) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from strandline.pages import PageVersion
-from strandline.pages import View as State
-from strandline.storage import Storage
-from strandline.tables import PageCache, TableTransaction
+from strandline.tables import TableTransaction
 from strandline.views.running import Running
+from strandline.whatif.transaction import Home as WhatIfHome
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,27 +17,16 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class Home(Protocol):
-    """One version of a store."""
+class Home(WhatIfHome, Protocol):
+    """One version of a store: what what-ifs need of it, and more."""
 
     @property
     def name(self) -> str: ...
 
     @property
-    def pages(self) -> PageVersion: ...
-
-    @property
-    def cache(self) -> PageCache: ...
-
-    @property
-    def storage(self) -> Storage: ...
-
-    @property
     def identity(self) -> str:
         """The store's own id, which no restored store shares."""
         ...
-
-    def state(self, at: Any = None) -> AbstractContextManager[State]: ...
 
     def autocommit(self, work: Callable[[TableTransaction], R]) -> R: ...
 

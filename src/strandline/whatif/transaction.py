@@ -8,6 +8,7 @@ one writer at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -50,7 +51,7 @@ class Home(Protocol):
     @property
     def storage(self) -> Storage: ...
 
-    def state(self, at: Any = None) -> Any: ...
+    def state(self, at: Any = None) -> AbstractContextManager[View]: ...
 
     def hold(self, at: Any = None) -> Snapshot:
         """The state that `at` means, readable until it is closed."""
