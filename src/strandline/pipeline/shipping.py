@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from strandline.pipeline.settings import ReplicaOf, ViewOf
-from strandline.relations.encoding import plain_schema
-from strandline.replicas import open_replica
 from strandline.replicas.databases import parse_address
 from strandline.store import Store
 
@@ -35,9 +33,6 @@ def ship(
     known = {copy.name: copy for copy in store.copies()}
     shown = parse_address(url).shown
     there = known.get(name)
-    if there is not None and _other_columns(store, replica, url):
-        store.copy(name, url).drop()
-        there = None
     if there is not None and (there.record.view, there.record.target) == (replica.of, shown):
         copy = store.copy(name, url)
         done = copy.refresh(replica.method, runner=runner)
@@ -48,14 +43,6 @@ def ship(
         taken = copy.record.taken
         result = {**copy.record.last, "why": "the copy is new", "position": None if taken is None else taken.commit}
     return {**result, **_against_everything(result, copy.record.held, last or {})}
-
-
-def _other_columns(store: Store, replica: ReplicaOf, url: str) -> bool:
-    """Whether the copy holds other columns than its view has now: it is made anew then."""
-    with open_replica(url) as target:
-        state = target.state()
-    wanted = plain_schema(store.view(replica.of).schema)
-    return state is not None and not state.definition.schema.equals(wanted)
 
 
 def _against_everything(result: Mapping[str, Any], rows: int, last: Mapping[str, Any]) -> dict[str, Any]:
