@@ -7,13 +7,10 @@ from pathlib import Path
 import pytest
 from tests.cli.command import Command
 
-from strandline.engine.progress import set_quiet
-
 
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("STRANDLINE_MASTER", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
-    set_quiet(False)
     return Command(capsys)

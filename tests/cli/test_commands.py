@@ -217,6 +217,7 @@ def test_quiet_silences_words_but_not_results(command: Command) -> None:
     command("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--out", "a.changes")
     assert command("invert", "a.changes", "--out", "u.changes", "--quiet").err == ""
     assert command("show", "a.changes", "--quiet").out
+    assert command("create", "shop").err, "the next command of the process speaks again"
 
 
 def test_bench_runs_what_stands_beside_the_source(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

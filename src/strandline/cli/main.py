@@ -16,6 +16,7 @@ import click
 
 from strandline._version import __version__
 from strandline.cli.output import complain, emit_json
+from strandline.engine.progress import set_quiet
 from strandline.errors import Cancelled, StrandlineError
 
 COMMANDS = (
@@ -59,6 +60,7 @@ def cli() -> None:
       strandline demo
       strandline diff monday.parquet tuesday.parquet --key id
     """
+    set_quiet(False)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
