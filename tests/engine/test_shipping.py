@@ -1,4 +1,4 @@
-"""What the session ships to workers: this package, importable from its archive, compiled where the Python is the same."""
+"""What the session ships to workers: this package in an archive, compiled for those of the same Python."""
 
 from __future__ import annotations
 
