@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import strandline as sl
 from strandline.errors import NotFound, StateError
 from strandline.store import Store
+from strandline.views.first_batch import inserts
 from strandline.views.following import Following, followers, forget
 
 
@@ -90,15 +92,35 @@ def test_mistakes_are_told_when_the_stream_is_made(registered: Any, shop: Store)
         return str(error.value)
 
     assert "the option 'table' or 'view' is missing" in told(startingAt="now")
-    assert "there is no view orders" in told(view="orders", startingAt="now")
+    assert "there is no view items" in told(view="items", startingAt="now")
     assert "The tables are orders" in told(table="items", startingAt="now")
     assert "there is no option 'where'" in told(table="orders", startingAt="now", where="id = 1")
 
 
-def test_without_a_start_the_words_say_what_to_write(registered: Any, shop: Store, tmp_path: Path) -> None:
+def test_of_a_table_without_a_start_the_words_say_what_to_write(registered: Any, shop: Store, tmp_path: Path) -> None:
     rows = stream(registered, shop, table="orders")
-    with pytest.raises(Exception, match=r"startingAt"):
+    with pytest.raises(Exception, match=r"startingAt tells its changes from its rows.*Say view instead"):
         Sink(tmp_path).run(rows)
+
+
+def test_without_a_start_a_view_comes_from_the_beginning_in_pieces(
+    registered: Any, shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table is the view of itself. Its first batch has as many partitions as it has pages, however it is read."""
+    shop.create_table("many", pa.table({"id": range(40_000), "name": ["x"] * 40_000}), key="id")
+    following = Following(shop, "many")
+    begin = following.beginning()
+    end = following.latest(begin)
+    monkeypatch.setattr("strandline.views.first_batch.PIECE_BYTES", 1000)
+    pieces = following.first_pieces(end)
+    assert pieces is not None
+    assert len(pieces) > 1
+    found = pa.concat_tables(inserts(one) for one in pieces)
+    assert found.sort_by("id").equals(following.changes(begin, end).rows.sort_by("id"))
+    sink = Sink(tmp_path)
+    sink.run(stream(registered, shop, view="orders").select(*CHOSEN))
+    assert len(sink.batches[0]) == len(shop.table("orders").to_arrow())
+    assert {row[0] for row in sink.batches[0]} == {"insert"}
 
 
 def test_marks_can_be_read_again_until_a_later_one_is_confirmed(shop: Store) -> None:

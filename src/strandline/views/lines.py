@@ -28,6 +28,7 @@ from strandline.views.joining import Join, net
 from strandline.views.pins import let_go, pin, pinned, position_at
 from strandline.views.position import Position
 from strandline.views.regenerating import regenerate
+from strandline.views.retention import collapse_unused
 from strandline.views.running import Running
 from strandline.views.segments import Segments, all_segments
 from strandline.views.site import Site
@@ -172,24 +173,13 @@ class SegmentLine:
         return self.wanted.restricted(without_counts(behind))
 
     def fix(self) -> Position:
-        snapshot, aim = self._aim
-        made = position_at(self.home, self.wanted.definition, int(snapshot.commit))
-        return replace(made, id=aim.starts[-1][1])
+        _, aim = self._aim
+        start = aim.starts[-1]
+        return position_at(self.home, self.wanted.definition, start.commit, start.id)
 
     def settle(self, position: Position) -> None:
         """Positions where no copy stands collapse into the ones before."""
-
-        def work(transaction: TableTransaction) -> None:
-            with self.home.state() as view:
-                known = all_segments(view, self.home.cache).get(self.record.view)
-                if known is not None:
-                    copies = copy_records(view, self.home.cache).values()
-                    others = [one for one in copies if one.view == self.record.view and one.name != self.record.name]
-                    places = [position, *(at for one in others for at in (one.taken, one.offered))]
-                    kept = {at.id for at in places if at is not None}
-                    segments.collapse(transaction, view, self.home.cache, known, kept)
-
-        self.home.autocommit(work)
+        collapse_unused(self.home, self.record.view)
         let_go(self.home, self.record.id)
 
     @cached_property
@@ -214,10 +204,8 @@ class SegmentLine:
             elif close:
                 known = known.closed()
                 transaction.upsert(SEGMENTS, segments.records([known]))
-            made = position_at(self.home, self.wanted.definition, int(view.commit))
             record = copy_records(view, self.home.cache)[self.record.name]
-            offered = replace(made, id=known.starts[-1][1])
-            catalogue.put(transaction, replace(record, offered=offered), exists=catalogue.has(view, COPIES))
+            catalogue.put(transaction, replace(record, offered=known.open), exists=catalogue.has(view, COPIES))
 
     @property
     def _ahead(self) -> pa.Table:
