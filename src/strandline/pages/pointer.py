@@ -129,9 +129,9 @@ class Pointer:
     def chain(self, load: LoadChunk) -> list[SnapshotRecord]:
         """Every permanent state before the current one: the base, forks and snapshots, in order of commit."""
         found = self.all_snapshots(load)
-        found += [_implicit(fork, fork.name) for fork in self.forks]
+        found += [implicit(fork, fork.name) for fork in self.forks]
         if self.base is not None:
-            found.append(_implicit(self.base, ""))
+            found.append(implicit(self.base, ""))
         return sorted(found, key=lambda one: one.commit)
 
     def all_freed(self, load: LoadChunk) -> list[Freed]:
@@ -143,7 +143,8 @@ class Pointer:
         return [LogEntry(*row) for row in self.log.records(load)]
 
 
-def _implicit(one: Fork | Base, name: str) -> SnapshotRecord:
+def implicit(one: Fork | Base, name: str) -> SnapshotRecord:
+    """The state of a fork, or of a base, as a snapshot of its chain."""
     return SnapshotRecord(one.commit, name, one.root, 0.0, commit_id=one.commit_id)
 
 
