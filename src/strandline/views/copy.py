@@ -186,7 +186,8 @@ class Copy:
 
     def _way(self, method: str, wanted: Subscription, line: Line, state: State) -> _Way:
         if state.position is None:
-            return _Way(FIRST, "the copy was empty")
+            gone = self.record.taken is not None
+            return _Way(FIRST, "nothing of the copy was at its target any more" if gone else "the copy was empty")
         if method in (FULL, REPAIR):
             return _Way(method, "asked for")
         position = Position.of(state.position)

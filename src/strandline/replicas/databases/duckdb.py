@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from strandline.errors import NotFound, StorageError
 from strandline.replicas.databases.address import Address
-from strandline.replicas.databases.database import Database, Row, quoted
+from strandline.replicas.databases.database import MOVE_ASIDE, Database, Row, quoted
 
 BATCH = 65_536
 
@@ -30,7 +30,7 @@ class DuckdbDatabase(Database):
             raise StorageError(
                 f"it can't be opened: {str(error).splitlines()[0]}",
                 doing=f"opening {address.shown}",
-                hint="If another process has it open, close it there and try again",
+                hint=f"If another process has it open, close it there and try again. {MOVE_ASIDE}",
             ) from None
         self._connection.execute("SET TimeZone = 'UTC'")
 
