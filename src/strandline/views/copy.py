@@ -206,7 +206,7 @@ class Copy:
         if not len(found):
             return _Way(NOTHING, "nothing changed")
         assert position is not None
-        parts = line.parts(position, self._kind)
+        parts = line.parts(position)
         if parts:
             why = f"net since its position, with {sum(len(one.statements) for one in parts)} statements for their rows"
         ordered = tuple((wanted.change_set(one.rows), one.statements) for one in parts)
@@ -256,10 +256,6 @@ class Copy:
         if found is None:
             raise NotFound(f"there is no copy {self.name!r}", doing="opening a copy", hint="Replicate a view first")
         return found
-
-    @property
-    def _kind(self) -> str:
-        return self._address(self.record).kind
 
     def _address(self, record: CopyRecord) -> Address:
         return self._target or parse_address(record.target)

@@ -25,6 +25,7 @@ from strandline.views.catalogue import CopyRecord, copy_records
 from strandline.views.delta_query import TwoStates, delta_rows, without_counts
 from strandline.views.home import Home
 from strandline.views.joining import Join, net
+from strandline.views.modifying import reader
 from strandline.views.pins import let_go, pin, pinned, position_at
 from strandline.views.position import Position
 from strandline.views.regenerating import regenerate
@@ -54,8 +55,8 @@ class Line(Protocol):
         """The copy's net difference from a position to the aim, with `_count`; or why it is not known."""
         ...
 
-    def parts(self, position: Position, kind: str) -> list[Part]:
-        """The same as an ordered list, where a statement can stand for rows at this kind of copy."""
+    def parts(self, position: Position) -> list[Part]:
+        """The same as an ordered list, where a statement can stand for rows at this copy."""
         ...
 
     def rows(self) -> pa.Table:
@@ -104,7 +105,8 @@ class PinLine:
             self.changed = sum(sides.changed.values())
             return found
 
-    def parts(self, position: Position, kind: str) -> list[Part]:
+    def parts(self, position: Position) -> list[Part]:
+        """None: from two states nobody sees which statements led from one to the other."""
         return []
 
     def rows(self) -> pa.Table:
@@ -148,23 +150,21 @@ class SegmentLine:
         self.changed = len(rows)
         return self.wanted.restricted(rows) if number <= last else self._nothing()
 
-    def parts(self, position: Position, kind: str) -> list[Part]:
-        """Segments between updates that this kind of copy can run itself are one net difference each."""
-        if self.wanted.definition is not self.wanted.whole:
-            return []
+    def parts(self, position: Position) -> list[Part]:
+        """Segments between updates that this copy can run itself are one net difference each."""
         snapshot, aim = self._aim
         first, last = aim.number(position.id), aim.open - 1
         if first is None:
             return []
         found = []
         for number in sorted(aim.modifications):
-            said = aim.modifications[number].get(kind, [])
+            said = aim.modifications[number].get(reader(self.record), [])
             if said and first <= number <= last:
                 rows = segments.difference(snapshot.view, self.home.cache, self.wanted.whole, first, number - 1)
-                found.append(Part(rows, tuple(Statement.from_json(one) for one in said)))
+                found.append(Part(self.wanted.restricted(rows), tuple(Statement.from_json(one) for one in said)))
                 first = number + 1
         rest = segments.difference(snapshot.view, self.home.cache, self.wanted.whole, first, last)
-        return [*found, Part(rest)] if found else []
+        return [*found, Part(self.wanted.restricted(rest))] if found else []
 
     def rows(self) -> pa.Table:
         snapshot, _ = self._aim

@@ -32,7 +32,7 @@ KEY = [SEGMENT, SIGNATURE]
 MODIFICATIONS = 16
 """So many updates by expression keep segments of their own; older ones become rows."""
 Statements = Mapping[str, list[dict[str, Any]]]
-"""For each kind of copy the statements to run there: `set` (pairs of name and SQL) and `where`."""
+"""For each kind of copy, or restricted copy, the statements to run there: `set` (pairs of name and SQL) and `where`."""
 _RECORDS = pa.schema([pa.field("view", pa.string()), pa.field("record", pa.string())])
 
 
