@@ -67,10 +67,9 @@ def worker_python(folder: Path) -> Path:
     venv.create(folder, with_pip=False)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
     for library in (*WORKERS_NEED, *WITH_THEM):
-        for file in importlib.metadata.files(library) or ():
-            top = site / file.parts[0]
-            if file.parts[0] != ".." and not top.exists():
-                top.symlink_to(file.locate().parents[len(file.parts) - 2] if len(file.parts) > 1 else file.locate())
+        installed = importlib.metadata.distribution(library)
+        for top in {file.parts[0] for file in installed.files or ()} - {".."}:
+            (site / top).symlink_to(str(installed.locate_file(top)))
     return folder / "bin" / "python"
 
 
