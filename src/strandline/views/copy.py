@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
 from strandline.changes.shape import ChangeSet
 from strandline.detect.annotated.copy import Refresh
 from strandline.errors import InputError, NotFound, StateError
@@ -23,11 +25,11 @@ from strandline.views.home import Home
 from strandline.views.knowing import Known
 from strandline.views.lines import Line, PinLine, SegmentLine, changes_since
 from strandline.views.maintaining import retune
-from strandline.views.measuring import Seen, with_seen
+from strandline.views.measuring import ENTERING, Seen, with_seen
 from strandline.views.position import Position
 from strandline.views.regenerating import regenerate
 from strandline.views.retention import collapse_unused, expire, release
-from strandline.views.segments import all_segments
+from strandline.views.segments import all_segments, try_entering
 from strandline.views.sending import OrderedPart, Sent, held, send_difference, send_everything, send_parts
 from strandline.views.site import Site
 from strandline.views.subscription import Subscription, subscription
@@ -47,6 +49,7 @@ class _Way:
     method: str
     why: str
     changes: ChangeSet | None = None
+    rows: pa.Table | None = None
     parts: tuple[OrderedPart, ...] = ()
 
 
@@ -207,7 +210,7 @@ class Copy:
         if parts:
             why = f"net since its position, with {sum(len(one.statements) for one in parts)} statements for their rows"
         ordered = tuple((wanted.change_set(one.rows), one.statements) for one in parts)
-        return _Way(DIFFERENCE, why, wanted.change_set(found), ordered)
+        return _Way(DIFFERENCE, why, wanted.change_set(found), found, ordered)
 
     def _send(self, replica: Replica, state: State, way: _Way, line: Line, position: Position) -> Sent:
         if way.parts:
@@ -268,8 +271,13 @@ class Copy:
             rows = self._rows(Site(view, self._home.cache))
         if way.changes is None:
             return Seen(rows, None, sent.messages, sent.bytes, scanning=ended - compared)
-        comparing = None if isinstance(line, SegmentLine) else compared - started
-        return Seen(rows, line.changed, sent.messages, sent.bytes, comparing=comparing, sending=ended - compared)
+        eager = isinstance(line, SegmentLine)
+        comparing = None if eager else compared - started
+        seen = Seen(rows, line.changed, sent.messages, sent.bytes, comparing=comparing, sending=ended - compared)
+        entering = ENTERING.take(self._home.cache, self.record.view)
+        if entering is None and not eager and way.rows is not None:
+            entering = try_entering(line.wanted.definition, way.rows, self._clock)
+        return replace(seen, entering=entering)
 
     def _rows(self, site: Site) -> int:
         """N: the rows of the relations that the view reads."""

@@ -11,6 +11,7 @@ whose columns changed or that was dropped), the view's difference is marked as b
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -31,6 +32,7 @@ from strandline.tables.keys import encode_keys
 from strandline.views.definition import Definition
 from strandline.views.delta_query import delta_rows
 from strandline.views.knowing import Known
+from strandline.views.measuring import ENTERING
 from strandline.views.modifying import WORTH, statements
 from strandline.views.running import Running
 from strandline.views.segments import KEY, SEGMENT, SIGNATURE, Segments, added, all_segments, records, stored
@@ -154,11 +156,13 @@ class _EditSides:
 
 
 def _add(edit: StateEdit, installer: Installer, cache: PageCache, rows: pa.Table, segments: Segments) -> None:
+    started = time.perf_counter()
     reader = TableReader(edit.view, segments.table, cache)
     there = Site(edit.view, cache).rows_of_keys(segments.table, [SEGMENT, SIGNATURE, "count"], rows.select(KEY))
     there = there.filter(pa.compute.equal(there.column(SEGMENT), rows.column(SEGMENT)[0]))
     put, gone = added(there, rows)
     _install(edit.domain(reader.entry.domain), installer, put, gone, KEY)
+    ENTERING.note(cache, segments.view, len(rows), time.perf_counter() - started)
 
 
 def _write(edit: StateEdit, installer: Installer, segments: Segments) -> None:

@@ -46,6 +46,7 @@ class Part:
 class Line(Protocol):
     """See the module."""
 
+    wanted: Subscription
     changed: int | None
     """How many rows of the base changed between the position and the aim; None where nobody counted them."""
 
