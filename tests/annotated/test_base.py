@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.annotated.conftest import EXAMPLES, Source
+from tests.annotated.conftest import Source
 from tests.annotated.figures import BASE_AFTER, BASE_TIME, MESSAGES, SETTLED_BASE, SNAP_TIME, SNAPSHOT_AFTER, Person
+from tests.examples import examples
 
 from strandline.detect.annotated import base, ideal, paper
 from strandline.detect.annotated.base import Base
@@ -160,7 +161,7 @@ RESTRICT: dict[int, Any] = {
 
 
 @pytest.mark.parametrize("algorithm", ["paper", "marked"])
-@settings(max_examples=EXAMPLES // 6)
+@settings(max_examples=examples(8))
 @given(data=rounds, lookups=st.booleans())
 def test_a_database_sends_what_the_oracle_sends_message_for_message(
     source: Source, algorithm: str, data: Any, lookups: bool
