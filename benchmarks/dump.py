@@ -8,10 +8,11 @@ A level 1 after each share of changed rows stands beside a full dump of the same
 batch of orders), and spread evenly over the table (the worst case for pages; a page keeps up to 10 % of changed rows in
 an overlay).
 
-The writers are eight threads that update single rows. Their commits are counted in short windows, one kind after the
-other and again, so that whatever else slows the machine hits all kinds alike: no dump; a level 1 in each window; full
-dumps one after the other, making way for writers as they do; and the same in a hurry. The loss is that of the sums,
-with the interval that holds 90 % of resampled rounds.
+The writers are eight threads that update single rows. Their commits are counted in short windows, in random order round
+after round, so that whatever else slows the machine hits all kinds alike: no dump; level 1s one after the other without
+a pause; full dumps likewise, making way for writers as dumps do; and, in every fifth round, the same in a hurry. A
+window ends with the dump under way, so all of it is beside a dump. The loss is that of the sums, with the interval that
+holds 90 % of resampled rounds; more rounds make it narrower.
 """
 
 from __future__ import annotations
@@ -193,10 +194,10 @@ class Writers:
 
 
 class Dumper:
-    """Full dumps one after the other in a thread of their own, while it is asked for them."""
+    """Dumps one after the other in a thread of their own, while it is asked for them."""
 
-    def __init__(self, store: Store, target: Path, *, hurry: bool) -> None:
-        self._store, self._target, self._hurry = store, target, hurry
+    def __init__(self, store: Store, target: Path, level: int, *, hurry: bool = False) -> None:
+        self._store, self._target, self._level, self._hurry = store, target, level, hurry
         self._wanted, self._over, self._turn = threading.Event(), threading.Event(), threading.Lock()
         self.seconds: list[float] = []
         self._thread = threading.Thread(target=self._work)
@@ -220,70 +221,73 @@ class Dumper:
         while self._wanted.wait() and not self._over.is_set():
             with self._turn:
                 if self._wanted.is_set():
-                    self.seconds.append(self._store.dump(self._target, hurry=self._hurry).seconds)
+                    made = self._store.dump(self._target, level=self._level, hurry=self._hurry)
+                    self.seconds.append(made.seconds)
 
-    def clear(self) -> None:
-        """Between windows, so that deleting is not taken for dumping."""
+    def prepare(self, base: Path) -> None:
+        """Between windows: an empty target, or for a level 1 one that has the first level 0 alone."""
         shutil.rmtree(self._target, ignore_errors=True)
+        if self._level > 0:
+            shutil.copytree(base, self._target, copy_function=os.link)
 
 
 @dataclass
 class Kind:
-    """One kind of window: what runs beside the writers, and how many commits a second were seen in each round."""
+    """One kind of window: what runs beside the writers, and how many commits a second were seen in which round."""
 
     name: str
-    speeds: list[float] = field(default_factory=list)
+    speeds: dict[int, float] = field(default_factory=dict)
     dumps: list[float] = field(default_factory=list)
 
 
-NONE, LEVEL_1, POLITE, HURRIED = (
-    "no dump",
-    "a level 1 in each window",
-    "full dumps without pause",
-    "full dumps without pause, in a hurry",
-)
+NONE, LEVEL_1, FULL, HURRIED = "no dump", "level 1s without pause", "full dumps without pause", "the same in a hurry"
 
 
 def measure_writers(rows: int, folder: Path, rounds: int, seconds: float) -> None:
     """See the module."""
-    kinds = {name: Kind(name) for name in (NONE, LEVEL_1, POLITE, HURRIED)}
+    kinds = {name: Kind(name) for name in (NONE, LEVEL_1, FULL, HURRIED)}
     with sl.create(folder / "busy") as store:
         store.create_table("orders", orders(rows), key="id")
-        full = store.dump(folder / "beside")
-        dumpers = {POLITE: Dumper(store, folder / "polite", hurry=False)}
-        dumpers[HURRIED] = Dumper(store, folder / "hurried", hurry=True)
+        full = store.dump(folder / "base")
+        dumpers = {
+            LEVEL_1: Dumper(store, folder / "ones", 1),
+            FULL: Dumper(store, folder / "full", 0),
+            HURRIED: Dumper(store, folder / "hurried", 0, hurry=True),
+        }
         chance = np.random.default_rng(1)
         with Writers(store, rows) as writers:
             time.sleep(2)
-            for _ in range(rounds):
-                for name in chance.permutation(list(kinds)):
-                    _window(store, writers, kinds[name], dumpers.get(name), folder / "beside", seconds)
+            for number in range(rounds):
+                for name in chance.permutation([one for one in kinds if one != HURRIED or number % 5 == 0]):
+                    dumper = dumpers.get(name)
+                    if dumper is not None:
+                        dumper.prepare(folder / "base")
+                    kinds[name].speeds[number] = _speed(writers, dumper, seconds)
         for name, dumper in dumpers.items():
             dumper.end()
             kinds[name].dumps = dumper.seconds
-    print(f"\nEight writers on {rows:,} rows, {rounds} windows of about {seconds:.0f} s of each kind;")
+    print(f"\nEight writers on {rows:,} rows, {rounds} windows of {seconds:.0f} s or more of each kind;")
     print(f"a full dump alone takes {full.seconds:.2f} s:\n")
-    print("| meanwhile | commits/s | lost | 90 % of resampled rounds | a dump takes |")
-    print("|---|---|---|---|---|")
+    print("| meanwhile | commits/s | lost | 90 % of resampled rounds | dumps | a dump takes |")
+    print("|---|---|---|---|---|---|")
     for kind in kinds.values():
-        least, middle, most = _loss(kinds[NONE].speeds, kind.speeds)
-        took = f"{np.median(kind.dumps):.2f} s" if kind.dumps else ""
+        if not kind.speeds:
+            continue
+        least, middle, most = _loss([kinds[NONE].speeds[n] for n in kind.speeds], list(kind.speeds.values()))
+        took = f"{len(kind.dumps)} | {np.median(kind.dumps):.2f} s" if kind.dumps else " | "
         told = f"{middle:.1%} | {least:.1%} … {most:.1%}" if kind.name != NONE else " | "
-        print(f"| {kind.name} | {np.mean(kind.speeds):.0f} | {told} | {took} |")
+        print(f"| {kind.name} | {np.mean(list(kind.speeds.values())):.0f} | {told} | {took} |")
 
 
-def _window(store: Store, writers: Writers, kind: Kind, dumper: Dumper | None, target: Path, seconds: float) -> None:
+def _speed(writers: Writers, dumper: Dumper | None, seconds: float) -> float:
+    """Commits a second in one window, which ends with the dump under way."""
     before, started = writers.commits, time.perf_counter()
     if dumper is not None:
         dumper.go_on()
-    if kind.name == LEVEL_1:
-        kind.dumps.append(store.dump(target, level=1).seconds)
-    time.sleep(max(0.0, seconds - (time.perf_counter() - started)))
+    time.sleep(seconds)
     if dumper is not None:
         dumper.pause()
-    kind.speeds.append((writers.commits - before) / (time.perf_counter() - started))
-    if dumper is not None:
-        dumper.clear()
+    return (writers.commits - before) / (time.perf_counter() - started)
 
 
 def _loss(without: list[float], beside: list[float]) -> tuple[float, float, float]:

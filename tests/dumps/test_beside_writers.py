@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from tests.tables.shop import numbered, rows, shop
 import strandline as sl
 from strandline.dumps import Dumps, copying, pace
 from strandline.dumps.copying import Means
+from strandline.dumps.dump import Request, make_dump
 from strandline.dumps.pace import Pace, beside_writers
-from strandline.storage import LocalStorage, MemoryStorage
+from strandline.dumps.target import Target
+from strandline.storage import LocalStorage, MemoryStorage, Token
 from strandline.storage.machine_cache import cached_share
 
 
@@ -94,28 +97,108 @@ def test_what_is_read_or_written_once_does_not_stay_in_the_machine_s_cache(tmp_p
     assert resident(tmp_path / "hot") == hot, "what a writer uses stays"
 
 
-def test_a_dump_rests_while_commits_arrive_and_only_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
-    monkeypatch.setattr(pace, "LOOK", 0.0)
-    storage = MemoryStorage({"versions/0-0": b"1"})
-    one = beside_writers(storage, ["versions/0-0", "versions/gone"])
+class Hours:
+    """A clock that goes on when somebody works or sleeps, beside writers who commit until they stop."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, stop: float = 1e9) -> None:
+        self.now = self.slept = 0.0
+        self._stop = stop
+        self.storage = MemoryStorage({"versions/0-0": b""})
+        monkeypatch.setattr(pace, "time", self)
+        self.work(0)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def work(self, seconds: float) -> None:
+        self.now += seconds
+        self.storage.objects["versions/0-0"] = str(min(self.now, self._stop)).encode()
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+        self.work(seconds)
+
+
+def test_a_dump_works_a_twentieth_of_the_time_while_commits_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Hours(monkeypatch)
+    one = beside_writers(clock.storage, ["versions/0-0", "versions/gone"], busy=True)
+    for _ in range(100):
+        with one.turn():
+            clock.work(0.1)
+        with one.turn():
+            clock.work(0.0001)
+    assert 0.049 < 10.01 / clock.now < 0.051
+
+
+def test_writers_who_come_later_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Hours(monkeypatch)
+    one = beside_writers(clock.storage, ["versions/0-0"])
     with one.turn():
-        pass
-    assert not slept, "nobody commits"
-    storage.objects["versions/0-0"] = b"2"
+        clock.work(0.1)
+    assert clock.slept == 0.0, "nothing was seen yet"
+    clock.work(0.2)
     with one.turn():
-        started = time.monotonic()
-        while time.monotonic() - started < 0.01:
-            continue
-    assert len(slept) == 1
-    assert 0.19 <= slept[0] <= pace.LONGEST, "nineteen times as long as it worked"
+        clock.work(0.1)
+    assert clock.slept == pytest.approx(1.9)
+
+
+def test_a_rest_ends_when_the_writers_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Hours(monkeypatch, stop=2.0)
+    one = beside_writers(clock.storage, ["versions/0-0"], busy=True)
     with one.turn():
-        pass
-    assert len(slept) == 1, "the writers have stopped"
+        clock.work(1.0)
+    assert 1.0 <= clock.slept <= 1.5
+    with one.turn():
+        clock.work(1.0)
+    assert clock.slept <= 1.5, "nobody commits"
+
+
+def test_in_a_hurry_there_is_no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Hours(monkeypatch)
     with Pace().turn():
-        pass
-    assert len(slept) == 1, "in a hurry there is no rest"
+        clock.work(10.0)
+    assert clock.slept == 0.0
+
+
+def test_tasks_of_one_machine_share_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Hours(monkeypatch)
+    with beside_writers(clock.storage, ["versions/0-0"], busy=True, tasks=4).turn():
+        clock.work(0.1)
+    assert clock.slept == pytest.approx(7.9)
+
+
+def test_a_log_that_shows_commits_just_now_is_believed() -> None:
+    assert pace.commits_arrive([99.1, 99.2, 99.3, 99.4, 99.9], now=100.0)
+    assert not pace.commits_arrive([99.3, 99.4, 99.9], now=100.0), "a few are somebody's who is done"
+    assert not pace.commits_arrive([50.0 + n for n in range(40)], now=100.0)
+
+
+def test_beside_writers_everything_that_a_dump_writes_is_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[tuple[str, bool]] = []
+    turns: list[threading.Lock] = []
+
+    class Watched(MemoryStorage):
+        def put_if_absent(self, name: str, value: bytes) -> None:
+            written.append((name, turns[-1].locked()))
+            super().put_if_absent(name, value)
+
+        def compare_and_swap(self, name: str, expected: Token | None, value: bytes) -> Token:
+            written.append((name, turns[-1].locked()))
+            return super().compare_and_swap(name, expected, value)
+
+    class Seen(Pace):
+        def __init__(self, *words: Any, **more: Any) -> None:
+            super().__init__(*words, **more)
+            turns.append(self._turn)
+
+    monkeypatch.setattr(pace, "Pace", Seen)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    with created(MemoryStorage()) as store:
+        for number in range(6):
+            put(store.version(), "t", **{f"k{number}": number})
+        make_dump(store, Target(Watched()), Request(means=Means("inline")))
+    assert len(written) >= 5
+    assert all(paced for _, paced in written), written
 
 
 def test_much_goes_to_spark_and_little_does_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

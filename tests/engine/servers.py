@@ -109,7 +109,7 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], seconds: float = 90) 
 
 @contextlib.contextmanager
 def standalone_cluster(folder: Path) -> Iterator[Server]:
-    """A master and two workers of one core each."""
+    """A master and two workers of one core each, on two hosts by name: Spark speculates on another host only."""
     environment = _environment(folder, worker_python(folder / "python"))
     port = free_port()
     spark_class = str(SPARK_HOME / "bin" / "spark-class")
@@ -117,9 +117,9 @@ def standalone_cluster(folder: Path) -> Iterator[Server]:
     with contextlib.ExitStack() as running:
         process = running.enter_context(_process([*master, "--webui-port", str(free_port())], folder, environment))
         _wait_for(port, process)
-        for name in ("one", "two"):
+        for name, host in (("one", "127.0.0.1"), ("two", "localhost")):
             (folder / name).mkdir()
-            worker = [spark_class, "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1"]
+            worker = [spark_class, "org.apache.spark.deploy.worker.Worker", "--host", host, "--cores", "1"]
             worker += ["--memory", "1g", "--work-dir", str(folder / name), "--webui-port", str(free_port())]
             running.enter_context(_process([*worker, f"spark://127.0.0.1:{port}"], folder / name, environment))
         yield Server(f"spark://127.0.0.1:{port}", environment)

@@ -7,6 +7,7 @@ nowhere.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -76,7 +77,12 @@ def fill_packs(source: Storage, folder: Folder, packs: Sequence[Pack], means: Me
     title = f"Dumping {folder.dump}"
     if means.spark(sum(pack.bytes for pack in packs), source, folder.storage, plain=folder.cipher is None):
         place = {"store": source.url, "target": folder.storage.url, "dump": folder.dump}
-        _on_spark(fill_pack, [{**_item(pack, **place), "pointers": pace.pointers} for pack in packs], title, means)
+        _on_spark(
+            fill_pack,
+            [{**_item(pack, **place), "pointers": pace.pointers, "busy": pace.busy} for pack in packs],
+            title,
+            means,
+        )
         return
     read = page_reader(source)
     size = sum(page.size for pack in packs for page in pack.pages)
@@ -91,7 +97,7 @@ def write_pack(folder: Folder, pack: Pack, read: Read, pace: Pace, advance: Adva
             pieces.append(folder.sealed_page(page, read(page)))
         advance(page.size)
     with pace.turn():
-        folder.put_pack(pack.name, b"".join(pieces))
+        folder.put_pack(pack.name, pieces)
 
 
 def page_reader(storage: Storage) -> Read:
@@ -150,15 +156,16 @@ def fill_pack(item: WorkItem, attempt: Attempt) -> Result:
     """One pack of a dump, on a worker."""
     folder = Folder(open_storage(item["target"]), item["dump"], None)
     pack = _pack(item)
-    pace = _pace_on_worker(item["store"], tuple(item["pointers"])) if item["pointers"] else Pace()
+    pace = _pace_on_worker(item["store"], tuple(item["pointers"]), item["busy"]) if item["pointers"] else Pace()
     write_pack(folder, pack, page_reader(open_storage(item["store"])), pace, lambda _: None)
     return {"bytes_read": sum(page.size for page in pack.pages)}
 
 
 @lru_cache(maxsize=4)
-def _pace_on_worker(store: str, pointers: tuple[str, ...]) -> Pace:
-    # Kept from one pack to the next: whether somebody commits shows only after a while.
-    return beside_writers(open_storage(store), pointers)
+def _pace_on_worker(store: str, pointers: tuple[str, ...], busy: bool) -> Pace:
+    # Kept from one pack to the next: whether somebody commits shows only after a while. As many tasks as there are
+    # processors run on one machine.
+    return beside_writers(open_storage(store), pointers, busy=busy, tasks=os.cpu_count() or 1)
 
 
 @kernel

@@ -12,7 +12,7 @@ from strandline.dumps.catalog import BEGUN, Catalog, DumpEntry, Owner, read_cata
 from strandline.dumps.chain import Chain, open_chain
 from strandline.dumps.copying import Means, fill_packs
 from strandline.dumps.facts import Scope, TableFacts
-from strandline.dumps.pace import Pace, beside_writers
+from strandline.dumps.pace import beside_writers, commits_arrive
 from strandline.dumps.plan import holds, plan
 from strandline.dumps.source import Frozen, check_scope
 from strandline.dumps.sweep import finish_dropping
@@ -78,9 +78,12 @@ def _try_dump(store: PageStore, target: Target, request: Request) -> Dump:
         target.check_key(catalog)
         finish_dropping(target, catalog)
     with Frozen(store, request.scope) as frozen:
-        pace = Pace() if request.means.hurry else beside_writers(frozen.storage, frozen.pointers())
-        parent, notice = _find_parent(target, catalog, frozen, request)
-        frozen.open_states(lambda key, held: parent is not None and parent.knows(key, held))
+        if not request.means.hurry:
+            swaps = [swap[2] for version in frozen.versions for swap in version.log]
+            frozen.pace = beside_writers(frozen.storage, frozen.pointers(), busy=commits_arrive(swaps, frozen.taken))
+        with frozen.pace.turn(since=started):
+            parent, notice = _find_parent(target, catalog, frozen, request)
+            frozen.open_states(lambda key, held: parent is not None and parent.knows(key, held))
         planned = plan(frozen, frozen.versions, frozen.states, parent)
         subject = Subject(
             frozen.store, frozen.taken, request.scope, frozen.next_block, frozen.versions, frozen.states,
@@ -88,12 +91,12 @@ def _try_dump(store: PageStore, target: Target, request: Request) -> Dump:
         )  # fmt: skip
         order = Order(
             subject, planned, request.level if parent is not None else 0, parent,
-            _interrupted(catalog, frozen, store), Owner.here(store.process),
+            _interrupted(catalog, frozen, store), Owner.here(store.process), frozen.pace,
         )  # fmt: skip
         written = write_dump(
             target,
             order,
-            lambda folder, packs: fill_packs(frozen.storage, folder, packs, request.means, pace),
+            lambda folder, packs: fill_packs(frozen.storage, folder, packs, request.means, frozen.pace),
         )
     entry = written.entry
     return Dump(

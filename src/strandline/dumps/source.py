@@ -13,10 +13,11 @@ from types import TracebackType
 from typing import Protocol
 
 from strandline.dumps.facts import Holds, Scope, SnapshotFacts, StateKey, VersionFacts
+from strandline.dumps.pace import Pace
 from strandline.errors import InputError, NotFound
 from strandline.pages import CommitNumber, DomainEntry, DomainId, Entry, PageStore, SnapshotRecord, View
 from strandline.pages.master import read_master
-from strandline.pages.node import NodeRef
+from strandline.pages.node import Node, NodeRef
 from strandline.pages.objects import Objects
 from strandline.pages.page_table import find, items
 from strandline.pages.pointer import Pointer
@@ -55,6 +56,7 @@ class Frozen:
         self.storage = store.context.storage
         self.store = read_master(self._objects).master.store
         self.states: dict[StateKey, Holds] = {}
+        self.pace = Pace()
         self._logs: dict[StateKey, list[tuple[int, str]]] = {}
         try:
             self.versions = tuple(self._freeze(store, scope))
@@ -107,21 +109,21 @@ class Frozen:
 
     def headers_since(self, key: StateKey, after: CommitNumber) -> Mapping[DomainId, DomainEntry]:
         found = {}
-        for item in items(self._objects.node, self._roots[key], lambda ref: ref.born > after):
+        for item in items(self._node, self._roots[key], lambda ref: ref.born > after):
             assert isinstance(item, DomainEntry)
             if item.changed > after:
                 found[item.domain] = item
         return found
 
     def header(self, key: StateKey, domain: DomainId) -> DomainEntry | None:
-        item = find(self._objects.node, self._roots[key], domain)
+        item = find(self._node, self._roots[key], domain)
         assert item is None or isinstance(item, DomainEntry)
         return item
 
     def entries_since(self, key: StateKey, domain: DomainId, after: CommitNumber) -> Iterator[Entry]:
         header = self.header(key, domain)
         root = header.root if header is not None else None
-        for item in items(self._objects.node, root, lambda ref: ref.born > after):
+        for item in items(self._node, root, lambda ref: ref.born > after):
             assert isinstance(item, Entry)
             if item.changed > after:
                 yield item
@@ -129,8 +131,13 @@ class Frozen:
     def record(self, header: DomainEntry) -> str:
         """What the tables wrote down about a table."""
         assert header.record is not None
-        body: str = self._objects.sealed("record", header.record)
+        with self.pace.turn():
+            body: str = self._objects.sealed("record", header.record)
         return body
+
+    def _node(self, ref: NodeRef) -> Node:
+        with self.pace.turn():
+            return self._objects.node(ref)
 
     def _freeze(self, store: PageStore, scope: Scope) -> Iterator[VersionFacts]:
         # The names first: whatever a version stands on is in its parent's pointer when that is read later.

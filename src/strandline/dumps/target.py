@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from strandline.dumps.catalog import Catalog, DumpEntry
@@ -109,24 +109,24 @@ class Folder:
         data = zlib.compress(seal(kind, body), 6) if kind != "manifest" else seal(kind, body)
         return self.cipher.encrypt(name, data) if self.cipher is not None else data
 
-    def put(self, name: str, data: bytes) -> None:
-        """Store durably. What an earlier try left under the name and is not the same goes."""
-        path = self.path(name)
+    def put_all(self, objects: Mapping[str, bytes]) -> None:
+        """Store durably, flushed together. What an earlier try left under these names goes."""
+        stored = {self.path(name): data for name, data in objects.items()}
         try:
-            self.storage.put_if_absent(path, data)
+            self.storage.put_all(stored)
         except AlreadyExists:
-            if self.storage.get(path) != data:
+            for path in stored:
                 self.storage.delete(path)
-                self.storage.put_if_absent(path, data)
+            self.storage.put_all(stored)
 
-    def put_pack(self, name: str, data: bytes) -> None:
+    def put_pack(self, name: str, pages: Sequence[bytes]) -> None:
         """Store a pack. What an earlier try left goes: encrypted bytes are never the same twice."""
         path = self.path(name)
         try:
-            put_in_passing(self.storage, path, data)
+            put_in_passing(self.storage, path, pages)
         except AlreadyExists:
             self.storage.delete(path)
-            put_in_passing(self.storage, path, data)
+            put_in_passing(self.storage, path, pages)
 
     def manifest(self, attempt: int, expected: str | None = None) -> Manifest:
         """The manifest of an attempt, `expected` being the checksum of its stored bytes."""
@@ -134,12 +134,10 @@ class Folder:
         body = self._body(name, "manifest", expected)
         return manifest_from_json(body, f"{self.dump}/{name}")
 
-    def write_manifest(self, manifest: Manifest) -> str:
-        """Store the manifest; the checksum of its bytes."""
+    def encoded_manifest(self, manifest: Manifest) -> tuple[str, bytes]:
+        """The manifest's name, and the bytes to store."""
         name = manifest_name(manifest.attempt)
-        data = self.encode(name, "manifest", manifest_to_json(manifest))
-        self.put(name, data)
-        return checksum(data)
+        return name, self.encode(name, "manifest", manifest_to_json(manifest))
 
     def changes(self, part: Part) -> StateChanges:
         """What a recorded state changed."""

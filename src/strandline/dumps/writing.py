@@ -15,7 +15,7 @@ import datetime as dt
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from strandline.dumps.catalog import (
     BEGUN,
@@ -42,6 +42,7 @@ from strandline.dumps.facts import (
     changes_to_json,
     packs_to_json,
 )
+from strandline.dumps.pace import Pace
 from strandline.dumps.plan import Plan
 from strandline.dumps.target import Folder, Target, manifest_name, pack_name, part_name
 from strandline.errors import Conflict, Damaged, StrandlineError
@@ -77,6 +78,7 @@ class Order:
     parent: Chain | None = None
     before: DumpEntry | None = None
     owner: Owner | None = None
+    pace: Pace = field(default_factory=Pace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Written:
 
 def write_dump(target: Target, order: Order, fill: Fill) -> Written:
     """See the module."""
-    before = order.before
+    before, turn = order.before, order.pace.turn
     id_ = before.id if before is not None else _new_id(order)
     attempt = before.attempt + 1 if before is not None else 1
     folder = target.folder(id_)
@@ -97,18 +99,20 @@ def write_dump(target: Target, order: Order, fill: Fill) -> Written:
     have = {page.name for pack in kept for page in pack.pages} & order.planned.pages.keys()
     wanted = [page for name, page in order.planned.pages.items() if name not in have]
     packs = packed(wanted, lambda number: pack_name(attempt, number), folder)
-    manifest = _manifest(id_, attempt, order, (*kept, *packs))
-    manifest, index = _indexed(folder, manifest, order.planned)
-    needed = sum(pack.bytes for pack in packs) + sum(map(len, index.values())) + MARGIN
-    target.refuse_without_room(needed, f"Dumping to {target.storage.url}")
-    entry = _announced(target, order, manifest, Tried(len(index), len(packs)))
+    with turn():
+        manifest = _manifest(id_, attempt, order, (*kept, *packs))
+        manifest, index = _indexed(folder, manifest, order.planned)
+        name, sealed = folder.encoded_manifest(manifest)
+        needed = sum(pack.bytes for pack in packs) + sum(map(len, (*index.values(), sealed))) + MARGIN
+        target.refuse_without_room(needed, f"Dumping to {target.storage.url}")
+        entry = _announced(target, order, manifest, Tried(len(index), len(packs)))
     try:
-        for name, data in index.items():
-            folder.put(name, data)
-        sealed = folder.write_manifest(manifest)
-        _clear_attempts(folder, order, kept)
+        with turn():
+            folder.put_all({**index, name: sealed})
+            _clear_attempts(folder, order, kept)
         fill(folder, packs)
-        return Written(_completed(target, entry, sealed), len(have))
+        with turn():
+            return Written(_completed(target, entry, checksum(sealed)), len(have))
     except BaseException:
         _let_go(target, entry)
         raise

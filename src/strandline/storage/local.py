@@ -57,10 +57,18 @@ class LocalStorage:
                 let_go(file.fileno())
             return value
 
-    def forget(self, name: str) -> None:
-        """Let the machine's cache go of an object that nobody is going to read soon; it is durable already."""
-        with _refusals("Reading", name), open(self._path(name), "rb", buffering=0) as file:
-            let_go(file.fileno())
+    def put_in_passing(self, name: str, pieces: Sequence[bytes]) -> None:
+        """`put_if_absent` of what nobody is going to read soon: it does not stay in the machine's cache.
+
+        Pieces are written one by one: joining them would hold up every other thread.
+        """
+        path = self._path(name)
+        with _refusals("Writing", name):
+            self._ensure_folder(path.parent)
+            self._create(path, pieces)
+            with open(path, "rb", buffering=0) as file:
+                let_go(file.fileno())
+        _flush(path.parent)
 
     def get_with_token(self, name: str) -> Stored:
         value = self.get(name)
@@ -87,7 +95,7 @@ class LocalStorage:
 
     def _put(self, name: str, path: Path, value: bytes) -> None:
         with _refusals("Writing", name):
-            self._create(path, value)
+            self._create(path, [value])
 
     def _together(self, work: Callable[[_Item], None], items: Sequence[_Item]) -> None:
         """Do work that waits for the disk at the same time: flushes that meet share the disk's own flush."""
@@ -119,7 +127,7 @@ class LocalStorage:
                 self._sync_deletes()
                 # One fixed name per object: at most one leftover after a crash, and the next swap reuses it.
                 successor = path.with_name(f".{path.name}.next")
-                _write_file(successor, value)
+                _write_file(successor, [value])
                 os.replace(successor, path)
                 _sync_folder(path.parent)
         return _token(value)
@@ -153,9 +161,9 @@ class LocalStorage:
         for made in missing:
             _sync_folder(made.parent)
 
-    def _create(self, path: Path, value: bytes) -> None:
+    def _create(self, path: Path, pieces: Sequence[bytes]) -> None:
         if not self._unnamed_works:
-            self._create_by_rename(path, value)
+            self._create_by_rename(path, pieces)
             return
         try:
             descriptor = os.open(path.parent, _UNNAMED | os.O_RDWR, 0o644)
@@ -163,19 +171,19 @@ class LocalStorage:
             if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
                 raise
             self._unnamed_works = False
-            self._create_by_rename(path, value)
+            self._create_by_rename(path, pieces)
             return
         try:
-            _write_all(descriptor, value)
+            _write_all(descriptor, pieces)
             # Only `linkat` follows the link in /proc, and Python calls it only when given a folder.
             os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
         finally:
             os.close(descriptor)
 
-    def _create_by_rename(self, path: Path, value: bytes) -> None:
+    def _create_by_rename(self, path: Path, pieces: Sequence[bytes]) -> None:
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
         try:
-            _write_file(temporary, value)
+            _write_file(temporary, pieces)
             os.link(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -220,18 +228,19 @@ def _read_file(path: str) -> bytes:
         os.close(descriptor)
 
 
-def _write_file(path: Path, value: bytes) -> None:
+def _write_file(path: Path, pieces: Sequence[bytes]) -> None:
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
     try:
-        _write_all(descriptor, value)
+        _write_all(descriptor, pieces)
     finally:
         os.close(descriptor)
 
 
-def _write_all(descriptor: int, value: bytes) -> None:
-    rest = memoryview(value)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
+def _write_all(descriptor: int, pieces: Sequence[bytes]) -> None:
+    for piece in pieces:
+        rest = memoryview(piece)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
     os.fsync(descriptor)
 
 

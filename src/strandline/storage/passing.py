@@ -5,6 +5,8 @@ Only local files have such a cache; elsewhere these are the plain operations.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from strandline.storage.local import LocalStorage
 from strandline.storage.seam import Storage
 
@@ -14,8 +16,9 @@ def get_in_passing(storage: Storage, name: str) -> bytes:
     return storage.get_in_passing(name) if isinstance(storage, LocalStorage) else storage.get(name)
 
 
-def put_in_passing(storage: Storage, name: str, value: bytes) -> None:
-    """`put_if_absent`; the value does not stay cached."""
-    storage.put_if_absent(name, value)
+def put_in_passing(storage: Storage, name: str, pieces: Sequence[bytes]) -> None:
+    """`put_if_absent` of pieces, one behind the other; the value does not stay cached."""
     if isinstance(storage, LocalStorage):
-        storage.forget(name)
+        storage.put_in_passing(name, pieces)
+    else:
+        storage.put_if_absent(name, b"".join(pieces))
