@@ -1,6 +1,7 @@
 """A driver for real Spark servers: compares two extracts by every algorithm on Spark and in this process.
 
-Run by the cluster and Connect tests in a process of its own, on the master in STRANDLINE_MASTER.
+Run by the cluster and Connect tests in a process of its own, on the master in STRANDLINE_MASTER. On a cluster, Spark
+runs slow tasks a second time.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import speculation
 
 import strandline as sl
 from strandline.detect import question
@@ -30,9 +32,13 @@ def main(folder: Path) -> None:
         table = pa.table(dict(zip(("id", "name", "price"), map(list, zip(*data, strict=True)), strict=True)))
         pq.write_table(table, path, row_group_size=2_500)
     question.PIECE_BYTES = 20_000  # several work items for little data
+    over_connect = os.environ["STRANDLINE_MASTER"].startswith("sc://")
+    if not over_connect:
+        settings = " ".join(f"--conf {name}={value}" for name, value in speculation.SETTINGS.items())
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"{settings} pyspark-shell"
     spark = session()
     found = {}
-    for algorithm in OVER_CONNECT if os.environ["STRANDLINE_MASTER"].startswith("sc://") else ALGORITHMS:
+    for algorithm in OVER_CONNECT if over_connect else ALGORITHMS:
         on_spark = sl.diff(old, new, key="id", algorithm=algorithm, runner="spark", session=spark)
         inline = sl.diff(old, new, key="id", algorithm=algorithm, runner="inline")
         assert on_spark.run.work.items > 1, "several work items"
@@ -47,7 +53,7 @@ def main(folder: Path) -> None:
     assert changes.to_spark(spark).where("_change = 'delete'").count() == changes.summary().deleted
     from_frames = sl.diff(spark.read.parquet(old), spark.read.parquet(new), key="id", session=spark)
     assert from_frames.summary().changed == changes.summary().changed
-    print(json.dumps(found))
+    print(json.dumps({"algorithms": found, "speculation": [] if over_connect else speculation.run(spark, folder)}))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from tests.tables import troubled_kernels
 from tests.tables.shop import entries, numbered
 
 import strandline as sl
+from strandline.engine.spark import SparkRunner
 from strandline.errors import EngineError, KeysError
 from strandline.store import Store
 from strandline.tables import bulk, large_writes, rewriting
@@ -86,6 +87,32 @@ def test_a_frame_is_merged_and_changes_are_applied_on_spark(store: Store, worker
     store.table("t").apply(changes.invert())
     assert store.table("t").to_arrow().to_pylist() == numbered(4000).to_pylist()
     store.drop_snapshot("before")
+
+
+def test_rows_without_a_key_are_overwritten_and_counted_changes_applied_in_the_tasks(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    run = SparkRunner.run
+
+    def noted(self: SparkRunner, kernel: Any, *rest: Any) -> Any:
+        ran.append(kernel.__name__)
+        return run(self, kernel, *rest)
+
+    monkeypatch.setattr(SparkRunner, "run", noted)
+    store.drop_table("t")
+    store.create_table("t", pa.table({"v": [n % 50 for n in range(400)]}))
+    commit = store.pages.view().commit
+    wanted = pa.table({"v": [n % 60 for n in range(300)]})
+    assert store.table("t").overwrite(file_of(tmp_path, wanted)) == 50 * 3 + 10 * 5
+    assert store.pages.view().commit == commit + 1
+    assert ran == ["split_by_value", "settle_values", "route_rows", "merge_range", "route_rows", "load_range"]
+    assert sorted(store.table("t").to_arrow()["v"].to_pylist()) == sorted(wanted["v"].to_pylist())
+    back = sl.diff(pa.table({"v": wanted["v"]}), pa.table({"v": [n % 50 for n in range(400)]}), key=None)
+    assert store.table("t").apply(back) == 50 * 3 + 10 * 5
+    assert ran[6:] == ran[:6]
+    assert sorted(store.table("t").to_arrow()["v"].to_pylist()) == sorted(n % 50 for n in range(400))
+    assert pages(store) == named(store)
 
 
 @pytest.mark.parametrize("kernel", ["merge_fails_once", "merge_runs_twice"])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.tables.shop import entries, numbered, shop
 
 from strandline.changes import Changes
@@ -18,7 +21,8 @@ from strandline.changes.difference import difference
 from strandline.errors import ChangesError, KeysError, SchemaError
 from strandline.storage import MemoryStorage
 from strandline.store import Store
-from strandline.tables import Limits, bulk, large_writes, rewriting
+from strandline.tables import Limits, bulk, by_value, large_writes, rewriting
+from strandline.tables.selecting import Reach
 
 Rows = dict[tuple[Any, ...], Any]
 
@@ -42,6 +46,7 @@ def _everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewriting, "BULK", Limits(page_rows=10**6, most_in_overlay=3, fewest_for_overlay=4))
     monkeypatch.setattr(bulk, "LEAST_BYTES", 1)
     monkeypatch.setattr(bulk, "RANGE_BYTES", 700)
+    monkeypatch.setattr(by_value, "BUCKET_BYTES", 5000)
 
 
 def table_of(kind: str, rows: dict[int, int | None]) -> pa.Table:
@@ -65,7 +70,7 @@ SOME = st.dictionaries(st.integers(0, 60), st.one_of(st.none(), st.integers(0, 3
 
 
 @pytest.mark.parametrize("kind", KEYS)
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(first=SOME, second=SOME, small=SOME)
 def test_large_writes_end_in_the_rows_that_they_mean(
     kind: str, first: dict[int, int | None], second: dict[int, int | None], small: dict[int, int | None]
@@ -102,25 +107,87 @@ def seen_of(kind: str, rows: dict[int, int | None]) -> list[str]:
     return [repr(row) for row in table_of(kind, {n: rows[n] for n in ordered}).to_pylist()]
 
 
-@settings(max_examples=12)
-@given(old=st.lists(st.integers(0, 4), max_size=30), new=st.lists(st.integers(0, 4), max_size=30))
+def without_key(values: list[int]) -> pa.Table:
+    nan, zero = float("nan"), -0.0
+    lists = pa.array([None if v == 3 else [nan, zero * v] for v in values], pa.list_(pa.float64()))
+    return pa.table({"v": pa.array([v or None for v in values], pa.int64()), "x": lists})
+
+
+def told(store: Store) -> list[tuple[int, int]]:
+    return [(row["_row"], row["v"] or 0) for row in store.table("t").to_arrow(columns=["_row", "v"]).to_pylist()]
+
+
+FEW = {"old": st.lists(st.integers(0, 4), max_size=20), "new": st.lists(st.integers(0, 9), max_size=20)}
+
+
+@settings(max_examples=examples(12))
+@given(**FEW)
 def test_tables_without_a_key_take_large_writes_too(old: list[int], new: list[int]) -> None:
-    rows = {"v": pa.array(old, pa.int64()), "x": pa.array([[n] for n in old], pa.list_(pa.int64()))}
-    more = {"v": pa.array(new, pa.int64()), "x": pa.array([[n] for n in new], pa.list_(pa.int64()))}
     with shop() as store:
-        store.create_table("t", pa.table(rows))
-        before = store.table("t").to_arrow(columns=["_row", "v"]).to_pylist()
-        store.table("t").insert(pa.table(more))
-        found = store.table("t").to_arrow(columns=["_row", "v"]).to_pylist()
+        store.create_table("t", without_key(old))
+        before = told(store)
+        store.table("t").insert(without_key(new))
+        found = told(store)
         assert found[: len(before)] == before
-        assert [row["v"] for row in found] == old + new
-        assert len({row["_row"] for row in found}) == len(found)
-        store.table("t").overwrite(pa.table(more))
-        assert sorted(store.table("t").to_arrow()["v"].to_pylist()) == sorted(new)
-        left = {row["_row"]: row["v"] for row in store.table("t").to_arrow(columns=["_row", "v"]).to_pylist()}
-        standing = {row["_row"]: row["v"] for row in found}
-        assert all(standing.get(row, v) == v for row, v in left.items()), "rows that stay keep their numbers"
-        assert len([row for row in left if row in standing]) == len(new)
+        assert [v for _, v in found] == old + new
+        assert len(dict(found)) == len(found)
+        assert store.table("t").overwrite(without_key(new)) == len(old)
+        left = told(store)
+        assert sorted(v for _, v in left) == sorted(new)
+        assert {*left} <= {*found}, "rows that stay keep their numbers"
+        # Nothing of these stands there: all of them come, in the order that they were given.
+        assert store.table("t").overwrite(without_key([v + 20 for v in new])) == 2 * len(new)
+        assert [v for _, v in told(store)] == [v + 20 for v in new]
+        assert store.check().ok
+
+
+@settings(max_examples=examples(12))
+@given(**FEW)
+def test_large_counted_changes_are_applied_by_value(old: list[int], new: list[int]) -> None:
+    with shop() as store:
+        store.create_table("t", without_key(old))
+        before = {*told(store)}
+        changes = difference(without_key(old), without_key(new))
+        assert store.table("t").apply(Changes.of(changes)) == int(abs(np.asarray(changes.rows["_count"])).sum())
+        assert sorted(v for _, v in told(store)) == sorted(new)
+        same = Counter(old) & Counter(new)
+        assert len(before & {*told(store)}) == same.total(), "rows that stay keep their numbers"
+        assert store.check().ok
+
+
+def test_large_counted_changes_of_a_table_with_a_key_keep_the_numbers_of_its_rows() -> None:
+    with shop() as store:
+        store.create_table("t", numbered(40), key="id")
+        changed = numbered(40).set_column(1, "v", pa.array([n * 10 if n % 3 else -1 for n in range(40)]))
+        wanted = pa.concat_tables([changed.slice(5), numbered(3, 100)])
+        store.table("t").apply(Changes.of(difference(numbered(40), wanted)))
+        assert store.table("t").to_arrow().to_pylist() == wanted.to_pylist()
+        assert store.table("t").to_arrow(columns=["_row"])["_row"].to_pylist()[:35] == list(range(5, 40))
+        again = Changes.of(difference(numbered(40), wanted))
+        with pytest.raises(ChangesError, match=r"removes rows that are not there: \(id=\d+, v=\d+\)"):
+            store.table("t").apply(again)
+        with pytest.raises(KeysError, match=r"already: \(id="):
+            store.table("t").apply(again, lenient=True)
+        assert store.table("t").to_arrow().to_pylist() == wanted.to_pylist()
+
+
+def test_a_large_table_is_overwritten_by_few_rows_without_having_it_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    with shop() as store:
+        store.create_table("t", without_key([*range(1, 100)]))
+        store.create_table("k", numbered(100), key="id")
+
+        def refuse(*_: Any) -> None:
+            raise AssertionError("all rows of the table were asked for")
+
+        monkeypatch.setattr(Reach, "select", refuse)
+        assert store.table("k").overwrite(numbered(2)) == 98
+        with store.transaction() as tx:
+            tx.apply("t", difference(without_key([7]), without_key([8])))
+            tx.insert("t", without_key([50]))
+            tx.overwrite("t", without_key([50, 6, 8, 8, 100]))
+        monkeypatch.undo()
+        assert [v for _, v in told(store)] == [6, 8, 8, 50, 100]
+        assert store.table("k").to_arrow().to_pylist() == numbered(2).to_pylist()
 
 
 def test_rows_behind_all_others_are_shared_out_among_ranges() -> None:

@@ -11,6 +11,8 @@ import atexit
 import contextlib
 import functools
 import importlib.metadata
+import importlib.util
+import marshal
 import os
 import re
 import shutil
@@ -18,6 +20,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +34,8 @@ if TYPE_CHECKING:
 
 VARIABLE = "STRANDLINE_MASTER"
 MASTERS = re.compile(r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[.*\]|spark://.+|sc://.+|yarn|k8s://.+")
-WORKERS_NEED = ("pyarrow", "duckdb", "numpy")
+WORKERS_NEED = ("pyarrow", "duckdb", "numpy", "numba", "sqlglot", "obstore")
+"""What kernels import on a worker."""
 
 _prepared: set[str] = set()
 
@@ -160,17 +164,29 @@ def prepare(spark: SparkSession) -> SparkSession:
 def package_archive() -> Path:
     """This package's own source as a zip file for Python's zip importer.
 
-    It stays until this process ends: a classic driver serves it from there to every worker that joins.
+    It stays until this process ends: a classic driver serves it from there to every worker that joins. Compiled code
+    goes along, because workers start often and the importer keeps none; another Python takes the source instead.
     """
     folder = Path(tempfile.mkdtemp(prefix="strandline-ship-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     package = Path(__file__).parent.parent
     archive = folder / f"strandline-{__version__}.zip"
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as packed:
         for path in sorted(package.rglob("*")):
+            place = Path("strandline") / path.relative_to(package)
             if path.is_file() and path.suffix in {".py", ".properties"}:
-                packed.write(path, Path("strandline") / path.relative_to(package))
+                packed.write(path, place)
+            if path.suffix == ".py":
+                packed.writestr(str(place.with_suffix(".pyc")), _compiled(path))
     return archive
+
+
+def _compiled(path: Path) -> bytes:
+    """A source file's code as a `.pyc` that is valid whatever its date (PEP 552)."""
+    code = SourceFileLoader(path.stem, str(path)).get_code(path.stem)
+    unchecked = (1).to_bytes(4, "little")
+    source: bytes = importlib.util.source_hash(path.read_bytes())
+    return importlib.util.MAGIC_NUMBER + unchecked + source + marshal.dumps(code)
 
 
 def ask_worker(spark: SparkSession) -> dict[str, str]:
@@ -180,16 +196,22 @@ def ask_worker(spark: SparkSession) -> dict[str, str]:
     # A nested function travels by value, so it runs even where the package can't be imported.
     def report(batches: Any) -> Iterator[Any]:
         import importlib
+        import importlib.metadata
         import sys
 
         import pyarrow as pa
 
+        def version_of(name: str) -> str:
+            # Reading a version is much cheaper than importing; this package has none there: it is a zip file.
+            if name == "strandline":
+                return str(importlib.import_module("strandline._version").__version__)
+            return importlib.metadata.version(name)
+
         for _ in batches:
             names, versions = ["python"], [f"{sys.version_info.major}.{sys.version_info.minor}"]
             for name in ("strandline", *needs):
-                module = "strandline._version" if name == "strandline" else name
                 try:
-                    version = importlib.import_module(module).__version__
+                    version = version_of(name)
                 except Exception as error:
                     version = f"missing: {error}"
                 names.append(name)
@@ -202,7 +224,7 @@ def ask_worker(spark: SparkSession) -> dict[str, str]:
         raise EngineError(
             f"a Spark worker can't run Python with Arrow: {_first_line(error)}",
             doing="preparing Spark's workers",
-            hint="Every worker needs Python with pyarrow, duckdb and numpy; set PYSPARK_PYTHON to that Python",
+            hint=f"Every worker needs Python with {', '.join(WORKERS_NEED)}; set PYSPARK_PYTHON to that Python",
         ) from error
     return {row["name"]: row["version"] for row in rows}
 

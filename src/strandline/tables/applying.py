@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,9 @@ from strandline.pages import Mode
 from strandline.relations.encoding import restore
 from strandline.tables.incoming import check_not_null
 from strandline.tables.keys import encode_keys, is_provisional, show_keys
+from strandline.tables.multiset import Settled, apply_counts, overwrite
 from strandline.tables.pending import Pending
+from strandline.tables.selecting import Selection
 
 if TYPE_CHECKING:
     from strandline.tables.transaction import TableTransaction
@@ -82,45 +83,54 @@ def check_fit(rows: pa.Table, key: Sequence[str], kind: Rows, present: Flags, do
             )
 
 
+def overwrite_rows(tx: TableTransaction, pending: Pending, rows: pa.Table) -> int:
+    """Make a table without a key hold exactly these rows; how many were removed and added."""
+    chosen = tx.reach.select(pending, None, Mode.X)
+    group, standing = _meet(chosen.rows, rows)
+    settled = overwrite(group, standing, np.ones(len(group), dtype=np.int64))
+    return _change(tx, pending, chosen.keys, rows, settled)
+
+
 def _apply_counts(tx: TableTransaction, pending: Pending, changes: ChangeSet, doing: str, *, lenient: bool) -> int:
     """Rows removed and added by value."""
-    record = pending.record
-    rows = restore(changes.rows.select(record.names), _schema(pending, record.names))
+    rows = restore(changes.rows.select(pending.record.names), _schema(pending, pending.record.names))
     counts = np.asarray(changes.rows.column(COUNT), dtype=np.int64)
-    removed = np.flatnonzero(counts < 0)
-    if len(removed):
-        _remove(tx, pending, rows.take(pa.array(removed)), -counts[removed], doing, lenient=lenient)
-    added = np.repeat(np.arange(len(counts)), np.maximum(counts, 0))
-    new = rows.take(pa.array(added))
-    check_not_null(new, record, doing)
-    if len(new) and record.key:
-        tx.insert(pending.name, new)
-    elif len(new):
-        tx.append(pending, new)
-    return int(np.abs(counts).sum())
+    check_not_null(rows.filter(pa.array(counts > 0)), pending.record, doing)
+    removes = bool((counts < 0).any())
+    chosen = tx.reach.select(pending, None, Mode.X) if removes else Selection([], [], rows.slice(0, 0))
+    group, standing = _meet(chosen.rows, rows)
+    settled = apply_counts(group, standing, np.concatenate([np.zeros(len(chosen.keys), dtype=np.int64), counts]))
+    if not lenient:
+        refuse_absent(pa.concat_tables([chosen.rows, rows]), settled, doing)
+    return _change(tx, pending, chosen.keys, rows, settled)
 
 
-def _remove(tx: TableTransaction, pending: Pending, rows: pa.Table, counts: Rows, doing: str, *, lenient: bool) -> None:
-    chosen = tx.reach.select(pending, None, Mode.X)
-    both = pa.concat_tables([chosen.rows, rows])
-    group = classes(canonical(both, both.column_names), own_room()).tolist()
-    wanted: Counter[int] = Counter()
-    for place, count in zip(group[len(chosen.rows) :], counts.tolist(), strict=True):
-        wanted[place] += count
-    gone = []
-    for key, place in zip(chosen.keys, group, strict=False):
-        if wanted[place] > 0:
-            wanted[place] -= 1
-            gone.append(key)
-    if not lenient and any(count > 0 for count in wanted.values()):
-        absent = [n for n, place in enumerate(group[len(chosen.rows) :]) if wanted[place] > 0]
+def refuse_absent(rows: pa.Table, settled: Settled, doing: str) -> None:
+    """Refuses a change set that removes rows which are not there, showing them."""
+    if len(settled.absent):
         raise ChangesError(
-            f"the change set removes rows that are not there: {show_keys(rows, rows.column_names, absent)}",
+            f"the change set removes rows that are not there: {show_keys(rows, rows.column_names, settled.absent)}",
             doing=doing,
             hint="Apply it to the table it was made from",
         )
+
+
+def _meet(old: pa.Table, new: pa.Table) -> tuple[Rows, Flags]:
+    """The classes of both, one behind the other, and which rows are standing."""
+    both = pa.concat_tables([old, new])
+    return classes(canonical(both, both.column_names), own_room()), np.arange(len(both)) < len(old)
+
+
+def _change(tx: TableTransaction, pending: Pending, keys: Sequence[bytes], rows: pa.Table, settled: Settled) -> int:
+    gone = [keys[place] for place in settled.gone]
     pending.forget([key for key in gone if is_provisional(key)])
     pending.delete([key for key in gone if not is_provisional(key)])
+    new = rows.take(pa.array(settled.new - len(keys)))
+    if len(new) and pending.record.key:
+        tx.insert(pending.name, new)
+    elif len(new):
+        tx.append(pending, new)
+    return len(gone) + len(new)
 
 
 def _schema(pending: Pending, names: tuple[str, ...]) -> pa.Schema:

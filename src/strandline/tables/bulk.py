@@ -24,7 +24,7 @@ from strandline.tables.range_pages import (
     merge_range,
 )
 from strandline.tables.rewriting import PageRewriter, Room, join_pages, replace_pages
-from strandline.tables.routing import Arrivals, Range, choose_cuts, route
+from strandline.tables.routing import Arrivals, Form, Range, choose_cuts, route
 
 RANGE_BYTES = 32 << 20
 """What one work item should have of pages and of rows that come, as stored; in memory it is several times that."""
@@ -50,9 +50,11 @@ class Bulk:
 def load_rows(bulk: Bulk, pending: Pending, arrivals: Arrivals) -> int:
     """New rows behind all others: the first rows of a table, or rows of one without a key. How many they were."""
     target = _target(bulk, arrivals.bytes)
-    cuts = choose_cuts([], arrivals, pending.record, target) if pending.record.key else []
+    # Rows without a key stay in the order of their scans, unless they tell at what place they came.
+    ordered = bool(pending.record.key) or arrivals.form is Form.ROUTED
+    cuts = choose_cuts([], arrivals, pending.record, target) if ordered else []
     ranges = route(arrivals, pending.record, cuts, bulk.runner, bulk.spool) if arrivals.scans else []
-    if not pending.record.key and ranges:
+    if not ordered and ranges:
         ranges = [Range(b"", None, some) for some in shares(ranges[0].scans, -(-arrivals.bytes // target))]
     ranges = [one for one in ranges if one.rows]
     items = [{**item, "doing": arrivals.doing} for item in _items(bulk, pending, ranges)]

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.changes import Changes
+from strandline.changes import Changes, ChangeSet
 from strandline.changes.shape import COUNTED
 from strandline.engine import INLINE_LIMIT, InlineRunner, Runner, Spool, check_runner, choose_runner
 from strandline.relations import Relation, open_relation, read_relation
 from strandline.relations.scan import Scan
 from strandline.tables.bulk import Bulk, load_rows, merge_rows
+from strandline.tables.by_value import Meeting, write_values
 from strandline.tables.incoming import fitted, in_memory, rows_of
 from strandline.tables.open_tables import OpenTables
 from strandline.tables.pending import Pending
@@ -48,10 +49,6 @@ class Source:
     def schema(self) -> pa.Schema:
         schema: pa.Schema = self.rows.schema if self.relation is None else self.relation.schema
         return schema
-
-    def in_memory(self) -> Any:
-        """All rows in memory, where no other way is known."""
-        return self.rows if self.relation is None else read_relation(self.relation)
 
     def arrivals(self, doing: str) -> Arrivals:
         relation = self.relation or open_relation(self.rows, spool=self.spool)
@@ -91,29 +88,43 @@ class LargeWrites:
         """Rows inserted, upserted, or all that the table shall hold: `meeting` of `range_pages`. How many changed."""
         # What does not fit is said before any work is done.
         fitted(source.schema.empty_table(), pending.record, doing)
-        if meeting == OVERWRITING:
-            self._tables.reach.note_everything(pending)
         arrivals = source.arrivals(doing)
-        bulk = self._bulk(pending, arrivals.bytes, source)
+        if meeting != OVERWRITING:
+            bulk = self._bulk(pending, arrivals.bytes, source)
+            load = not pending.record.key
+            return load_rows(bulk, pending, arrivals) if load else merge_rows(bulk, pending, arrivals, meeting)
+        self._tables.reach.note_everything(pending)
+        bulk = self._bulk(pending, arrivals.bytes + self._tables.size(pending).bytes, source)
         if not pending.record.key:
-            return load_rows(bulk, pending, arrivals)
+            return write_values(bulk, pending, arrivals, Meeting(overwriting=True))
         return merge_rows(bulk, pending, arrivals, meeting)
 
     def apply(self, pending: Pending, changes: Changes, *, lenient: bool, doing: str) -> int:
-        """A keyed change set that is known to be of this table's shape."""
+        """A change set that is known to be of this table's shape."""
+        counted = changes.form == COUNTED
         schema = changes.header.rows_schema
         options = {"module": "strandline.tables.routing"}
         scans = [
             Scan(CHANGES, part.path, schema, options=options, rows=part.rows, bytes=part.bytes)
             for part in changes.parts
         ]
-        arrivals = Arrivals(scans, doing, Form.CHANGES)
+        arrivals = Arrivals(scans, doing, Form.COUNTS if counted else Form.CHANGES)
+        if counted:
+            self._tables.reach.note_everything(pending)
+            bulk = self._bulk(pending, arrivals.bytes + self._tables.size(pending).bytes, Source(None))
+            return write_values(bulk, pending, arrivals, Meeting(overwriting=False, lenient=lenient))
         bulk = self._bulk(pending, arrivals.bytes, Source(None))
         return merge_rows(bulk, pending, arrivals, PUTTING if lenient else APPLYING)
 
-    def is_large(self, changes: Changes) -> bool:
-        """Whether a change set is large, and of the form that workers apply."""
-        return changes.form != COUNTED and len(changes) > LARGE_ROWS
+    def is_large(self, pending: Pending, changes: Changes | ChangeSet) -> bool:
+        """Whether applying a change set is a large write. One that goes by value looks at the whole table."""
+        if changes.header.form == COUNTED and self.holds_much(pending):
+            return True
+        return isinstance(changes, Changes) and len(changes) > LARGE_ROWS
+
+    def holds_much(self, pending: Pending) -> bool:
+        """Whether a table's rows are more than a transaction should have in memory."""
+        return self._tables.size(pending).rows > LARGE_ROWS
 
     def _bulk(self, pending: Pending, size: int, source: Source) -> Bulk:
         """Lock the table, against other processes too when the work is long, and find its pages."""

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from strandline.errors import NotFound, StoreError
 from strandline.pages import Mode, Transaction
+from strandline.pages.node import Sums
 from strandline.tables import selecting
 from strandline.tables.cache import PageCache
 from strandline.tables.delta import Expected
@@ -92,6 +93,15 @@ class OpenTables:
         """Another shape from now on; `change` brings rows that are pending into it."""
         self.inner.set_record(pending.domain, record.to_bytes())
         pending.reshape(record, change)
+
+    def size(self, pending: Pending) -> Sums:
+        """The rows and bytes of a table's pages, whatever is kept apart."""
+        if pending.pages is not None:
+            entries = [page.entry for page in pending.pages]
+            size = sum(page.size for entry in entries for page in entry.pages)
+            return Sums(len(entries), rows=sum(entry.rows for entry in entries), bytes=size)
+        found = None if pending.created else self.inner.view().domain(pending.domain)
+        return Sums() if found is None or found.root is None else found.root.sums
 
     def room(self) -> Room:
         return Room(self._cache, self.inner.output.read, self.inner.write_page)

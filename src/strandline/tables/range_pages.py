@@ -30,7 +30,7 @@ from strandline.tables.delta import NONE, Delta
 from strandline.tables.incoming import in_order, taken_keys
 from strandline.tables.keys import encode_keys, sort_order
 from strandline.tables.left_numbers import read_left, write_left
-from strandline.tables.record import Record
+from strandline.tables.record import ROW, Record
 from strandline.tables.revising import Resolved, folded, resolve
 from strandline.tables.rewriting import Made, PageRewriter, Room
 from strandline.tables.routing import DELETE, range_numbers, routed_schema
@@ -47,7 +47,9 @@ _NO_DOMAIN = DomainId(0)
 def load_range(item: WorkItem, attempt: Attempt) -> Result:
     """Sorts the new rows of a range, checks and numbers them, and stores their pages."""
     with _working(item) as work:
-        rows = in_order(work.arrived.select(work.record.names), work.record, item["doing"])
+        placed = bool(work.record.key) or not work.arrived.column(ROW).null_count
+        arrived = _by_key(work.arrived, work.record, item["doing"]) if placed else work.arrived
+        rows = arrived.select(work.record.names)
         numbers = pa.array(np.arange(item["first"], item["first"] + len(rows)))
         table = pa.Table.from_arrays([numbers, *rows.columns], schema=work.record.row_schema)
         made = work.pages.bases(table) if len(table) else []

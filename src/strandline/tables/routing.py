@@ -43,10 +43,11 @@ ITEMS_PER_WORKER = 2
 
 
 class Form(Enum):
-    """What arrives: rows as users bring them, rows of a change set, or rows that are routed already."""
+    """What arrives: rows as users bring them, of a keyed or a counted change set, or routed already."""
 
     ROWS = "rows"
     CHANGES = "changes"
+    COUNTS = "counts"
     ROUTED = "routed"
 
 

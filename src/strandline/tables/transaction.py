@@ -16,7 +16,7 @@ from strandline.changes import Changes, ChangeSet
 from strandline.changes.difference import difference
 from strandline.errors import InputError
 from strandline.pages import CommitNumber, Mode, Transaction
-from strandline.tables.applying import apply_changes, check_applicable
+from strandline.tables.applying import apply_changes, check_applicable, overwrite_rows
 from strandline.tables.cache import PageCache
 from strandline.tables.delta import Statement
 from strandline.tables.incoming import check_distinct, fitted, in_order, taken_keys
@@ -178,11 +178,11 @@ class TableTransaction:
         pending = self._tables.open(table)
         doing = f"Applying changes to {table}"
         check_applicable(changes.header, pending, doing)
-        if isinstance(changes, ChangeSet):
-            return apply_changes(self, pending, changes, lenient=lenient)
-        if self._large.is_large(changes):
-            return self._large.apply(pending, changes, lenient=lenient, doing=doing)
-        return apply_changes(self, pending, ChangeSet(changes.header, changes.to_arrow()), lenient=lenient)
+        if self._large.is_large(pending, changes):
+            stored = Changes.of(changes) if isinstance(changes, ChangeSet) else changes
+            return self._large.apply(pending, stored, lenient=lenient, doing=doing)
+        held = changes if isinstance(changes, ChangeSet) else ChangeSet(changes.header, changes.to_arrow())
+        return apply_changes(self, pending, held, lenient=lenient)
 
     def overwrite(self, table: str, rows: Any) -> int:
         """Make a table hold exactly these rows: what differs is changed, and rows keep their numbers.
@@ -192,14 +192,14 @@ class TableTransaction:
         doing = f"Overwriting {table}"
         pending = self._tables.open(table)
         source = self._large.source(rows, pending.record.schema)
-        if source.is_large and pending.record.key:
+        if source.is_large or self._large.holds_much(pending):
             return self._large.put(pending, source, OVERWRITING, doing)
-        new = fitted(source.in_memory(), pending.record, doing)
+        new = fitted(source.rows, pending.record, doing)
+        if not pending.record.key:
+            return overwrite_rows(self, pending, new)
+        in_order(new, pending.record, doing)
         old = self.reach.select(pending, None, Mode.X).rows
-        if pending.record.key:
-            in_order(new, pending.record, doing)
-            return apply_changes(self, pending, difference(old, new, pending.record.key), lenient=True)
-        return apply_changes(self, pending, difference(old, new), lenient=True)
+        return apply_changes(self, pending, difference(old, new, pending.record.key), lenient=True)
 
     def to_arrow(
         self,
