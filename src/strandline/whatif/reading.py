@@ -34,7 +34,6 @@ Key = bytes
 T = TypeVar("T")
 R = TypeVar("R")
 _ID_COLUMNS = (LEVEL, TUPNUM, MINDATE, MAXDATE, TYPE)
-_NOTHING = pa.schema(list(OWN_FIELDS)).empty_table()
 
 
 class WhatIfReader:
@@ -187,7 +186,7 @@ class WhatIfReader:
         entries = list(reader.entries(ALL))
         size = sum(entry.rows for entry in entries)
         parts = _each(lambda entry: reader.rows(entry, stored, None, ALL), entries, size)
-        rows = pa.concat_tables(parts).rename_columns(list(_ID_COLUMNS)) if parts else _NOTHING
+        rows = pa.concat_tables(parts).rename_columns(list(_ID_COLUMNS)) if parts else _no_tuples()
         return ids_of(definition.level, Differential(definition.level, rows, SeenIds()).own, self.scan)
 
     def base_rows(self, entry: Entry | None, names: list[str], bounds: KeyBounds) -> pa.Table:
@@ -275,3 +274,8 @@ def _joined(parts: Sequence[Tuples], empty: Tuples) -> Tuples:
             for field in ("level", "tupnum", "physlevel", "source")
         ),
     )
+
+
+def _no_tuples() -> pa.Table:
+    # Made when it is needed: Arrow imports pandas for its first array, which takes half a second.
+    return pa.schema(list(OWN_FIELDS)).empty_table()
