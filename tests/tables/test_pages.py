@@ -17,6 +17,8 @@ from strandline.errors import SchemaError, SnapshotExpired
 from strandline.storage import LocalStorage, MemoryStorage
 from strandline.store import Store
 from strandline.tables import Limits, rewriting
+from strandline.tables.page_files import decode_columns, decode_page, encode_page
+from strandline.tables.record import DISTINCT, Record, new_record
 
 SMALL = Limits(page_rows=200, cut_rows=150, join_rows=50, most_in_overlay=40, fewest_for_overlay=20)
 
@@ -313,3 +315,21 @@ def test_encodings_are_stored_as_values_and_what_parquet_lacks_is_refused() -> N
         interval = pa.table({"i": pa.array([(1, 2, 3)], pa.month_day_nano_interval())})
         with pytest.raises(SchemaError, match="Parquet"):
             store.create_table("no", interval)
+
+
+def test_a_page_tells_its_row_numbers_where_they_are_consecutive_and_repeats_nothing_it_can_leave_out() -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), metadata={DISTINCT: b""}), ("c", pa.int16()), ("s", pa.string())])
+    record = new_record(schema, ("id",))
+    assert Record.from_bytes(record.to_bytes()) == record
+    rows = 5000
+    data = {"id": np.arange(rows) * 3, "c": np.full(rows, 7, dtype=np.int16), "s": ["a", None] * (rows // 2)}
+    for first, numbers in ((40, np.arange(40, 40 + rows)), (None, np.arange(rows)[::-1])):
+        table = pa.table({"_row": numbers, **data}, schema=record.row_schema)
+        page = encode_page(table, record)
+        assert decode_page(page, record).equals(table)
+        found = decode_columns(page, record, ["c", "id", "s"])
+        assert found.first == first
+        names = ["c", "id", "s"] if first is not None else ["_row", "c", "id", "s"]
+        assert found.table.equals(table.select(names))
+        encodings = [pq.ParquetFile(pa.BufferReader(page)).metadata.row_group(0).column(n).encodings for n in range(2)]
+        assert all("DELTA_BINARY_PACKED" in one for one in encodings)

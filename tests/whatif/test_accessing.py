@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -10,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from strandline.whatif.accessing import Accessed, Differential, access, access_rows, ids_of, lines_of
+from strandline.tables.page_files import Columns
+from strandline.whatif.accessing import Accessed, Differential, access, ids_of, lines_of
+from strandline.whatif.plain_access import access_rows
 from strandline.whatif.seen_ids import IdSet, SeenIds, seen
 from strandline.whatif.table_1 import ACCEPT, SEE, TABLE_1, base_lines, differential_lines, line_of
 from strandline.whatif.tuples import INFINITY, LEVEL, MAXDATE, MINDATE, OWN_FIELDS, PLACE, TUPNUM, TYPE, Type
@@ -40,7 +43,7 @@ def differential(level: int, tuples: Sequence[Tuple], scan: int = NOW) -> Differ
     ]
     table = pa.Table.from_pylist(rows, schema=pa.schema([*OWN_FIELDS, *DATA]))
     found = Differential(level, table, SeenIds())
-    return found.with_ids(ids_of(level, found.own, scan))
+    return replace(found, ids=ids_of(level, found.own, scan))
 
 
 def shown(found: Accessed) -> list[tuple[str, int]]:
@@ -185,7 +188,7 @@ def test_a_key_is_kept_from_below_by_a_tuple_that_is_deleted_further_up() -> Non
 def test_a_plain_read_gives_the_same_rows() -> None:
     one = differential(1, figure_13())
     found = access([one], FIGURE_6, ["name"], NOW)
-    rows = access_rows([one], FIGURE_6, ["name"], ["salary", "name"], NOW)
+    rows = access_rows([one], Columns(FIGURE_6), ["name"], ["salary", "name"], NOW)
     assert rows.equals(found.visible.rows.select(["salary", "name"]))
     assert found.visible.level.tolist() == [1, 0]
     assert found.visible.physlevel.tolist() == [1, 0]

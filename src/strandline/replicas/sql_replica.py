@@ -27,15 +27,14 @@ class SqlReplica:
     def __init__(self, address: Address, *, create: bool = True) -> None:
         self._address = address
         self._database = connect(address, create=create)
+        self._seen = False
 
     @property
     def shown(self) -> str:
         return self._address.shown
 
     def state(self) -> State | None:
-        if not self._database.columns(STATES, self._address.schema):
-            return None
-        return self._read_state()
+        return self._read_state() if self._has_states() else None
 
     def create(self, definition: Definition) -> State:
         layout = self._layout(definition)
@@ -44,6 +43,7 @@ class SqlReplica:
             self._database.execute(
                 f"CREATE TABLE IF NOT EXISTS {self._states} (name text PRIMARY KEY, state text NOT NULL)"
             )
+            self._seen = True
             found = self._read_state()
             if found is not None:
                 return the_same(found, definition, self.shown)
@@ -97,6 +97,8 @@ class SqlReplica:
             if state.position is not None and not state.layout:
                 state = replace(state, layout=self._found_layout(layout))
             self._write_state(state)
+        if message.kind != LOAD:
+            self._database.after_changes()
         return state
 
     def rows(self) -> Iterator[pa.RecordBatch]:
@@ -143,6 +145,11 @@ class SqlReplica:
     def _states(self) -> str:
         return quoted(self._address.schema, STATES)
 
+    def _has_states(self) -> bool:
+        """Whether any copy was ever made in this database; once seen, nobody takes the table away."""
+        self._seen = self._seen or bool(self._database.columns(STATES, self._address.schema))
+        return self._seen
+
     def _read_state(self, lock: str = "") -> State | None:
         sql = f"SELECT state FROM {self._states} WHERE name = ?{lock}"
         found = self._database.execute(sql, [self._address.table])
@@ -150,7 +157,7 @@ class SqlReplica:
 
     def _locked_state(self) -> State:
         lock = " FOR UPDATE" if self._database.dialect == "postgres" else ""
-        state = self._read_state(lock) if self._database.columns(STATES, self._address.schema) else None
+        state = self._read_state(lock) if self._has_states() else None
         if state is None:
             raise NotFound("there is no copy", doing=f"writing to {self.shown}", hint="Replicate to it first")
         return state

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from strandline.pages import Entry, PageRef
 from strandline.tables.contents import Base, Contents, Overlay, base_of, overlay_of
-from strandline.tables.page_files import decode_page
+from strandline.tables.page_files import Columns, decode_columns, decode_page
 from strandline.tables.record import Record
 
 CACHE_BYTES = 256 << 20
@@ -44,6 +44,14 @@ class PageCache:
             self.opened += 1
             base = base_of(decode_page(read(entry.base), record, columns), record)
         return Contents(base, None if entry.overlay is None else self.overlay(entry.overlay, record, read))
+
+    def columns(self, entry: Entry, record: Record, read: Read, columns: Sequence[str]) -> Columns | None:
+        """Columns of a live entry decoded for the caller alone; None when it is kept already, or has an overlay."""
+        assert entry.base is not None
+        if entry.overlay is not None or self._recall(entry.base.name, record) is not None:
+            return None
+        self.opened += 1
+        return decode_columns(read(entry.base), record, columns)
 
     def base(self, ref: PageRef, record: Record, read: Read) -> Base:
         found = self._recall(ref.name, record)

@@ -6,28 +6,39 @@ An overlay page has the same columns and `_deleted`: a row that is marked there 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 
 from strandline.errors import Damaged, SchemaError
-from strandline.tables.record import DELETED, FIELD_ID, ROW, Record
+from strandline.tables.record import DELETED, FIELD_ID, ROW, Column, Record
 
 SMALL_PAGE = 4096
 """Rows up to which dictionaries and statistics cost more than they save."""
 
 GROUP_ROWS = 122_880
 
+FIRST_ROW = b"strandline:first_row"
+"""In the metadata of a page whose row numbers are consecutive, which most loads leave: the first of them."""
+
+_DIFFERENCES = "DELTA_BINARY_PACKED"
+
 
 def encode_page(table: pa.Table, record: Record) -> bytes:
     """A base page: `table` has the record's row schema."""
-    return _encode(_with_schema(table, record.file_schema))
+    whole = _with_schema(table, record.file_schema)
+    rows = np.asarray(whole.column(ROW), dtype=np.int64)
+    if len(rows) > SMALL_PAGE and rows[-1] - rows[0] == len(rows) - 1 and bool(np.all(rows[1:] > rows[:-1])):
+        whole = whole.replace_schema_metadata({FIRST_ROW: str(rows[0])})
+    return _encode(whole, record.distinct)
 
 
 def encode_overlay(table: pa.Table, record: Record) -> bytes:
     """An overlay page: the record's row schema and `_deleted`."""
-    return _encode(_with_schema(table, record.overlay_schema))
+    return _encode(_with_schema(table, record.overlay_schema), record.distinct)
 
 
 def decode_page(data: bytes, record: Record, columns: Sequence[str] | None = None) -> pa.Table:
@@ -35,26 +46,80 @@ def decode_page(data: bytes, record: Record, columns: Sequence[str] | None = Non
 
     `columns` chooses among the table's columns; `_row` and `_deleted` come in any case.
     """
+    file = _opened(data)
+    chosen = [c for c in record.columns if columns is None or c.name in columns]
+    return _read(file, chosen, [name for name in (ROW, DELETED) if name in file.schema_arrow.names])
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Chosen columns of a base page. `table` has `_row` too, unless the numbers are consecutive, from `first` on.
+
+    `fresh`: nobody else holds its arrays, so that whoever asked for it may change them.
+    """
+
+    table: pa.Table
+    first: int | None = None
+    fresh: bool = False
+
+
+def decode_columns(data: bytes, record: Record, columns: Sequence[str]) -> Columns:
+    """Chosen columns of a base page, and row numbers as far as the page does not say what they are."""
+    file = _opened(data)
+    told = (file.metadata.metadata or {}).get(FIRST_ROW)
+    table = _read(file, [record.column(name) for name in columns], [ROW] if told is None else [])
+    return Columns(table, None if told is None else int(told), fresh=True)
+
+
+def _opened(data: bytes) -> pq.ParquetFile:
     try:
-        file = pq.ParquetFile(pa.BufferReader(data))
-        held = file.schema_arrow
-        ids = {int((f.metadata or {}).get(FIELD_ID, b"-1")): f.name for f in held if f.name not in (ROW, DELETED)}
-        chosen = [c for c in record.columns if columns is None or c.name in columns]
-        marks = [name for name in (ROW, DELETED) if name in held.names]
-        table = file.read(columns=[*marks, *(ids[c.id] for c in chosen if c.id in ids)], use_threads=False)
+        return pq.ParquetFile(pa.BufferReader(data))
     except (pa.ArrowInvalid, OSError) as error:
-        raise Damaged(f"a page is no Parquet file: {error}", doing="reading a page", hint="Run check") from None
-    arrays, fields = [table.column(ROW)], [pa.field(ROW, pa.int64())]
+        raise _damaged(error) from None
+
+
+def _read(file: pq.ParquetFile, chosen: Sequence[Column], marks: Sequence[str]) -> pa.Table:
+    """Columns in the table's present shape, between `_row` and `_deleted` when these are among the marks."""
+    held = file.schema_arrow
+    ids = {int((f.metadata or {}).get(FIELD_ID, b"-1")): f.name for f in held if f.name not in (ROW, DELETED)}
+    wanted = [ids[c.id] for c in chosen if c.id in ids]
+    same = _repeating(file, wanted) if file.metadata.num_rows > SMALL_PAGE else {}
+    try:
+        table = file.read(columns=[*marks, *(name for name in wanted if name not in same)], use_threads=False)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise _damaged(error) from None
+    rows = file.metadata.num_rows
+    columns = {name: table.column(name) for name in marks if name == ROW}
     for column in chosen:
-        fields.append(pa.field(column.name, column.type))
-        if column.id in ids:
-            arrays.append(_as(table.column(ids[column.id]), column.type))
+        name = ids.get(column.id)
+        if name in same:
+            repeated = pa.repeat(pa.scalar(same[name], held.field(name).type), rows)
+            columns[column.name] = _as(pa.chunked_array([repeated]), column.type)
+        elif name is not None:
+            columns[column.name] = _as(table.column(name), column.type)
         else:
-            arrays.append(_repeated(column.default, column.type, len(table)))
-    if DELETED in marks:
-        arrays.append(table.column(DELETED))
-        fields.append(pa.field(DELETED, pa.bool_()))
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+            columns[column.name] = _repeated(column.default, column.type, rows)
+    columns |= {name: table.column(name) for name in marks if name == DELETED}
+    return pa.table(columns)
+
+
+def _repeating(file: pq.ParquetFile, wanted: Sequence[str]) -> dict[str | None, int]:
+    """Columns of integers that hold one value all over, by the statistics of the page: they need not be read."""
+    integers = [name for name in wanted if pt.is_integer(file.schema_arrow.field(name).type)]
+    found: dict[str | None, int] = {}
+    if not integers or file.metadata.num_row_groups != 1:
+        return found
+    group = file.metadata.row_group(0)
+    places = {group.column(number).path_in_schema: number for number in range(group.num_columns)}
+    for name in integers:
+        known = group.column(places[name]).statistics
+        if known is not None and known.has_min_max and known.null_count == 0 and known.min == known.max:
+            found[name] = known.min
+    return found
+
+
+def _damaged(error: Exception) -> Damaged:
+    return Damaged(f"a page is no Parquet file: {error}", doing="reading a page", hint="Run check")
 
 
 def check_storable(schema: pa.Schema) -> None:
@@ -70,15 +135,17 @@ def check_storable(schema: pa.Schema) -> None:
             ) from None
 
 
-def _encode(table: pa.Table) -> bytes:
+def _encode(table: pa.Table, distinct: Sequence[str]) -> bytes:
     sink = pa.BufferOutputStream()
     large = len(table) > SMALL_PAGE
+    differences = {name: _DIFFERENCES for name in distinct if pt.is_integer(table.schema.field(name).type)}
     pq.write_table(
         table,
         sink,
         compression="zstd",
         compression_level=1,
-        use_dictionary=large,
+        use_dictionary=[name for name in table.column_names if name not in distinct] if large else False,
+        column_encoding=differences,
         write_statistics=large,
         row_group_size=GROUP_ROWS,
     )

@@ -12,6 +12,7 @@ from strandline.pages import DomainEntry, Entry, View
 from strandline.tables.cache import PageCache
 from strandline.tables.expressions import Expression, check_params
 from strandline.tables.key_bounds import KeyBounds, key_bounds
+from strandline.tables.page_files import Columns
 from strandline.tables.record import ROW, Record
 from strandline.tables.rewriting import parallel
 
@@ -102,3 +103,11 @@ class TableReader:
         if condition is not None and not (bounds.exact and len(bounds.points or ()) == 1):
             rows = rows.filter(pa.array(condition.mask(rows)))
         return rows.select(list(wanted))
+
+    def columns_of(self, entry: Entry, wanted: Sequence[str]) -> Columns:
+        """Columns of all rows of one page, which is decoded only that far and not kept, whatever its size."""
+        found = self._cache.columns(entry, self.record, self.view.read, wanted)
+        if found is not None:
+            return found
+        contents = self._cache.chosen(entry, self.record, self.view.read, (*wanted, *self.record.order))
+        return Columns(contents.table.select([ROW, *wanted]))

@@ -25,18 +25,24 @@ from strandline.tables.keys import check_key_types
 ROW = "_row"
 DELETED = "_deleted"
 FIELD_ID = b"PARQUET:field_id"
+DISTINCT = b"strandline:distinct"
+"""A field with this in its metadata becomes a `Column.distinct`."""
 _ROW_FIELD = pa.field(ROW, pa.int64(), metadata={FIELD_ID: b"0"})
 
 
 @dataclass(frozen=True)
 class Column:
-    """`default` is an array of one value: what rows hold that were there before the column was."""
+    """`default` is an array of one value: what rows hold that were there before the column was.
+
+    `distinct` columns hardly ever repeat a value: pages keep their integers as differences, and no dictionaries.
+    """
 
     id: int
     name: str
     type: pa.DataType
     nullable: bool = True
     default: pa.Array | None = None
+    distinct: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,12 @@ class Record:
     @cached_property
     def overlay_schema(self) -> pa.Schema:
         return self.file_schema.append(pa.field(DELETED, pa.bool_()))
+
+    @cached_property
+    def distinct(self) -> tuple[str, ...]:
+        """The columns of pages that are said to hardly ever repeat a value; where any is, `_row` is one, too."""
+        found = tuple(c.name for c in self.columns if c.distinct)
+        return (ROW, *found) if found else ()
 
     @cached_property
     def order(self) -> tuple[str, ...]:
@@ -127,6 +139,7 @@ def new_record(schema: pa.Schema, key: Sequence[str] = (), not_null: Sequence[st
             f.name,
             plain_type(f.type),
             nullable=f.nullable and f.name not in key and f.name not in not_null,
+            distinct=DISTINCT in (f.metadata or {}),
         )
         for number, f in enumerate(schema, 1)
     )
@@ -215,7 +228,7 @@ def _decoded(data: bytes) -> Record:
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["schema"])))
     defaults = {int(number): _array_from_text(text) for number, text in body["defaults"].items()}
     columns = tuple(
-        Column(number, f.name, f.type, f.nullable, defaults.get(number))
+        Column(number, f.name, f.type, f.nullable, defaults.get(number), number in body.get("distinct", ()))
         for number, f in zip(body["ids"], schema, strict=True)
     )
     return Record(columns, tuple(body["key"]), body["version"], body["next_id"])
@@ -232,6 +245,8 @@ def _encoded(record: Record) -> bytes:
         "next_id": record.next_id,
         "defaults": defaults,
     }
+    if record.distinct:
+        body["distinct"] = [c.id for c in record.columns if c.distinct]
     return json.dumps(body, separators=(",", ":")).encode()
 
 

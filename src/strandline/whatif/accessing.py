@@ -22,8 +22,7 @@ import pyarrow as pa
 from strandline.tables.keys import repeats, sort_order
 from strandline.tables.record import ROW
 from strandline.whatif.placing import LEVEL_BITS, key_numbers
-from strandline.whatif.seen_ids import SeenIds, seen
-from strandline.whatif.substituting import substituted
+from strandline.whatif.seen_ids import IdSet, SeenIds, seen
 from strandline.whatif.table_1 import ACCEPT, SEE, Lines, differential_lines
 from strandline.whatif.tuples import LEVEL, MAXDATE, MINDATE, OWN, TUPNUM, TYPE, Flags, Numbers, Type, numbers
 
@@ -40,9 +39,18 @@ class Own:
     maxdate: Numbers
     kinds: Numbers
 
-    def part(self, start: int, end: int) -> Own:
-        arrays = (self.level, self.tupnum, self.mindate, self.maxdate, self.kinds)
-        return Own(*(array[start:end] for array in arrays))
+    @cached_property
+    def alike(self) -> Own | None:
+        """The first tuple alone, when all have its level, dates and type; else None. Most updates leave such tuples."""
+        arrays = (self.level, self.mindate, self.maxdate, self.kinds)
+        if not len(self.tupnum) or any(array.min() != array.max() for array in arrays):
+            return None
+        return Own(*(array[:1] for array in (self.level, self.tupnum, self.mindate, self.maxdate, self.kinds)))
+
+    @property
+    def facts(self) -> tuple[int, int, int, int]:
+        """The level, dates and type of the first tuple."""
+        return int(self.level[0]), int(self.mindate[0]), int(self.maxdate[0]), int(self.kinds[0])
 
     def valid(self, scan: int) -> Flags:
         """Which tuples are *newest* at a scan time: the fast test of section 4.2."""
@@ -59,22 +67,28 @@ class Differential:
     ids: SeenIds
     first: int = 0
     """The position of the first of `rows` among all that were read."""
+    alike: Own | None = None
+    """One tuple, when all are known to have its level, dates and type."""
 
     @cached_property
     def own(self) -> Own:
         """D's own columns, for computing."""
         return Own(*(numbers(self.rows, name) for name in (LEVEL, TUPNUM, MINDATE, MAXDATE, TYPE)))
 
-    def with_ids(self, ids: SeenIds) -> Differential:
-        made = Differential(self.level, self.rows, ids, self.first)
-        made.__dict__["own"] = self.own
-        return made
+    @property
+    def tupnum(self) -> Numbers:
+        return numbers(self.rows, TUPNUM)
 
     def part(self, start: int, end: int) -> Differential:
         """Some of its tuples (the end is exclusive)."""
-        made = Differential(self.level, self.rows.slice(start, end - start), self.ids, self.first + start)
-        made.__dict__["own"] = self.own.part(start, end)
-        return made
+        return Differential(self.level, self.rows.slice(start, end - start), self.ids, self.first + start, self.alike)
+
+
+def all_alike(parts: Sequence[Own]) -> Own | None:
+    """One tuple, when those of all parts have its level, dates and type; else None."""
+    found = [part.alike for part in parts]
+    known = {None if one is None else one.facts for one in found}
+    return found[0] if len(known) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -117,9 +131,15 @@ def ids_of(level: int, own: Own, scan: int) -> SeenIds:
 
     Lines 8, 9 and 10 of Table 1. Ids of its own level stand nowhere below, so they are left out.
     """
-    lines = lines_of(level, own, scan, [])
-    chosen = SEE[lines] & (own.level != level)
+    chosen = _makes_seen(level, own.alike or own, scan)
+    if own.alike is not None:
+        return SeenIds({int(own.level[0]): IdSet.of(own.tupnum)}) if chosen[0] else SeenIds()
     return SeenIds.of(own.level[chosen], own.tupnum[chosen])
+
+
+def _makes_seen(level: int, own: Own, scan: int) -> Flags:
+    found: Flags = SEE[lines_of(level, own, scan, [])] & (own.level != level)
+    return found
 
 
 def lines_of(level: int, own: Own, scan: int, above: list[SeenIds]) -> Lines:
@@ -129,7 +149,7 @@ def lines_of(level: int, own: Own, scan: int, above: list[SeenIds]) -> Lines:
 
 
 @dataclass(frozen=True)
-class _Candidates:
+class Candidates:
     """Valid tuples of all differential relations, highest level first, that are rows; `accepted` by Table 1."""
 
     tuples: Tuples
@@ -142,10 +162,10 @@ def access(differentials: Sequence[Differential], base: pa.Table, key: Sequence[
 
     `differentials` come highest level first; their rows have D's own columns and those of `base`, which has `_row` too.
     """
-    candidates = _candidates(differentials, base, scan)
+    candidates = candidates_of(differentials, base, scan)
     row = np.asarray(base.column(ROW), dtype=np.int64)
     kept = ~seen([one.ids for one in differentials], 0, row)
-    woven = _weave(candidates, base, kept, key)
+    woven = weave(candidates, base, kept, key)
     data = [name for name in base.column_names if name != ROW]
     both = pa.concat_tables([candidates.tuples.rows.select(data), base.select(data)])
     origins = [
@@ -161,28 +181,8 @@ def access(differentials: Sequence[Differential], base: pa.Table, key: Sequence[
     return Accessed(whole.take(woven.order()), whole.take(woven.hidden))
 
 
-def access_rows(
-    differentials: Sequence[Differential], base: pa.Table, key: Sequence[str], columns: Sequence[str], scan: int
-) -> pa.Table:
-    """The rows of one key range, without their TNAMEs: what a plain read wants. Touches nothing that it can leave."""
-    row = np.asarray(base.column(ROW), dtype=np.int64)
-    gone = seen([one.ids for one in differentials], 0, row)
-    if not any(len(one.rows) for one in differentials):
-        chosen = base.select(list(columns))
-        return chosen if not bool(gone.any()) else chosen.filter(pa.array(~gone))
-    candidates = _candidates(differentials, base, scan)
-    mine, theirs = candidates.tuples.rows.select(list(columns)), base.select(list(columns))
-    places = _own_places(candidates, base, row, key)
-    if places is not None and len(places) == int(np.count_nonzero(gone)):
-        return substituted(theirs, places, mine)
-    woven = _weave(candidates, base, ~gone, key)
-    if woven.in_place:
-        straight = len(woven.chosen) == len(mine) and bool(np.all(woven.chosen[1:] > woven.chosen[:-1]))
-        return substituted(theirs, woven.places, mine if straight else mine.take(pa.array(woven.chosen)))
-    return pa.concat_tables([mine, theirs]).take(pa.array(woven.order()))
-
-
-def _candidates(differentials: Sequence[Differential], base: pa.Table, scan: int) -> _Candidates:
+def candidates_of(differentials: Sequence[Differential], base: pa.Table, scan: int) -> Candidates:
+    """See `Candidates`."""
     data = [name for name in base.column_names if name != ROW]
     schema = pa.schema([base.schema.field(name) for name in data])
     rows, parts, accepted = [schema.empty_table()], [], []
@@ -201,28 +201,11 @@ def _candidates(differentials: Sequence[Differential], base: pa.Table, scan: int
     origins = np.concatenate(parts, axis=1) if parts else np.empty((4, 0), dtype=np.int64)
     flags = np.concatenate(accepted) if accepted else np.empty(0, dtype=np.bool_)
     top = differentials[0].level if differentials else 0
-    return _Candidates(Tuples(pa.concat_tables(rows), *origins), flags, top)
-
-
-def _own_places(candidates: _Candidates, base: pa.Table, row: Numbers, key: Sequence[str]) -> Numbers | None:
-    """Where the candidates' own tuples stand in the base, when each replaces a row there that has its key; else None.
-
-    That is what most ranges of most what-ifs are like, and what needs no search by key.
-    """
-    tuples = candidates.tuples
-    if not len(tuples) or not len(row) or not candidates.accepted.all() or tuples.level.any():
-        return None
-    places = tuples.tupnum - row[0]
-    consecutive = int(row[-1]) - int(row[0]) == len(row) - 1 and bool(np.all(row[1:] > row[:-1]))
-    if not consecutive or places[0] < 0 or places[-1] >= len(row) or not np.all(places[1:] > places[:-1]):
-        return None
-    chosen = pa.array(places)
-    same = all(base.column(name).take(chosen).equals(tuples.rows.column(name)) for name in key)
-    return places if same else None
+    return Candidates(Tuples(pa.concat_tables(rows), *origins), flags, top)
 
 
 @dataclass(frozen=True)
-class _Woven:
+class Woven:
     """The candidates that come out, in order, each with the place in the base before which it belongs, and the base's
     rows that stay. `hidden` holds positions among all candidates and, behind them, all rows of the base.
     """
@@ -253,7 +236,8 @@ class _Woven:
         return result
 
 
-def _weave(candidates: _Candidates, base: pa.Table, kept: Flags, key: Sequence[str]) -> _Woven:
+def weave(candidates: Candidates, base: pa.Table, kept: Flags, key: Sequence[str]) -> Woven:
+    """Put candidates among the base's rows that are `kept`, in order of the key, or by TNAME."""
     count = len(candidates.accepted)
     mine, theirs = _orders(candidates.tuples, base, key)
     ordered = bool(np.all(mine[1:] >= mine[:-1]))
@@ -270,10 +254,10 @@ def _weave(candidates: _Candidates, base: pa.Table, kept: Flags, key: Sequence[s
         hidden = _hidden(candidates, order, first, np.where(meets, place, -1), kept)
         kept = kept.copy()
         kept[place[meets]] = False
-    return _Woven(count, winners[standing], place[standing], kept, hidden)
+    return Woven(count, winners[standing], place[standing], kept, hidden)
 
 
-def _hidden(candidates: _Candidates, order: Numbers, first: Flags, met: Numbers, kept: Flags) -> Numbers:
+def _hidden(candidates: Candidates, order: Numbers, first: Flags, met: Numbers, kept: Flags) -> Numbers:
     """Tuples that the relation below shows and a key of the topmost level hides: the second of each key.
 
     What comes third is hidden further down already. `met` is where each winner's key stands in the base, or −1.

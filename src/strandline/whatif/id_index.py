@@ -38,12 +38,11 @@ def indexed_ids(view: View, cache: PageCache, definition: Definition) -> SeenIds
         return SeenIds()
     where = "what_if = :name"
     rows = TableReader(view, IDS, cache).to_arrow(None, where, {"name": definition.name})
-    found: dict[int, list[Numbers]] = {}
+    found: dict[int, list[IdSet]] = {}
     for row in rows.to_pylist():
-        bits = np.frombuffer(row["bits"], dtype=np.uint8)
-        numbers = np.flatnonzero(np.unpackbits(bits, bitorder="little")) + row["chunk"] * CHUNK
-        found.setdefault(row["level"], []).append(numbers.astype(np.int64))
-    return SeenIds({level: IdSet.of(np.concatenate(parts)) for level, parts in found.items()})
+        one = IdSet.from_bits(np.frombuffer(row["bits"], dtype=np.uint8), row["chunk"] * CHUNK)
+        found.setdefault(row["level"], []).append(one)
+    return SeenIds({level: IdSet.united(parts) for level, parts in found.items()})
 
 
 def write_ids(tables: TableTransaction, definition: Definition, ids: SeenIds, *, anew: bool) -> None:

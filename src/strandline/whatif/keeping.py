@@ -49,10 +49,12 @@ def create(home: Home, name: str, on: str) -> None:
         here.footprint().tables.add(chain.table.domain)
         below = on if chain.definitions else None
         made = define(name, below, chain.level + 1, chain.table.domain, chain.record)
-        data = pa.schema([pa.field(made.columns[c.id], c.type) for c in chain.record.columns])
+        record = chain.record
+        data = pa.schema([pa.field(made.columns[c.id], c.type) for c in record.columns])
+        single = [made.columns[record.column(name).id] for name in record.key] if len(record.key) == 1 else []
         if here.view.find_domain(CATALOGUE) is None:
             _create_catalogue(here)
-        here.tables.create_table(made.differential, differential_schema(data, place_type(chain.record)), key=KEY)
+        here.tables.create_table(made.differential, differential_schema(data, place_type(record), single), key=KEY)
         here.tables.insert(CATALOGUE, pa.Table.from_pylist([made.row()], schema=SCHEMA))
 
     attempt(home, f"what-if {name} on {on}", work)

@@ -80,8 +80,11 @@ def cuts(column: pa.ChunkedArray, separators: Sequence[bytes]) -> list[int]:
     """For each separator of the base's pages, how many of these places, which are in order, come before it."""
     if column.type == pa.int64():
         wanted = np.array([row_of(separator) for separator in separators], dtype=np.int64)
-        found: list[int] = np.searchsorted(np.asarray(column, dtype=np.int64), wanted).tolist()
-        return found
+        # Chunk by chunk: all places together would be a copy of them.
+        found = np.zeros(len(wanted), dtype=np.int64)
+        for chunk in column.chunks:
+            found += np.searchsorted(np.asarray(chunk), wanted)
+        return [int(count) for count in found]
     held = _Places(column)
     return [bisect_left(held, separator) for separator in separators]
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from strandline.pages import Entry
 from strandline.tables.key_bounds import KeyBounds
+from strandline.tables.page_files import Columns
 from strandline.whatif.accessing import Differential
 from strandline.whatif.placing import cuts
 from strandline.whatif.tuples import PLACE
@@ -54,14 +55,14 @@ class Plan:
         names: list[str],
         bounds: KeyBounds,
         *,
-        signed: bool = True,
+        plain: bool = False,
         span: Span | None = None,
     ) -> None:
         self._reader = reader
         self.names = names
         self._bounds = bounds
         self._span = span
-        read = [reader.differential(one, names, bounds, signed=signed) for one in reader.chain.definitions]
+        read = [reader.differential(one).tuples(names, bounds, plain=plain) for one in reader.chain.definitions]
         self.read = read if span is None else [_within(one, span) for one in read]
 
     @cached_property
@@ -90,6 +91,10 @@ class Plan:
 
     def base(self, one: Range) -> pa.Table:
         return self._reader.base_rows(one.entry, self.names, self._bounds)
+
+    def columns(self, one: Range) -> Columns:
+        """The same for a plain read."""
+        return self._reader.base_columns(one.entry, self.names, self._bounds)
 
 
 def _within(one: Differential, span: Span) -> Differential:

@@ -6,9 +6,9 @@ restricted by key takes the pages of its range only, of the base and of each D, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,22 +18,15 @@ from strandline.pages import Entry, View
 from strandline.tables import ROW, PageCache, Record, TableReader
 from strandline.tables.expressions import Expression, check_params
 from strandline.tables.key_bounds import ALL, KeyBounds, key_bounds
-from strandline.tables.rewriting import parallel
-from strandline.whatif.accessing import Accessed, Differential, Tuples, access, access_rows, ids_of
-from strandline.whatif.catalogue import Chain, Definition, shaped
-from strandline.whatif.id_index import indexed_ids
-from strandline.whatif.placing import place_bounds
+from strandline.tables.page_files import Columns
+from strandline.tables.reading import KEPT_ROWS
+from strandline.whatif.accessing import Accessed, Tuples, access
+from strandline.whatif.catalogue import Chain, Definition
+from strandline.whatif.differentials import DifferentialReader, each
+from strandline.whatif.plain_access import access_rows
 from strandline.whatif.planning import Plan, Range, Span
-from strandline.whatif.seen_ids import SeenIds
-from strandline.whatif.tuples import LEVEL, MAXDATE, MINDATE, OWN, OWN_FIELDS, SIGNATURE, STORED, TUPNUM, TYPE
-
-FEW_ROWS = 16_384
-"""Fewer rows are read by one thread."""
 
 Key = bytes
-T = TypeVar("T")
-R = TypeVar("R")
-_ID_COLUMNS = (LEVEL, TUPNUM, MINDATE, MAXDATE, TYPE)
 
 
 class WhatIfReader:
@@ -45,8 +38,10 @@ class WhatIfReader:
         self.view = view
         self.cache = cache
         self._base = TableReader(base_view or view, _name(chain, base_view or view), cache)
-        self._known_ids: dict[str, SeenIds] = {}
         self.record = self._base.record
+        self._differentials = {
+            one.name: DifferentialReader(one, self.record, view, cache, scan) for one in chain.definitions
+        }
         for definition in chain.definitions:
             if scan < definition.purged:
                 raise InputError(
@@ -61,10 +56,6 @@ class WhatIfReader:
         return self._base.view
 
     @property
-    def _top(self) -> bool:
-        return self.scan >= int(self.view.commit)
-
-    @property
     def bytes(self) -> int:
         """The size on storage of all that it is made of."""
         return self.bytes_within(ALL)
@@ -73,7 +64,7 @@ class WhatIfReader:
         """The size of the pages of the base and of each differential relation for such keys."""
         entries = [entry for _, entry in self.base_pages(bounds)]
         for definition in self.chain.definitions:
-            entries += self.differential_pages(definition, bounds)
+            entries += self.differential(definition).entries(bounds)[0]
         return sum(page.size for entry in entries for page in entry.pages)
 
     def condition(self, where: str | None, params: Mapping[str, Any] | None = None) -> Expression | None:
@@ -89,12 +80,12 @@ class WhatIfReader:
         wanted = list(self.record.shown if columns is None else columns)
         for name in wanted:
             self.record.column(name)
-        plan = Plan(self, self._needed(wanted, condition), bounds, signed=False)
+        plan = Plan(self, self._needed(wanted, condition), bounds, plain=True)
         return self._read(plan, wanted, condition)
 
     def rows_within(self, span: Span, columns: Sequence[str]) -> pa.Table:
         """All rows of a run of the base's pages: what one work item reads."""
-        plan = Plan(self, self._needed(columns, None), span.bounds, signed=False, span=span)
+        plan = Plan(self, self._needed(columns, None), span.bounds, plain=True, span=span)
         return self._read(plan, list(columns), None)
 
     def _read(self, plan: Plan, wanted: list[str], condition: Expression | None) -> pa.Table:
@@ -102,12 +93,12 @@ class WhatIfReader:
         shown = list(dict.fromkeys([*wanted, *(condition.condition.columns if condition is not None else ())]))
 
         def read(one: Range) -> pa.Table:
-            found = access_rows(plan.differentials(one), plan.base(one), self.record.key, shown, self.scan)
+            found = access_rows(plan.differentials(one), plan.columns(one), self.record.key, shown, self.scan)
             if condition is not None:
                 found = found.filter(pa.array(condition.mask(found)))
             return pa.Table.from_arrays(found.select(wanted).columns, schema=schema)
 
-        return pa.concat_tables(_each(read, plan.ranges, plan.size) or [schema.empty_table()])
+        return pa.concat_tables(each(read, plan.ranges, plan.size) or [schema.empty_table()])
 
     def select(self, condition: Expression | None, bounds: KeyBounds | None = None) -> Selection:
         """The tuples that satisfy a condition, with everything that changing them needs."""
@@ -124,8 +115,7 @@ class WhatIfReader:
 
     def tuples(self, definition: Definition) -> pa.Table:
         """All tuples of a differential relation, its data under the table's names."""
-        found = self.differential(definition, [*self.record.names], ALL)
-        return found.rows
+        return self.differential(definition).tuples([*self.record.names], ALL).rows
 
     def _select(self, plan: Plan, one: Range, condition: Expression | None) -> Accessed:
         found = access(plan.differentials(one), plan.base(one), self.record.key, self.scan)
@@ -142,52 +132,13 @@ class WhatIfReader:
         rows = pa.schema([self.record.row_schema.field(name) for name in names]).empty_table()
         return Tuples(rows, nothing, nothing, nothing, nothing)
 
-    def differential(
-        self, definition: Definition, names: list[str], bounds: KeyBounds, *, signed: bool = True
-    ) -> Differential:
-        """The tuples that are placed within bounds, or around them, and the ids of all."""
-        reader = TableReader(self.view, definition.differential, self.cache)
-        held = [definition.columns[c.id] for c in self.record.columns if c.name in names and c.id in definition.columns]
-        own = [name for name in OWN if signed or name != SIGNATURE]
-        known = {*reader.record.names}
-        wanted = [*(STORED[name] for name in own), *(name for name in held if name in known)]
-        entries, whole = _entries(reader, bounds)
-        schema = pa.schema([reader.record.row_schema.field(name) for name in wanted])
-        size = sum(entry.rows for entry in entries)
-        parts = _each(lambda entry: reader.rows(entry, wanted, None, ALL), entries, size)
-        rows = pa.concat_tables([schema.empty_table(), *parts])
-        data = shaped(rows.select(wanted[len(own) :]), definition, self.record, names)
-        both = pa.Table.from_arrays([*rows.columns[: len(own)], *data.columns], names=[*own, *names])
-        # Without a key a tuple never changes its place, so what hides it stands in the same range.
-        found = Differential(definition.level, both, SeenIds())
-        if whole or not self.record.key:
-            return found.with_ids(ids_of(definition.level, found.own, self.scan))
-        return found.with_ids(self._ids(definition, reader))
+    def differential(self, definition: Definition) -> DifferentialReader:
+        """One of its differential relations."""
+        return self._differentials[definition.name]
 
     def below(self) -> WhatIfReader:
         """The relation that the what-if is defined on, at the same state."""
         return WhatIfReader(self.chain.below, self.view, self.cache, scan=self.scan, base_view=self._base.view)
-
-    def ids(self, definition: Definition) -> SeenIds:
-        """The ids that a whole differential relation holds, read from its tuples."""
-        return self._ids(definition, TableReader(self.view, definition.differential, self.cache))
-
-    def _ids(self, definition: Definition, reader: TableReader) -> SeenIds:
-        """The ids of a whole differential relation: of the index beside it, or else of all its tuples."""
-        found = self._known_ids.get(definition.name)
-        if found is None:
-            indexed = definition.indexed and self._top
-            found = indexed_ids(self.view, self.cache, definition) if indexed else self._ids_of_all(definition, reader)
-            self._known_ids[definition.name] = found
-        return found
-
-    def _ids_of_all(self, definition: Definition, reader: TableReader) -> SeenIds:
-        stored = [STORED[name] for name in _ID_COLUMNS]
-        entries = list(reader.entries(ALL))
-        size = sum(entry.rows for entry in entries)
-        parts = _each(lambda entry: reader.rows(entry, stored, None, ALL), entries, size)
-        rows = pa.concat_tables(parts).rename_columns(list(_ID_COLUMNS)) if parts else _no_tuples()
-        return ids_of(definition.level, Differential(definition.level, rows, SeenIds()).own, self.scan)
 
     def base_rows(self, entry: Entry | None, names: list[str], bounds: KeyBounds) -> pa.Table:
         """Rows of a page of the base, with their numbers."""
@@ -199,6 +150,12 @@ class WhatIfReader:
         found = self._base.rows(entry, wanted, None, one)
         return pa.Table.from_arrays(found.columns, schema=schema)
 
+    def base_columns(self, entry: Entry | None, names: list[str], bounds: KeyBounds) -> Columns:
+        """The same for a plain read: of a large page that is wanted as a whole no more is decoded than must be."""
+        if entry is None or entry.rows <= KEPT_ROWS or len(bounds.points or ()) == 1:
+            return Columns(self.base_rows(entry, names, bounds))
+        return self._base.columns_of(entry, names)
+
     def base_pages(self, bounds: KeyBounds) -> Iterator[tuple[Key, Entry]]:
         """Separators and pages of the base for such keys."""
         yield from self._base.view.pages_between(self._base.entry.domain, bounds.low, bounds.high)
@@ -208,14 +165,6 @@ class WhatIfReader:
         behind = self._base.view.pages_between(self._base.entry.domain, separator)
         return next((each for each, _ in behind if each > separator), None)
 
-    def differential_pages(self, definition: Definition, bounds: KeyBounds) -> list[Entry]:
-        """The pages of a differential relation with tuples placed within bounds."""
-        return _entries(TableReader(self.view, definition.differential, self.cache), bounds)[0]
-
-    def differential_types(self, definition: Definition) -> tuple[pa.DataType, ...]:
-        """The types of a differential relation's own key, the place first."""
-        return TableReader(self.view, definition.differential, self.cache).record.key_types
-
 
 @dataclass(frozen=True)
 class Selection:
@@ -224,11 +173,6 @@ class Selection:
     visible: Tuples
     hidden: Tuples
     own: pa.Table | None
-
-
-def _each(function: Callable[[T], R], items: Sequence[T], rows: int) -> list[R]:
-    """The results in order; threads are worth starting when there are many rows."""
-    return [function(item) for item in items] if rows < FEW_ROWS else parallel(function, items)
 
 
 def condition_of(
@@ -250,20 +194,6 @@ def _name(chain: Chain, view: View) -> str:
     return found.name
 
 
-def _entries(reader: TableReader, bounds: KeyBounds) -> tuple[list[Entry], bool]:
-    """The pages of D with tuples placed within bounds, and whether these are all of its pages."""
-    everything = [entry for _, entry in reader.view.pages_between(reader.entry.domain) if entry.rows]
-    if bounds.everything or len(everything) < 2:
-        return everything, True
-    spans = [(point, point) for point in bounds.points] if bounds.points is not None else [(bounds.low, bounds.high)]
-    found: dict[int, Entry] = {}
-    for low, high in spans:
-        within = place_bounds(low, high, reader.record.key_types[0])
-        found |= {int(entry.number): entry for entry in reader.entries(within)}
-    chosen = [entry for entry in everything if int(entry.number) in found]
-    return chosen, len(chosen) == len(everything)
-
-
 def _joined(parts: Sequence[Tuples], empty: Tuples) -> Tuples:
     held = [empty, *(one for one in parts if len(one))]
     names = empty.rows.column_names
@@ -274,8 +204,3 @@ def _joined(parts: Sequence[Tuples], empty: Tuples) -> Tuples:
             for field in ("level", "tupnum", "physlevel", "source")
         ),
     )
-
-
-def _no_tuples() -> pa.Table:
-    # Made when it is needed: Arrow imports pandas for its first array, which takes half a second.
-    return pa.schema(list(OWN_FIELDS)).empty_table()

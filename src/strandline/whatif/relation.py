@@ -67,7 +67,7 @@ class WhatIfRelation:
         return [self._part(span, entries, options) for span, entries in self._spans()]
 
     def _part(self, span: Span, entries: Sequence[Entry], options: dict[str, Any]) -> Part:
-        levels = [self.reader.differential_pages(one, span.bounds) for one in self.reader.chain.definitions]
+        levels = [self.reader.differential(one).entries(span.bounds)[0] for one in self.reader.chain.definitions]
         size = sum(_size(entry) for entry in (*entries, *(page for pages in levels for page in pages)))
         here = {**options, "low": span.low.hex(), "high": None if span.high is None else span.high.hex()}
         scan = Scan(FORMAT, f"{self.store}/{self.name}/{span.low.hex()}", self.schema, options=here, bytes=size)
@@ -82,7 +82,7 @@ class WhatIfRelation:
             return None, None
         ends = [(entry.least, entry.greatest) for entry in entries]
         for pages, definition in zip(levels, self.reader.chain.definitions, strict=True):
-            types = self.reader.differential_types(definition)
+            types = self.reader.differential(definition).key_types
             ends += [(place_of(entry.least, types), place_of(entry.greatest, types)) for entry in pages]
         least = [end for end, _ in ends if end is not None]
         greatest = [end for _, end in ends if end is not None]

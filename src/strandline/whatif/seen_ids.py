@@ -6,7 +6,7 @@ few are set that it takes less.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,30 +15,55 @@ import numpy.typing as npt
 from strandline.whatif.tuples import Flags, Numbers
 
 Bits = npt.NDArray[np.uint8]
+_SPARSE = 64
+"""Numbers that stand further apart than this on average take less room as a list."""
 
 
 @dataclass(frozen=True)
 class IdSet:
-    """The numbers of one level: `bits` when they are dense, else `few`, in order."""
+    """The numbers of one level: `bits` when they are dense, its lowest bit for number `first`; else `few`, in order.
+
+    `first` is a multiple of eight.
+    """
 
     count: int
     bits: Bits | None = None
     few: Numbers | None = None
+    first: int = 0
 
     @staticmethod
     def of(tupnums: Numbers) -> IdSet:
-        greatest = int(tupnums.max()) if len(tupnums) else -1
-        if 0 <= greatest < len(tupnums) * 64:
-            return IdSet.from_bits(_packed(tupnums, greatest))
+        if not len(tupnums):
+            return IdSet(0, few=tupnums)
+        first, greatest = int(tupnums.min()) & ~7, int(tupnums.max())
+        if greatest - first < len(tupnums) * _SPARSE:
+            return IdSet.from_bits(_packed(tupnums - first, greatest - first + 1), first)
         ordered = np.sort(tupnums)
-        if len(ordered) > 1:
-            ordered = ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])]
+        ordered = ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])]
         return IdSet(len(ordered), few=ordered)
 
     @staticmethod
-    def from_bits(bits: Bits) -> IdSet:
+    def from_bits(bits: Bits, first: int = 0) -> IdSet:
         """A bitmap, its first number in the lowest bit of the first byte."""
-        return IdSet(int(np.bitwise_count(bits).sum()), bits=bits)
+        return IdSet(_ones(bits), bits=bits, first=first)
+
+    @staticmethod
+    def united(several: Sequence[IdSet]) -> IdSet:
+        """The numbers that are in one or more of them."""
+        held = [one for one in several if one.count]
+        if len(held) < 2:
+            return held[0] if held else _NOTHING
+        first, end = min(one.first if one.few is None else int(one.few[0]) & ~7 for one in held), max(map(_end, held))
+        if end - first >= sum(one.count for one in held) * _SPARSE:
+            return IdSet.of(np.concatenate([one.numbers() for one in held]))
+        bits = np.zeros((end - first + 7) >> 3, dtype=np.uint8)
+        for one in held:
+            if one.bits is not None:
+                start = (one.first - first) >> 3
+                bits[start : start + len(one.bits)] |= one.bits
+            else:
+                bits |= _packed(one.numbers() - first, len(bits) * 8)
+        return IdSet.from_bits(bits, first)
 
     def holds(self, tupnums: Numbers) -> Flags:
         """Which of these numbers are in it."""
@@ -49,33 +74,54 @@ class IdSet:
             place = np.minimum(np.searchsorted(self.few, tupnums), len(self.few) - 1)
             found: Flags = self.few[place] == tupnums
             return found
-        run = int(tupnums[-1]) - int(tupnums[0]) == len(tupnums) - 1
-        if run and bool(np.all(tupnums[1:] > tupnums[:-1])):
-            return self._run(int(tupnums[0]), len(tupnums))
-        inside = tupnums < len(self.bits) * 8
-        where = np.where(inside, tupnums, 0)
+        start = run_start(tupnums)
+        if start is not None:
+            return self._run(start, len(tupnums))
+        relative = tupnums - self.first
+        inside = (relative >= 0) & (relative < len(self.bits) * 8)
+        where = np.where(inside, relative, 0)
         held: Flags = ((self.bits[where >> 3] >> (where & 7).astype(np.uint8)) & 1).astype(np.bool_) & inside
         return held
+
+    def count_run(self, start: int, count: int) -> int:
+        """How many of `count` numbers from `start` on are in it."""
+        if not self.count or not count:
+            return 0
+        if self.bits is None:
+            assert self.few is not None
+            low, high = np.searchsorted(self.few, [start, start + count])
+            return int(high - low)
+        low, high = (min(max(end - self.first, 0), len(self.bits) * 8) for end in (start, start + count))
+        # The ends of the run may lie inside bytes.
+        inner = range((low + 7) >> 3, high >> 3)
+        if len(inner) < 2:
+            return int(np.count_nonzero(self._run(start, count)))
+        edges = self._run(low + self.first, inner.start * 8 - low), self._run(inner.stop * 8 + self.first, high & 7)
+        return _ones(self.bits[inner.start : inner.stop]) + sum(int(np.count_nonzero(edge)) for edge in edges)
 
     def numbers(self) -> Numbers:
         """All of them, in order."""
         if self.bits is None:
             assert self.few is not None
             return self.few
-        return np.flatnonzero(np.unpackbits(self.bits, bitorder="little")).astype(np.int64)
+        return np.flatnonzero(np.unpackbits(self.bits, bitorder="little")).astype(np.int64) + self.first
 
     @property
     def bytes(self) -> int:
         held = self.bits if self.bits is not None else self.few
         return 0 if held is None else held.nbytes
 
-    def _run(self, first: int, count: int) -> Flags:
+    def _run(self, start: int, count: int) -> Flags:
         """The flags of consecutive numbers: a stretch of the bitmap."""
         assert self.bits is not None
-        start = first >> 3
-        stretch = np.unpackbits(self.bits[start : ((first + count - 1) >> 3) + 1], bitorder="little")
-        held = stretch[first - start * 8 :][:count].view(np.bool_)
-        return held if len(held) == count else np.concatenate([held, np.zeros(count - len(held), dtype=np.bool_)])
+        found = np.zeros(count, dtype=np.bool_)
+        low = min(max(start - self.first, 0), len(self.bits) * 8)
+        high = min(max(start + count - self.first, 0), len(self.bits) * 8)
+        if low < high:
+            stretch = np.unpackbits(self.bits[low >> 3 : (high + 7) >> 3], bitorder="little")
+            shift = low + self.first - start
+            found[shift : shift + high - low] = stretch[low & 7 :][: high - low]
+        return found
 
 
 @dataclass(frozen=True)
@@ -88,14 +134,20 @@ class SeenIds:
     def of(level: Numbers, tupnum: Numbers) -> SeenIds:
         return SeenIds({one: IdSet.of(tupnum[level == one]) for one in _present(level)})
 
+    @staticmethod
+    def united(several: Sequence[SeenIds]) -> SeenIds:
+        """The ids that are in one or more of them."""
+        levels = {level for one in several for level in one.levels}
+        return SeenIds({level: IdSet.united([one.of_level(level) for one in several]) for level in levels})
+
     def holds(self, level: Numbers | int, tupnum: Numbers) -> Flags:
         """Which TNAMEs are among them."""
         if isinstance(level, int):
-            return self._of_level(level).holds(tupnum)
+            return self.of_level(level).holds(tupnum)
         found = np.zeros(len(tupnum), dtype=np.bool_)
         for one in _present(level):
             here = level == one
-            found[here] = self._of_level(one).holds(tupnum[here])
+            found[here] = self.of_level(one).holds(tupnum[here])
         return found
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
@@ -106,7 +158,8 @@ class SeenIds:
     def __len__(self) -> int:
         return sum(one.count for one in self.levels.values())
 
-    def _of_level(self, level: int) -> IdSet:
+    def of_level(self, level: int) -> IdSet:
+        """Those that name a level."""
         return self.levels.get(level, _NOTHING)
 
 
@@ -127,7 +180,26 @@ def _present(level: Numbers) -> list[int]:
     return found
 
 
-def _packed(tupnums: Numbers, greatest: int) -> Bits:
-    flags = np.zeros(greatest + 1, dtype=np.bool_)
-    flags[tupnums] = True
+def run_start(numbers: Numbers) -> int | None:
+    """The first of consecutive numbers; None when they are not consecutive, or none."""
+    if not len(numbers) or int(numbers[-1]) - int(numbers[0]) != len(numbers) - 1:
+        return None
+    return int(numbers[0]) if bool(np.all(numbers[1:] > numbers[:-1])) else None
+
+
+def _packed(places: Numbers, count: int) -> Bits:
+    flags = np.zeros(count, dtype=np.bool_)
+    flags[places] = True
     return np.packbits(flags, bitorder="little")
+
+
+def _ones(bits: Bits) -> int:
+    return int(np.bitwise_count(bits).sum(dtype=np.int64))
+
+
+def _end(one: IdSet) -> int:
+    """A number greater than all."""
+    if one.few is not None:
+        return int(one.few[-1]) + 1
+    assert one.bits is not None
+    return one.first + len(one.bits) * 8

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from strandline.errors import Conflict, InputError
@@ -208,7 +207,9 @@ class Opened:
             return
         if view.find_domain(IDS) is None:
             self.work.tables.create_table(IDS, IDS_SCHEMA, key=IDS_KEY)
-        held = ids if ids is not None else _united(self.reader().ids(self.definition), added)
+        held = ids
+        if held is None:
+            held = SeenIds.united([self.reader().differential(self.definition).ids, added or SeenIds()])
         write_ids(self.work.tables, self.definition, held, anew=True)
         self.definition = replace(self.definition, indexed=True)
         self.save_definition()
@@ -243,13 +244,6 @@ def refuse_name(view: View, name: str, known: Sequence[str]) -> None:
 
 def _plain(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array | pa.ChunkedArray:
     return column if column.type == field.type else column.cast(field.type)
-
-
-def _united(one: SeenIds, other: SeenIds | None) -> SeenIds:
-    sets = [held for ids in (one, other or SeenIds()) for held in ids.levels.items()]
-    none = np.empty(0, dtype=np.int64)
-    level = np.concatenate([none, *(np.full(held.count, level, dtype=np.int64) for level, held in sets)])
-    return SeenIds.of(level, np.concatenate([none, *(held.numbers() for _, held in sets)]))
 
 
 __all__ = ["Home", "Opened", "Record", "Work", "attempt", "refuse_name"]

@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from strandline.tables.record import DISTINCT
+
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
@@ -68,15 +70,22 @@ def stored_name(name: str, taken: Sequence[str] = ()) -> str:
     return name
 
 
-def differential_schema(data: pa.Schema, place: pa.DataType) -> pa.Schema:
-    """The schema of D; `data` holds the base's columns under their stored names. Any of them may be null."""
-    own = [pa.field(STORED[f.name], place if f.name == PLACE else f.type) for f in OWN_FIELDS]
-    return pa.schema([*own, *(pa.field(field.name, field.type) for field in data)])
+def differential_schema(data: pa.Schema, place: pa.DataType, distinct: Sequence[str] = ()) -> pa.Schema:
+    """The schema of D; `data` holds the base's columns under their stored names. Any of them may be null.
+
+    `distinct` names columns of `data` that hardly ever repeat a value.
+    """
+    kinds = {STORED[f.name]: place if f.name == PLACE else f.type for f in OWN_FIELDS}
+    kinds |= {field.name: field.type for field in data}
+    marked = {STORED[PLACE], STORED[TUPNUM], STORED[SIGNATURE], *distinct}
+    mark = {DISTINCT: b""}
+    return pa.schema([pa.field(name, kind, metadata=mark if name in marked else None) for name, kind in kinds.items()])
 
 
 def numbers(table: pa.Table, name: str) -> Numbers:
-    """A column of integers as numpy has it."""
-    return np.asarray(table.column(name), dtype=np.int64)
+    """A column of integers as numpy has it; one chunk of 64 bits is not copied."""
+    column = table.column(name)
+    return np.asarray(column.chunk(0) if column.num_chunks == 1 else column, dtype=np.int64)
 
 
 def valid(table: pa.Table, scan: int) -> Flags:

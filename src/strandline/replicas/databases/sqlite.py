@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from strandline.errors import NotFound, StorageError
 from strandline.replicas.databases.address import Address
-from strandline.replicas.databases.database import Database, Row, quoted
+from strandline.replicas.databases.database import Database, Parameters, Row, quoted
 
 BATCH = 65_536
 NAN = "NaN"
@@ -35,10 +35,10 @@ class SqliteDatabase(Database):
         except sqlite3.Error as error:
             raise StorageError(f"it can't be opened: {error}", doing=f"opening {address.shown}") from None
 
-    def _execute(self, sql: str, params: Sequence[Any]) -> list[Row]:
+    def _execute(self, sql: str, params: Parameters) -> list[Row]:
         return self._connection.execute(sql, params).fetchall()
 
-    def _batches(self, sql: str, schema: pa.Schema, params: Sequence[Any]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, sql: str, schema: pa.Schema, params: Parameters) -> Iterator[pa.RecordBatch]:
         cursor = self._connection.execute(sql, params)
         while rows := cursor.fetchmany(BATCH):
             columns = [_array(values, field) for values, field in zip(zip(*rows, strict=True), schema, strict=True)]
