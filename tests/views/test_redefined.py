@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.pages.faults import Crash
 from tests.replicas.conftest import KINDS, Place, place_of
 from tests.replicas.servers import Postgres, postgres
@@ -278,7 +279,7 @@ def texts(draw: st.DrawFn) -> str:
     return f"select {', '.join(draw(st.permutations(columns)))} from t{where}"
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(st.lists(texts(), min_size=2, max_size=4))
 def test_whatever_it_is_redefined_to_a_copy_equals_its_view(
     tmp_path_factory: pytest.TempPathFactory, sqls: list[str]
