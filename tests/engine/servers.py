@@ -1,12 +1,13 @@
 """Real Spark servers on loopback for tests: a standalone cluster and a Connect server.
 
-Their workers run a Python of their own that has the dependencies but not this package, in a folder of their own, so
-that what reaches them must have been shipped by the session.
+Their workers run a Python of their own that has what docs/spark.md says and nothing else, this package included: what
+reaches them must have been shipped by the session.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import os
 import socket
 import subprocess
@@ -20,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
+
+from strandline.engine.session import WORKERS_NEED
 
 SPARK_HOME = Path(pyspark.__file__).parent
 QUIET = Path(__file__).parents[2] / "src" / "strandline" / "engine" / "log4j2.properties"
@@ -55,18 +58,19 @@ def free_port() -> int:
         return port
 
 
-def worker_python(folder: Path) -> Path:
-    """A Python that imports the dependencies of this one, but not this package.
+WITH_THEM = ("llvmlite", "arro3-core")
+"""What the libraries that workers need need themselves."""
 
-    A path in a .pth file is added without reading the .pth files in it, and so without editable installs.
-    """
+
+def worker_python(folder: Path) -> Path:
+    """A Python that has the libraries that workers need, of this one, and nothing else."""
     venv.create(folder, with_pip=False)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    python = folder / "bin" / "python"
-    alone = subprocess.run([python, "-E", "-c", "import strandline"], cwd=folder, capture_output=True)
-    assert alone.returncode != 0, "the worker's Python must not have the package"
-    return python
+    for library in (*WORKERS_NEED, *WITH_THEM):
+        installed = importlib.metadata.distribution(library)
+        for top in {file.parts[0] for file in installed.files or ()} - {".."}:
+            (site / top).symlink_to(str(installed.locate_file(top)))
+    return folder / "bin" / "python"
 
 
 def _environment(folder: Path, python: Path) -> dict[str, str]:

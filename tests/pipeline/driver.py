@@ -47,7 +47,7 @@ def main(folder: Path) -> None:
         rows = {"id": list(ids), "price": [float(n % 997 + (night if n % 40 == 0 else 0)) for n in ids]}
         pq.write_table(pa.table(rows), folder / "orders.parquet", row_group_size=700)
         pq.write_table(pa.table({"line": [f"line {n % 7}" for n in ids]}), folder / "log.parquet", row_group_size=900)
-        ran = Pipeline(read_settings(folder / "shop.toml"), means=means_of("auto", None)).run()
+        ran = Pipeline(read_settings(folder / "shop.toml"), means=means_of("auto" if night else "spark", None)).run()
         runs.append(facts(ran))
         with sl.open(folder / "shop.store") as store:
             assert store.table("orders").to_arrow().to_pydict() == rows

@@ -2,7 +2,8 @@
 
 Each dump has a key of its own, derived from the user's by HKDF with the dump's id; each object and each page is bound
 to its place, so that intact bytes in a wrong place are refused. The target keeps a fingerprint of the key, which tells
-a wrong key from damage and nothing about the key.
+a wrong key from damage and nothing about the key. The library is loaded where there is a key: Spark's workers never see
+one, and need not have it.
 """
 
 from __future__ import annotations
@@ -12,11 +13,6 @@ import binascii
 import os
 import secrets
 from pathlib import Path
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from strandline.errors import Damaged, InputError, NotFound
 
@@ -48,6 +44,8 @@ class DumpCipher:
     """The cipher of one dump."""
 
     def __init__(self, dump: str, key: bytes) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         self._dump = dump
         self._aead = AESGCM(key)
 
@@ -58,6 +56,8 @@ class DumpCipher:
 
     def decrypt(self, place: str, data: bytes) -> bytes:
         """The reverse; `Damaged` when a byte or the place is another."""
+        from cryptography.exceptions import InvalidTag
+
         try:
             return self._aead.decrypt(data[:NONCE], data[NONCE:], self._place(place))
         except (InvalidTag, ValueError):
@@ -97,5 +97,8 @@ def _decoded(raw: bytes, doing: str, hint: str) -> bytes:
 
 
 def _derived(key: bytes, salt: str, purpose: str, length: int) -> bytes:
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
     info = f"strandline dumps 1 {purpose}".encode()
     return HKDF(algorithm=SHA256(), length=length, salt=salt.encode(), info=info).derive(key)

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 VARIABLE = "STRANDLINE_MASTER"
 MASTERS = re.compile(r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[.*\]|spark://.+|sc://.+|yarn|k8s://.+")
-WORKERS_NEED = ("pyarrow", "duckdb", "numpy")
+WORKERS_NEED = ("pyarrow", "duckdb", "numpy", "numba", "sqlglot", "obstore")
+"""What kernels import on a worker."""
 
 _prepared: set[str] = set()
 
@@ -195,16 +196,22 @@ def ask_worker(spark: SparkSession) -> dict[str, str]:
     # A nested function travels by value, so it runs even where the package can't be imported.
     def report(batches: Any) -> Iterator[Any]:
         import importlib
+        import importlib.metadata
         import sys
 
         import pyarrow as pa
 
+        def version_of(name: str) -> str:
+            # Reading a version is much cheaper than importing; this package has none there: it is a zip file.
+            if name == "strandline":
+                return str(importlib.import_module("strandline._version").__version__)
+            return importlib.metadata.version(name)
+
         for _ in batches:
             names, versions = ["python"], [f"{sys.version_info.major}.{sys.version_info.minor}"]
             for name in ("strandline", *needs):
-                module = "strandline._version" if name == "strandline" else name
                 try:
-                    version = importlib.import_module(module).__version__
+                    version = version_of(name)
                 except Exception as error:
                     version = f"missing: {error}"
                 names.append(name)
@@ -217,7 +224,7 @@ def ask_worker(spark: SparkSession) -> dict[str, str]:
         raise EngineError(
             f"a Spark worker can't run Python with Arrow: {_first_line(error)}",
             doing="preparing Spark's workers",
-            hint="Every worker needs Python with pyarrow, duckdb and numpy; set PYSPARK_PYTHON to that Python",
+            hint=f"Every worker needs Python with {', '.join(WORKERS_NEED)}; set PYSPARK_PYTHON to that Python",
         ) from error
     return {row["name"]: row["version"] for row in rows}
 
