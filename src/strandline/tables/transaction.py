@@ -59,8 +59,10 @@ class TableTransaction:
         source = self._large.source(data)
         record = new_record(source.schema, names_of(key), not_null)
         check_storable(record.schema)
-        self._refuse_taken(name, doing)
-        pending = self._tables.create(name, record)
+        taken = self.taken_by(name)
+        pending = None if taken is not None else self._tables.create(name, record)
+        if pending is None:
+            raise _taken_name(name, taken or "table", doing)
         if source.rows is None:
             return self._large.create(pending, source, doing)
         load(pending, in_order(fitted(source.rows, record, doing), record, doing), self._tables.room())
@@ -80,12 +82,6 @@ class TableTransaction:
                 return what
         return None
 
-    def _refuse_taken(self, name: str, doing: str) -> None:
-        taken = self.taken_by(name)
-        if taken is not None:
-            hint = "Drop it, or insert into it" if taken == "table" else "Drop it, or choose another name"
-            raise InputError(f"there is a {taken} {name} already", doing=doing, hint=hint)
-
     def drop_table(self, name: str) -> None:
         """The table with all its rows."""
         self._tables.drop(name)
@@ -93,7 +89,8 @@ class TableTransaction:
     def rename_table(self, old: str, new: str) -> None:
         """Give a table another name."""
         self._tables.open(old)
-        self._refuse_taken(new, f"Renaming table {old}")
+        if taken := self.taken_by(new):
+            raise _taken_name(new, taken, f"Renaming table {old}")
         self._tables.rename(old, new)
 
     def rename_column(self, table: str, old: str, new: str) -> None:
@@ -279,3 +276,8 @@ class TableTransaction:
             self.commit()
         else:
             self.abort()
+
+
+def _taken_name(name: str, taken: str, doing: str) -> InputError:
+    hint = "Drop it, or insert into it" if taken == "table" else "Drop it, or choose another name"
+    return InputError(f"there is a {taken} {name} already", doing=doing, hint=hint)

@@ -55,7 +55,9 @@ def create(home: Home, name: str, on: str) -> None:
             _create_catalogue(here)
         here.tables.create_table(made.differential, differential_schema(data, place_type(record), single), key=KEY)
         here.tables.insert(CATALOGUE, pa.Table.from_pylist([made.row()], schema=SCHEMA))
-        # Whoever makes a table looks for its name in the catalogue, so from here on nobody makes one of this name.
+        # Whoever makes a table looks for its name in the catalogue, so from here on nobody makes one of this name here;
+        # another process may, and is found out at the commit.
+        here.footprint().absent.add(name)
         if here.view.find_domain(name) is not None:
             raise Conflict(f"a table {name} was created meanwhile", doing="Creating a what-if")
 
