@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.replicas.folders import tmp_path
 from tests.replicas.servers import Postgres, postgres
 
-__all__ = ["postgres"]
+__all__ = ["postgres", "tmp_path"]
 
 EXAMPLES = int(os.environ.get("STRANDLINE_EXAMPLES", "50"))
 """Databases make examples dear: tests take a part of these."""
