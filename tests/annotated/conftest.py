@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,9 +13,6 @@ from tests.replicas.folders import tmp_path
 from tests.replicas.servers import Postgres, postgres
 
 __all__ = ["postgres", "tmp_path"]
-
-EXAMPLES = int(os.environ.get("STRANDLINE_EXAMPLES", "50"))
-"""Databases make examples dear: tests take a part of these."""
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.annotated.conftest import EXAMPLES, Source
+from tests.annotated.conftest import Source
 from tests.annotated.figures import BASE_AFTER, BASE_TIME, MESSAGES, SETTLED_BASE, SNAP_TIME, SNAPSHOT_AFTER, Person
+from tests.examples import examples
 
 from strandline.detect.annotated import base, ideal, paper
 from strandline.detect.annotated.base import Base
@@ -169,7 +170,7 @@ RESTRICT: dict[int, Any] = {
 
 
 @pytest.mark.parametrize("algorithm", ["paper", "marked"])
-@settings(max_examples=EXAMPLES // 6)
+@settings(max_examples=examples(8))
 @given(data=rounds, lookups=st.booleans())
 @example(data=SPREAD, lookups=True)
 @example(data=SPREAD, lookups=False)
