@@ -18,6 +18,7 @@ from strandline.tables.keys import (
     after_prefix,
     check_key_types,
     decode_first,
+    encode_integers,
     encode_key,
     encode_keys,
     encode_rows,
@@ -80,6 +81,14 @@ def test_bytes_stand_in_the_order_of_the_values(
         for other, mark_other in zip(keys, marks, strict=True):
             assert (one < other) == (mark < mark_other)
             assert (one == other) == (mark == mark_other)
+
+
+@given(rows=st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(-9, 9)), max_size=5))
+def test_keys_of_integers_in_one_piece_are_the_keys_that_they_are_one_by_one(rows: list[tuple[int, int]]) -> None:
+    columns = list(zip(*rows, strict=True)) if rows else [(), ()]
+    table = pa.table({"a": pa.array(columns[0], pa.int64()), "b": pa.array(columns[1], pa.int16())})
+    keys, one_by_one = encode_integers(table, ["a", "b"]), encode_keys(table, ["a", "b"])
+    assert (list(keys), list(keys[1:]), len(keys)) == (one_by_one, one_by_one[1:], len(rows))
 
 
 @given(data=st.data())

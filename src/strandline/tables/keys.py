@@ -12,7 +12,7 @@ and that have no number yet go by provisional keys, greater than every number.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,31 @@ def encode_keys(table: pa.Table, key: Sequence[str]) -> list[bytes]:
             raise null_keys(table, key)
         parts.append(_encode_column(column, last=place == len(key) - 1))
     return _joined(parts, len(table))
+
+
+class FixedKeys(Sequence[bytes]):
+    """Encoded keys of one width, in one piece of memory: none is a Python object before somebody asks for it."""
+
+    def __init__(self, rows: Bytes) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> bytes: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, place: int | slice) -> bytes | Sequence[bytes]:
+        return FixedKeys(self._rows[place]) if isinstance(place, slice) else self._rows[place].tobytes()
+
+
+def encode_integers(table: pa.Table, key: Sequence[str]) -> FixedKeys:
+    """What `encode_keys` gives, for a key of signed integers without nulls."""
+    rows = np.empty((len(table), 8 * len(key)), dtype=np.uint8)
+    for place, name in enumerate(key):
+        rows[:, 8 * place : 8 * place + 8] = _ordered(np.asarray(table.column(name), dtype=np.int64))
+    return FixedKeys(rows)
 
 
 def encode_key(values: Sequence[Any], types: Sequence[pa.DataType]) -> bytes:
