@@ -15,10 +15,10 @@ from tests.tables.properties import given
 
 from strandline.errors import KeysError, SchemaError
 from strandline.tables.keys import (
+    IntegerKeys,
     after_prefix,
     check_key_types,
     decode_first,
-    encode_integers,
     encode_key,
     encode_keys,
     encode_rows,
@@ -84,11 +84,12 @@ def test_bytes_stand_in_the_order_of_the_values(
 
 
 @given(rows=st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(-9, 9)), max_size=5))
-def test_keys_of_integers_in_one_piece_are_the_keys_that_they_are_one_by_one(rows: list[tuple[int, int]]) -> None:
+def test_keys_of_integers_that_are_encoded_when_asked_for_are_the_same_keys(rows: list[tuple[int, int]]) -> None:
     columns = list(zip(*rows, strict=True)) if rows else [(), ()]
     table = pa.table({"a": pa.array(columns[0], pa.int64()), "b": pa.array(columns[1], pa.int16())})
-    keys, one_by_one = encode_integers(table, ["a", "b"]), encode_keys(table, ["a", "b"])
-    assert (list(keys), list(keys[1:]), len(keys)) == (one_by_one, one_by_one[1:], len(rows))
+    keys, all_at_once = IntegerKeys.of(table, ["a", "b"]), encode_keys(table, ["a", "b"])
+    assert (list(keys), list(keys[1:]), len(keys)) == (all_at_once, all_at_once[1:], len(rows))
+    assert [keys[place] for place in range(len(keys))] == all_at_once
 
 
 @given(data=st.data())

@@ -11,7 +11,7 @@ and that have no number yet go by provisional keys, greater than every number.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -53,29 +53,30 @@ def encode_keys(table: pa.Table, key: Sequence[str]) -> list[bytes]:
     return _joined(parts, len(table))
 
 
-class FixedKeys(Sequence[bytes]):
-    """Encoded keys of one width, in one piece of memory: none is a Python object before somebody asks for it."""
+class IntegerKeys(Sequence[bytes]):
+    """What `encode_keys` gives for keys of signed integers without nulls; each is encoded when somebody asks for it."""
 
-    def __init__(self, rows: Bytes) -> None:
-        self._rows = rows
+    def __init__(self, columns: Sequence[npt.NDArray[np.int64]]) -> None:
+        self._columns = columns
+
+    @staticmethod
+    def of(table: pa.Table, key: Sequence[str]) -> IntegerKeys:
+        return IntegerKeys([np.asarray(table.column(name), dtype=np.int64) for name in key])
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._columns[0])
 
     @overload
     def __getitem__(self, place: int) -> bytes: ...
     @overload
     def __getitem__(self, place: slice) -> Sequence[bytes]: ...
     def __getitem__(self, place: int | slice) -> bytes | Sequence[bytes]:
-        return FixedKeys(self._rows[place]) if isinstance(place, slice) else self._rows[place].tobytes()
+        if isinstance(place, slice):
+            return IntegerKeys([column[place] for column in self._columns])
+        return b"".join((int(column[place]) + _SIGN).to_bytes(8, "big") for column in self._columns)
 
-
-def encode_integers(table: pa.Table, key: Sequence[str]) -> FixedKeys:
-    """What `encode_keys` gives, for a key of signed integers without nulls."""
-    rows = np.empty((len(table), 8 * len(key)), dtype=np.uint8)
-    for place, name in enumerate(key):
-        rows[:, 8 * place : 8 * place + 8] = _ordered(np.asarray(table.column(name), dtype=np.int64))
-    return FixedKeys(rows)
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(_joined([_ordered(column) for column in self._columns], len(self)))
 
 
 def encode_key(values: Sequence[Any], types: Sequence[pa.DataType]) -> bytes:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from strandline.pages import DomainEdit, Installer, RowChange
 from strandline.tables.delta import NONE, Delta
-from strandline.tables.keys import encode_integers, encode_keys
+from strandline.tables.keys import IntegerKeys, encode_keys
 from strandline.whatif.tuples import KEY, MAXDATE, MINDATE, PLACE, STORED, UNDATED, numbers
 
 
@@ -49,7 +49,7 @@ def _delta(tuples: pa.Table, commit: int) -> Delta:
         tuples = tuples.set_column(tuples.column_names.index(name), tuples.schema.field(name), dates)
     rows = np.full(len(tuples), NONE, dtype=np.int64)
     if _ascends(tuples.column(STORED[PLACE])):
-        return Delta(encode_integers(tuples, KEY), np.arange(len(tuples)), rows, tuples)
+        return Delta(IntegerKeys.of(tuples, KEY), np.arange(len(tuples)), rows, tuples)
     keys = encode_keys(tuples, KEY)
     order = sorted(range(len(keys)), key=keys.__getitem__)
     return Delta([keys[place] for place in order], np.array(order, dtype=np.int64), rows, tuples)
