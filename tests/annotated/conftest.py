@@ -13,8 +13,6 @@ from tests.replicas.servers import Postgres, postgres
 
 __all__ = ["postgres"]
 
-"""Databases make examples dear: tests take a part of these."""
-
 
 @dataclass(frozen=True)
 class Source:

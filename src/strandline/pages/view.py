@@ -73,6 +73,7 @@ class View:
         found = floor(lambda number: self._leafage(CATALOG, number), name.encode())
         if found is None or found[0] != name.encode():
             return None
+        self._check(DomainId(found[1]), name)
         return self.domain(DomainId(found[1]))
 
     def record(self, domain: DomainId) -> bytes:
@@ -153,11 +154,11 @@ class View:
         page: Leafage = self.objects.sealed("directory", entry.base, Leafage.from_json)
         return page
 
-    def _check(self, domain: DomainId) -> None:
+    def _check(self, domain: DomainId, name: str | None = None) -> None:
         chosen = self.state.domains
         if chosen is not None and domain != CATALOG and domain not in chosen:
             raise NotFound(
-                f"the snapshot is partial and does not hold domain {domain}",
+                f"the snapshot is partial and does not hold {name or f'table number {domain}'}",
                 doing="Reading a partial snapshot",
                 hint="Read a full snapshot, or the current state",
             )

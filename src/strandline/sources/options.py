@@ -29,6 +29,10 @@ WRITING = ("path", "table", "version", "merge", "key", "message")
 DIFFING = ("old", "new", "key", "algorithm", "columns", "ignore", "where", "duplicates", "format", "memory")
 
 
+PINNED = "pinned"
+"""The reader's own option: the state that it has pinned, as `Pinned` in JSON."""
+
+
 @dataclass(frozen=True)
 class ReadRequest:
     """What to read: the rows of a table or what-if at a state or, with `since`, what changed in it.
@@ -46,6 +50,7 @@ class ReadRequest:
     columns: tuple[str, ...] = ()
     where: str | None = None
     pushdown: bool = False
+    pinned: str | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +123,7 @@ def read_request(options: Mapping[str, str]) -> ReadRequest:
         columns=names(options.get("columns")),
         where=options.get("where"),
         pushdown=truth(options, "pushdown", doing),
+        pinned=options.get(PINNED),
     )
     if request.since is None and request.until is not None:
         raise InputError("until is given, since is not", doing=doing, hint="Say since which state changes are wanted")
@@ -151,7 +157,7 @@ def write_request(options: Mapping[str, str], *, overwrite: bool) -> WriteReques
 def check_known(options: Mapping[str, str], known: Sequence[str], doing: str, example: str) -> None:
     """Refuses options that are not known: a misspelt one would be ignored in silence."""
     for name in options:
-        if name.lower() not in known:
+        if name.lower() not in (*known, PINNED):
             raise InputError(
                 f"there is no option {name!r}",
                 doing=doing,
