@@ -268,8 +268,8 @@ def main() -> None:
     print("| rows | way | refresh (s) | commit (ms) | messages | bytes | × ideal |\n|---|---|---|---|---|---|---|")
     answers: dict[str, list[float]] = {}
     for rows in chosen.rows:
-        for way, seconds in _measured(rows, chosen.turns).items():
-            answers.setdefault(way, []).append(seconds)
+        for way, median in _measured(rows, chosen.turns).items():
+            answers.setdefault(way, []).append(median)
     for way, seconds in answers.items():
         if len(seconds) > 1:
             grown = f"{seconds[-1] / seconds[0]:.2f} × from {chosen.rows[0]:,} to {chosen.rows[-1]:,} lines"
