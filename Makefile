@@ -35,7 +35,7 @@ demo: $(READY) java ## the whole pipeline on Spark, in about two minutes
 	@$(VENV)/bin/strandline demo
 
 test: $(READY) java browser ## all tests
-	@$(TESTS)
+	@TMPDIR=$$(tools/test-folder) $(TESTS)
 
 lint: $(READY)
 	@$(VENV)/bin/ruff check .

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,13 @@ from typing import Any
 import hypothesis
 import pytest
 import servers
+from tests.examples import examples
 
 hypothesis.settings.register_profile(
     "tests",
     derandomize=True,
     deadline=None,
-    max_examples=int(os.environ.get("STRANDLINE_EXAMPLES", "50")),
+    max_examples=examples(50),
     suppress_health_check=list(hypothesis.HealthCheck),
 )
 hypothesis.settings.load_profile("tests")

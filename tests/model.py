@@ -10,7 +10,6 @@ equality by value, a keyed relation is a dict, a relation without key a Counter,
 
 from __future__ import annotations
 
-import os
 import string
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,10 +21,11 @@ import pyarrow as pa
 import pyarrow.types as pt
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 LAWS = settings(
     derandomize=True,
-    max_examples=int(os.environ.get("STRANDLINE_EXAMPLES", "50")),
+    max_examples=examples(50),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )

@@ -88,7 +88,7 @@ def test_a_partial_snapshot_holds_some_tables() -> None:
         store.create_table("b", numbered(2))
         store.snapshot("only a", tables=["a"])
         assert store.tables(at="only a") == ["a"]
-        with pytest.raises(NotFound, match="partial"):
+        with pytest.raises(NotFound, match="partial and does not hold b"):
             store.table("b").to_arrow(at="only a")
         store.drop_snapshot("only a")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.replicas.folders import tmp_path
 from tests.replicas.servers import Postgres, postgres
 
-__all__ = ["postgres"]
-
-EXAMPLES = int(os.environ.get("STRANDLINE_EXAMPLES", "50"))
-"""Databases make examples dear: tests take a part of these."""
+__all__ = ["postgres", "tmp_path"]
 
 
 @dataclass(frozen=True)

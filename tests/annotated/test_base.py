@@ -7,10 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.annotated.conftest import EXAMPLES, Source
+from tests.annotated.conftest import Source
 from tests.annotated.figures import BASE_AFTER, BASE_TIME, MESSAGES, SETTLED_BASE, SNAP_TIME, SNAPSHOT_AFTER, Person
+from tests.examples import examples
 
 from strandline.detect.annotated import base, ideal, paper
 from strandline.detect.annotated.base import Base
@@ -108,6 +109,15 @@ ADDRESSES = (1, 2, 3, 4, 5, 6, 62, 63, 64, 65, 127, 128, 500)
 operation = st.tuples(st.sampled_from("iiuudm"), st.sampled_from(ADDRESSES), st.integers(0, 9), st.sampled_from("ab"))
 rounds = st.lists(st.tuples(st.lists(operation, max_size=8), st.integers(0, 2)), min_size=1, max_size=5)
 
+SPREAD: Any = [
+    ([("i", address, address % 7, "a") for address in ADDRESSES], 0),
+    ([("d", 3, 0, "a"), ("d", 63, 0, "a"), ("u", 5, 9, "b"), ("m", 128, 0, "a")], 0),
+    ([("d", 64, 0, "a"), ("d", 65, 0, "a"), ("i", 3, 1, "a"), ("i", 63, 8, "a")], 0),
+    ([("d", 1, 0, "a"), ("d", 127, 0, "a"), ("u", 2, 1, "a")], 1),
+    ([("d", 500, 0, "a"), ("d", 62, 0, "a"), ("i", 64, 2, "a")], 0),
+]
+"""Entries go at both ends, at the borders of blocks, side by side; keys come again."""
+
 
 class Twin:
     """The base as the oracle sees it, beside the real one."""
@@ -160,8 +170,10 @@ RESTRICT: dict[int, Any] = {
 
 
 @pytest.mark.parametrize("algorithm", ["paper", "marked"])
-@settings(max_examples=EXAMPLES // 6)
+@settings(max_examples=examples(8))
 @given(data=rounds, lookups=st.booleans())
+@example(data=SPREAD, lookups=True)
+@example(data=SPREAD, lookups=False)
 def test_a_database_sends_what_the_oracle_sends_message_for_message(
     source: Source, algorithm: str, data: Any, lookups: bool
 ) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.annotated.conftest import EXAMPLES, Source, of_postgres
+from tests.annotated.conftest import Source, of_postgres
+from tests.examples import examples
 from tests.replicas.servers import Postgres
 
 from strandline.detect.annotated import Base, Copy, base, bases
@@ -82,7 +83,7 @@ operation = st.tuples(st.sampled_from("iiuuudt"), st.integers(1, 12), st.integer
 
 
 @pytest.mark.parametrize("algorithm", ["paper", "marked"])
-@settings(max_examples=EXAMPLES // 16)
+@settings(max_examples=examples(3))
 @given(rounds=st.lists(st.tuples(st.lists(operation, max_size=10), st.integers(0, 2)), min_size=1, max_size=4))
 def test_every_refreshed_copy_equals_its_query(source: Source, algorithm: str, rounds: Any) -> None:
     """Several copies with their own restrictions and targets, each refreshed when it pleases."""

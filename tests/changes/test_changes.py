@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from tests import model
+from tests.examples import examples
 from tests.model import LAWS, Case, bags, cases, counted_of, keyed_of, relation_of
 
 from strandline.changes import Applied, Changes
@@ -22,7 +23,7 @@ from strandline.changes.difference import difference
 from strandline.changes.running import Running
 from strandline.errors import ChangesError, NotFound
 
-FEW = settings(LAWS, max_examples=20)
+FEW = settings(LAWS, max_examples=examples(8))
 
 OLD = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"], "qty": [1.0, None, float("nan")]})
 NEW = pa.table({"id": [2, 3, 4], "name": ["b", "C", "d"], "qty": [None, float("nan"), 0.0]})

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
+from tests.examples import examples
 from tests.model import LAWS, Case, bags, cases
 
 from strandline.changes import Changes, files
@@ -27,7 +28,7 @@ def saved(folder: Path) -> Path:
     return path
 
 
-@settings(LAWS, max_examples=25)
+@settings(LAWS, max_examples=examples(25))
 @given(case=cases())
 def test_a_keyed_set_comes_back_as_it_was_saved(tmp_path_factory: pytest.TempPathFactory, case: Case) -> None:
     path = tmp_path_factory.mktemp("saved") / "x.changes"
@@ -39,7 +40,7 @@ def test_a_keyed_set_comes_back_as_it_was_saved(tmp_path_factory: pytest.TempPat
     assert again.to_arrow().to_pylist().__repr__() == changes.to_arrow().to_pylist().__repr__()
 
 
-@settings(LAWS, max_examples=15)
+@settings(LAWS, max_examples=examples(15))
 @given(case=bags())
 def test_a_counted_set_comes_back_as_it_was_saved(tmp_path_factory: pytest.TempPathFactory, case: Case) -> None:
     path = tmp_path_factory.mktemp("saved") / "x.changes"

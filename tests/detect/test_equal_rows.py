@@ -15,7 +15,7 @@ from tests.detect.sl1_oracle import oracle_signature
 from strandline.detect.window.equal_rows import rows_differ
 
 
-@for_all(examples=300, array=arrays(rows=6), data=st.data())
+@for_all(examples=150, array=arrays(rows=6), data=st.data())
 def test_rows_differ_exactly_when_their_values_do(array: pa.Array, data: st.DataObject) -> None:
     pairs = data.draw(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12))
     one = np.array([a for a, _ in pairs], dtype=np.int64)

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import model
+from tests.examples import examples
 
 import strandline as sl
 from strandline.changes.shape import ChangeSet
@@ -194,7 +195,7 @@ def paired(found: Differential) -> list[tuple[Any, ...]]:
     )
 
 
-@settings(model.LAWS, max_examples=60)
+@settings(model.LAWS, max_examples=examples(25))
 @given(
     old=st.lists(st.tuples(st.integers(1, 3), st.sampled_from("abc"), st.integers(0, 2)), max_size=8),
     new=st.lists(st.tuples(st.integers(1, 3), st.sampled_from("abc"), st.integers(0, 2)), max_size=8),
@@ -344,7 +345,7 @@ def test_formats_mix(tmp_path: Path, old: str, new: str) -> None:
 # The window
 
 
-@settings(model.LAWS, max_examples=40)
+@settings(model.LAWS, max_examples=examples(25))
 @given(case=model.cases(), aging=st.sampled_from([1, 40, 400]), block=st.sampled_from([1, 64]))
 def test_a_window_with_tiny_buffers_finds_what_merge_finds(case: model.Case, aging: int, block: int) -> None:
     old, new = case.states

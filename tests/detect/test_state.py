@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from tests import model
+from tests.examples import examples
 
 import strandline as sl
 from strandline.changes.shape import ChangeSet
@@ -73,7 +74,7 @@ def check_rows(found: Differential, expected: dict[model.Key, model.Change]) -> 
 
 @pytest.mark.parametrize("bits", [32, 64, 128])
 @pytest.mark.parametrize("algorithm", ["kb", "kbp"])
-@settings(model.LAWS, max_examples=20)
+@settings(model.LAWS, max_examples=examples(20))
 @given(case=model.cases(states=NIGHTS))
 def test_a_state_carried_over_many_runs_finds_what_the_model_finds(algorithm: str, bits: int, case: model.Case) -> None:
     carry(case, algorithm=algorithm, bits=bits)
@@ -81,7 +82,7 @@ def test_a_state_carried_over_many_runs_finds_what_the_model_finds(algorithm: st
 
 @pytest.mark.parametrize("bits", [32, 128])
 @pytest.mark.parametrize("algorithm", ["kb", "kbp"])
-@settings(model.LAWS, max_examples=20)
+@settings(model.LAWS, max_examples=examples(20))
 @given(case=model.cases(states=NIGHTS))
 def test_column_signatures_tell_which_columns_changed(algorithm: str, bits: int, case: model.Case) -> None:
     carry(case, algorithm=algorithm, bits=bits, column_signatures=True)
@@ -89,7 +90,7 @@ def test_column_signatures_tell_which_columns_changed(algorithm: str, bits: int,
 
 @pytest.mark.usefixtures("many_pieces")
 @pytest.mark.parametrize("algorithm", ["kb", "kbp"])
-@settings(model.LAWS, max_examples=20)
+@settings(model.LAWS, max_examples=examples(20))
 @given(case=model.cases(states=NIGHTS))
 def test_cutting_into_pieces_changes_nothing(algorithm: str, case: model.Case) -> None:
     carry(case, algorithm=algorithm, column_signatures=True)

@@ -108,7 +108,7 @@ option_sets = st.builds(
 cut_lists = st.lists(st.integers(0, 40), max_size=4)
 
 
-@for_all(examples=300, old=files, new=files, options=option_sets, stretch=st.integers(1, 30), cuts=cut_lists)
+@for_all(examples=150, old=files, new=files, options=option_sets, stretch=st.integers(1, 30), cuts=cut_lists)
 def test_the_fast_window_sends_the_papers_messages(
     old: list[Row], new: list[Row], options: WindowOptions, stretch: int, cuts: list[int]
 ) -> None:
@@ -123,7 +123,7 @@ def test_the_fast_window_sends_the_papers_messages(
     assert (report.old_rows, report.new_rows) == (len(old), len(new))
 
 
-@for_all(examples=150, old=files, new=files, options=option_sets, stretch=st.integers(1, 30))
+@for_all(examples=75, old=files, new=files, options=option_sets, stretch=st.integers(1, 30))
 def test_colliding_hashes_of_keys_do_not_change_a_message(
     old: list[Row], new: list[Row], options: WindowOptions, stretch: int
 ) -> None:
@@ -144,7 +144,7 @@ unique_files = st.dictionaries(keys, bodies, max_size=30).flatmap(
 )
 
 
-@for_all(examples=200, old=unique_files, new=unique_files, options=option_sets)
+@for_all(examples=100, old=unique_files, new=unique_files, options=option_sets)
 def test_after_settling_the_changes_are_net(old: list[Row], new: list[Row], options: WindowOptions) -> None:
     report, sent = run(old, new, options)
     settled = settle(*leftovers(sent), KEY)

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.dumps.toys import Facts, dumped, facts, restored_facts
+from tests.examples import examples
 from tests.pages.toy import Clock, created, domain_of, opened, write
 
 from strandline.dumps.catalog import require_catalog
@@ -174,5 +175,5 @@ class Histories(RuleBasedStateMachine):
             assert restored_facts(self.target, id_) == expected
 
 
-Histories.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
+Histories.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=25)
 TestHistories = Histories.TestCase

@@ -41,7 +41,7 @@ class File:
 
 @dataclass
 class Recorder:
-    """Stands in for the module `os` inside the local backend."""
+    """Stands in for the module `os` inside the local backend; what other stores of this process do is not recorded."""
 
     root: Path
     calls: list[Call] = field(default_factory=list)
@@ -49,6 +49,9 @@ class Recorder:
 
     def open(self, path: Any, flags: int, mode: int = 0o777) -> int:
         descriptor = os.open(path, flags, mode)
+        self.files.pop(descriptor, None)
+        if not self._ours(path):
+            return descriptor
         what: Any = object()
         if flags & os.O_TMPFILE == os.O_TMPFILE:
             self.calls.append(("new", what, None))
@@ -61,27 +64,35 @@ class Recorder:
         return descriptor
 
     def write(self, descriptor: int, data: bytes) -> int:
-        self.calls.append(("write", self.files[descriptor], bytes(data)))
+        if descriptor in self.files:
+            self.calls.append(("write", self.files[descriptor], bytes(data)))
         return os.write(descriptor, data)
 
     def fsync(self, descriptor: int) -> None:
         os.fsync(descriptor)
-        self.calls.append(("flush", self.files[descriptor], None))
+        if descriptor in self.files:
+            self.calls.append(("flush", self.files[descriptor], None))
 
     def close(self, descriptor: int) -> None:
         os.close(descriptor)
 
     def link(self, source: str, path: Path, **options: Any) -> None:
         os.link(source, path, **options)
-        self.calls.append(("link", self.files[int(source.rpartition("/")[2])], str(path)))
+        if self._ours(path):
+            self.calls.append(("link", self.files[int(source.rpartition("/")[2])], str(path)))
 
     def replace(self, source: Path, path: Path) -> None:
         os.replace(source, path)
-        self.calls.append(("rename", str(source), str(path)))
+        if self._ours(path):
+            self.calls.append(("rename", str(source), str(path)))
 
     def unlink(self, path: Path) -> None:
         os.unlink(path)
-        self.calls.append(("unlink", str(path), None))
+        if self._ours(path):
+            self.calls.append(("unlink", str(path), None))
+
+    def _ours(self, path: Any) -> bool:
+        return Path(path).is_relative_to(self.root)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)

@@ -9,7 +9,7 @@ import pytest
 from tests.pages.toy import ToyInstaller, all_rows, assert_sound, created, domain_of, put, read, write
 
 from strandline.errors import Deadlock
-from strandline.pages import DomainEdit, Mode, RowChange
+from strandline.pages import DomainEdit, Mode, PageStore, RowChange, Transaction
 from strandline.pages import transaction as transactions
 from strandline.pages.ids import DomainId, LogicalPage, TransactionId
 from strandline.pages.locks import LockManager, join, key_resource, page_resource, table_resource
@@ -176,6 +176,29 @@ def test_a_scan_waits_for_a_writer_of_one_of_its_pages_and_sees_its_rows() -> No
     assert_sound(storage)
 
 
+def commit_one_and_then_the_others_together(store: PageStore, transactions: Sequence[Transaction]) -> None:
+    """While the first is being installed, the others queue up: two batches."""
+    installing, go_on = threading.Event(), threading.Event()
+
+    class Slow(ToyInstaller):
+        def install(self, edit: DomainEdit, changes: Sequence[RowChange]) -> None:
+            installing.set()
+            go_on.wait()
+            super().install(edit, changes)
+
+    store.context.installer = Slow()
+    threads = [threading.Thread(target=transaction.commit) for transaction in transactions]
+    threads[0].start()
+    installing.wait()
+    for thread in threads[1:]:
+        thread.start()
+    while len(store.version()._committer._batches._queue) < len(threads) - 1:
+        pass
+    go_on.set()
+    for thread in threads:
+        thread.join()
+
+
 def test_writers_of_different_rows_of_one_page_share_a_commit() -> None:
     storage = MemoryStorage()
     with created(storage) as store:
@@ -186,25 +209,38 @@ def test_writers_of_different_rows_of_one_page_share_a_commit() -> None:
         transactions = [main.begin() for _ in range(4)]
         for key, transaction in zip("abcd", transactions, strict=True):
             write(transaction, domain, key, 1)
-        installing, go_on = threading.Event(), threading.Event()
-
-        class Slow(ToyInstaller):
-            def install(self, edit: DomainEdit, changes: Sequence[RowChange]) -> None:
-                installing.set()
-                go_on.wait()
-                super().install(edit, changes)
-
-        store.context.installer = Slow()
-        threads = [threading.Thread(target=transaction.commit) for transaction in transactions]
-        threads[0].start()
-        installing.wait()  # the first leads; the others queue up meanwhile
-        for thread in threads[1:]:
-            thread.start()
-        while len(main._committer._batches._queue) < 3:
-            pass
-        go_on.set()
-        for thread in threads:
-            thread.join()
+        commit_one_and_then_the_others_together(store, transactions)
         assert main.view().commit == before + 2
         assert all_rows(main.view())["t"] == {"a": 1, "b": 1, "c": 1, "d": 1}
+    assert_sound(storage)
+
+
+class Recording(MemoryStorage):
+    """Notes the names of immutable objects in the order in which they are written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[str] = []
+
+    def put_if_absent(self, name: str, value: bytes) -> None:
+        self.written.append(name)
+        super().put_if_absent(name, value)
+
+
+def test_what_a_batch_writes_has_consecutive_names() -> None:
+    storage = Recording()
+    with created(storage) as store:
+        main = store.version()
+        for table in "rstu":
+            put(main, table, a=0)
+        transactions = [main.begin() for _ in "rstu"]
+        for table, transaction in zip("rstu", transactions, strict=True):
+            write(transaction, domain_of(main, table), "b", 1)
+        storage.written.clear()
+        commit_one_and_then_the_others_together(store, transactions)
+        stems = [name.split("/")[1].removesuffix(".parquet").split("-") for name in storage.written]
+        assert len({block for block, _ in stems}) == 1
+        assert len([name for name in storage.written if name.startswith("pages/")]) == 4
+        numbers = [int(index, 16) for _, index in stems]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     assert_sound(storage)

@@ -19,6 +19,7 @@ from hypothesis.stateful import (
     multiple,
     rule,
 )
+from tests.examples import examples
 from tests.pages.toy import Clock, all_rows, assert_sound, created, opened, write
 
 from strandline.pages import PageStore, Snapshot
@@ -232,7 +233,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 StoreMachine.TestCase.settings = settings(
-    max_examples=50,
+    max_examples=examples(50),
     stateful_step_count=25,
     deadline=None,
     derandomize=True,

@@ -250,7 +250,7 @@ def test_two_transactions_that_wait_for_each_other_end_one_of_them() -> None:
         thread = threading.Thread(target=wait)
         thread.start()
         # Whichever of the two comes to wait last closes the circle, and the younger one ends.
-        with pytest.raises(Deadlock):
+        with pytest.raises(Deadlock, match="for a key of table accounts"):
             younger.lock_row(domain, b"00", Mode.X)
         younger.abort()
         thread.join()

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from strandline.relations import (
     Bounds,
@@ -125,19 +126,19 @@ def sides(draw: st.DrawFn, *columns: st.SearchStrategy[Any]) -> Sides:
     return made[0], made[1]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(sides(numbers), st.integers(0, 6))
 def test_single_keys_are_decided_once_or_left_over(both: Sides, pieces: int) -> None:
     check(*both, pieces, [pa.int64()], allowed=100)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(sides(st.integers(0, 4), st.one_of(st.integers(0, 9), st.none())), st.integers(0, 6))
 def test_composite_keys_that_tie_on_the_first_column_are_exact(both: Sides, pieces: int) -> None:
     check(*both, pieces, [pa.int32(), pa.int64()], allowed=100)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(sides(floats), st.integers(2, 6))
 def test_nan_and_null_keys_are_always_left_over(both: Sides, pieces: int) -> None:
     for range_ in check(*both, pieces, [pa.float64()], allowed=100):
@@ -145,7 +146,7 @@ def test_nan_and_null_keys_are_always_left_over(both: Sides, pieces: int) -> Non
             assert safe_rows(range_, [(None,), (float("nan"),)], [pa.float64()]) == [False, False]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(sides(words), st.integers(2, 6))
 def test_text_keys_are_cut_in_order_of_their_bytes(both: Sides, pieces: int) -> None:
     check(*both, pieces, [pa.string()], allowed=100)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from strandline.relations.text import TextGuess, convert_text, guess_type
 
@@ -30,7 +31,7 @@ columns = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(100))
 @given(columns, st.integers(1, 5))
 def test_a_guess_does_not_depend_on_how_a_column_is_cut(values: list[str], size: int) -> None:
     cut = TextGuess()
@@ -39,7 +40,7 @@ def test_a_guess_does_not_depend_on_how_a_column_is_cut(values: list[str], size:
     assert cut.type == guess_type(list(values))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(100))
 @given(columns)
 def test_every_value_can_be_read_in_the_guessed_type_and_numbers_are_kept(values: list[str]) -> None:
     kind = guess_type(list(values))

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.tables.shop import entries, numbered, shop
 
 from strandline.changes import Changes
@@ -69,7 +70,7 @@ SOME = st.dictionaries(st.integers(0, 60), st.one_of(st.none(), st.integers(0, 3
 
 
 @pytest.mark.parametrize("kind", KEYS)
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(first=SOME, second=SOME, small=SOME)
 def test_large_writes_end_in_the_rows_that_they_mean(
     kind: str, first: dict[int, int | None], second: dict[int, int | None], small: dict[int, int | None]
@@ -119,7 +120,7 @@ def told(store: Store) -> list[tuple[int, int]]:
 FEW = {"old": st.lists(st.integers(0, 4), max_size=20), "new": st.lists(st.integers(0, 9), max_size=20)}
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(**FEW)
 def test_tables_without_a_key_take_large_writes_too(old: list[int], new: list[int]) -> None:
     with shop() as store:
@@ -140,7 +141,7 @@ def test_tables_without_a_key_take_large_writes_too(old: list[int], new: list[in
         assert store.check().ok
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(**FEW)
 def test_large_counted_changes_are_applied_by_value(old: list[int], new: list[int]) -> None:
     with shop() as store:

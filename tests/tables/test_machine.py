@@ -7,7 +7,6 @@ end of every history, and row numbers are watched: unique, never used again, and
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
+from tests.examples import examples
 from tests.tables.verbs import SCHEMA, VERBS, Model, Row, ids, move, new_rows
 
 from strandline.changes import Changes, ChangeSet
@@ -360,7 +360,7 @@ def _key(row: Row) -> Any:
 
 
 MACHINE = settings(
-    max_examples=int(os.environ.get("STRANDLINE_EXAMPLES", "25")),
+    max_examples=examples(25),
     stateful_step_count=20,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a history is readable as it is, and shrinking takes minutes

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.views.histories import TINY, Relations, multiset, perform, relations, transactions, views
 
 from strandline.changes.shape import COUNT
@@ -36,7 +37,7 @@ def after(before: Counter[tuple[Any, ...]], delta: Counter[tuple[Any, ...]]) -> 
     return +found
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data())
 def test_the_old_view_and_its_delta_are_the_new_view(data: st.DataObject) -> None:
     known: Relations = data.draw(relations())

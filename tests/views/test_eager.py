@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.views.histories import TINY, Relations, multiset, perform, relations, transactions, views
 from tests.views.test_deltas import after, counted
 
@@ -21,7 +22,7 @@ from strandline.views.segments import all_segments, difference
 from strandline.views.site import Site
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.data())
 def test_eager_is_deferred_is_regenerated(data: st.DataObject) -> None:
     known: Relations = data.draw(relations())

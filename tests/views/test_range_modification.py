@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.replicas.conftest import Place, place_of
 from tests.replicas.senders import load
 from tests.replicas.servers import postgres
@@ -186,7 +187,7 @@ CONDITIONS = st.recursive(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.sampled_from(["n", "s", "q", "f"]), NUMBERS, CONDITIONS)
 def test_random_statements_that_fit_do_what_the_base_does(
     places: dict[str, Place], column: str, value: str, where: str

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.replicas.servers import Postgres, _server
 from tests.views.histories import TINY, Relations, multiset, perform, relations, transactions, views
 
@@ -65,7 +66,7 @@ def held(url: str, names: list[str]) -> Counter[tuple[Any, ...]]:
         return found
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(st.data())
 def test_after_each_refresh_every_kind_of_copy_equals_the_query(targets: Targets, data: st.DataObject) -> None:
     known: Relations = data.draw(relations(most=3))
@@ -93,7 +94,7 @@ def test_after_each_refresh_every_kind_of_copy_equals_the_query(targets: Targets
             assert copy.verify(), kind
 
 
-@settings(max_examples=4)
+@settings(max_examples=examples(4))
 @given(st.data())
 def test_each_copy_may_have_a_restriction_of_its_own(targets: Targets, data: st.DataObject) -> None:
     known: Relations = data.draw(relations(most=2))

@@ -7,7 +7,6 @@ since a state that was kept leads from there to now.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.examples import examples
 from tests.whatif.model import Level, Relation, Row, contents, do, merge, new_name
 
 from strandline.changes import ChangeSet
@@ -320,7 +320,7 @@ def _purged(level: Level | None) -> int:
 
 
 Machine.TestCase.settings = settings(
-    max_examples=int(os.environ.get("STRANDLINE_EXAMPLES", "12")),
+    max_examples=examples(12),
     stateful_step_count=30,
     suppress_health_check=list(HealthCheck),
     deadline=None,

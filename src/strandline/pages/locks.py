@@ -106,7 +106,7 @@ class LockManager:
             self._break_deadlocks(transaction)
         request.answered.wait()
         if not request.granted:
-            raise _deadlock(resource)
+            raise _deadlock()
 
     def release_all(self, transactions: Iterable[TransactionId]) -> None:
         """The second phase, all at once: transactions have ended."""
@@ -239,11 +239,7 @@ def _fits(lock: _Lock, transaction: TransactionId, mode: Mode) -> bool:
     return all(t == transaction or held in _COMPATIBLE[mode] for t, held in lock.holders.items())
 
 
-def _deadlock(resource: Resource) -> Deadlock:
-    kind, domain, *rest = resource
-    what = f"the table {domain}" if kind == "table" else f"a {kind} of table {domain} ({rest[0]!r})"
+def _deadlock() -> Deadlock:
     return Deadlock(
-        f"transactions wait for each other, this one for {what}",
-        doing="Locking",
-        hint="Nothing was changed; try the transaction again",
+        "transactions wait for each other", doing="Locking", hint="Nothing was changed; try the transaction again"
     )

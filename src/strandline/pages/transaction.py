@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from strandline.errors import StoreError
+from strandline.errors import Deadlock, StoreError
 from strandline.pages.edit import Draft
 from strandline.pages.ids import (
     CATALOG,
@@ -262,8 +262,15 @@ class Transaction:
         self._ended = True
 
     def _lock(self, domain: DomainId, resource: Resource, mode: Mode) -> None:
-        if domain >= CATALOG:
+        if domain < CATALOG:
+            return
+        try:
             self._committer.version.locks.acquire(self.number, resource, mode)
+        except Deadlock as error:
+            kind, found = resource[0], self.view().domain(domain)
+            name = found.name if found is not None else str(domain)
+            what = f"table {name}" if kind == "table" else f"a {kind} of table {name}"
+            raise Deadlock(f"{error.why}, this one for {what}", doing=error.doing, hint=error.hint) from None
 
     def _lock_key(self, domain: DomainId, page: LogicalPage | None, key: bytes, mode: Mode) -> None:
         if page is None:

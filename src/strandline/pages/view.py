@@ -18,22 +18,23 @@ from strandline.pages.walk import differences
 @dataclass(frozen=True, slots=True)
 class State:
     """A root and a commit number: all that a snapshot is (section 3). `domains` is None unless it is
-    partial."""
+    partial; `commit_id` is the commit's own id."""
 
     version: VersionObject
     commit: CommitNumber
     root: NodeRef | None
     domains: frozenset[DomainId] | None = None
+    commit_id: str = ""
 
     def to_json(self) -> Json:
         """Plain JSON: a state travels to workers, which read it while somebody else keeps it from being freed."""
         domains = None if self.domains is None else sorted(self.domains)
-        return [self.version, self.commit, encode_ref(self.root), domains]
+        return [self.version, self.commit, encode_ref(self.root), domains, self.commit_id]
 
     @staticmethod
     def from_json(body: Json) -> State:
-        version, commit, root, domains = body
-        return State(version, commit, decode_ref(root), None if domains is None else frozenset(domains))
+        version, commit, root, domains, id_ = body
+        return State(version, commit, decode_ref(root), None if domains is None else frozenset(domains), id_)
 
 
 class View:
@@ -72,6 +73,7 @@ class View:
         found = floor(lambda number: self._leafage(CATALOG, number), name.encode())
         if found is None or found[0] != name.encode():
             return None
+        self._check(DomainId(found[1]), name)
         return self.domain(DomainId(found[1]))
 
     def record(self, domain: DomainId) -> bytes:
@@ -152,11 +154,11 @@ class View:
         page: Leafage = self.objects.sealed("directory", entry.base, Leafage.from_json)
         return page
 
-    def _check(self, domain: DomainId) -> None:
+    def _check(self, domain: DomainId, name: str | None = None) -> None:
         chosen = self.state.domains
         if chosen is not None and domain != CATALOG and domain not in chosen:
             raise NotFound(
-                f"the snapshot is partial and does not hold domain {domain}",
+                f"the snapshot is partial and does not hold {name or f'table number {domain}'}",
                 doing="Reading a partial snapshot",
                 hint="Read a full snapshot, or the current state",
             )

@@ -142,9 +142,7 @@ def _why_whole(site: Site, copy: CopyRecord, position: Position | None, known: K
 def _whole(site: Site, copy: CopyRecord, source: Source, why: str) -> Whole:
     database = site.table.database
     with database.transaction():
-        record, statements = fix_up(site, copy.bit)
-        for sql in statements.drop():
-            database.execute(sql)
+        record, _ = fix_up(site, copy)
         relation = table_relation(site.table)
         position = offer(site, copy, record)
     return Whole(Extract(source, relation, site.table.address.shown), position, why)

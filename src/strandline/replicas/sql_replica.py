@@ -16,6 +16,7 @@ from strandline.replicas.emptying import Emptying
 from strandline.replicas.evolution import Evolution
 from strandline.replicas.holding import own_batch, stored_table
 from strandline.replicas.message import LOAD, Message, Segment, Statement
+from strandline.replicas.range_checksums import RangeChecksums, range_checksums
 from strandline.replicas.sql_evolution import SqlEvolution
 from strandline.replicas.sql_layout import GONE, ROWS, STATES, Layout
 from strandline.replicas.state import State, after, is_new, the_same
@@ -27,15 +28,14 @@ class SqlReplica:
     def __init__(self, address: Address, *, create: bool = True) -> None:
         self._address = address
         self._database = connect(address, create=create)
+        self._seen = False
 
     @property
     def shown(self) -> str:
         return self._address.shown
 
     def state(self) -> State | None:
-        if not self._database.columns(STATES, self._address.schema):
-            return None
-        return self._read_state()
+        return self._read_state() if self._has_states() else None
 
     def create(self, definition: Definition) -> State:
         layout = self._layout(definition)
@@ -44,6 +44,7 @@ class SqlReplica:
             self._database.execute(
                 f"CREATE TABLE IF NOT EXISTS {self._states} (name text PRIMARY KEY, state text NOT NULL)"
             )
+            self._seen = True
             found = self._read_state()
             if found is not None:
                 return the_same(found, definition, self.shown)
@@ -63,7 +64,10 @@ class SqlReplica:
                 evolution = SqlEvolution(old, new)
                 if evolution.obstacle:
                     return evolution.obstacle
-                self._alter(evolution)
+                if definition.form == COUNTED:
+                    self._rewrite(old, new)
+                else:
+                    self._alter(evolution)
                 state = Evolution(state.definition, definition).state(state)
                 self._write_state(replace(state, layout=self._found_layout(new)))
         except _UnalterableError as error:
@@ -97,6 +101,8 @@ class SqlReplica:
             if state.position is not None and not state.layout:
                 state = replace(state, layout=self._found_layout(layout))
             self._write_state(state)
+        if message.kind != LOAD:
+            self._database.after_changes()
         return state
 
     def rows(self) -> Iterator[pa.RecordBatch]:
@@ -107,6 +113,14 @@ class SqlReplica:
         self._check_layout(state, layout)
         for batch in self._database.batches(layout.select(), layout.stored_schema):
             yield own_batch(batch, state.definition.stored, layout.held, f"reading {self.shown}")
+
+    def checksums(self) -> RangeChecksums | None:
+        state = self.state()
+        if state is None or state.position is None:
+            return None
+        layout = self._layout(state.definition)
+        self._check_layout(state, layout)
+        return range_checksums(layout, self._database)
 
     def count(self) -> int:
         state = self.state()
@@ -143,6 +157,11 @@ class SqlReplica:
     def _states(self) -> str:
         return quoted(self._address.schema, STATES)
 
+    def _has_states(self) -> bool:
+        """Whether any copy was ever made in this database; once seen, nobody takes the table away."""
+        self._seen = self._seen or bool(self._database.columns(STATES, self._address.schema))
+        return self._seen
+
     def _read_state(self, lock: str = "") -> State | None:
         sql = f"SELECT state FROM {self._states} WHERE name = ?{lock}"
         found = self._database.execute(sql, [self._address.table])
@@ -150,7 +169,7 @@ class SqlReplica:
 
     def _locked_state(self) -> State:
         lock = " FOR UPDATE" if self._database.dialect == "postgres" else ""
-        state = self._read_state(lock) if self._database.columns(STATES, self._address.schema) else None
+        state = self._read_state(lock) if self._has_states() else None
         if state is None:
             raise NotFound("there is no copy", doing=f"writing to {self.shown}", hint="Replicate to it first")
         return state
@@ -184,6 +203,20 @@ class SqlReplica:
                 doing=f"writing to {self.shown}",
                 hint="Undo that, or drop the copy and replicate it again",
             )
+
+    def _rewrite(self, old: Layout, new: Layout) -> None:
+        """Counted rows with other columns stand under other signatures, and some of them become equal."""
+        rows = [
+            own_batch(batch, old.definition.stored, old.held, f"reading {self.shown}")
+            for batch in self._database.batches(old.select(), old.stored_schema)
+        ]
+        evolution = Evolution(old.definition, new.definition)
+        stored = evolution.stored(pa.Table.from_batches(rows, schema=old.definition.stored))
+        for sql in (f"DROP VIEW {old.view}", f"DROP TABLE {old.data}", f"DROP TABLE IF EXISTS {old.load}"):
+            self._database.execute(sql)
+        self._database.execute(new.create_table(new.data))
+        self._insert(new, new.data, stored)
+        self._database.execute(new.create_view())
 
     def _alter(self, evolution: SqlEvolution) -> None:
         for sql in evolution.statements():

@@ -12,6 +12,7 @@ At most `HELD` states and change sets are kept; the one that was asked for longe
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import secrets
 import shutil
@@ -20,7 +21,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,7 +29,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from strandline.changes import Changes
 from strandline.changes.shape import Header
 from strandline.errors import EngineError, InputError, StrandlineError
-from strandline.pages import State, parse_at, state_at
+from strandline.pages import State, View, parse_at, state_at
+from strandline.pages.objects import Objects
 from strandline.sources.committing import Job, write
 from strandline.sources.options import ReadRequest, StreamRequest
 from strandline.sources.staging import Staged
@@ -58,6 +60,14 @@ class Pinned:
     url: str
     state: State
     scan: int | None = None
+
+    def to_text(self) -> str:
+        return json.dumps([self.url, self.state.to_json(), self.scan])
+
+    @staticmethod
+    def from_text(text: str) -> Pinned:
+        url, state, scan = json.loads(text)
+        return Pinned(url, State.from_json(state), scan)
 
 
 @dataclass(frozen=True)
@@ -123,11 +133,26 @@ class Holdings:
         self._keep((store.url, store.name, snapshot.commit, pinned.state.domains), snapshot)
         return pinned
 
+    def pinned(self, request: ReadRequest) -> str | None:
+        """Keep the state that a request asks for, and give it as text; None when this process can't open the store.
+
+        Of changes it is the later state that is kept.
+        """
+        try:
+            self._version(request.path, None)
+        except StrandlineError:
+            return None
+        later = request if request.since is None else replace(request, at=request.until)
+        return self.pin(later).to_text()
+
     def changes(self, request: ReadRequest) -> Parts:
         """What changed in a table, computed now."""
         store = self._version(request.path, request.version)
         since, until = parse_at(store.pages, request.since), parse_at(store.pages, request.until)
-        return self._parts(store.changes(request.table, since=since, until=until))
+        if request.pinned is None:
+            return self._parts(store.changes(request.table, since=since, until=until))
+        state = Pinned.from_text(request.pinned).state
+        return self._parts(store.changes(request.table, since=since, until=View(state, Objects(store.storage))))
 
     def stream(self, request: StreamRequest) -> tuple[str, Any]:
         """Where a stream's store is, and the columns of its rows."""

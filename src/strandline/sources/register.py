@@ -20,6 +20,7 @@ def register(spark: SparkSession | None = None) -> SparkSession:
     """
     from strandline.engine.session import prepare, session
     from strandline.sources.diff_source import DiffSource
+    from strandline.sources.pinning import pin_at_load
     from strandline.sources.table_source import TableSource
 
     spark = session() if spark is None else prepare(spark)
@@ -30,6 +31,7 @@ def register(spark: SparkSession | None = None) -> SparkSession:
         # A class of this very registration: it travels by value, and with it where the keeper listens.
         bound = type(source.__name__, (source,), {"keeper": keeper.address, "__module__": "strandline_registered"})
         spark.dataSource.register(bound)
+    pin_at_load(spark, keeper.holdings)
     return spark
 
 

@@ -1,9 +1,8 @@
 """The data source `strandline`: a table or what-if of a store, its rows at one state or what changed in it.
 
 Spark makes an instance and asks its schema when `load()` is called, and pickles it; that pins the state. Reading is
-planned once, later, from the pickled instance, so every action sees the same state. With `.schema(…)` Spark does
-nothing at `load()`: then the state is pinned by the first action. A Connect client does nothing at `load()` either, and
-its server makes an instance for each action: there the option `at` names one state for all of them.
+planned once, later, from the pickled instance, so every action sees the same state. With `.schema(…)`, and over
+Connect, Spark does nothing at `load()`: there the reader pins the state itself and hands it along (`pinning`).
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ class TableSource(DataSource):  # type: ignore[misc]
             if is_stream(self.options):
                 return struct_of(_stream_columns(self._stream()[1]))
             request = read_request(self.options)
-            return struct_of(self._schema(request))
+            return struct_of(self.columns(request))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with plainly():
             request = read_request(self.options)
-            wanted = chosen(self._schema(request), schema, f"reading {request.table}")
+            wanted = chosen(self.columns(request), schema, f"reading {request.table}")
             found = self._found
             if isinstance(found, Parts):
                 return ChangeRows(found, wanted)
@@ -85,10 +84,10 @@ class TableSource(DataSource):  # type: ignore[misc]
             enlisted = ask(self.keeper, Holdings.enlist, request.path)
             return TableWriter(checked(request, enlisted, schema), self.keeper)
 
-    def _schema(self, request: ReadRequest) -> pa.Schema:
+    def columns(self, request: ReadRequest) -> pa.Schema:
+        """The columns that a request can give; the first call pins the state."""
         if self._found is None:
-            verb = Holdings.pin if request.since is None else Holdings.changes
-            self._found = ask(self.keeper, verb, request)
+            self._found = self._find(request)
         if isinstance(self._found, Parts):
             return self._found.header.rows_schema
         assert self._found is not None
@@ -98,6 +97,13 @@ class TableSource(DataSource):  # type: ignore[misc]
             hint = "Use at; as_of chooses the changes of a what-if"
             raise InputError(f"{request.table} is no what-if", doing="reading as of a date", hint=hint)
         return table_schema(self._found, request)
+
+    def _find(self, request: ReadRequest) -> Pinned | Parts:
+        if request.since is not None:
+            return ask(self.keeper, Holdings.changes, request)  # type: ignore[no-any-return]
+        if request.pinned is not None:
+            return Pinned.from_text(request.pinned)
+        return ask(self.keeper, Holdings.pin, request)  # type: ignore[no-any-return]
 
 
 def _stream_columns(rows: pa.Schema) -> pa.Schema:

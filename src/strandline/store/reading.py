@@ -95,9 +95,12 @@ class Reading:
 
     @contextmanager
     def state(self, at: Any = None) -> Iterator[View]:
-        """The state that `at` means, readable inside: None (now), a name, a snapshot, a commit number, a datetime."""
-        if isinstance(at, Snapshot):
-            yield at.view
+        """The state that `at` means, readable inside: None (now), a name, a snapshot, a commit number, a datetime.
+
+        A view is a state that somebody else keeps readable.
+        """
+        if isinstance(at, (Snapshot, View)):
+            yield at if isinstance(at, View) else at.view
             return
         with self._snapshot_at(at) as snapshot:
             yield snapshot.view

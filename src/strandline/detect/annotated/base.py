@@ -97,10 +97,7 @@ class Base:
     def fix_up(self) -> int:
         """Fixes up the annotations without refreshing any copy; gives the time."""
         with opened(self._address) as site, site.table.database.transaction():
-            record, statements = fix_up(site)
-            for sql in statements.drop():
-                site.table.database.execute(sql)
-            return record.time
+            return fix_up(site)[0].time
 
     def release(self) -> None:
         """Removes every annotation; copies stay as they are and can't be refreshed any more."""
@@ -142,6 +139,7 @@ def _annotate(site: Site, algorithm: str | None) -> None:
         if known is not None:
             record = replace(record, since=record.time + 1, rows=0)
         site.catalog.put_base(record)
+        site.program(record)
 
 
 def _new_record(site: Site, algorithm: str) -> BaseRecord:
@@ -194,4 +192,6 @@ def define_copy(site: Site, wanted: CopyRecord) -> None:
             unheld, mask = quoted(UNHELD), 1 << bit
             database.execute(f"UPDATE {site.table.sql} SET {unheld} = {unheld} - {mask} WHERE ({unheld} & {mask}) <> 0")
         site.catalog.put_base(replace(record, bits=max(record.bits, 0 if bit is None else bit + 1)))
-        site.catalog.put_copy(replace(wanted, bit=bit))
+        copy = replace(wanted, bit=bit)
+        site.catalog.put_copy(copy)
+        site.prepare(record, copy)

@@ -1,8 +1,8 @@
 """What a base's database remembers: one record for each annotated table, one for each copy of it.
 
 Both are plain JSON in two small tables beside the base, changed in the same transactions as the annotations, so that
-they are as recoverable as the base itself: the counter that gives the times is part of the record. No secret is ever
-in them.
+they are as recoverable as the base itself: the counter that gives the times is part of the record. Beside each record
+is the SQL that was composed for it. No secret is ever in them.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ class Catalog:
     def make(self) -> None:
         for name in (BASES, COPIES):
             self._database.execute(
-                f"CREATE TABLE IF NOT EXISTS {quoted(self._schema, name)} (name text PRIMARY KEY, record text NOT NULL)"
+                f"CREATE TABLE IF NOT EXISTS {quoted(self._schema, name)} "
+                "(name text PRIMARY KEY, record text NOT NULL, program text)"
             )
 
     def base(self, table: str, *, lock: bool = False) -> BaseRecord | None:
@@ -127,6 +128,26 @@ class Catalog:
 
     def drop_copy(self, name: str) -> None:
         self._database.execute(f"DELETE FROM {quoted(self._schema, COPIES)} WHERE name = ?", [name])
+
+    def base_program(self, table: str) -> str | None:
+        """The SQL that was composed for a base, as `program` keeps it."""
+        return self._program(BASES, table)
+
+    def copy_program(self, name: str) -> str | None:
+        return self._program(COPIES, name)
+
+    def keep_base_program(self, table: str, text: str) -> None:
+        self._keep(BASES, table, text)
+
+    def keep_copy_program(self, name: str, text: str) -> None:
+        self._keep(COPIES, name, text)
+
+    def _program(self, table: str, name: str) -> str | None:
+        found = self._database.execute(f"SELECT program FROM {quoted(self._schema, table)} WHERE name = ?", [name])
+        return found[0][0] if found else None
+
+    def _keep(self, table: str, name: str, text: str) -> None:
+        self._database.execute(f"UPDATE {quoted(self._schema, table)} SET program = ? WHERE name = ?", [text, name])
 
     def _get(self, table: str, name: str, lock: bool) -> dict[str, Any] | None:
         locking = " FOR UPDATE" if lock and self._database.dialect == "postgres" else ""

@@ -24,12 +24,13 @@ from strandline.detect.annotated.cost import (
 )
 from strandline.detect.annotated.first import send_first
 from strandline.detect.annotated.fixing import Site, fix_up, offer
-from strandline.detect.annotated.names import TIME
+from strandline.detect.annotated.parameters import Numbers
+from strandline.detect.annotated.program import LAG
 from strandline.detect.annotated.tables import describe
 from strandline.detect.annotated.verification import Verification, compare
 from strandline.errors import InputError, NotFound, StateError
 from strandline.replicas import Position, Replica, State, open_replica, ranges_message
-from strandline.replicas.databases import Address, connect, quoted
+from strandline.replicas.databases import Address, connect
 from strandline.replicas.streaming import Sent, next_envelope
 
 METHODS = ("auto", DIFFERENTIAL, FULL)
@@ -109,9 +110,7 @@ class Copy:
             if state.position is None:
                 raise StateError("the copy is empty", doing=f"repairing {self.name!r}", hint="Refresh it")
             with site.table.database.transaction():
-                record, statements = fix_up(site, copy.bit)
-                for sql in statements.drop():
-                    site.table.database.execute(sql)
+                record, _ = fix_up(site, copy)
                 found = compare(site, copy, replica, state.definition)
                 position = offer(site, copy, record)
             message = ranges_message(state.definition, next_envelope(state), found.ranges, found.rows, position)
@@ -128,6 +127,7 @@ class Copy:
                 replica.drop()
             with site.table.database.transaction():
                 site.catalog.drop_copy(self.name)
+                site.program(site.record())  # the one UPDATE of a fix-up knows all copies
 
     def status(self) -> dict[str, Any]:
         """Position, lag (entries of the base that changed since), the way that was expected to be cheaper when the copy
@@ -163,15 +163,16 @@ class Copy:
         self, site: Site, copy: CopyRecord, replica: Replica, state: State, method: str
     ) -> tuple[State, Sent, str, str]:
         assert state.position is not None
+        record = site.record()
         if method != FULL:
-            delivery.check_history(site.record(), copy, state.position)
+            delivery.check_history(record, copy, state.position)
         way, why, anchored = method, "asked for", True
         if method == "auto":
             chosen = self._explained(site, copy, state.position)
             way, why, anchored = chosen.method, chosen.obstacle or chosen.why, not uses_index(chosen.facts)
         if way == FULL:
             return *delivery.send_full(site, copy, replica, state, anchored=anchored), way, why
-        obstacle = delivery.obstacle(site.record(), state.position)
+        obstacle = delivery.obstacle(record, state.position)
         if obstacle:
             raise StateError(
                 f"no differential is possible: {obstacle}",
@@ -185,10 +186,8 @@ class Copy:
 
     def _facts(self, site: Site, copy: CopyRecord, position: Position) -> Facts:
         record = site.record()
-        sql = (
-            f"SELECT count(*), sum(CASE WHEN {quoted(TIME)} <= {position.time} THEN 0 ELSE 1 END) FROM {site.table.sql}"
-        )
-        rows, changed = site.table.database.execute(sql)[0]
+        lag = site.copy_program(record, copy)
+        rows, changed = lag.run(site.table.database, LAG, Numbers(since=position.time))[0]
         indexed = bool(copy.restricted_by) and site.table.has_index(copy.restricted_by)
         deleted = max(record.rows - rows, 0)
         return Facts(rows, copy.held, (changed or 0) + deleted, indexed, copy.where is not None, record.algorithm)

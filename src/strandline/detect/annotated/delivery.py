@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from strandline.detect.annotated.catalog import BaseRecord, CopyRecord
 from strandline.detect.annotated.fixing import Site, differential, fix_up, offer, row_batches, rows_schema
+from strandline.detect.annotated.program import ALL
 from strandline.engine import Spool
 from strandline.errors import StateError
 from strandline.replicas import Definition, Position, Replica, State, load_message, ranges_message
-from strandline.replicas.databases import quoted
 from strandline.replicas.definition import RANGES
 from strandline.replicas.streaming import Sent, deliver, next_envelope
 
@@ -68,9 +68,9 @@ def send_full(site: Site, copy: CopyRecord, replica: Replica, state: State, *, a
     with Spool() as spool:
         path = os.path.join(spool.path, "full.arrow")
         with database.transaction():
-            record = fix_up(site, copy.bit)[0] if anchored else site.record(lock=True)
-            rest = f"{site.table.sql} WHERE {copy.qualifies} ORDER BY {quoted(record.address)}"
-            _spool(path, rows_schema(site, copy.columns), row_batches(site, record.address, copy.columns, rest))
+            record = fix_up(site, copy)[0] if anchored else site.record(lock=True)
+            sql = site.copy_program(record, copy).texts[ALL]
+            _spool(path, rows_schema(site, copy.columns), row_batches(site, copy.columns, sql))
             position = offer(site, copy, record, anchored=anchored)
         sent = Sent()
         with pa.memory_map(path) as source:

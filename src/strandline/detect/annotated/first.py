@@ -18,6 +18,7 @@ import pyarrow as pa
 from strandline.detect.annotated.catalog import BaseRecord, Catalog, CopyRecord
 from strandline.detect.annotated.fixing import Site, fix_up, offer, row_batches, rows_schema
 from strandline.detect.annotated.names import TIME
+from strandline.detect.annotated.program import SOME
 from strandline.detect.annotated.tables import describe
 from strandline.engine import Attempt, Result, Runner, WorkItem, choose_runner, kernel
 from strandline.errors import StateError
@@ -45,7 +46,8 @@ def send_first(site: Site, copy: CopyRecord, replica: Replica, state: State, run
         )
     common = {
         "base": {**asdict(_absolute(site.table.address))},
-        "copy": {"columns": list(copy.columns), "qualifies": copy.qualifies},
+        "columns": list(copy.columns),
+        "sql": site.copy_program(record, copy).texts[SOME],
         "address": record.address,
         "time": position.time,
     }
@@ -59,9 +61,7 @@ def _begun(site: Site, copy: CopyRecord) -> Mapping[str, Any]:
     """Fixes the base up and says where the first copy will be cut."""
     database = site.table.database
     with database.transaction():
-        record, statements = fix_up(site, copy.bit)
-        for sql in statements.drop():
-            database.execute(sql)
+        record, _ = fix_up(site, copy)
         position = offer(site, copy, record)
     return {"position": position.to_json(), "cuts": _cuts(site, record)}
 
@@ -97,12 +97,10 @@ def read_range(item: WorkItem, attempt: Attempt) -> Result:
     """The qualified entries of one range of addresses that have not changed since the first copy was begun."""
     address = Address(**item["base"])
     key = quoted(item["address"])
-    wanted = [item["copy"]["qualifies"], f"{quoted(TIME)} <= {int(item['time'])}"]
-    wanted += [f"{key} > {int(item['above'])}"] if item["above"] is not None else []
-    wanted += [f"{key} <= {int(item['upto'])}"] if item["upto"] is not None else []
-    columns = item["copy"]["columns"]
+    inside = [f"{quoted(TIME)} <= {int(item['time'])}"]
+    inside += [f"{key} > {int(item['above'])}"] if item["above"] is not None else []
+    inside += [f"{key} <= {int(item['upto'])}"] if item["upto"] is not None else []
     with connect(address) as database:
         site = Site(describe(database, address), Catalog(database, address.schema))
-        rest = f"{site.table.sql} WHERE {' AND '.join(wanted)} ORDER BY {key}"
-        batches = row_batches(site, item["address"], columns, rest)
-        return write_piece(pa.Table.from_batches(batches, rows_schema(site, columns)), attempt)
+        batches = row_batches(site, item["columns"], f"{item['sql']} AND {' AND '.join(inside)} ORDER BY {key}")
+        return write_piece(pa.Table.from_batches(batches, rows_schema(site, item["columns"])), attempt)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from strandline.detect.annotated import program as programs
+from strandline.detect.annotated import survey
 from strandline.detect.annotated.catalog import BaseRecord, Catalog, CopyRecord
-from strandline.detect.annotated.names import ADDRESS, MET, PAPER, SENT, fields
-from strandline.detect.annotated.runs import met, runs, runs_by_lookup, sent_by_runs
-from strandline.detect.annotated.statements import CHANGED, LAST_QUAL, TRUE, A, Asked, Statements
+from strandline.detect.annotated.names import ADDRESS, BLOCKS, BROKEN, EVERY, FRESH, MET, RUNS, SENT, TOUCHED, fields
+from strandline.detect.annotated.parameters import NONE, Numbers
+from strandline.detect.annotated.program import Program
+from strandline.detect.annotated.statements import Statements
 from strandline.detect.annotated.tables import BaseTable, Column
 from strandline.errors import KeysError, NotFound, StateError
-from strandline.replicas.databases import quoted
+from strandline.replicas.databases import Database, quoted
 from strandline.replicas.definition import ABOVE, UPTO
 from strandline.replicas.message import Position
 
@@ -32,6 +35,7 @@ class Site:
 
     table: BaseTable
     catalog: Catalog
+    _loaded: dict[str, Program] = field(default_factory=dict, compare=False)
 
     @property
     def name(self) -> str:
@@ -59,9 +63,37 @@ class Site:
             )
         return found
 
-    def restrictions(self, base: str) -> dict[int, str]:
-        """The condition of every copy of the base that has a bit, by that."""
-        return {copy.bit: copy.qualifies for copy in self.catalog.copies(base) if copy.bit is not None}
+    def program(self, record: BaseRecord) -> Program:
+        """What was composed for the base when it, or the last one of its copies, was defined."""
+        statements = self._statements(record)
+        restrictions = {copy.bit: copy.qualifies for copy in self.catalog.copies(record.table) if copy.bit is not None}
+        made_for = programs.digest(statements, sorted(restrictions.items()))
+        kept = Program.from_text(self.catalog.base_program(record.table))
+        if kept is not None and kept.made_for == made_for:
+            return kept
+        made = Program(made_for, programs.compose_base(statements, restrictions))
+        self.catalog.keep_base_program(record.table, made.to_text())
+        return made
+
+    def copy_program(self, record: BaseRecord, copy: CopyRecord) -> Program:
+        """What was composed for the copy when it was defined."""
+        statements = replace(self._statements(record), qualifies=copy.qualifies)
+        readings = [column.reading.format(quoted(column.name)) for column in chosen_columns(self, copy.columns)]
+        made_for = programs.digest(statements, readings)
+        kept = self._loaded.get(copy.name) or Program.from_text(self.catalog.copy_program(copy.name))
+        if kept is None or kept.made_for != made_for:
+            kept = Program(made_for, programs.compose_copy(statements, readings))
+            self.catalog.keep_copy_program(copy.name, kept.to_text())
+        self._loaded[copy.name] = kept
+        return kept
+
+    def prepare(self, record: BaseRecord, copy: CopyRecord) -> None:
+        """Composes all that refreshes of the copy will run, and lets the base's database check it."""
+        base, own = self.program(record), self.copy_program(record, copy)
+        programs.check(self.table.database, Program("", {**base.texts, **own.texts}))
+
+    def _statements(self, record: BaseRecord) -> Statements:
+        return Statements(self.table.database.dialect, self.table.sql, record.address, record.algorithm)
 
 
 @dataclass(frozen=True)
@@ -80,64 +112,77 @@ class Sending:
         return pa.table({ABOVE: self.messages.column("previous"), UPTO: upto})
 
 
-def fix_up(
-    site: Site, refreshing: int | None = None, *, trusted: bool = True, qualifies: str = TRUE
-) -> tuple[BaseRecord, Statements]:
-    """Figure 7 at the next tick of the counter, inside the caller's transaction; `TOUCHED` is left for `sent`.
+def fix_up(site: Site, copy: CopyRecord | None = None, *, trusted: bool = True) -> tuple[BaseRecord, Numbers]:
+    """Figure 7 at the next tick of the counter, inside the caller's transaction; `TOUCHED` is left for the messages.
 
-    `refreshing` is the bit of the copy that is refreshed; not `trusted`, it may hold any entry, whatever its bit says.
-    `qualifies`, its condition, is evaluated for the touched entries on the way.
+    `copy` is the one that is brought up to date with it. Not `trusted`, it may hold any entry, whatever its bit says.
     """
     database = site.table.database
-    bit = refreshing if trusted else None
     site.table.lock()
     record = site.record(lock=True)
     record = replace(record, time=record.time + 1)
-    statements = _statements(site, record)
-    for sql in statements.drop():
-        database.execute(sql)
-    record = _addressed(site, record, statements)
-    survey = statements.survey()
-    if survey is not None:
-        database.execute(survey)
-    rows, inserted, changed, least, greatest = database.execute(statements.counts())[0]
-    if least is not None and least <= record.start:
-        if least == LOWEST:
+    program = site.program(record)
+    programs.forget(database)
+    numbers = _numbers(record, copy, trusted)
+    record = _addressed(site, record, program, numbers)
+    met = _meet(database, program, numbers)
+    moved = met.least is not None and met.least <= record.start
+    if moved:
+        if met.least == LOWEST:
             raise KeysError(f"the address {LOWEST} can't be used", doing="fixing up a base", hint="Give it another key")
-        record = replace(record, start=LOWEST)
-        statements = replace(statements, start=LOWEST)
-    survived = rows - inserted == record.rows
-    gone_at_end = record.rows > 0 and not database.execute(statements.has_last(record.last))
-    if (changed or 0) <= FEW * rows and record.start == statements.start and record.rows:
-        deletions = not survived or _restarted(site, record)
-        for sql in statements.by_lookup(bit, qualifies, deletions=deletions).values():
-            database.execute(sql)
-    else:
-        database.execute(statements.by_scan(bit, qualifies))
-    database.execute(statements.fix_up(site.restrictions(record.table), refreshing))
-    record = replace(record, rows=rows, last=record.start if greatest is None else greatest)
-    if gone_at_end:
-        record = replace(record, tail_gap=record.time)
+        record, numbers = replace(record, start=LOWEST), replace(numbers, start=LOWEST)
+    own = program if copy is None else site.copy_program(record, copy)
+    few = bool(record.rows) and not moved and met.changed <= FEW * met.rows
+    for name in _touching(own, few=few, deletions=met.rows - met.inserted != record.rows):
+        own.run(database, name, numbers)
+    program.run(database, programs.FIX_UP, numbers)
+    tail_gap = record.tail_gap if met.has_last or not record.rows else record.time
+    last = record.start if met.greatest is None else met.greatest
+    record = replace(record, rows=met.rows, last=last, tail_gap=tail_gap)
     site.catalog.put_base(record)
-    return record, statements
+    return record, replace(numbers, tail_gap=tail_gap)
 
 
-def _restarted(site: Site, record: BaseRecord) -> bool:
-    """Whether the start moved since the last fix-up: the first entry's chain is broken then, though none is gone."""
-    before = site.catalog.base(record.table)
-    return before is None or before.start != record.start
+@dataclass(frozen=True)
+class _Met:
+    """What fix-up meets. `changed` counts the inserted entries, too; `has_last`: the one that was last is there."""
+
+    rows: int
+    inserted: int
+    changed: int
+    least: int | None
+    greatest: int | None
+    has_last: bool
 
 
-def _statements(site: Site, record: BaseRecord) -> Statements:
-    dialect = site.table.database.dialect
-    return Statements(dialect, site.table.sql, record.address, record.algorithm, record.start, record.time)
+def _meet(database: Database, program: Program, numbers: Numbers) -> _Met:
+    if programs.SURVEY in program:
+        database.execute(survey.BY_WORKERS)
+        program.run(database, programs.SURVEY, numbers)
+        database.execute(survey.AS_USUAL)
+    rows, inserted, changed, least, greatest, has_last = program.run(database, programs.COUNTS, numbers)[0]
+    return _Met(rows, inserted, changed or 0, least, greatest, bool(has_last))
 
 
-def _addressed(site: Site, record: BaseRecord, statements: Statements) -> BaseRecord:
+def _touching(program: Program, *, few: bool, deletions: bool) -> Sequence[str]:
+    """The statements that make `TOUCHED`. If the start moved, the first chain is broken, though none is gone."""
+    if not few:
+        return (programs.SCAN,)
+    looking = [name for name in (BLOCKS, BROKEN) if name in program] if deletions else [programs.NO_BROKEN]
+    return [name for name in (FRESH, *looking, EVERY, TOUCHED) if name in program]
+
+
+def _numbers(record: BaseRecord, copy: CopyRecord | None, trusted: bool) -> Numbers:
+    bit = NONE if copy is None or copy.bit is None else copy.bit
+    known = bit if trusted else NONE
+    return Numbers(record.time, 0, record.start, known, bit, record.tail_gap, record.last, record.next_address)
+
+
+def _addressed(site: Site, record: BaseRecord, program: Program, numbers: Numbers) -> BaseRecord:
     if not record.own_address:
         return record
-    site.table.database.execute(statements.give_addresses(record.next_address))
-    greatest = site.table.database.execute(f"SELECT max({quoted(ADDRESS)}) FROM {site.table.sql}")[0][0]
+    program.run(site.table.database, programs.ADDRESSES, numbers)
+    greatest = program.run(site.table.database, programs.GREATEST, numbers)[0][0]
     return replace(record, next_address=max(record.next_address, (greatest or 0) + 1))
 
 
@@ -149,32 +194,31 @@ def differential(site: Site, copy: CopyRecord, snap_time: int, *, trusted: bool 
     """
     database = site.table.database
     with database.transaction():
-        record, statements = fix_up(site, copy.bit, trusted=trusted, qualifies=copy.qualifies)
-        asked = Asked(copy.qualifies, snap_time, copy.bit if trusted else None, record.tail_gap)
-        _find_messages(site, statements, asked, copy.held / max(record.rows, 1))
-        messages = database.read(
-            f"SELECT {A}, {LAST_QUAL}, {CHANGED} FROM {SENT} ORDER BY {A} NULLS LAST", _SENT_SCHEMA
-        )
-        joined = f"{site.table.sql} JOIN {SENT} ON {quoted(record.address)} = {A} WHERE {CHANGED} ORDER BY {A}"
-        rows = read_rows(site, record, copy.columns, joined)
-        for sql in statements.drop():
-            database.execute(sql)
+        record, numbers = fix_up(site, copy, trusted=trusted)
+        program = site.copy_program(record, copy)
+        _find_messages(site, record, copy, replace(numbers, since=snap_time))
+        messages = database.read(program.texts[programs.MESSAGES], _SENT_SCHEMA)
+        rows = read_rows(site, copy.columns, program.texts[programs.ROWS])
         position = offer(site, copy, record)
     return Sending(position, messages, rows)
 
 
-def _find_messages(site: Site, statements: Statements, asked: Asked, qualifying: float) -> None:
-    """Leaves the messages in `SENT`. `qualifying` is about which part of the base does."""
-    database = site.table.database
-    if statements.dialect != "postgres" or statements.algorithm == PAPER:
-        database.execute(statements.sent(asked))
+def _find_messages(site: Site, record: BaseRecord, copy: CopyRecord, numbers: Numbers) -> None:
+    """Leaves the messages in `SENT`."""
+    database, program = site.table.database, site.copy_program(record, copy)
+    if MET not in program:
+        program.run(database, SENT, numbers)
         return
-    database.execute(met(statements, asked))
-    changed = database.execute(f"SELECT count(*) FROM {MET}")[0][0]
-    steps = 2 * changed / max(qualifying, 1e-3)  # to the least and greatest qualified entry of each run
-    few = steps <= LOOKED_UP * site.record().rows
-    database.execute(runs_by_lookup(statements, asked) if few else runs(statements, asked))
-    database.execute(sent_by_runs(statements, asked))
+    own = numbers.since == numbers.now - 1  # the last fix-up was this copy's: what it touched is all that changed
+    program.run(database, MET if own else programs.MET_SINCE, numbers)
+    met = program.run(database, programs.MET_COUNT, numbers)[0][0]
+    qualifying = copy.held / max(record.rows, 1)
+    steps = 2 * met / max(qualifying, 1e-3)  # to the least and greatest qualified entry of each run
+    if steps <= LOOKED_UP * record.rows:
+        program.run(database, SENT, numbers)
+        return
+    program.run(database, RUNS, numbers)
+    program.run(database, programs.SENT_BY_RUNS, numbers)
 
 
 def offer(site: Site, copy: CopyRecord, record: BaseRecord, *, anchored: bool = True) -> Position:
@@ -184,17 +228,14 @@ def offer(site: Site, copy: CopyRecord, record: BaseRecord, *, anchored: bool = 
     return position
 
 
-def read_rows(site: Site, record: BaseRecord, columns: Sequence[str], rest: str) -> pa.Table:
-    """Addresses and the chosen columns, of what `rest` (FROM on) says."""
-    batches = list(row_batches(site, record.address, columns, rest))
-    return pa.Table.from_batches(batches, schema=rows_schema(site, columns))
+def read_rows(site: Site, columns: Sequence[str], sql: str) -> pa.Table:
+    """Addresses and the chosen columns, as `sql` selects them in this order."""
+    return pa.Table.from_batches(row_batches(site, columns, sql), schema=rows_schema(site, columns))
 
 
-def row_batches(site: Site, address: str, columns: Sequence[str], rest: str) -> Iterator[pa.RecordBatch]:
+def row_batches(site: Site, columns: Sequence[str], sql: str) -> Iterator[pa.RecordBatch]:
     """The same, a batch at a time; `ADDRESS` comes first."""
     chosen = chosen_columns(site, columns)
-    readings = ", ".join(column.reading.format(quoted(column.name)) for column in chosen)
-    sql = f"SELECT {quoted(address)}, {readings} FROM {rest}"
     stored = pa.schema([(ADDRESS, pa.int64()), *((column.name, column.stored) for column in chosen)])
     wanted = rows_schema(site, columns)
     for batch in site.table.database.batches(sql, stored):

@@ -1,74 +1,119 @@
 """What changed and what is gone, by one unordered scan that sorts nothing. For PostgreSQL.
 
 The scan leaves one row for each block of 64 addresses: bits that say which entries of it were there at the last fix-up
-(`kept`), which are new (`inserted`) or changed (`updated`), and to which addresses of the block entries of it point
-back (`expected`). An address that is expected and not kept is gone, so the chain is broken at the next kept entry; the
-first kept entry of a block is broken if it does not point to the last one before the block. No entry is read twice.
+(`kept`) and to which addresses of the block entries of it point back (`expected`), and where changed entries are stored
+(`fresh`). An address that is expected and not kept is gone, so the chain is broken at the next kept entry; the first
+kept entry of a block is broken if it does not point to the last one before the block. Only what changed is read again.
 """
 
 from __future__ import annotations
 
-from strandline.detect.annotated.names import BLOCKS, PREVIOUS, TIME
+from strandline.detect.annotated.names import BLOCKS, BROKEN, FRESH, PREVIOUS, TIME, TOUCHED
+from strandline.detect.annotated.statements import (
+    CHANGED,
+    EMPTIED,
+    HELD,
+    HERE,
+    INSERTED,
+    QUALIFIED,
+    A,
+    P,
+    Statements,
+    U,
+)
 from strandline.replicas.databases import quoted
-from strandline.replicas.definition import PREFIX
 
-A, P = (quoted(f"{PREFIX}{letter}") for letter in "ap")
 BLOCK_BITS = 6
 """A block is 2 to this power addresses wide: as many as a bigint has bits."""
 _WIDTH = 2**BLOCK_BITS
+BY_WORKERS, AS_USUAL = "SET LOCAL cpu_operator_cost = 0.05", "SET LOCAL cpu_operator_cost TO DEFAULT"
+"""PostgreSQL takes every address for a group of its own, and would rather have one process group them all: with dearer
+operators it lets each worker group what it reads, which takes half the time."""
+_HALF = f"CAST({2**32 - 1} AS bigint)"
 
 
-def survey(table: str, address: str, start: str) -> str:
-    """The scan. `address` and `start` are expressions; the start, to which a first entry points, is no entry."""
-    p, t = quoted(PREVIOUS), quoted(TIME)
-    here = _bit(address)
+def survey(base: Statements) -> str:
+    """The scan. The start, to which a first entry points, is no entry."""
+    p, t, address = quoted(PREVIOUS), quoted(TIME), base.a
     return (
-        f"CREATE TEMP TABLE {BLOCKS} AS SELECT {address} >> {BLOCK_BITS} AS {A}, min({p}) AS first_previous, "
-        f"bit_or({here}) FILTER (WHERE {p} IS NOT NULL) AS kept, "
-        f"bit_or({_bit(p)}) FILTER (WHERE {p} >> {BLOCK_BITS} = {address} >> {BLOCK_BITS} AND {p} <> {start}) "
-        f"AS expected, bit_or({here}) FILTER (WHERE {p} IS NULL) AS inserted, "
-        f"bit_or({here}) FILTER (WHERE {t} IS NULL AND {p} IS NOT NULL) AS updated FROM {table} GROUP BY 1"
+        f"SELECT {address} >> {BLOCK_BITS} AS {A}, count(*) AS entries, min({p}) AS first_previous, "
+        f"bit_or({_bit(address)}) FILTER (WHERE {p} IS NOT NULL) AS kept, "
+        f"bit_or({_bit(p)}) FILTER (WHERE {p} >> {BLOCK_BITS} = {address} >> {BLOCK_BITS} AND {p} <> {base.start}) "
+        f"AS expected, array_agg(ctid) FILTER (WHERE {t} IS NULL OR {p} IS NULL) AS fresh FROM {base.table} GROUP BY 1"
     )
 
 
-def surveyed_counts(table: str, address: str) -> str:
-    """Rows, inserted ones, changed ones (those included), the least and the greatest address."""
-    kept, inserted, updated = (
-        f"coalesce(sum(bit_count({_bits(name)})), 0)" for name in ("kept", "inserted", "updated")
-    )
-    sums = (f"{kept} + {inserted}", inserted, f"{inserted} + {updated}")
+def surveyed_counts(base: Statements) -> str:
+    """The same as `Statements.counts`, from the survey."""
+    rows, kept = "coalesce(sum(entries), 0)", f"coalesce(sum(bit_count({_bits('kept')})), 0)"
+    sums = (rows, f"{rows} - {kept}", "coalesce(sum(cardinality(fresh)), 0)")
     totals = ", ".join(f"CAST({one} AS bigint)" for one in sums)
-    ends = ", ".join(f"(SELECT {end}({address}) FROM {table})" for end in ("min", "max"))
-    return f"SELECT {totals}, {ends} FROM {BLOCKS}"
+    ends = ", ".join(f"(SELECT {end}({base.a}) FROM {base.table})" for end in ("min", "max"))
+    return f"SELECT {totals}, {ends}, {base.has_last()} FROM {BLOCKS}"
 
 
-def surveyed_fresh() -> str:
-    """The inserted entries, without a PrevAddr, and the updated ones."""
-    fresh = "(coalesce(inserted, 0) | coalesce(updated, 0))"
+def by_survey(base: Statements) -> dict[str, str]:
+    """What each temporary table holds that leads to `TOUCHED`, in the order in which they are made."""
+    p, t = quoted(PREVIOUS), quoted(TIME)
+    read = (
+        f"{base.a} AS {A}, ctid AS {HERE}, {base.qualifies} AS {QUALIFIED}, {p} AS {P}, "
+        f"({p} IS NULL OR {t} IS NULL) AS {CHANGED}, {base.bits} AS {U}"
+    )
+    # `= ANY` of an array goes straight to where the entries are; a join might read the whole table again.
+    fresh = f"SELECT {read} FROM {base.table} WHERE ctid = ANY (ARRAY (SELECT unnest(fresh) FROM {BLOCKS}))"
+    return {FRESH: fresh, BROKEN: _broken(base), TOUCHED: _touched(base, read)}
+
+
+def _touched(base: Statements, read: str) -> str:
+    """Merely updated entries keep their PrevAddr; new ones, those behind a new one and broken ones look it up."""
+    a = quoted(base.address)
+    behind = f"(SELECT min(b.{a}) FROM {base.table} b WHERE b.{a} > f.{A})"
+    moved = (
+        f"SELECT {A}, bool_or(broken) AS broken FROM (SELECT {A}, FALSE AS broken FROM {FRESH} WHERE {P} IS NULL "
+        f"UNION ALL SELECT {A}, TRUE FROM {BROKEN} "
+        f"UNION ALL SELECT {behind}, FALSE FROM {FRESH} f WHERE {P} IS NULL) u GROUP BY {A}"
+    )
+    held = base.held(f"x.{P}", f"x.{U}")
     return (
-        f"SELECT ({A} << {BLOCK_BITS}) + byte + i AS {A}, "
-        f"CASE WHEN (coalesce(inserted, 0) >> (byte + i)) & 1 = 0 THEN CAST(0 AS bigint) END AS {P} "
-        f"FROM (SELECT {A}, inserted, updated, byte FROM {BLOCKS} CROSS JOIN generate_series(0, {_WIDTH - 8}, 8) byte "
-        f"WHERE {fresh} <> 0 AND ({fresh} >> byte) & 255 <> 0) b CROSS JOIN generate_series(0, 7) i "
-        f"WHERE ({fresh} >> (byte + i)) & 1 = 1"
+        f"WITH moved AS MATERIALIZED ({moved}) "
+        f"SELECT x.{A}, x.{HERE}, x.{QUALIFIED}, x.{P} AS {PREVIOUS}, FALSE AS {INSERTED}, TRUE AS {CHANGED}, "
+        f"FALSE AS {EMPTIED}, {held} AS {HELD} FROM {FRESH} x "
+        f"WHERE x.{P} IS NOT NULL AND NOT EXISTS (SELECT 1 FROM moved m WHERE m.{A} = x.{A}) "
+        f"UNION ALL SELECT x.{A}, x.{HERE}, x.{QUALIFIED}, {base.below('m')}, x.{P} IS NULL, x.{CHANGED}, "
+        f"(x.{P} IS NOT NULL AND m.broken), {held} FROM moved m CROSS JOIN LATERAL "
+        f"(SELECT {read} FROM {base.table} WHERE {a} = m.{A} OFFSET 0) x ORDER BY {HERE}"
     )
 
 
-def surveyed_broken(start: str) -> str:
-    """Entries that stand behind a deletion. Bit -1 stands for what is before the block."""
+def _broken(base: Statements) -> str:
+    """Entries that stand behind a deletion."""
     last_kept = f"({A} << {BLOCK_BITS}) + {_WIDTH} - position(B'1' IN {_bits('kept')})"
+    first_broken = f"first_previous <> lag({last_kept}, 1, {base.start}) OVER (ORDER BY {A})"
     lagged = (
-        f"SELECT {A}, kept, coalesce(expected, 0) & ~kept AS gone, "
-        f"first_previous <> lag({last_kept}, 1, {start}) OVER (ORDER BY {A}) AS first_broken "
+        f"SELECT {A}, kept, coalesce(expected, 0) & ~kept AS gone, {first_broken} AS first_broken "
         f"FROM {BLOCKS} WHERE kept IS NOT NULL"
     )
-    behind = f"(SELECT min(j) FROM generate_series(i + 1, {_WIDTH - 1}) j WHERE (kept >> j) & 1 = 1)"
+    # The lowest kept bit is the first kept entry; `-kept` overflows only for the sign bit alone, which is its own.
+    first = f"CASE WHEN NOT first_broken THEN 0 WHEN kept = {_SIGN} THEN kept ELSE kept & -kept END"
+    marked = f"SELECT {A}, ({first}) | ({_behind('gone')}) AS broken FROM ({lagged}) l WHERE gone <> 0 OR first_broken"
     return (
-        f"SELECT DISTINCT ({A} << {BLOCK_BITS}) + {behind} AS {A} "
-        f"FROM (SELECT * FROM ({lagged}) l WHERE gone <> 0 OR first_broken) s "
-        f"CROSS JOIN generate_series(-1, {_WIDTH - 1}) i "
-        f"WHERE CASE WHEN i < 0 THEN first_broken ELSE (gone >> i) & 1 = 1 END"
+        f"SELECT ({A} << {BLOCK_BITS}) + byte + i AS {A} FROM ({marked}) m CROSS JOIN "
+        f"generate_series(0, {_WIDTH - 8}, 8) byte CROSS JOIN generate_series(0, 7) i "
+        f"WHERE (broken >> byte) & 255 <> 0 AND (broken >> (byte + i)) & 1 = 1"
     )
+
+
+_SIGN = f"CAST('{-(2**63)}' AS bigint)"
+
+
+def _behind(gone: str) -> str:
+    """For each gone bit the next kept one above it: a carry runs through the bits that are not kept up to there.
+
+    Added in two halves, since a bigint that overflows is an error.
+    """
+    low = f"((~kept & {_HALF}) + ({gone} & {_HALF}))"
+    high = f"(((~kept >> 32) & {_HALF}) + (({gone} >> 32) & {_HALF}) + ({low} >> 32))"
+    return f"kept & ((({high} & {_HALF}) << 32) | ({low} & {_HALF}))"
 
 
 def _bits(name: str) -> str:

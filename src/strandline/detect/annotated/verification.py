@@ -10,6 +10,7 @@ import pyarrow as pa
 from strandline.detect.annotated.catalog import CopyRecord
 from strandline.detect.annotated.fixing import Site, read_rows
 from strandline.detect.annotated.names import ADDRESS
+from strandline.detect.annotated.program import ALL
 from strandline.relations.signature import row_signatures, scheme_of
 from strandline.replicas import Definition, Replica
 from strandline.replicas.definition import ABOVE, UPTO
@@ -45,7 +46,7 @@ class Comparison:
 def compare(site: Site, copy: CopyRecord, replica: Replica, definition: Definition) -> Comparison:
     """Both sides by address and row signature (128 bits)."""
     record = site.record()
-    wanted = read_rows(site, record, copy.columns, f"{site.table.sql} WHERE {copy.qualifies}")
+    wanted = read_rows(site, copy.columns, site.copy_program(record, copy).texts[ALL])
     held = pa.Table.from_batches(replica.rows(), schema=definition.stored)
     left = _signed(wanted, ADDRESS, definition)
     right = _signed(held, definition.identity[0], definition)

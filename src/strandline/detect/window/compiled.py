@@ -6,13 +6,12 @@ from typing import Any
 
 
 class _Kernels:
-    """Stands for the module `kernels`, with its machine code kept where `compiled_cache` says."""
+    """Stands for the module `kernels`, loaded by `compiled_cache`."""
 
     def __getattr__(self, name: str) -> Any:
-        from strandline.relations.signature.compiled_cache import compiled_cache
+        from strandline.relations.signature.compiled_cache import load_compiled
 
-        with compiled_cache:
-            from strandline.detect.window import kernels as loaded
+        loaded = load_compiled("strandline.detect.window.kernels", "strandline.detect.window.options")
         self.__dict__.update(vars(loaded))
         return getattr(loaded, name)
 

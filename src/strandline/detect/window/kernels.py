@@ -16,7 +16,7 @@ import numpy as np
 from numba import types
 
 from strandline.detect.window.options import DELETE, INSERT, UPDATE
-from strandline.relations.signature.compiled_cache import compiled_cache
+from strandline.relations.signature.compiled_cache import is_kept
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,7 +35,7 @@ _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 
 
 def _compiled(*signatures: Any) -> Callable[[F], F]:
-    return cast(Callable[[F], F], numba.njit(list(signatures), cache=compiled_cache.usable, nogil=True))
+    return cast(Callable[[F], F], numba.njit(list(signatures), cache=is_kept(__file__), nogil=True))
 
 
 @_compiled(_I8(_PLANE, _LINE, _I8))

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from strandline.relations.signature.compiled_cache import compiled_cache
+from strandline.relations.signature.compiled_cache import load_compiled
 from strandline.relations.signature.numpy_engine import Flags, Offsets, Words
 
-with compiled_cache:
-    from strandline.relations.signature import numba_kernels as kernels
+kernels: Any = load_compiled(
+    "strandline.relations.signature.numba_kernels", "strandline.relations.signature.numpy_engine"
+)
 
 BLOCK_ROWS = 1 << 15
 

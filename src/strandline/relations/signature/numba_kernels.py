@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from numba import types
 
-from strandline.relations.signature.compiled_cache import compiled_cache
+from strandline.relations.signature.compiled_cache import is_kept
 from strandline.relations.signature.numpy_engine import LENGTH, NOT_A_NUMBER, NULL
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,7 +36,7 @@ _OFFSETS = (types.Array(types.int32, 1, "C", readonly=True), types.Array(types.i
 
 
 def _compiled(*signatures: Any, inline: bool = False) -> Callable[[F], F]:
-    options = {"inline": "always"} if inline else {"cache": compiled_cache.usable, "nogil": True}
+    options = {"inline": "always"} if inline else {"cache": is_kept(__file__), "nogil": True}
     return cast(Callable[[F], F], numba.njit(list(signatures), **options) if signatures else numba.njit(**options))
 
 

@@ -7,7 +7,7 @@ it to stop a process at each step in turn.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
@@ -17,6 +17,13 @@ from strandline.errors import StorageError
 from strandline.replicas.databases.address import Address
 
 Row = tuple[Any, ...]
+MOVE_ASIDE = (
+    "If the file is damaged, move it aside (other tables in it may still be saved) and do the same again: a copy whose "
+    "file is not there is made anew from its source, and nothing of the source is lost"
+)
+"""What to do with a file that no database reads any more."""
+Parameters = Sequence[Any] | Mapping[str, int]
+"""In order, where a statement has `?`; or numbers by name, where it names them as its dialect does."""
 
 
 class Database(ABC):
@@ -30,7 +37,7 @@ class Database(ABC):
     def watch(self, step: str) -> None:  # noqa: B027
         """Called before each step, and after each commit."""
 
-    def execute(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
+    def execute(self, sql: str, params: Parameters = ()) -> list[Row]:
         """Runs one statement and gives its rows, if it has any."""
         self.watch(sql)
         try:
@@ -38,11 +45,11 @@ class Database(ABC):
         except self.errors as error:
             raise self.trouble(error) from None
 
-    def read(self, sql: str, schema: pa.Schema, params: Sequence[Any] = ()) -> pa.Table:
+    def read(self, sql: str, schema: pa.Schema, params: Parameters = ()) -> pa.Table:
         """The rows of a query as Arrow, its columns in order taken for those of `schema`."""
         return pa.Table.from_batches(self.batches(sql, schema, params), schema=schema)
 
-    def batches(self, sql: str, schema: pa.Schema, params: Sequence[Any] = ()) -> Iterator[pa.RecordBatch]:
+    def batches(self, sql: str, schema: pa.Schema, params: Parameters = ()) -> Iterator[pa.RecordBatch]:
         """The same, a batch at a time."""
         self.watch(sql)
         try:
@@ -79,13 +86,16 @@ class Database(ABC):
     errors: ClassVar[tuple[type[Exception], ...]]
 
     @abstractmethod
-    def _execute(self, sql: str, params: Sequence[Any]) -> list[Row]: ...
+    def _execute(self, sql: str, params: Parameters) -> list[Row]: ...
 
     @abstractmethod
-    def _batches(self, sql: str, schema: pa.Schema, params: Sequence[Any]) -> Iterator[pa.RecordBatch]: ...
+    def _batches(self, sql: str, schema: pa.Schema, params: Parameters) -> Iterator[pa.RecordBatch]: ...
 
     @abstractmethod
     def _stage(self, name: str, table: pa.Table) -> None: ...
+
+    def after_changes(self) -> None:  # noqa: B027
+        """Told that small changes were committed, as opposed to a new content."""
 
     def _rollback(self) -> None:
         try:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import duckdb
 import pyarrow as pa
 
 from strandline.errors import NotFound, StorageError
 from strandline.replicas.databases.address import Address
-from strandline.replicas.databases.database import Database, Row, quoted
+from strandline.replicas.databases.database import MOVE_ASIDE, Database, Parameters, Row, quoted
 
 BATCH = 65_536
 
@@ -30,15 +29,15 @@ class DuckdbDatabase(Database):
             raise StorageError(
                 f"it can't be opened: {str(error).splitlines()[0]}",
                 doing=f"opening {address.shown}",
-                hint="If another process has it open, close it there and try again",
+                hint=f"If another process has it open, close it there and try again. {MOVE_ASIDE}",
             ) from None
         self._connection.execute("SET TimeZone = 'UTC'")
 
-    def _execute(self, sql: str, params: Sequence[Any]) -> list[Row]:
+    def _execute(self, sql: str, params: Parameters) -> list[Row]:
         found = self._connection.execute(sql, list(params))
         return found.fetchall() if found.description else []
 
-    def _batches(self, sql: str, schema: pa.Schema, params: Sequence[Any]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, sql: str, schema: pa.Schema, params: Parameters) -> Iterator[pa.RecordBatch]:
         reader = self._connection.sql(sql, params=list(params) or None).to_arrow_reader(BATCH)
         for batch in reader:
             arrays = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
@@ -50,6 +49,11 @@ class DuckdbDatabase(Database):
             self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {quoted(name)} AS SELECT * FROM strandline_staged")
         finally:
             self._connection.unregister("strandline_staged")
+
+    def after_changes(self) -> None:
+        """Closing would write every stretch of a table that lost a row anew: what changed stays in DuckDB's log beside
+        the file, which every reader takes in, until DuckDB finds it large enough."""
+        self._connection.execute("PRAGMA disable_checkpoint_on_shutdown")
 
     def columns(self, table: str, schema: str | None = None) -> list[tuple[str, str]]:
         inside = "table_name = ? AND schema_name = 'main' AND database_name = current_database()"

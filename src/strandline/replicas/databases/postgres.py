@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +14,7 @@ from adbc_driver_manager.dbapi import Connection
 
 from strandline.errors import Conflict, InputError, NotFound, StorageError, StrandlineError
 from strandline.replicas.databases.address import Address
-from strandline.replicas.databases.database import Database, Row, quoted
+from strandline.replicas.databases.database import Database, Parameters, Row, quoted
 
 _SAID = re.compile(r"(?:ERROR|FATAL):\s*(.+)")
 _KINDS: dict[str, tuple[type[StrandlineError], str]] = {
@@ -42,13 +42,13 @@ class PostgresDatabase(Database):
         self._connection = Connection(_Kept(), connection, autocommit=True)
         self._cursor = self._connection.cursor()
 
-    def _execute(self, sql: str, params: Sequence[Any]) -> list[Row]:
-        self._cursor.execute(_numbered(sql, params), tuple(params) or None)
+    def _execute(self, sql: str, params: Parameters) -> list[Row]:
+        self._cursor.execute(_numbered(sql, params), _values(params))
         return [tuple(row) for row in self._cursor.fetchall()] if self._cursor.description else []
 
-    def _batches(self, sql: str, schema: pa.Schema, params: Sequence[Any]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, sql: str, schema: pa.Schema, params: Parameters) -> Iterator[pa.RecordBatch]:
         with self._connection.cursor() as cursor:
-            cursor.execute(_numbered(sql, params), tuple(params) or None)
+            cursor.execute(_numbered(sql, params), _values(params))
             for batch in cursor.fetch_record_batch():
                 arrays = [_plain(column, field) for column, field in zip(batch.columns, schema, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -92,9 +92,13 @@ class _Kept:
         """Other connections share it."""
 
 
-def _numbered(sql: str, params: Sequence[Any]) -> str:
-    """`?` as PostgreSQL writes it; a statement without parameters is taken as it is."""
-    if not params:
+def _values(params: Parameters) -> tuple[Any, ...] | None:
+    return tuple(params.values() if isinstance(params, Mapping) else params) or None
+
+
+def _numbered(sql: str, params: Parameters) -> str:
+    """`?` as PostgreSQL writes it; a statement without parameters, or with named ones, is taken as it is."""
+    if not params or isinstance(params, Mapping):
         return sql
     pieces = sql.split("?")
     return "".join(piece + (f"${place}" if place < len(pieces) else "") for place, piece in enumerate(pieces, 1))
