@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.replicas.folders import tmp_path
 from tests.replicas.servers import Postgres, postgres
 
-__all__ = ["postgres"]
-
-"""Databases make examples dear: tests take a part of these."""
+__all__ = ["postgres", "tmp_path"]
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,19 @@ def test_an_archive_finds_what_a_checkout_compiled(tmp_path: Path) -> None:
     assert hits > 0
 
 
+def test_threads_that_come_first_together_find_whole_modules() -> None:
+    together = """
+from concurrent.futures import ThreadPoolExecutor
+from strandline.detect.window.compiled import _Kernels
+with ThreadPoolExecutor(4) as threads:
+    found = set(threads.map(lambda _: _Kernels().turn, range(4)))
+assert len(found) == 1
+"""
+    source = Path(__file__).parents[2] / "src"
+    known = {**os.environ, "PYTHONPATH": str(source)}
+    subprocess.run([sys.executable, "-c", together], env=known, check=True)
+
+
 def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from strandline.relations.signature import compiled_cache
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.replicas.folders import tmp_path
 from tests.replicas.servers import Postgres, postgres
 
-__all__ = ["postgres"]
+__all__ = ["postgres", "tmp_path"]
 
 KINDS = ["duckdb", "sqlite", "parquet", "postgres", "store"]
 

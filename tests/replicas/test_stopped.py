@@ -5,67 +5,95 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.replicas.conftest import Place, place_of
 from tests.replicas.senders import COUNTED, KEYED, RANGES, change, load, piece_of, ranges, rows
-from tests.replicas.test_conformance import AT, NEW, OLD, in_order
+from tests.replicas.test_conformance import AT, NEW, OLD, as_rows, in_order
 
-from strandline.replicas import Message, State, open_replica
+from strandline.replicas import Definition, Message, Replica, State, open_replica
 from strandline.replicas.databases import Database, connect, parse_address
 from strandline.replicas.parquet_folder import Folder
 from strandline.replicas.sql_layout import GONE, Layout
+from strandline.replicas.sql_replica import SqlReplica
 
 
 class Stopped(BaseException):
     """The process ends here."""
 
 
-def changed(state: State) -> Message:
-    return change(state, OLD, NEW)
+def changed(state: State, old: pa.Table, new: pa.Table, time: int) -> Message:
+    return change(state, old, new, time)
 
 
-def emptied(state: State) -> Message:
-    return ranges(state, [(0, 2), (5, None)], rows((9, "new", 0.5), schema=RANGES.rows_schema))
+def emptied(state: State, old: pa.Table, new: pa.Table, time: int) -> Message:
+    """Ranges in the middle, at both ends, and one without rows in it."""
+    addresses = {row["_strandline_address"] for row in old.to_pylist()}
+    gone = [(0, 2), (3, 3), (5, None)] if 1 in addresses else [(0, None)]
+    kept = [] if gone[-1][0] == 0 else [3, 4, 5]
+    coming = [row for row in new.to_pylist() if row["_strandline_address"] not in kept]
+    return ranges(state, gone, pa.Table.from_pylist(coming, schema=RANGES.rows_schema), time)
 
 
-def loaded_again(state: State) -> Message:
-    return piece_of(state, NEW, 0, 1, 7)
+def loaded(state: State, old: pa.Table, new: pa.Table, time: int) -> Message:
+    return piece_of(state, new, 0, 1, time)
 
 
+LEFT = pa.concat_tables([AT.slice(2, 3), rows((9, "new", 0.5), schema=AT.schema)])
+TWICE = pa.concat_tables([NEW, NEW.slice(0, 1)])
 FORMS: dict[str, Any] = {
-    "keyed": (KEYED, OLD, changed),
-    "counted": (COUNTED, OLD, changed),
-    "ranges": (RANGES, AT, emptied),
-    "load": (KEYED, OLD, loaded_again),
+    "keyed": (KEYED, OLD, NEW, changed),
+    "counted": (COUNTED, OLD, TWICE, changed),
+    "ranges": (RANGES, AT, LEFT, emptied),
+    "load": (KEYED, OLD, NEW, loaded),
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kind", ["sqlite", "parquet", "duckdb"])
+@pytest.mark.parametrize("kind", ["sqlite", "parquet", "duckdb", "postgres"])
 def test_a_message_stopped_at_each_step_is_taken_whole_or_not_at_all(
-    kind: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, form: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    definition, content, message_of = FORMS[form]
-    stride = 3 if kind == "duckdb" else 1
-    wanted, allowed, stopped = None, 10_000, True
+    """To and fro between two contents, stopped one step later each time."""
+    definition, old, new, message_of = FORMS[form]
+    place = place_of(kind, tmp_path, request.getfixturevalue("postgres") if kind == "postgres" else None)
+    with open_replica(place.url) as copy:
+        copy.create(definition)
+        state = load(copy, old)
+    allowed, stopped = 0, True
     while stopped:
-        folder = tmp_path / str(allowed)
-        folder.mkdir()
-        place = place_of(kind, folder, None)
-        with open_replica(place.url) as copy:
-            copy.create(definition)
-            message = message_of(load(copy, content))
-        before = in_order(place.read())
-        with monkeypatch.context() as patch:
+        message = message_of(state, old, new, allowed + 2)
+        before, after = _content(old, definition), _content(new, definition)
+        with pytest.MonkeyPatch.context() as patch:
             stopped = _sent(place, message, patch, allowed)
-        wanted = wanted or in_order(place.read())  # the first turn is not stopped
-        if kind != "parquet":  # a folder is whole again when the next writer opens it
-            assert in_order(place.read()) in (before, wanted)
         with open_replica(place.url) as copy:
-            assert copy.apply(message).position == message.position
-        assert in_order(place.read()) == wanted
-        stopped = stopped or allowed == 10_000
-        allowed = 0 if allowed == 10_000 else allowed + stride
+            if kind != "parquet":  # a folder is whole again once a writer has opened it
+                assert _shown(copy, place) in (before, after)
+            state = copy.apply(message)
+            assert _shown(copy, place) == after
+        assert state.position == message.position
+        old, new, allowed = new, old, allowed + 1
+    assert allowed > 5
+    assert in_order(place.read()) == after
+
+
+def _shown(copy: Replica, place: Place) -> list[tuple[Any, ...]]:
+    """What users read; through the connection that is open where there is one."""
+    if isinstance(copy, SqlReplica):
+        return in_order(
+            [tuple(row) for row in copy._database.execute(f"SELECT * FROM {copy._layout(_stands(copy)).view}")]
+        )
+    return in_order(place.read())
+
+
+def _stands(copy: Replica) -> Definition:
+    state = copy.state()
+    assert state is not None
+    return state.definition
+
+
+def _content(table: pa.Table, definition: Definition) -> list[tuple[Any, ...]]:
+    return in_order(as_rows(table.select(definition.schema.names)))
 
 
 def _sent(place: Place, message: Message, patch: pytest.MonkeyPatch, allowed: int) -> bool:
@@ -88,7 +116,7 @@ def _sent(place: Place, message: Message, patch: pytest.MonkeyPatch, allowed: in
 
 @pytest.mark.parametrize("form", ["keyed", "ranges", "counted"])
 def test_rows_that_go_are_looked_up_in_an_index(form: str, tmp_path: Path) -> None:
-    definition, content, _ = FORMS[form]
+    definition, content, *_ = FORMS[form]
     address = parse_address(f"sqlite:///{tmp_path}/f.db#copy")
     with open_replica(address) as copy:
         copy.create(definition)

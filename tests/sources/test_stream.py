@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import strandline as sl
 from strandline.errors import NotFound, StateError
-from strandline.store import Store
+from strandline.storage import LocalStorage
+from strandline.store import Store, create_on
+from strandline.tables import Limits
+from strandline.views.first_batch import inserts
 from strandline.views.following import Following, followers, forget
 
 
@@ -70,12 +74,12 @@ def test_a_stream_goes_on_where_its_checkpoint_stands_and_a_failed_batch_comes_a
     assert shop.check().ok
 
 
-def test_from_the_beginning_every_row_is_an_insert_and_views_can_be_followed(
+def test_from_the_beginning_which_is_the_default_every_row_is_an_insert_and_views_can_be_followed(
     registered: Any, shop: Store, tmp_path: Path
 ) -> None:
     shop.view("few", "select id, qty from orders where id < 3")
     sink = Sink(tmp_path)
-    few = stream(registered, shop, view="few", startingAt="beginning").select(*CHOSEN)
+    few = stream(registered, shop, view="few").select(*CHOSEN)
     sink.run(few)
     assert sink.batches[0] == [("insert", 0, 100), ("insert", 1, 100), ("insert", 2, 100)]
     shop.table("orders").update(where="id in (2, 5)", set={"qty": "4"})
@@ -90,15 +94,33 @@ def test_mistakes_are_told_when_the_stream_is_made(registered: Any, shop: Store)
         return str(error.value)
 
     assert "the option 'table' or 'view' is missing" in told(startingAt="now")
-    assert "there is no view orders" in told(view="orders", startingAt="now")
+    assert "there is no view items" in told(view="items", startingAt="now")
     assert "The tables are orders" in told(table="items", startingAt="now")
     assert "there is no option 'where'" in told(table="orders", startingAt="now", where="id = 1")
 
 
-def test_without_a_start_the_words_say_what_to_write(registered: Any, shop: Store, tmp_path: Path) -> None:
+def test_of_a_table_without_a_start_the_words_say_what_to_write(registered: Any, shop: Store, tmp_path: Path) -> None:
     rows = stream(registered, shop, table="orders")
-    with pytest.raises(Exception, match=r"startingAt"):
+    with pytest.raises(Exception, match=r"startingAt tells its changes from its rows.*Say view instead"):
         Sink(tmp_path).run(rows)
+
+
+def test_the_first_batch_comes_in_pieces_that_are_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.views.first_batch.PIECE_BYTES", 1)
+    with create_on(LocalStorage(tmp_path / "shop"), limits=Limits(page_rows=8, cut_rows=6, join_rows=2)) as store:
+        store.create_table("c", pa.table({"id": range(3), "name": ["ann", None, "cy"]}), key="id")
+        store.create_table("o", pa.table({"id": pa.array([], pa.int64()), "c": pa.array([], pa.int64())}), key="id")
+        store.table("o").insert([{"id": number, "c": number % 4} for number in range(50)])
+        store.view("v", "select o.id, c.name, o.id * 2 as twice from o join c on o.c = c.id where o.id <> 7")
+        for name, least in (("o", 7), ("v", 2)):
+            following = Following(store, name)
+            begin = following.beginning()
+            end = following.latest(begin)
+            pieces = following.first_pieces(end)
+            assert pieces is not None
+            assert len(pieces) >= least
+            found = pa.concat_tables(inserts(one) for one in pieces)
+            assert found.sort_by("id").equals(following.changes(begin, end).rows.sort_by("id"))
 
 
 def test_marks_can_be_read_again_until_a_later_one_is_confirmed(shop: Store) -> None:

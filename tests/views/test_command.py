@@ -9,6 +9,7 @@ import pytest
 from tests.cli.command import Command
 
 from strandline.store import create, open
+from strandline.views.following import Following
 
 CHEAP = "select id, price from orders where price < 10"
 
@@ -50,6 +51,31 @@ def test_a_view_is_made_copied_refreshed_and_dropped(command: Command, shop: str
         store.copy("cheap").drop()
     assert command("view", "drop", shop, "cheap", "--json").json == {"dropped": "cheap"}
     assert command("view", "list", shop, "--json").json == {"views": []}
+
+
+def test_a_copy_and_a_stream_can_be_forgotten(command: Command, shop: str, tmp_path: Path) -> None:
+    target = tmp_path / "c.db"
+    assert command("replicate", shop, "orders", f"sqlite:///{target}#cheap", "--keep", "12h").code == 0
+    with open(shop) as store:
+        following = Following(store, "orders")
+        stream = following.latest(following.beginning()).follower
+    known = command("forget", shop, "--json").json["known"]
+    assert [(one["name"], one["kind"]) for one in known] == [("cheap", "copy"), (stream, "stream")]
+    assert command("forget", shop, stream, "--json").json["forgotten"][0]["kind"] == "stream"
+    assert "where it stands is forgotten" in command("forget", shop, "cheap", "--position").err
+    refreshed = command("refresh", shop, "cheap", "--json").json["copies"]["cheap"]
+    assert (refreshed["method"], refreshed["messages"]) == ("repair", 0)
+    target.unlink()
+    assert "the copy is forgotten" in command("forget", shop, "cheap", "--drop").err
+    with open(shop) as store:
+        assert store.pages.snapshots() == []
+    assert not target.exists()
+    wrong = command("forget", shop, "cheap")
+    assert wrong.code == 2
+    assert "There are: none" in wrong.err
+    assert command("forget", shop, "cheap", "--drop", "--position").code == 2
+    assert command("replicate", "sqlite:///x.db#t", "duckdb:///y.duckdb#t", "--keep", "1d").code == 2
+    assert command("replicate", shop, "orders", f"sqlite:///{target}#c", "--keep", "soon").code == 2
 
 
 def test_why_tells_the_proof_and_exits_with_1(command: Command, shop: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from tests.replicas.conftest import KINDS, Place, place_of
 from tests.replicas.servers import Postgres, postgres
 
-from strandline.errors import InputError, InUse, NotFound, SchemaError, SqlError, StateError
+from strandline.errors import InputError, InUse, NotFound, SchemaError, SqlError, StateError, StorageError
 from strandline.store import Store, create
 
 __all__ = ["postgres"]
@@ -232,3 +233,64 @@ def test_a_dropped_base_table_is_named(store: Store, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="customers"):
         copy.refresh()
     assert "customers" in store.views()[0].trouble
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
+def test_a_damaged_file_says_what_to_do_and_nothing_is_lost(store: Store, tmp_path: Path, kind: str) -> None:
+    place = place_of(kind, tmp_path, None)
+    copy = store.view("v", JOIN).replicate(place.url)
+    change(store)
+    (file,) = tmp_path.glob("f.*")
+    file.write_bytes(b"not a database" + file.read_bytes()[: file.stat().st_size // 2])
+    with pytest.raises(StorageError, match=r"can't be opened") as error:
+        copy.refresh()
+    assert "move it aside" in error.value.hint
+    file.rename(tmp_path / "aside")
+    done = copy.refresh()
+    assert (done.method, done.why) == ("first", "nothing of the copy was at its target any more")
+    assert Counter(place.read()) == query(store, JOIN)
+    store.table("orders").update(where="id = 4", set={"price": "6"})
+    assert copy.refresh().method == "difference"
+
+
+def test_of_a_copy_on_a_server_only_ranges_that_differ_are_read(
+    store: Store, tmp_path: Path, postgres: Postgres
+) -> None:
+    place = place_of("postgres", tmp_path, postgres)
+    rows = {"id": range(3000), "x": [n / 7 for n in range(3000)], "d": [Decimal(n) / 1000 for n in range(3000)]}
+    store.create_table(
+        "many", pa.table({**rows, "s": [None if n % 5 == 0 else f"ä{n}" for n in range(3000)]}), key="id"
+    )
+    copy = store.view("many").replicate(place.url)
+    told = copy.verify()
+    assert told.equal
+    assert (told.read, told.differing_ranges) == (0, 0), "nothing but checksums travels"
+    place.run('UPDATE "my copy" SET s = NULL WHERE id = 11')
+    place.run('DELETE FROM "my copy" WHERE id = 12')
+    place.run("INSERT INTO \"my copy\" VALUES (-5, 'NaN', 1, '')")
+    told = copy.verify()
+    assert (told.missing, told.extra, told.different, told.differing_ranges) == (1, 1, 1, 3)
+    assert told.read < 30
+    assert copy.repair().messages == 3
+    assert copy.verify().equal
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "sqlite", "postgres"])
+def test_a_counted_copy_that_was_edited_by_hand_is_mended(
+    store: Store, tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    """Its rows then stand under signatures that are not theirs, or with counts that nobody sent."""
+    place = place_of(kind, tmp_path, request.getfixturevalue("postgres") if kind == "postgres" else None)
+    copy = store.view("v", PROJECTION).replicate(place.url)
+    place.run('UPDATE "_strandline_data_my copy" SET price = 99 WHERE customer = 1')
+    place.run('UPDATE "_strandline_data_my copy" SET _strandline_count = 5 WHERE customer = 3')
+    place.run('UPDATE "_strandline_data_my copy" SET _strandline_count = -1 WHERE customer = 9')
+    place.run('DELETE FROM "_strandline_data_my copy" WHERE customer = 2')
+    told = copy.verify()
+    assert (told.misplaced, told.equal) == (2, False)
+    assert copy.repair().method == "repair"
+    assert Counter(place.read()) == query(store, PROJECTION)
+    assert copy.verify()
+    change(store)
+    assert copy.refresh().method == "difference"
+    assert Counter(place.read()) == query(store, PROJECTION)

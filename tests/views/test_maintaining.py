@@ -13,7 +13,7 @@ from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
 from strandline.views import Copy, catalogue
 from strandline.views.maintaining import retune
-from strandline.views.measuring import Seen, prices, with_seen
+from strandline.views.measuring import MAINTAIN, Seen, prices, with_seen
 from strandline.views.segments import all_segments
 
 ROWS = 1000
@@ -84,3 +84,20 @@ def test_explain_tells_messages_bytes_and_seconds_of_each_way(tmp_path: Path, ma
             store.pages.drop_snapshot(record.name)
         if maintain == "deferred":
             assert copy.explain().method == "repair"
+
+
+@pytest.mark.parametrize("maintain", ["eager", "deferred"])
+def test_what_an_entry_in_the_difference_table_costs_is_measured_too(tmp_path: Path, maintain: str) -> None:
+    with create_on(MemoryStorage()) as store:
+        copy = copied(store, tmp_path)
+        store.view("v", store.view("v").sql, maintain=maintain)
+        copy.refresh("repair")
+        assert MAINTAIN not in copy.record.measured
+        store.table("t").update(where="k < 20", set={"x": "x + 1"})
+        copy.refresh()
+        first = copy.record.measured[MAINTAIN]
+        assert first > 0
+        assert prices(copy.record.measured).maintain == first
+        store.table("t").update(where="k < 20", set={"x": "x + 1"})
+        copy.refresh()
+        assert copy.record.measured[MAINTAIN] != first

@@ -76,6 +76,36 @@ def test_an_update_that_moves_rows_in_or_out_is_sent_as_rows(tmp_path: Path) -> 
         assert copy.verify()
 
 
+@pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
+def test_a_restricted_copy_gets_the_statement_if_it_moves_nothing_of_its_own(tmp_path: Path, kind: str) -> None:
+    with create_on(MemoryStorage()) as store:
+        view = "select id, qty, price from t where price < 1000"
+        rows = {"id": range(ROWS), "qty": [n % 50 for n in range(ROWS)], "price": [n * 2 for n in range(ROWS)]}
+        store.create_table("t", pa.table(rows), key="id")
+        store.view("v", view, maintain="eager")
+        url = f"{kind}:///{tmp_path}/f.db"
+        copies = {
+            "few": store.view("v").replicate(f"{url}#few", where="price < 100"),
+            "narrow": store.view("v").replicate(f"{url}#narrow", columns=["id", "qty"]),
+            "moved": store.view("v").replicate(f"{url}#moved", where="qty < 10"),
+            "blind": store.view("v").replicate(f"{url}#blind", columns=["id", "price"]),
+        }
+        store.table("t").update(where="id = 3", values={"qty": 7})
+        store.table("t").update(set={"qty": "qty * 2 + 1"})
+        done = {name: copy.refresh() for name, copy in copies.items()}
+        assert (done["few"].messages, done["narrow"].messages) == (2, 2), "a row, and the statement"
+        assert "statements" in done["few"].why
+        assert "statements" not in done["moved"].why
+        assert done["moved"].messages > 2
+        assert done["blind"].method == "nothing", "it does not show what changed"
+        store.table("t").update(where="price >= 50", set={"qty": "qty - 1"})
+        assert copies["few"].refresh().messages == 1, "it shows what the condition reads"
+        assert "statements" not in copies["narrow"].refresh().why, "it does not show the price"
+        for copy in copies.values():
+            copy.refresh()
+            assert copy.verify()
+
+
 def test_late_copies_and_restricted_ones_get_rows_and_old_statements_collapse(tmp_path: Path) -> None:
     with create_on(MemoryStorage()) as store:
         copy = example(store, place_of("sqlite", tmp_path, None))

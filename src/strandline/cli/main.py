@@ -25,7 +25,7 @@ COMMANDS = (
     *("snapshot", "snapshots", "branch", "branches", "drop"),
     *("log", "space", "check"),
     *("whatif",),
-    *("view", "base", "replicate", "refresh", "replicas"),
+    *("view", "base", "replicate", "refresh", "replicas", "forget"),
     *("dump", "restore", "dumps"),
     *("run", "plan", "status"),
     *("demo", "bench", "completion"),

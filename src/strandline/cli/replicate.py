@@ -22,6 +22,7 @@ from strandline.cli.output import emit_json, say
     show_default=True,
     help="Of a base's copy: how it is refreshed unless told otherwise.",
 )
+@click.option("--keep", metavar="TIME", help="Of a view's copy: how long it may be away: 12h, 30d.  [default: 30d]")
 @click.option(
     "--runner",
     type=click.Choice(["auto", "spark", "inline"]),
@@ -58,6 +59,8 @@ def replicate(places: tuple[str, ...], columns: tuple[str, ...], method: str, as
 
 
 def _of_a_base(places: Sequence[str], columns: list[str] | None, method: str, given: dict[str, Any]) -> dict[str, Any]:
+    if given.pop("keep") is not None:
+        raise click.UsageError("--keep is for copies of a view or a table of a store")
     from strandline.detect import annotated
 
     return annotated.base(places[0]).replicate(places[1], columns=columns, method=method, **given).status()
@@ -67,5 +70,6 @@ def _of_a_view(places: Sequence[str], columns: list[str] | None, given: dict[str
     from strandline.cli.stores import tables_of
 
     store, view, target = places
+    given = {name: value for name, value in given.items() if (name, value) != ("keep", None)}
     with tables_of(store) as held:
         return held.view(view).replicate(target, columns=columns, **given).status()

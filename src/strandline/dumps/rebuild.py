@@ -145,17 +145,18 @@ class _Rebuilding:
         return version
 
     def _pointer(self, one: VersionFacts) -> Pointer:
-        roots = self._roots
+        roots, identity = self._roots, self._identity
+        # All commits of a restored store are of its new lineage, and one id tells them from any other's.
         snapshots = [
-            SnapshotRecord(s.commit, s.name, roots[StateKey(one.object, s.commit)], s.taken, s.domains)
+            SnapshotRecord(s.commit, s.name, roots[StateKey(one.object, s.commit)], s.taken, s.domains, identity.swap)
             for s in one.snapshots
         ]
         forks = [
-            Fork(child.base.commit, child.object, child.name, roots[child.base])
+            Fork(child.base.commit, child.object, child.name, roots[child.base], commit_id=identity.swap)
             for child in self._versions
             if child.base is not None and child.base.version == one.object
         ]
-        identity = self._identity
+        base = None if one.base is None else Base(one.base.version, one.base.commit, roots[one.base], identity.swap)
         entry = LogEntry(one.commit, identity.swap, identity.now, "restore", f"from dump {self._chain.last.id}")
         return Pointer(
             object=one.object,
@@ -163,7 +164,8 @@ class _Rebuilding:
             commit=one.commit,
             swap=identity.swap,
             root=roots[one.current],
-            base=None if one.base is None else Base(one.base.version, one.base.commit, roots[one.base]),
+            commit_id=identity.swap,
+            base=base,
             snapshots=Roster().extended([snapshot_to_json(s) for s in snapshots], self._chunk),
             forks=tuple(forks),
             log=Roster((*one.log, entry.to_json())),

@@ -20,7 +20,7 @@ from strandline.pages.master import read_master
 from strandline.pages.node import Node, NodeRef
 from strandline.pages.objects import Objects
 from strandline.pages.page_table import find, items
-from strandline.pages.pointer import Pointer
+from strandline.pages.pointer import Pointer, implicit
 from strandline.pages.roll import read_roll
 from strandline.pages.snapshots import open_record
 from strandline.pages.version import Version
@@ -189,7 +189,7 @@ class Frozen:
                 self._records[key] = (version, record)
         if pointer.base is not None and not alone:
             base = StateKey(pointer.base.parent, pointer.base.commit)
-            self._records[base] = (version, SnapshotRecord(base.commit, "", pointer.base.root, 0.0))
+            self._records[base] = (version, implicit(pointer.base, ""))
 
     def _states_of(self, one: VersionFacts) -> Iterator[tuple[StateKey, Holds]]:
         if one.current in self.states:

@@ -54,8 +54,7 @@ class Books:
     def keep(self, base: Pointer, plan: Plan, output: Output) -> Pointer:
         """The plan's pointer with the swap's id, its log entry, and what was freed; without what was deleted."""
         surroundings, new = self._context.surroundings, plan.pointer
-        swap = surroundings.new_id()
-        entry = LogEntry(new.commit, swap, surroundings.now(), plan.kind, plan.message)
+        entry = LogEntry(new.commit, output.swap, surroundings.now(), plan.kind, plan.message)
         log = new.log.extended([entry.to_json()], output.chunk)
         forgotten = log.chunks[: max(0, len(log.chunks) - LOG_CHUNKS)]
         kept = tuple(chunk for chunk in new.freed.chunks if chunk.name not in self._emptied)
@@ -68,7 +67,8 @@ class Books:
         rows = [one.to_json() for one in (*plan.freed, *freed)]
         return replace(
             new,
-            swap=swap,
+            swap=output.swap,
+            commit_id=new.commit_id if new.commit == base.commit else output.swap,
             log=Roster(log.inline, log.chunks[len(forgotten) :]),
             freed=Roster(inline, kept).extended(rows, output.chunk),
         )

@@ -105,7 +105,7 @@ def hold_fork(parent: Version, child: VersionObject, name: str, of: Snapshot | N
     def build(base: Current, output: Output) -> Plan:
         nonlocal made
         state = of.view.state if of is not None else base.view.state
-        made = Fork(state.commit, child, name, state.root, parent.context.membership.number)
+        made = Fork(state.commit, child, name, state.root, parent.context.membership.number, state.commit_id)
         pointer = replace(base.pointer, forks=(*base.pointer.forks, made))
         record = SnapshotRecord(made.commit, name, made.root, 0.0)
         return Plan(unfree(pointer, record, output), "fork", name)
@@ -125,7 +125,8 @@ def child_pointer(context: Context, parent: Pointer, made: Fork) -> Pointer:
         commit=made.commit,
         swap=swap,
         root=made.root,
-        base=Base(parent.object, made.commit, made.root),
+        commit_id=made.commit_id,
+        base=Base(parent.object, made.commit, made.root, made.commit_id),
         fenced=parent.fenced,
         log=Roster((entry.to_json(),)),
     )

@@ -132,6 +132,8 @@ class Output:
     def __init__(self, objects: Objects, stem: Stem) -> None:
         self._objects = objects
         self._stem = stem
+        self.swap = ""
+        """The id of the swap that these objects are for; a commit's own id, if it is one."""
         self._pending: dict[str, bytes] = {}
         self._nodes: dict[PhysicalPage, Node | Sequence[Json]] = {}
         self.names: set[PhysicalPage] = set()

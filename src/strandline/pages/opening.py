@@ -31,7 +31,7 @@ def create_store(
     main = version_name(context.membership.stem())
     swap = surroundings.new_id()
     entry = LogEntry(CommitNumber(0), swap, surroundings.now(), "create", "")
-    pointer = Pointer(main, MAIN, CommitNumber(0), swap, None, log=Roster((entry.to_json(),)))
+    pointer = Pointer(main, MAIN, CommitNumber(0), swap, None, swap, log=Roster((entry.to_json(),)))
     storage.put_if_absent(main, encode_pointer(pointer))
     master = Master(swap, surroundings.new_id(), Roster((version_row(MAIN, main),)))
     try:

@@ -86,6 +86,10 @@ class PageVersion:
         """The pointer as this process knows it."""
         return self._version.current.pointer
 
+    def now(self) -> float:
+        """The time, in seconds since 1970: for people and for retention, never for order."""
+        return self._version.context.surroundings.now()
+
     @property
     def inner(self) -> Version:
         """For the other files of this package."""

@@ -35,6 +35,7 @@ class SnapshotRecord:
     root: NodeRef | None
     taken: float
     domains: frozenset[DomainId] | None = None
+    commit_id: str = ""
 
     def holds(self, domain: DomainId) -> bool:
         """Whether pages of `domain` belong to this snapshot. The upper tier and the catalog always do."""
@@ -50,6 +51,7 @@ class Fork:
     name: str
     root: NodeRef | None
     maker: ProcessId | None = None
+    commit_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Base:
     parent: VersionObject
     commit: CommitNumber
     root: NodeRef | None
+    commit_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +102,16 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """See the module. `swap` is the id of the swap that put this value in place."""
+    """See the module. `swap` is the id of the swap that put this value in place, `commit_id` that of the swap that made
+    the commit: two stores that were one, copied aside and written on, tell their commits of one number apart by it.
+    """
 
     object: VersionObject
     name: str
     commit: CommitNumber
     swap: str
     root: NodeRef | None
+    commit_id: str = ""
     base: Base | None = None
     snapshots: Roster = field(default_factory=Roster)
     forks: tuple[Fork, ...] = ()
@@ -123,9 +129,9 @@ class Pointer:
     def chain(self, load: LoadChunk) -> list[SnapshotRecord]:
         """Every permanent state before the current one: the base, forks and snapshots, in order of commit."""
         found = self.all_snapshots(load)
-        found += [SnapshotRecord(fork.commit, fork.name, fork.root, 0.0) for fork in self.forks]
+        found += [implicit(fork, fork.name) for fork in self.forks]
         if self.base is not None:
-            found.append(SnapshotRecord(self.base.commit, "", self.base.root, 0.0))
+            found.append(implicit(self.base, ""))
         return sorted(found, key=lambda one: one.commit)
 
     def all_freed(self, load: LoadChunk) -> list[Freed]:
@@ -137,16 +143,21 @@ class Pointer:
         return [LogEntry(*row) for row in self.log.records(load)]
 
 
+def implicit(one: Fork | Base, name: str) -> SnapshotRecord:
+    """The state of a fork, or of a base, as a snapshot of its chain."""
+    return SnapshotRecord(one.commit, name, one.root, 0.0, commit_id=one.commit_id)
+
+
 def snapshot_to_json(one: SnapshotRecord) -> Json:
     """A snapshot as a roster's record."""
     domains = None if one.domains is None else sorted(one.domains)
-    return [one.commit, one.name, encode_ref(one.root), one.taken, domains]
+    return [one.commit, one.name, encode_ref(one.root), one.taken, domains, one.commit_id]
 
 
 def snapshot_from_json(row: Json) -> SnapshotRecord:
     """The reverse of `snapshot_to_json`."""
     domains = None if row[4] is None else frozenset(DomainId(number) for number in row[4])
-    return SnapshotRecord(row[0], row[1], decode_ref(row[2]), row[3], domains)
+    return SnapshotRecord(row[0], row[1], decode_ref(row[2]), row[3], domains, row[5])
 
 
 def encode_pointer(pointer: Pointer) -> bytes:
@@ -160,9 +171,10 @@ def encode_pointer(pointer: Pointer) -> bytes:
             "commit": pointer.commit,
             "swap": pointer.swap,
             "root": encode_ref(pointer.root),
-            "base": None if base is None else [base.parent, base.commit, encode_ref(base.root)],
+            "commit_id": pointer.commit_id,
+            "base": None if base is None else [base.parent, base.commit, encode_ref(base.root), base.commit_id],
             "snapshots": pointer.snapshots.to_json(),
-            "forks": [[f.commit, f.child, f.name, encode_ref(f.root), f.maker] for f in pointer.forks],
+            "forks": [[f.commit, f.child, f.name, encode_ref(f.root), f.maker, f.commit_id] for f in pointer.forks],
             "fenced": sorted(pointer.fenced),
             "freed": pointer.freed.to_json(),
             "log": pointer.log.to_json(),
@@ -184,9 +196,10 @@ def decode_pointer(name: VersionObject, data: bytes) -> Pointer:
         commit=body["commit"],
         swap=body["swap"],
         root=decode_ref(body["root"]),
-        base=None if base is None else Base(base[0], base[1], decode_ref(base[2])),
+        commit_id=body["commit_id"],
+        base=None if base is None else Base(base[0], base[1], decode_ref(base[2]), base[3]),
         snapshots=Roster.from_json(body["snapshots"]),
-        forks=tuple(Fork(f[0], f[1], f[2], decode_ref(f[3]), f[4]) for f in body["forks"]),
+        forks=tuple(Fork(f[0], f[1], f[2], decode_ref(f[3]), f[4], f[5]) for f in body["forks"]),
         fenced=frozenset(body["fenced"]),
         freed=Roster.from_json(body["freed"]),
         log=Roster.from_json(body["log"]),

@@ -93,7 +93,7 @@ def open_record(version: Version, record: SnapshotRecord) -> Snapshot:
     """Pin a permanent state. It is held in PROCESSES when the published floor does not cover it."""
     version.pins.pin(record.commit)
     held = not version.context.membership.covers(version.object, record.commit)
-    state = State(version.object, record.commit, record.root, record.domains)
+    state = State(version.object, record.commit, record.root, record.domains, record.commit_id)
     snapshot = Snapshot(version, version.view(state), record.name or None, held=held)
     try:
         if held:
@@ -126,7 +126,8 @@ def name_snapshot(
         state = of.view.state if of is not None else base.view.state
         chosen = state.domains if domains is None else frozenset(domains)
         _refuse_foreign_domains(state, chosen)
-        made = SnapshotRecord(state.commit, name, state.root, version.context.surroundings.now(), chosen)
+        taken = version.context.surroundings.now()
+        made = SnapshotRecord(state.commit, name, state.root, taken, chosen, state.commit_id)
         snapshots = pointer.snapshots.extended([snapshot_to_json(made)], output.chunk)
         return Plan(unfree(replace(pointer, snapshots=snapshots), made, output), "snapshot", name)
 

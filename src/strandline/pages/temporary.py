@@ -86,7 +86,7 @@ class TemporaryVersion:
         context, state = parent.context, of.view.state
         self.object = version_name(context.membership.stem())
         self._names.settled([PhysicalPage(self.object)])
-        made = Fork(state.commit, self.object, "", state.root, context.membership.number)
+        made = Fork(state.commit, self.object, "", state.root, context.membership.number, state.commit_id)
         pointer = child_pointer(context, parent.current.pointer, made)
         self._storage.compare_and_swap(self.object, None, encode_pointer(pointer))
         self._context: Context = replace(

@@ -120,6 +120,9 @@ class Version:
         """The means to read a state."""
         return View(state, self.context.objects)
 
+    def _view_of(self, pointer: Pointer) -> View:
+        return self.view(State(self.object, pointer.commit, pointer.root, commit_id=pointer.commit_id))
+
     def foreign_changes(self, since: CommitNumber) -> list[tuple[View, View]]:
         """What other processes changed after `since` (exclusive), as far as this process has taken it in."""
         with self._mutex:
@@ -175,6 +178,7 @@ class Version:
             base = self._current
             self._refuse(base.pointer)
             output = self.context.output()
+            output.swap = self.context.surroundings.new_id()
             try:
                 plan = build(base, output)
                 if plan is not None:
@@ -219,8 +223,7 @@ class Version:
         if known is not None and stored.token == known.token:
             return known
         pointer = decode_pointer(self.object, stored.value)
-        state = State(self.object, pointer.commit, pointer.root)
-        return Current(pointer, stored.token, self.view(state))
+        return Current(pointer, stored.token, self._view_of(pointer))
 
     def _refuse_closed(self) -> None:
         if self.context.closed:
@@ -242,7 +245,7 @@ class Version:
         new = plan.pointer
         data = encode_pointer(new)
         plan.attempted = True
-        view = self.view(State(self.object, new.commit, new.root))
+        view = self._view_of(new)
         try:
             token = self.context.storage.compare_and_swap(self.object, base.token, data)
             return Current(new, token, view)
@@ -277,8 +280,7 @@ class Version:
     def _advance(self, plan: Plan, newest: Current) -> None:
         ours = newest
         if newest.pointer.swap != plan.pointer.swap:
-            state = State(self.object, plan.pointer.commit, plan.pointer.root)
-            ours = Current(plan.pointer, newest.token, self.view(state))
+            ours = Current(plan.pointer, newest.token, self._view_of(plan.pointer))
         with self.locks.inheriting(plan.moves):
             plan.done()
             with self._mutex:

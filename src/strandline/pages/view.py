@@ -18,22 +18,23 @@ from strandline.pages.walk import differences
 @dataclass(frozen=True, slots=True)
 class State:
     """A root and a commit number: all that a snapshot is (section 3). `domains` is None unless it is
-    partial."""
+    partial; `commit_id` is the commit's own id."""
 
     version: VersionObject
     commit: CommitNumber
     root: NodeRef | None
     domains: frozenset[DomainId] | None = None
+    commit_id: str = ""
 
     def to_json(self) -> Json:
         """Plain JSON: a state travels to workers, which read it while somebody else keeps it from being freed."""
         domains = None if self.domains is None else sorted(self.domains)
-        return [self.version, self.commit, encode_ref(self.root), domains]
+        return [self.version, self.commit, encode_ref(self.root), domains, self.commit_id]
 
     @staticmethod
     def from_json(body: Json) -> State:
-        version, commit, root, domains = body
-        return State(version, commit, decode_ref(root), None if domains is None else frozenset(domains))
+        version, commit, root, domains, id_ = body
+        return State(version, commit, decode_ref(root), None if domains is None else frozenset(domains), id_)
 
 
 class View:

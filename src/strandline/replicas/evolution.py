@@ -1,8 +1,9 @@
 """A copy whose columns change keeps its rows: from one definition to another of the same form, key and source.
 
 Columns that go are dropped; columns that come are empty; a column of another type keeps its values where the new type
-holds all of them, and is empty otherwise. What is then wrong or missing is the sender's to find and to send, so the
-copy's position is no longer one that a difference may start from.
+holds all of them, and is empty otherwise. Counted rows stand under other signatures then, so they are written again.
+What is then wrong or missing is the sender's to find and to send, so the copy's position is no longer one that a
+difference may start from.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from strandline.changes.shape import KEYED
-from strandline.replicas.definition import Definition
+from strandline.changes.shape import COUNTED
+from strandline.replicas.definition import COUNT, RANGES, Definition, signed
 from strandline.replicas.state import State
 from strandline.tables.record import holds
 
@@ -29,8 +30,8 @@ class Evolution:
         """Why rows of the old definition can't become rows of the new one; empty if they can."""
         if self.old.form != self.new.form:
             return f"the copy was {self.old.form}, and would be {self.new.form}"
-        if self.new.form != KEYED:
-            return f"the columns have changed, and {self.new.form} rows have no key by which they would stay"
+        if self.new.form == RANGES:
+            return "the columns have changed, and rows at addresses are sent with all of them"
         if self.old.key != self.new.key:
             return f"the key was ({', '.join(self.old.key)}), and is ({', '.join(self.new.key)})"
         lost = [name for name in self.new.key if name in self.emptied]
@@ -70,6 +71,14 @@ class Evolution:
             for field in self.new.schema
         ]
         return pa.Table.from_arrays(columns, schema=self.new.schema)
+
+    def stored(self, stored: pa.Table) -> pa.Table:
+        """Stored rows of the old definition as stored rows of the new one; counted ones that become equal are one."""
+        rows = self.rows(stored.select(self.old.schema.names))
+        if self.new.form != COUNTED:
+            return rows
+        counted = signed(self.new, rows.append_column(COUNT, stored.column(COUNT)))
+        return counted.filter(pa.compute.greater(counted.column(COUNT), 0))
 
     def state(self, state: State) -> State:
         """What the copy says of itself afterwards: a load under way is given up."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from strandline.replicas.definition import Definition
 from strandline.replicas.message import Message
+from strandline.replicas.range_checksums import RangeChecksums
 from strandline.replicas.state import State
 
 
@@ -44,6 +45,10 @@ class Replica(Protocol):
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """What the copy holds, in the definition's stored schema."""
+        ...
+
+    def checksums(self) -> RangeChecksums | None:
+        """The copy's checksums by range, where its own system computes them; None where rows must be read."""
         ...
 
     def count(self) -> int:

@@ -16,6 +16,7 @@ from strandline.replicas.emptying import Emptying
 from strandline.replicas.evolution import Evolution
 from strandline.replicas.holding import own_batch, stored_table
 from strandline.replicas.message import LOAD, Message, Segment, Statement
+from strandline.replicas.range_checksums import RangeChecksums, range_checksums
 from strandline.replicas.sql_evolution import SqlEvolution
 from strandline.replicas.sql_layout import GONE, ROWS, STATES, Layout
 from strandline.replicas.state import State, after, is_new, the_same
@@ -63,7 +64,10 @@ class SqlReplica:
                 evolution = SqlEvolution(old, new)
                 if evolution.obstacle:
                     return evolution.obstacle
-                self._alter(evolution)
+                if definition.form == COUNTED:
+                    self._rewrite(old, new)
+                else:
+                    self._alter(evolution)
                 state = Evolution(state.definition, definition).state(state)
                 self._write_state(replace(state, layout=self._found_layout(new)))
         except _UnalterableError as error:
@@ -109,6 +113,14 @@ class SqlReplica:
         self._check_layout(state, layout)
         for batch in self._database.batches(layout.select(), layout.stored_schema):
             yield own_batch(batch, state.definition.stored, layout.held, f"reading {self.shown}")
+
+    def checksums(self) -> RangeChecksums | None:
+        state = self.state()
+        if state is None or state.position is None:
+            return None
+        layout = self._layout(state.definition)
+        self._check_layout(state, layout)
+        return range_checksums(layout, self._database)
 
     def count(self) -> int:
         state = self.state()
@@ -191,6 +203,20 @@ class SqlReplica:
                 doing=f"writing to {self.shown}",
                 hint="Undo that, or drop the copy and replicate it again",
             )
+
+    def _rewrite(self, old: Layout, new: Layout) -> None:
+        """Counted rows with other columns stand under other signatures, and some of them become equal."""
+        rows = [
+            own_batch(batch, old.definition.stored, old.held, f"reading {self.shown}")
+            for batch in self._database.batches(old.select(), old.stored_schema)
+        ]
+        evolution = Evolution(old.definition, new.definition)
+        stored = evolution.stored(pa.Table.from_batches(rows, schema=old.definition.stored))
+        for sql in (f"DROP VIEW {old.view}", f"DROP TABLE {old.data}", f"DROP TABLE IF EXISTS {old.load}"):
+            self._database.execute(sql)
+        self._database.execute(new.create_table(new.data))
+        self._insert(new, new.data, stored)
+        self._database.execute(new.create_view())
 
     def _alter(self, evolution: SqlEvolution) -> None:
         for sql in evolution.statements():

@@ -17,10 +17,12 @@ from strandline.errors import InputError, StrandlineError
 READ_EXAMPLE = 'spark.read.format("strandline").option("table", "orders").load("shop")'
 WRITE_EXAMPLE = 'df.write.format("strandline").option("table", "orders").mode("append").save("shop")'
 STREAM_EXAMPLE = (
-    'spark.readStream.format("strandline").option("table", "orders").option("startingAt", "beginning").load("shop")'
+    'spark.readStream.format("strandline").option("table", "orders").option("startingAt", "now").load("shop")'
 )
 DIFF_EXAMPLE = 'spark.read.format("strandline.diff").option("old", "a.parquet").option("new", "b.parquet").load()'
 
+BEGINNING = "beginning"
+"""Where a stream starts unless told otherwise: all rows that are there, then what changes."""
 READING = ("path", "table", "at", "as_of", "version", "since", "until", "columns", "where", "pushdown")
 STREAMING = ("path", "table", "view", "version", "startingat")
 WRITING = ("path", "table", "version", "merge", "key", "message")
@@ -83,18 +85,27 @@ def stream_request(options: Mapping[str, str]) -> StreamRequest:
     if len(kinds) != 1:
         told = "both table and view are given" if kinds else "the option 'table' or 'view' is missing"
         raise InputError(told, doing=doing, hint=f"For example {STREAM_EXAMPLE}")
+    if kinds == ["table"] and not is_stream(options):
+        raise InputError(
+            "of a table, startingAt tells its changes from its rows, and it is missing",
+            doing=doing,
+            hint=f"Say view instead of table, to start at the beginning; or for example {STREAM_EXAMPLE}",
+        )
     return StreamRequest(
         path=required(options, "path", doing, STREAM_EXAMPLE),
         kind=kinds[0],
         name=options[kinds[0]],
-        starting=required(options, "startingAt", doing, STREAM_EXAMPLE),
+        starting=options.get("startingAt") or BEGINNING,
         version=options.get("version"),
     )
 
 
 def is_stream(options: Mapping[str, str]) -> bool:
-    """Whether the options ask for a stream: Spark does not tell when it asks for the schema, so one option does."""
-    return any(name.lower() == "startingat" for name in options)
+    """Whether the options ask for a stream: Spark does not tell when it asks for the schema, so an option must.
+
+    A view is read by streams alone; a table is read in both ways.
+    """
+    return any(name.lower() in ("startingat", "view") for name in options)
 
 
 def read_request(options: Mapping[str, str]) -> ReadRequest:

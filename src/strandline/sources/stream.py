@@ -19,10 +19,11 @@ from strandline.changes import Changes
 from strandline.changes.parts import read_batches
 from strandline.errors import NotFound, SnapshotExpired, StrandlineError
 from strandline.pages.at import parse_at
-from strandline.sources.options import StreamRequest, plainly
+from strandline.sources.options import BEGINNING, StreamRequest, plainly
 from strandline.sources.table_rows import batches
 from strandline.store import Store
 from strandline.store import open as open_store
+from strandline.views.first_batch import Piece, inserts
 from strandline.views.following import Following, Mark
 
 COMMIT = "_commit"
@@ -31,10 +32,13 @@ COMMIT = "_commit"
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a batch; travels to the task that reads it."""
+    """A piece of a batch, which travels to the task that reads it: a file of change rows, or a piece of the first batch
+    that the task computes from the store's pages.
+    """
 
-    path: str
     commit: int
+    path: str = ""
+    piece: Piece | None = None
 
 
 class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -74,16 +78,23 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             if start == end or until.position is None:
                 return []
             commit = until.position.commit
+            first = Mark.from_json(start).position is None
+            pieces = self._following().first_pieces(until) if first else None
+            if pieces is not None:
+                return [InputPartition(Part(commit, piece=one)) for one in pieces]
             # Kept here until the batch is confirmed: the files go when nobody refers to them.
             self._planned[commit] = Changes.of(self._following().changes(Mark.from_json(start), until))
             parts = self._planned[commit]._stored.parts
-            return [InputPartition(Part(part.path, commit)) for part in parts]
+            return [InputPartition(Part(commit, part.path)) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with plainly():
             part: Part = partition.value
             try:
-                for batch in read_batches([part.path], self._rows):
+                found = (
+                    read_batches([part.path], self._rows) if part.piece is None else inserts(part.piece).to_batches()
+                )
+                for batch in found:
                     rows = pa.Table.from_batches([batch])
                     commit = pa.array([part.commit] * len(rows), pa.int64())
                     yield from batches(rows.append_column(COMMIT, commit), self._columns)
@@ -145,8 +156,9 @@ class Refused(DataSourceStreamReader):  # type: ignore[misc]
 
 def stream_schema(store: Store, request: StreamRequest) -> pa.Schema:
     """The columns of a stream's rows; refuses a name that is no table, what-if or view as asked for."""
-    listed = [one.name for one in store.views()] if request.kind == "view" else store.tables()
-    known = listed if request.kind == "view" else [*listed, *(one.name for one in store.what_ifs())]
+    known = [*store.tables(), *(one.name for one in store.what_ifs())]
+    if request.kind == "view":  # a table, or a what-if, is the view of itself
+        known = [*(one.name for one in store.views()), *known]
     if request.name not in known:
         raise NotFound(
             f"there is no {request.kind} {request.name}",
@@ -158,7 +170,7 @@ def stream_schema(store: Store, request: StreamRequest) -> pa.Schema:
 
 def starting_mark(store: Store, following: Following, starting: str) -> Mark:
     """The mark at a state: `beginning`, `now`, a snapshot's name, a commit number, a time."""
-    if starting == "beginning":
+    if starting == BEGINNING:
         return following.beginning()
     at = None if starting == "now" else parse_at(store.pages, starting)
     with store.hold(at) as snapshot:

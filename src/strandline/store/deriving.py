@@ -24,7 +24,8 @@ class DerivingInstaller:
         self._inner.install(edit, changes)
 
     def derive(self, edit: StateEdit, transactions: Sequence[Transaction]) -> None:
-        if edit.view.find_domain(SEGMENTS) is not None:
+        made = any(one.name == SEGMENTS for one in edit.domains.values())
+        if made or edit.view.find_domain(SEGMENTS) is not None:
             from strandline.views.eager import derive
 
             derive(edit, self._inner, self._cache, transactions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -12,7 +13,10 @@ from strandline.tables.page_files import Columns, decode_columns, decode_page
 from strandline.tables.record import Record
 
 CACHE_BYTES = 256 << 20
-"""How much memory decoded pages may take."""
+MEMORY_SHARE = 16
+"""Decoded pages may take so many bytes, or one part in so many of the machine's memory where that is more."""
+INDEX_BYTES, OVERLAY_BYTES = 32, 256
+"""What finding rows by key and by number takes for each row: arrays, and in an overlay dictionaries."""
 
 Read = Callable[[PageRef], bytes]
 
@@ -20,8 +24,8 @@ Read = Callable[[PageRef], bytes]
 class PageCache:
     """Pages in the present shape of their tables, the least recently used going first. Safe for many threads."""
 
-    def __init__(self, limit: int = CACHE_BYTES) -> None:
-        self._limit = limit
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = max(CACHE_BYTES, _memory() // MEMORY_SHARE) if limit is None else limit
         self._kept: OrderedDict[tuple[str, str], tuple[Base | Overlay, int]] = OrderedDict()
         self._size = 0
         self._mutex = threading.Lock()
@@ -29,8 +33,10 @@ class PageCache:
         """How many pages were read from storage: tests count them."""
 
     def contents(self, entry: Entry, record: Record, read: Read) -> Contents:
-        """What a live entry holds."""
+        """What a live entry holds; a page without rows is not read."""
         assert entry.base is not None
+        if not entry.rows and entry.overlay is None:
+            return Contents(base_of(record.row_schema.empty_table(), record))
         base = self.base(entry.base, record, read)
         return Contents(base, None if entry.overlay is None else self.overlay(entry.overlay, record, read))
 
@@ -71,8 +77,7 @@ class PageCache:
 
     def remember(self, ref: PageRef, record: Record, page: Base | Overlay) -> None:
         """Keep a page that was read, or that is just being written."""
-        # Indexes made later weigh about as much as the row numbers.
-        size = int(page.table.nbytes) + 64 * len(page.table)
+        size = int(page.table.nbytes) + (INDEX_BYTES if isinstance(page, Base) else OVERLAY_BYTES) * len(page.table)
         with self._mutex:
             old = self._kept.pop((ref.name, record.mark), None)
             self._size += size - (old[1] if old is not None else 0)
@@ -94,3 +99,11 @@ class PageCache:
                 return None
             self._kept.move_to_end((name, record.mark))
             return found[0]
+
+
+def _memory() -> int:
+    """The machine's memory in bytes; 0 where it does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 0

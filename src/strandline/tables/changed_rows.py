@@ -44,7 +44,8 @@ def rows_of_pairs(
             old.append(sides[0].table)
         if sides[1] is not None:
             new.append(sides[1].table)
-    return pa.concat_tables(old), pa.concat_tables(new)
+    # Rows of many pages are many small chunks, and whoever compares them would pay for each.
+    return pa.concat_tables(old).combine_chunks(), pa.concat_tables(new).combine_chunks()
 
 
 def net_rows(old: pa.Table, new: pa.Table, record: Record) -> tuple[pa.Table, pa.Table]:
@@ -74,16 +75,25 @@ def _contents(cache: PageCache, read: Read, entry: Entry | None, record: Record)
 
 
 def _touched(one: Contents, other: Contents) -> Numbers:
-    rows = [side.overlay.rows for side in (one, other) if side.overlay is not None]
-    return np.unique(np.concatenate(rows)) if rows else np.empty(0, dtype=np.int64)
+    """The rows that the overlays of one base page treat differently: those of one of them, and those that differ."""
+    overlays = [side.overlay for side in (one, other) if side.overlay is not None]
+    if len(overlays) < 2:
+        return np.unique(overlays[0].rows) if overlays else np.empty(0, dtype=np.int64)
+    old, new = overlays
+    both, left, right = np.intersect1d(old.rows, new.rows, assume_unique=True, return_indices=True)
+    differ = np.zeros(len(both), dtype=np.bool_)
+    places = pa.array(left), pa.array(right)
+    for name in old.table.column_names:
+        differ |= unequal(old.table.column(name).take(places[0]), new.table.column(name).take(places[1]))
+    return np.concatenate([both[differ], np.setxor1d(old.rows, new.rows, assume_unique=True)])
 
 
 def _rows(side: Contents, touched: Numbers) -> pa.Table:
     """The current rows of a page whose numbers are among `touched`."""
-    hidden = side.overlay.rows if side.overlay is not None else np.empty(0, dtype=np.int64)
-    places = side.base.places(np.setdiff1d(touched, hidden))
-    found = [side.base.table.take(pa.array(np.sort(places[places >= 0])))]
-    if side.overlay is not None:
-        live = side.overlay.table.filter(pa.array(~side.overlay.deleted))
-        found.append(live.drop_columns([DELETED]))
-    return pa.concat_tables(found)
+    if side.overlay is None:
+        places = side.base.places(touched)
+        return side.base.table.take(pa.array(np.sort(places[places >= 0])))
+    places = side.base.places(np.setdiff1d(touched, side.overlay.rows))
+    live = ~side.overlay.deleted & np.isin(side.overlay.rows, touched)
+    amended = side.overlay.table.filter(pa.array(live)).drop_columns([DELETED])
+    return pa.concat_tables([side.base.table.take(pa.array(np.sort(places[places >= 0]))), amended])

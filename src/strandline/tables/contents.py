@@ -6,16 +6,17 @@ gone. Everything here is immutable and shared by all threads.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strandline.tables.keys import encode_keys, key_number, number_array, sort_order
+from strandline.tables.keys import encode_keys, sort_order, word_array, words
 from strandline.tables.record import DELETED, ROW, Record
 
 Numbers = npt.NDArray[np.int64]
@@ -35,9 +36,9 @@ class Base:
         return np.asarray(self.table.column(ROW), dtype=np.int64)
 
     @cached_property
-    def numbers(self) -> npt.NDArray[np.uint64] | None:
-        """The keys as integers, where they are."""
-        return number_array(self.table, self.order)
+    def words(self) -> npt.NDArray[Any] | None:
+        """The keys as numpy values in order, where all have one width."""
+        return word_array(self.table, self.order)
 
     @cached_property
     def keys(self) -> list[bytes]:
@@ -53,10 +54,9 @@ class Base:
 
     def find(self, key: bytes) -> int | None:
         """The position of a key."""
-        if self.numbers is not None:
-            wanted = np.uint64(key_number(key))
-            place = int(np.searchsorted(self.numbers, wanted))
-            return place if place < len(self.numbers) and self.numbers[place] == wanted else None
+        if self.words is not None:
+            place = int(self.find_many([key])[0]) if len(key) == self.words.itemsize else -1
+            return None if place < 0 else place
         place = bisect_left(self.keys, key)
         return place if place < len(self.keys) and self.keys[place] == key else None
 
@@ -64,11 +64,23 @@ class Base:
         """The position of each key, −1 where it is not here."""
         if not len(self.table):
             return np.full(len(keys), -1, dtype=np.int64)
-        if self.numbers is None:
+        if self.words is None:
             return np.array([-1 if (found := self.find(key)) is None else found for key in keys], dtype=np.int64)
-        wanted = np.frombuffer(b"".join(keys), dtype=">u8").astype(np.uint64)
-        place = np.minimum(np.searchsorted(self.numbers, wanted), len(self.numbers) - 1)
-        return np.where(self.numbers[place] == wanted, place, -1)
+        wanted = words(keys, self.words.dtype)
+        place = np.minimum(np.searchsorted(self.words, wanted), len(self.words) - 1)
+        return np.where(self.words[place] == wanted, place, -1)
+
+    def beginning_with(self, prefixes: Sequence[bytes]) -> Numbers | None:
+        """The positions of keys that begin with one of these, given in order; None where keys differ in width."""
+        if self.words is None:
+            return None
+        width = self.words.itemsize
+        lows = words([prefix.ljust(width, b"\x00") for prefix in prefixes], self.words.dtype)
+        highs = words([prefix.ljust(width, b"\xff") for prefix in prefixes], self.words.dtype)
+        starts, ends = np.searchsorted(self.words, lows), np.searchsorted(self.words, highs, side="right")
+        counts = ends - starts
+        before = np.cumsum(counts) - counts
+        return (np.repeat(starts - before, counts) + np.arange(counts.sum())).astype(np.int64)
 
     def places(self, rows: Numbers) -> Numbers:
         """The position of each row number, −1 where it is not here."""
@@ -169,6 +181,18 @@ class Contents:
         both = pa.concat_tables([self.base.table, self.overlay.table.drop_columns([DELETED])])
         return both.take(pa.array([one.place + shift * one.in_overlay for one in found], pa.int64()))
 
+    def beginning_with(self, prefixes: Sequence[bytes]) -> pa.Table | None:
+        """The rows whose keys begin with one of these, given in order, in no order; None where keys differ in width."""
+        places = self.base.beginning_with(prefixes)
+        if places is None:
+            return None
+        if self.overlay is None:
+            return self.base.table.take(pa.array(places))
+        places = places[~np.isin(self.base.rows[places], self.overlay.rows)]
+        over = [place for key, place in self.overlay.by_key.items() if _begins(key, prefixes)]
+        amended = self.overlay.table.take(pa.array(over, pa.int64())).drop_columns([DELETED])
+        return pa.concat_tables([self.base.table.take(pa.array(places)), amended])
+
     @cached_property
     def table(self) -> pa.Table:
         """All rows in order of their keys, `_row` included."""
@@ -193,6 +217,11 @@ class Contents:
         """About how much memory it takes."""
         overlay = self.overlay.table.nbytes if self.overlay is not None else 0
         return int(self.base.table.nbytes + overlay)
+
+
+def _begins(key: bytes, prefixes: Sequence[bytes]) -> bool:
+    place = bisect_right(prefixes, key) - 1
+    return place >= 0 and key.startswith(prefixes[place])
 
 
 def base_of(table: pa.Table, record: Record) -> Base:

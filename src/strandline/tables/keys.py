@@ -100,6 +100,24 @@ def number_array(table: pa.Table, key: Sequence[str]) -> npt.NDArray[np.uint64] 
     return None if not isinstance(part, np.ndarray) else _big_endian_numbers(part)
 
 
+def word_array(table: pa.Table, key: Sequence[str]) -> npt.NDArray[Any] | None:
+    """The keys as numpy values in the same order, when all are of one width: integers for eight bytes, else bytes."""
+    numbers = number_array(table, key)
+    if numbers is not None or any(_is_bytes(table.schema.field(name).type) for name in key):
+        return numbers
+    parts = [_encode_column(table.column(name), last=True) for name in key]
+    if not all(isinstance(part, np.ndarray) for part in parts):
+        return None
+    rows = np.ascontiguousarray(parts[0] if len(parts) == 1 else np.hstack(parts))
+    return rows.reshape(-1).view(f"S{rows.shape[1]}")
+
+
+def words(keys: Sequence[bytes], kind: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Keys, all of the width of `kind`, as `word_array` has them."""
+    raw = b"".join(keys)
+    return np.frombuffer(raw, dtype=kind) if kind.kind == "S" else np.frombuffer(raw, dtype=">u8").astype(np.uint64)
+
+
 def key_number(key: bytes) -> int:
     """One key of eight bytes as `number_array` has it."""
     return int.from_bytes(key, "big")

@@ -21,6 +21,8 @@ from strandline.views.position import Position
 
 EAGER, DEFERRED, AUTO = "eager", "deferred", "auto"
 MAINTAIN = (AUTO, EAGER, DEFERRED)
+KEEP = 30 * 86400.0
+"""For how many seconds what a copy needs is kept after its last refresh, unless it says otherwise."""
 _SCHEMA = pa.schema([pa.field("name", pa.string()), pa.field("record", pa.string())])
 
 
@@ -43,6 +45,9 @@ class CopyRecord:
     """A copy of a view or of a table (`view` names either); `id` is chance, so a dropped copy's target is no other's.
 
     `where` and `columns` restrict what it holds.
+    `taken` is where it stands, as far as is known; `offered` the segment of an eager view's difference table at whose
+    beginning it may have come to stand. `seen` is when it was last refreshed (seconds since 1970), `keep` for how many
+    seconds after that what it needs is kept.
     `last` tells of the last refresh, `held` how many rows the copy has, `measured` what refreshes have cost so far.
     """
 
@@ -53,21 +58,28 @@ class CopyRecord:
     where: str | None = None
     columns: tuple[str, ...] | None = None
     taken: Position | None = None
-    offered: Position | None = None
+    offered: int | None = None
+    seen: float = 0.0
+    keep: float = KEEP
     held: int = 0
     last: Mapping[str, Any] = field(default_factory=dict)
     measured: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        places = {name: None if (at := getattr(self, name)) is None else at.to_json() for name in ("taken", "offered")}
+        taken = None if self.taken is None else self.taken.to_json()
         columns = None if self.columns is None else list(self.columns)
-        return {**self.__dict__, **places, "columns": columns, "last": dict(self.last), "measured": dict(self.measured)}
+        return {
+            **self.__dict__,
+            "taken": taken,
+            "columns": columns,
+            "last": dict(self.last),
+            "measured": dict(self.measured),
+        }
 
     @staticmethod
     def from_json(record: Mapping[str, Any]) -> CopyRecord:
-        places = {name: Position.from_json(record[name]) for name in ("taken", "offered")}
         columns = None if record["columns"] is None else tuple(record["columns"])
-        return CopyRecord(**{**record, **places, "columns": columns})
+        return CopyRecord(**{**record, "taken": Position.from_json(record["taken"]), "columns": columns})
 
 
 def view_records(view: View, cache: PageCache) -> dict[str, ViewRecord]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
+
+import pyarrow as pa
 
 from strandline.changes.shape import ChangeSet
 from strandline.detect.annotated.copy import Refresh
@@ -23,11 +25,11 @@ from strandline.views.home import Home
 from strandline.views.knowing import Known
 from strandline.views.lines import Line, PinLine, SegmentLine, changes_since
 from strandline.views.maintaining import retune
-from strandline.views.measuring import Seen, with_seen
-from strandline.views.pins import let_go
+from strandline.views.measuring import ENTERING, Seen, with_seen
 from strandline.views.position import Position
 from strandline.views.regenerating import regenerate
-from strandline.views.segments import all_segments
+from strandline.views.retention import collapse_unused, expire, release
+from strandline.views.segments import all_segments, try_entering
 from strandline.views.sending import OrderedPart, Sent, held, send_difference, send_everything, send_parts
 from strandline.views.site import Site
 from strandline.views.subscription import Subscription, subscription
@@ -35,6 +37,8 @@ from strandline.views.verification import Verification, compare
 
 DIFFERENCE, FULL, FIRST, REPAIR, NOTHING = "difference", "full", "first", "repair", "nothing"
 NO_START = "the copy's position is not one that a difference may start from"
+SEEN = 0.1
+"""The part of its time after which a refresh that sent nothing is written down."""
 METHODS = ("auto", DIFFERENCE, FULL, REPAIR)
 
 
@@ -45,6 +49,7 @@ class _Way:
     method: str
     why: str
     changes: ChangeSet | None = None
+    rows: pa.Table | None = None
     parts: tuple[OrderedPart, ...] = ()
 
 
@@ -87,6 +92,7 @@ class Copy:
                 way = _settled(claimed, method) or self._way(method, wanted, line, state)
                 if way.method == NOTHING:
                     assert state.position is not None
+                    self._note_seen(record)
                     return Refresh(NOTHING, 0, 0, self._clock() - started, state.position.time, way.why)
                 compared = self._clock()
                 position = line.fix()
@@ -97,6 +103,7 @@ class Copy:
                 self._note(done, position, (replica.count(), seen))
                 line.settle(position)
             retune(self._home, record.view)
+            expire(self._home, but=self.name)
             return done
 
     def verify(self, *, repair: bool = False, runner: str = "auto") -> Verification:
@@ -148,20 +155,20 @@ class Copy:
 
         For a subscriber who is away too long: he is never started over, only compared.
         """
-
-        def work(transaction: Any) -> None:
-            catalogue.put(transaction, replace(self.record, taken=None, offered=None), exists=True)
-
-        self._home.autocommit(work)
-        let_go(self._home, self.record.id)
+        release(self._home, [self.record.name])
 
     def drop(self) -> None:
-        """Remove the copy at its target, and what the store knows of it."""
-        record = self.record
-        with open_replica(self._address(record)) as replica:
+        """Remove the copy at its target, and what the store knows of it. A target that is gone needs no removing."""
+        with suppress(NotFound), open_replica(self._address(self.record), create=False) as replica:
             replica.drop()
+        self.forget()
+
+    def forget(self) -> None:
+        """Remove what the store knows of the copy, and keeps for it; its target is not touched, nor asked for."""
+        record = self.record
+        self.let_go()
         self._home.autocommit(lambda tx: catalogue.remove(tx, COPIES, self.name))
-        let_go(self._home, record.id)
+        collapse_unused(self._home, record.view)
 
     def status(self) -> dict[str, Any]:
         """Position, lag (commits up to the last that touched what it reads), last refresh; the target is not read."""
@@ -182,7 +189,8 @@ class Copy:
 
     def _way(self, method: str, wanted: Subscription, line: Line, state: State) -> _Way:
         if state.position is None:
-            return _Way(FIRST, "the copy was empty")
+            gone = self.record.taken is not None
+            return _Way(FIRST, "nothing of the copy was at its target any more" if gone else "the copy was empty")
         if method in (FULL, REPAIR):
             return _Way(method, "asked for")
         position = Position.of(state.position)
@@ -198,11 +206,11 @@ class Copy:
         if not len(found):
             return _Way(NOTHING, "nothing changed")
         assert position is not None
-        parts = line.parts(position, self._kind)
+        parts = line.parts(position)
         if parts:
             why = f"net since its position, with {sum(len(one.statements) for one in parts)} statements for their rows"
         ordered = tuple((wanted.change_set(one.rows), one.statements) for one in parts)
-        return _Way(DIFFERENCE, why, wanted.change_set(found), ordered)
+        return _Way(DIFFERENCE, why, wanted.change_set(found), found, ordered)
 
     def _send(self, replica: Replica, state: State, way: _Way, line: Line, position: Position) -> Sent:
         if way.parts:
@@ -210,7 +218,11 @@ class Copy:
         if way.changes is not None:
             return send_difference(replica, state, way.changes, position)
         if way.method == REPAIR:
-            return send_difference(replica, state, compare(state.definition, replica, line.rows())[1], position)
+            told, changes = compare(state.definition, replica, line.rows())
+            if told.misplaced:
+                # Messages name counted rows by their signatures, so each must stand under its own first.
+                replica.evolve(state.definition)
+            return send_difference(replica, state, changes, position)
         return send_everything(replica, state, line.rows(), position)
 
     @contextmanager
@@ -249,10 +261,6 @@ class Copy:
             raise NotFound(f"there is no copy {self.name!r}", doing="opening a copy", hint="Replicate a view first")
         return found
 
-    @property
-    def _kind(self) -> str:
-        return self._address(self.record).kind
-
     def _address(self, record: CopyRecord) -> Address:
         return self._target or parse_address(record.target)
 
@@ -263,8 +271,13 @@ class Copy:
             rows = self._rows(Site(view, self._home.cache))
         if way.changes is None:
             return Seen(rows, None, sent.messages, sent.bytes, scanning=ended - compared)
-        comparing = None if isinstance(line, SegmentLine) else compared - started
-        return Seen(rows, line.changed, sent.messages, sent.bytes, comparing=comparing, sending=ended - compared)
+        eager = isinstance(line, SegmentLine)
+        comparing = None if eager else compared - started
+        seen = Seen(rows, line.changed, sent.messages, sent.bytes, comparing=comparing, sending=ended - compared)
+        entering = ENTERING.take(self._home.cache, self.record.view)
+        if entering is None and not eager and way.rows is not None:
+            entering = try_entering(line.wanted.definition, way.rows, self._clock)
+        return replace(seen, entering=entering)
 
     def _rows(self, site: Site) -> int:
         """N: the rows of the relations that the view reads."""
@@ -279,9 +292,15 @@ class Copy:
             record = self.record
             measured = with_seen(record.measured, found[1])
             record = replace(record, taken=position, offered=None, last=last, held=found[0], measured=measured)
-            catalogue.put(transaction, record, exists=True)
+            catalogue.put(transaction, replace(record, seen=self._home.pages.now()), exists=True)
 
         self._home.autocommit(work)
+
+    def _note_seen(self, record: CopyRecord) -> None:
+        """Nothing was sent: that the copy was here is written down now and then, as its time begins anew."""
+        if self._home.pages.now() - record.seen > record.keep * SEEN:
+            work = replace(record, seen=self._home.pages.now())
+            self._home.autocommit(lambda transaction: catalogue.put(transaction, work, exists=True))
 
 
 def _settled(claimed: Claimed, method: str) -> _Way | None:

@@ -11,6 +11,7 @@ whose columns changed or that was dropped), the view's difference is marked as b
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -31,6 +32,7 @@ from strandline.tables.keys import encode_keys
 from strandline.views.definition import Definition
 from strandline.views.delta_query import delta_rows
 from strandline.views.knowing import Known
+from strandline.views.measuring import ENTERING
 from strandline.views.modifying import WORTH, statements
 from strandline.views.running import Running
 from strandline.views.segments import KEY, SEGMENT, SIGNATURE, Segments, added, all_segments, records, stored
@@ -40,7 +42,7 @@ from strandline.views.site import Site
 def derive(edit: StateEdit, installer: Installer, cache: PageCache, transactions: Sequence[Transaction] = ()) -> None:
     """Add to each eager view's open segment what this batch changes in the view."""
     kept = all_segments(edit.view, cache)
-    written = _written(edit, cache, kept)
+    written = _opened(edit, installer, _written(edit, cache, kept))
     touched = {one.before.name for one in edit.domains.values() if _is_changed(one)}
     site = Site(edit.view, cache)
     known = Known(site)
@@ -62,7 +64,7 @@ def derive(edit: StateEdit, installer: Installer, cache: PageCache, transactions
             continue
         said = statements(edit, site, definition, transactions) if len(rows) >= WORTH else {}
         if said and segments.view not in written:
-            modified = segments.modified(said)
+            modified = segments.modified(said).opened(int(edit.commit), edit.output.swap)
             _write(edit, installer, modified)
             _add(edit, installer, cache, stored(definition, modified.open - 1, rows), segments)
         else:
@@ -71,9 +73,8 @@ def derive(edit: StateEdit, installer: Installer, cache: PageCache, transactions
 
 def _written(edit: StateEdit, cache: PageCache, kept: Mapping[str, Segments]) -> dict[str, Segments]:
     """What transactions of this batch write of segments; who has read them too long ago must try again."""
-    entry = edit.view.find_domain(SEGMENTS)
-    one = None if entry is None else edit.domains.get(entry.domain)
-    if one is None or one.dropped:
+    one = _segments_edit(edit)
+    if one is None:
         return {}
     record = Record.from_bytes(one.record)
     _, new = rows_of_pairs(cache, one.changed(), record, (edit.view.read, one.read))
@@ -87,6 +88,20 @@ def _written(edit: StateEdit, cache: PageCache, kept: Mapping[str, Segments]) ->
                 hint="Nothing was changed; try the transaction again",
             )
     return found
+
+
+def _opened(edit: StateEdit, installer: Installer, written: Mapping[str, Segments]) -> dict[str, Segments]:
+    """Segments that this batch opens begin at its commit, whose number and id are known here."""
+    found = {name: one.opened(int(edit.commit), edit.output.swap) for name, one in written.items()}
+    for name, one in found.items():
+        if one != written[name]:
+            _write(edit, installer, one)
+    return found
+
+
+def _segments_edit(edit: StateEdit) -> DomainEdit | None:
+    """What this batch does to the table of segments, which it may have made."""
+    return next((one for one in edit.domains.values() if one.name == SEGMENTS and not one.dropped), None)
 
 
 def _is_changed(edit: DomainEdit) -> bool:
@@ -141,18 +156,23 @@ class _EditSides:
 
 
 def _add(edit: StateEdit, installer: Installer, cache: PageCache, rows: pa.Table, segments: Segments) -> None:
+    started = time.perf_counter()
     reader = TableReader(edit.view, segments.table, cache)
     there = Site(edit.view, cache).rows_of_keys(segments.table, [SEGMENT, SIGNATURE, "count"], rows.select(KEY))
     there = there.filter(pa.compute.equal(there.column(SEGMENT), rows.column(SEGMENT)[0]))
     put, gone = added(there, rows)
     _install(edit.domain(reader.entry.domain), installer, put, gone, KEY)
+    ENTERING.note(cache, segments.view, len(rows), time.perf_counter() - started)
 
 
 def _write(edit: StateEdit, installer: Installer, segments: Segments) -> None:
-    entry = edit.view.find_domain(SEGMENTS)
-    assert entry is not None
+    one = _segments_edit(edit)
+    if one is None:
+        entry = edit.view.find_domain(SEGMENTS)
+        assert entry is not None
+        one = edit.domain(entry.domain)
     rows = records([segments])
-    _install(edit.domain(entry.domain), installer, rows, rows.slice(0, 0), ["view"])
+    _install(one, installer, rows, rows.slice(0, 0), ["view"])
 
 
 def _install(edit: DomainEdit, installer: Installer, put: pa.Table, gone: pa.Table, key: list[str]) -> None:

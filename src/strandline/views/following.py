@@ -22,6 +22,7 @@ from strandline.pages import Snapshot
 from strandline.tables.hidden import PREFIX
 from strandline.views.definition import Definition
 from strandline.views.delta_query import TwoStates, delta_rows
+from strandline.views.first_batch import Piece, first_pieces
 from strandline.views.home import Home
 from strandline.views.joining import net
 from strandline.views.knowing import Known
@@ -98,6 +99,13 @@ class Following:
                 if definition.regenerated:
                     return difference(*(regenerate(definition, site) for site in (older, newer)))
                 return _change_set(definition, delta_rows(definition, TwoStates(older, newer), self._home.running()))
+
+    def first_pieces(self, end: Mark) -> list[Piece] | None:
+        """All rows at a mark as pieces that tasks can compute side by side; None where they must be made in one."""
+        with self._home.state() as state:
+            definition = self._definition(Site(state, self._home.cache), end)
+        with self._site(end) as site:
+            return first_pieces(definition, site, self._home.running())
 
     def confirm(self, mark: Mark) -> None:
         """The changes up to this mark are taken: what is older need not be kept."""

@@ -25,9 +25,11 @@ from strandline.views.catalogue import CopyRecord, copy_records
 from strandline.views.delta_query import TwoStates, delta_rows, without_counts
 from strandline.views.home import Home
 from strandline.views.joining import Join, net
+from strandline.views.modifying import reader
 from strandline.views.pins import let_go, pin, pinned, position_at
 from strandline.views.position import Position
 from strandline.views.regenerating import regenerate
+from strandline.views.retention import collapse_unused
 from strandline.views.running import Running
 from strandline.views.segments import Segments, all_segments
 from strandline.views.site import Site
@@ -45,6 +47,7 @@ class Part:
 class Line(Protocol):
     """See the module."""
 
+    wanted: Subscription
     changed: int | None
     """How many rows of the base changed between the position and the aim; None where nobody counted them."""
 
@@ -52,8 +55,8 @@ class Line(Protocol):
         """The copy's net difference from a position to the aim, with `_count`; or why it is not known."""
         ...
 
-    def parts(self, position: Position, kind: str) -> list[Part]:
-        """The same as an ordered list, where a statement can stand for rows at this kind of copy."""
+    def parts(self, position: Position) -> list[Part]:
+        """The same as an ordered list, where a statement can stand for rows at this copy."""
         ...
 
     def rows(self) -> pa.Table:
@@ -102,7 +105,8 @@ class PinLine:
             self.changed = sum(sides.changed.values())
             return found
 
-    def parts(self, position: Position, kind: str) -> list[Part]:
+    def parts(self, position: Position) -> list[Part]:
+        """None: from two states nobody sees which statements led from one to the other."""
         return []
 
     def rows(self) -> pa.Table:
@@ -146,23 +150,21 @@ class SegmentLine:
         self.changed = len(rows)
         return self.wanted.restricted(rows) if number <= last else self._nothing()
 
-    def parts(self, position: Position, kind: str) -> list[Part]:
-        """Segments between updates that this kind of copy can run itself are one net difference each."""
-        if self.wanted.definition is not self.wanted.whole:
-            return []
+    def parts(self, position: Position) -> list[Part]:
+        """Segments between updates that this copy can run itself are one net difference each."""
         snapshot, aim = self._aim
         first, last = aim.number(position.id), aim.open - 1
         if first is None:
             return []
         found = []
         for number in sorted(aim.modifications):
-            said = aim.modifications[number].get(kind, [])
+            said = aim.modifications[number].get(reader(self.record), [])
             if said and first <= number <= last:
                 rows = segments.difference(snapshot.view, self.home.cache, self.wanted.whole, first, number - 1)
-                found.append(Part(rows, tuple(Statement.from_json(one) for one in said)))
+                found.append(Part(self.wanted.restricted(rows), tuple(Statement.from_json(one) for one in said)))
                 first = number + 1
         rest = segments.difference(snapshot.view, self.home.cache, self.wanted.whole, first, last)
-        return [*found, Part(rest)] if found else []
+        return [*found, Part(self.wanted.restricted(rest))] if found else []
 
     def rows(self) -> pa.Table:
         snapshot, _ = self._aim
@@ -172,24 +174,13 @@ class SegmentLine:
         return self.wanted.restricted(without_counts(behind))
 
     def fix(self) -> Position:
-        snapshot, aim = self._aim
-        made = position_at(self.home, self.wanted.definition, int(snapshot.commit))
-        return replace(made, id=aim.starts[-1][1])
+        _, aim = self._aim
+        start = aim.starts[-1]
+        return position_at(self.home, self.wanted.definition, start.commit, start.id)
 
     def settle(self, position: Position) -> None:
         """Positions where no copy stands collapse into the ones before."""
-
-        def work(transaction: TableTransaction) -> None:
-            with self.home.state() as view:
-                known = all_segments(view, self.home.cache).get(self.record.view)
-                if known is not None:
-                    copies = copy_records(view, self.home.cache).values()
-                    others = [one for one in copies if one.view == self.record.view and one.name != self.record.name]
-                    places = [position, *(at for one in others for at in (one.taken, one.offered))]
-                    kept = {at.id for at in places if at is not None}
-                    segments.collapse(transaction, view, self.home.cache, known, kept)
-
-        self.home.autocommit(work)
+        collapse_unused(self.home, self.record.view)
         let_go(self.home, self.record.id)
 
     @cached_property
@@ -214,10 +205,8 @@ class SegmentLine:
             elif close:
                 known = known.closed()
                 transaction.upsert(SEGMENTS, segments.records([known]))
-            made = position_at(self.home, self.wanted.definition, int(view.commit))
             record = copy_records(view, self.home.cache)[self.record.name]
-            offered = replace(made, id=known.starts[-1][1])
-            catalogue.put(transaction, replace(record, offered=offered), exists=catalogue.has(view, COPIES))
+            catalogue.put(transaction, replace(record, offered=known.open), exists=catalogue.has(view, COPIES))
 
     @property
     def _ahead(self) -> pa.Table:

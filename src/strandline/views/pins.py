@@ -2,16 +2,16 @@
 
 A copy has one pin, where it stands, and during a refresh a second one, where it is going: whatever becomes of the
 sender or the receiver, the copy then stands at one of the two. The first is let go only when the copy was seen at the
-second. The name of a pin is the position's id, so a position is of this history exactly if its pin is there.
+second. A pin is named by the id of its commit, so a position is of this history exactly if its pin is there: a store
+that was copied aside and written on has other commits, by id, under the same numbers.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from strandline.errors import InUse, NotFound, SnapshotExpired
+from strandline.errors import InputError, InUse, NotFound, SnapshotExpired
 from strandline.pages import DomainId, Snapshot
 from strandline.tables.hidden import PREFIX
 from strandline.views.definition import Definition
@@ -21,17 +21,22 @@ from strandline.views.site import Site
 from strandline.whatif.catalogue import CATALOGUE, IDS
 
 
-def position_at(home: Home, definition: Definition, commit: int) -> Position:
-    """A new position of a view at a commit; its id is chance."""
-    id_ = secrets.token_hex(8)
+def position_at(home: Home, definition: Definition, commit: int, id_: str) -> Position:
+    """The position of a view at a commit of this number and id."""
     return Position(home.identity, str(home.pages.object), home.name, definition.fingerprint, commit, id_)
 
 
 def pin(home: Home, copy: str, definition: Definition, snapshot: Snapshot) -> Position:
     """Keep the state of a temporary snapshot for a copy (its id)."""
-    position = position_at(home, definition, int(snapshot.commit))
+    position = position_at(home, definition, int(snapshot.commit), snapshot.view.state.commit_id)
     domains = domains_of(Site(snapshot.view, home.cache), definition)
-    home.pages.name_snapshot(_name(copy, position.id), of=snapshot, domains=domains)
+    name = _name(copy, position.id)
+    try:
+        home.pages.name_snapshot(name, of=snapshot, domains=domains)
+    except InputError:
+        # One commit has one state, and one definition of the view: whoever kept it before kept the same.
+        if all(one.name != name for one in home.pages.snapshots()):
+            raise
     return position
 
 

@@ -1,5 +1,7 @@
 """Where a copy stands: (store, lineage, version, fingerprint of the view, commit number, commit id).
 
+The id is that of the commit itself, as the version's pointer records it.
+
 Two histories that reach the same commit number differ in the rest: a store that was restored has an identity of its
 own, and so has a branch; a folder that was copied and went on apart differs in the id of the commit. A message leads
 from one position to the next and applies only where the copy is at the first.

@@ -64,17 +64,34 @@ def run_join(
             _Input(alias, _scans(site, relation, join, alias, running)) for alias, (site, relation) in whole.items()
         ]
         runner = choose_runner(running.runner, sum(one.bytes for one in inputs), running.session)
-        largest = max(inputs, key=lambda one: one.bytes)
-        pieces = _pieces(largest.scans, runner.parallelism * ITEMS)
-        others = [one for one in inputs if one is not largest]
-        items = [_item(join, [_Input(largest.alias, piece), *others]) for piece in pieces]
+        items = _items(join, inputs, runner.parallelism * ITEMS)
         outcomes = runner.run(join_pages, items, spool, "joining")
         return read_parts([outcome.result["rows"] for outcome in outcomes], join.rows_schema)
+
+
+def whole_items(join: Join, whole: Mapping[str, tuple[Site, str]], running: Running, size: int) -> list[dict[str, Any]]:
+    """The query over whole relations as work items, each with about so many bytes of the largest of them."""
+    inputs = [_Input(alias, _scans(site, relation, join, alias, running)) for alias, (site, relation) in whole.items()]
+    return _items(join, inputs, max(one.bytes for one in inputs) // size + 1)
+
+
+def _items(join: Join, inputs: Sequence[_Input], count: int) -> list[dict[str, Any]]:
+    largest = max(inputs, key=lambda one: one.bytes)
+    others = [one for one in inputs if one is not largest]
+    return [_item(join, [_Input(largest.alias, piece), *others]) for piece in _pieces(largest.scans, count)]
 
 
 @kernel
 def join_pages(item: WorkItem, attempt: Attempt) -> Result:
     """The query over one stretch of its largest relation."""
+    rows, read = joined_item(item, Room(attempt.memory, attempt.spool))
+    path = attempt.path("rows.parquet")
+    write_part(rows, path)
+    return {"rows": path, "rows_read": read}
+
+
+def joined_item(item: WorkItem, room: Room | None = None) -> tuple[pa.Table, int]:
+    """The rows of one work item, with `_count`, and how many rows were read for them."""
     join = Join.from_json(item["join"])
     tables = {}
     for alias, scans in item["inputs"].items():
@@ -82,10 +99,7 @@ def join_pages(item: WorkItem, attempt: Attempt) -> Result:
         columns = [name for name in (*join.columns_of(alias), "_count") if name in read[0].schema.names]
         batches = [batch for scan in read for batch in read_scan(scan, columns or read[0].schema.names[:1])]
         tables[alias] = pa.Table.from_batches(batches) if batches else read[0].schema.empty_table()
-    rows = joined(join, tables, Room(attempt.memory, attempt.spool))
-    path = attempt.path("rows.parquet")
-    write_part(rows, path)
-    return {"rows": path, "rows_read": sum(len(table) for table in tables.values())}
+    return joined(join, tables, room), sum(len(table) for table in tables.values())
 
 
 def _item(join: Join, inputs: Sequence[_Input]) -> dict[str, Any]:

@@ -10,10 +10,9 @@ joins the one before: what is old collapses, and there are never more segments t
 from __future__ import annotations
 
 import json
-import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +23,7 @@ from strandline.relations.encoding import plain_schema, restore
 from strandline.relations.signature import row_signatures, scheme_of
 from strandline.tables import PageCache, TableReader, TableTransaction
 from strandline.tables.hidden import DIFFERENCE, SEGMENTS
+from strandline.tables.keys import encode_keys
 from strandline.views.definition import Definition
 from strandline.views.joining import net
 
@@ -32,13 +32,25 @@ KEY = [SEGMENT, SIGNATURE]
 MODIFICATIONS = 16
 """So many updates by expression keep segments of their own; older ones become rows."""
 Statements = Mapping[str, list[dict[str, Any]]]
-"""For each kind of copy the statements to run there: `set` (pairs of name and SQL) and `where`."""
+"""For each kind of copy, or restricted copy, the statements to run there: `set` (pairs of name and SQL) and `where`."""
 _RECORDS = pa.schema([pa.field("view", pa.string()), pa.field("record", pa.string())])
+
+
+class Start(NamedTuple):
+    """Where a segment begins: at the commit, by number and id, that opened it.
+
+    While that commit is on its way it has neither; what opens one in the middle of a commit never gets them, as no copy
+    can come to stand there.
+    """
+
+    number: int
+    commit: int = 0
+    id: str = ""
 
 
 @dataclass(frozen=True)
 class Segments:
-    """The segments of a view: their numbers in order, each with the id of the position at which it begins.
+    """The segments of a view in order, each with the position at which it begins.
 
     `broken` says why the difference is not known any more; it is empty while it is. `modifications` holds, for segments
     that one update by expression made, the statements that say the same, by kind of copy. Every writer counts
@@ -47,7 +59,7 @@ class Segments:
 
     view: str
     fingerprint: str
-    starts: tuple[tuple[int, str], ...]
+    starts: tuple[Start, ...]
     broken: str = ""
     modifications: Mapping[int, Statements] = field(default_factory=dict)
     revision: int = 0
@@ -59,16 +71,20 @@ class Segments:
 
     @property
     def open(self) -> int:
-        return self.starts[-1][0]
+        return self.starts[-1].number
 
     def number(self, id_: str) -> int | None:
-        """The segment that begins at a position."""
-        return next((number for number, start in self.starts if start == id_), None)
+        """The segment that begins at the commit of this id."""
+        return next((one.number for one in self.starts if one.id == id_ and id_), None)
+
+    def opened(self, commit: int, id_: str) -> Segments:
+        """The same, its open segment beginning at this commit, if it was opened on the way to it."""
+        last = self.starts[-1]
+        return self if last.id else replace(self, starts=(*self.starts[:-1], Start(last.number, commit, id_)))
 
     def closed(self) -> Segments:
         """The same with another segment opened."""
-        starts = (*self.starts, (self.open + 1, secrets.token_hex(8)))
-        return replace(self, starts=starts, revision=self.revision + 1)
+        return replace(self, starts=(*self.starts, Start(self.open + 1)), revision=self.revision + 1)
 
     def modified(self, statements: Statements) -> Segments:
         """The same once an update has got a segment of its own, and another one is open."""
@@ -84,7 +100,7 @@ class Segments:
     @staticmethod
     def from_row(row: Mapping[str, str]) -> Segments:
         rest = json.loads(row["record"])
-        starts = tuple((int(number), str(start)) for number, start in rest["starts"])
+        starts = tuple(Start(*one) for one in rest["starts"])
         modifications = {int(number): one for number, one in rest["modifications"].items()}
         return Segments(row["view"], rest["fingerprint"], starts, rest["broken"], modifications, rest["revision"])
 
@@ -104,7 +120,7 @@ def records(found: Sequence[Segments]) -> pa.Table:
 
 def begin(transaction: TableTransaction, view: View, cache: PageCache, definition: Definition) -> Segments:
     """Begin a view's difference table, empty, at the commit of this transaction."""
-    made = Segments(definition.name, definition.fingerprint, ((1, secrets.token_hex(8)),))
+    made = Segments(definition.name, definition.fingerprint, (Start(1),))
     known = all_segments(view, cache).get(definition.name)
     if known is not None:
         made = replace(made, revision=known.revision + 1)
@@ -156,19 +172,19 @@ def difference(view: View, cache: PageCache, definition: Definition, first: int,
     return net(rows) if several else rows
 
 
-def collapse(transaction: TableTransaction, view: View, cache: PageCache, known: Segments, kept: set[str]) -> Segments:
-    """Forget positions at which no copy stands (`kept` has the ids of the others); the open segment always stays."""
+def collapse(transaction: TableTransaction, view: View, cache: PageCache, known: Segments, kept: set[int]) -> Segments:
+    """Forget segments at whose beginning no copy stands (`kept` has the others); the open one always stays."""
     *closed, last = known.starts
-    standing = [number for number, id_ in closed if id_ in kept]
+    standing = [one.number for one in closed if one.number in kept]
     marked = sorted(known.modifications)[-MODIFICATIONS:] if standing else []
     # An update's segment stays apart, with its end, as long as a copy stands before it.
     apart = {n for one in marked if one >= standing[0] for n in (one, one + 1)}
-    starts = [one for one in closed if one[1] in kept or one[0] in apart]
+    starts = [one for one in closed if one.number in kept or one.number in apart]
     if len(starts) == len(closed):
         return known
     into: dict[int, int | None] = {}
-    for number, _ in closed:
-        before = [one for one, _ in starts if one <= number]
+    for number in (one.number for one in closed):
+        before = [one.number for one in starts if one.number <= number]
         into[number] = max(before, default=None)
     for number, target in into.items():
         if number != target:
@@ -201,6 +217,17 @@ def add(transaction: TableTransaction, known: Segments, rows: pa.Table) -> None:
         transaction.upsert(known.table, put)
     for signature in gone.column(SIGNATURE).to_pylist():
         transaction.delete(known.table, where="segment = :s AND signature = :n", params={"s": segment, "n": signature})
+
+
+def try_entering(definition: Definition, rows: pa.Table, clock: Callable[[], float]) -> float | None:
+    """Seconds for one entry, found by making the entries of these rows without a table to put them in."""
+    if not len(rows):
+        return None
+    started = clock()
+    made = stored(definition, 0, rows)
+    added(made, made)
+    encode_keys(made, KEY)
+    return (clock() - started) / len(rows)
 
 
 def added(there: pa.Table, rows: pa.Table) -> tuple[pa.Table, pa.Table]:

@@ -81,13 +81,17 @@ class Site:
         leading = keys.column_names
         needed = list(dict.fromkeys([*wanted, leading[0]]))
         values = keys.column(0).combine_chunks().unique()
+        prefixes = _prefixes(reader, keys)
 
         def read(entry: Entry) -> pa.Table:
+            found = self.cache.contents(entry, reader.record, self.view.read).beginning_with(prefixes)
+            if found is not None:
+                return found.select(wanted)
             rows = reader.rows(entry, needed, None, ALL)
             return rows.filter(pc.is_in(rows.column(leading[0]), value_set=values)).select(wanted)
 
         schema = pa.schema([reader.record.row_schema.field(name) for name in wanted])
-        found = parallel(read, entries_of_keys(reader, keys))
+        found = parallel(read, _entries(reader, prefixes))
         return pa.concat_tables([schema.empty_table(), *(restored(table, schema) for table in found)])
 
     def bytes(self, relation: str) -> int:
@@ -148,30 +152,28 @@ class Site:
         return WhatIfReader(chain, self.view, self.cache, scan=self.commit)
 
 
-def entries_of_keys(reader: TableReader, keys: pa.Table) -> Iterator[Entry]:
-    """The pages that can hold rows whose leading key columns have one of these values."""
-    known = keys.filter(pc.is_valid(keys.column(0)))
-    if not len(known):
-        return
+def _prefixes(reader: TableReader, keys: pa.Table) -> list[bytes]:
+    """What the keys of rows with one of these values begin with, in order; a null is no key's value."""
     if tuple(keys.column_names) == reader.record.key:
-        whole = known
-        for name in keys.column_names[1:]:
-            whole = whole.filter(pc.is_valid(whole.column(name)))
-        lows = sorted(set(encode_keys(whole, reader.record.key)))
-        highs = lows
-    else:
-        types = (*reader.record.key_types, pa.null())
-        values = known.column(0).combine_chunks().unique()
-        lows = sorted({encode_key([value.as_py()], types) for value in values})
-        highs = [after_prefix(low) or low + b"\xff" * 64 for low in lows]
-    if not lows:
+        for name in keys.column_names:
+            keys = keys.filter(pc.is_valid(keys.column(name)))
+        return sorted(set(encode_keys(keys, reader.record.key)))
+    types = (*reader.record.key_types, pa.null())
+    values = keys.column(0).combine_chunks().drop_null().unique()
+    return sorted({encode_key([value.as_py()], types) for value in values})
+
+
+def _entries(reader: TableReader, prefixes: Sequence[bytes]) -> Iterator[Entry]:
+    """The pages that can hold rows whose keys begin so."""
+    if not prefixes:
         return
-    for _, entry in reader.view.pages_between(reader.entry.domain, lows[0], highs[-1]):
+    highs = [after_prefix(prefix) or prefix + b"\xff" * 64 for prefix in prefixes]
+    for _, entry in reader.view.pages_between(reader.entry.domain, prefixes[0], highs[-1]):
         if not entry.rows or entry.least is None or entry.greatest is None:
             continue
         # The first of the ranges that does not end before the page begins must begin before the page ends.
         place = bisect_left(highs, entry.least)
-        if place < len(lows) and lows[place] <= entry.greatest:
+        if place < len(prefixes) and prefixes[place] <= entry.greatest:
             yield entry
 
 

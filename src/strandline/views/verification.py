@@ -1,13 +1,16 @@
 """Whether a copy equals its view: checksums by range, then the ranges that differ row by row.
 
-Rows go into ranges by the leading bits of a signature of what identifies them (the key, or the whole row); a range's
-checksum is the sum of its rows' signatures modulo 2¹²⁸. Only the rows of ranges whose checksums differ are compared,
-and their differential is what mends the copy.
+Where the copy's own system computes signatures (`replicas.range_checksums`), only checksums travel, and the rows of
+ranges that differ. Elsewhere the copy's file is read here, twice and a batch at a time: rows go into ranges by the
+leading bits of a signature of what identifies them (the key, or the whole row), a range's checksum is the sum of its
+rows' signatures modulo 2¹²⁸, and only the rows of ranges whose checksums differ are held and compared. Their
+differential is what mends the copy.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +21,8 @@ from strandline.changes.shape import COUNTED, ChangeSet, Header, empty, keyed_he
 from strandline.relations.encoding import restore
 from strandline.relations.signature import row_signatures, scheme_of
 from strandline.replicas import Definition, Replica
-from strandline.replicas.definition import COUNT
+from strandline.replicas.definition import COUNT, SIGNATURE, signed
+from strandline.replicas.range_checksums import DIGITS, RangeChecksums
 
 RANGES = 256
 Words = npt.NDArray[np.uint64]
@@ -34,6 +38,10 @@ class Verification:
     different: int = 0
     ranges: int = RANGES
     differing_ranges: int = 0
+    read: int = 0
+    """Rows of the copy that were read here."""
+    misplaced: int = 0
+    """Counted rows that stand under the signature of another row: somebody edited them."""
     repaired: bool = False
 
     @property
@@ -47,27 +55,76 @@ class Verification:
 def compare(definition: Definition, replica: Replica, wanted: pa.Table) -> tuple[Verification, ChangeSet]:
     """How the copy compares with the rows that it should hold, and the changes that make it hold them."""
     mine = restore(wanted, definition.schema)
-    theirs = stored_rows(definition, replica)
-    sides = [_by_range(rows, definition) for rows in (theirs, mine)]
-    unlike = np.flatnonzero(np.any(sides[0].sums != sides[1].sums, axis=1))
-    if not len(unlike):
-        return Verification(len(mine)), _nothing(definition)
-    old, new = (
-        rows.filter(pa.array(np.isin(side.ranges, unlike))) for rows, side in zip((theirs, mine), sides, strict=True)
-    )
+    checksums = replica.checksums()
+    if checksums is None:
+        told, old, new = _read_here(definition, replica, mine)
+    else:
+        told, old, new = _asked_there(definition, checksums, mine)
+    if not told.differing_ranges:
+        return told, _nothing(definition)
     found = difference(old, new, list(definition.key) or None)
     counts = found.header.counts
-    told = Verification(len(mine), counts.inserted, counts.deleted, counts.updated, differing_ranges=len(unlike))
+    told = replace(told, missing=counts.inserted, extra=counts.deleted, different=counts.updated)
     return told, found
 
 
-def stored_rows(definition: Definition, replica: Replica) -> pa.Table:
-    """The rows that users of a copy see."""
-    held = pa.Table.from_batches(replica.rows(), schema=definition.stored)
+_Compared = tuple[Verification, pa.Table, pa.Table]
+"""What is known of the ranges, and the rows of those that differ: the copy's, and those that it should hold."""
+
+
+def _read_here(definition: Definition, replica: Replica, mine: pa.Table) -> _Compared:
+    here = _by_range(mine, definition)
+    theirs, count, misplaced = np.zeros((RANGES, 4), dtype=np.uint64), 0, 0
+    for stored in _tables(definition, replica.rows()):
+        rows = _expanded(definition, stored)
+        theirs += _by_range(rows, definition).sums
+        count += len(rows)
+        misplaced += _misplaced(definition, stored)
+    unlike = np.flatnonzero(np.any(_carried(theirs) != _carried(here.sums), axis=1))
+    told = Verification(len(mine), differing_ranges=len(unlike), read=count, misplaced=misplaced)
+    old = [definition.schema.empty_table()]
+    if len(unlike):
+        for stored in _tables(definition, replica.rows()):
+            rows = _expanded(definition, stored)
+            old.append(rows.filter(pa.array(np.isin(_by_range(rows, definition).ranges, unlike))))
+    return told, pa.concat_tables(old), mine.filter(pa.array(np.isin(here.ranges, unlike)))
+
+
+def _asked_there(definition: Definition, checksums: RangeChecksums, mine: pa.Table) -> _Compared:
+    stored = mine
     if definition.form == COUNTED:
-        counts = np.asarray(held.column(COUNT), dtype=np.int64)
-        held = held.take(pa.array(np.repeat(np.arange(len(held)), counts)))
-    return held.select(definition.schema.names)
+        stored = signed(definition, mine.append_column(COUNT, pa.array(np.ones(len(mine), dtype=np.int64))))
+    ranges, here = checksums.of(stored)
+    there = checksums.sums()
+    unlike = sorted(name for name in {*here, *there} if here.get(name) != there.get(name))
+    batches = checksums.rows(unlike) if unlike else iter(())
+    held = pa.concat_tables([definition.stored.empty_table(), *_tables(definition, batches)])
+    old = _expanded(definition, held)
+    new = _expanded(definition, stored.filter(pa.array(np.isin(ranges, unlike))) if unlike else stored.slice(0, 0))
+    told = Verification(len(mine), ranges=16**DIGITS, differing_ranges=len(unlike), read=len(old))
+    return replace(told, misplaced=_misplaced(definition, held)), old, new
+
+
+def _tables(definition: Definition, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    for batch in batches:
+        yield pa.Table.from_batches([batch], schema=definition.stored)
+
+
+def _misplaced(definition: Definition, stored: pa.Table) -> int:
+    if definition.form != COUNTED or not len(stored):
+        return 0
+    words = row_signatures(stored.select(definition.schema.names), scheme_of(definition.schema, bits=128))
+    right = np.array([f"{high:016x}{low:016x}" for low, high in words.tolist()])
+    standing = np.array(stored.column(SIGNATURE).to_pylist())
+    return int(np.count_nonzero((right != standing) | (np.asarray(stored.column(COUNT), dtype=np.int64) < 1)))
+
+
+def _expanded(definition: Definition, stored: pa.Table) -> pa.Table:
+    """The rows that users of a copy see."""
+    if definition.form == COUNTED:
+        counts = np.maximum(np.asarray(stored.column(COUNT), dtype=np.int64), 0)
+        stored = stored.take(pa.array(np.repeat(np.arange(len(stored)), counts)))
+    return stored.select(definition.schema.names)
 
 
 @dataclass(frozen=True)
@@ -86,9 +143,15 @@ def _by_range(rows: pa.Table, definition: Definition) -> _Ranges:
     limbs = np.stack([words[:, 0] & 0xFFFFFFFF, words[:, 0] >> 32, words[:, 1] & 0xFFFFFFFF, words[:, 1] >> 32], axis=1)
     sums = np.zeros((RANGES, 4), dtype=np.uint64)
     np.add.at(sums, ranges, limbs)
+    return _Ranges(ranges, sums)
+
+
+def _carried(sums: Words) -> Words:
+    """Sums of limbs as a number modulo 2¹²⁸."""
+    sums = sums.copy()
     for limb in range(3):
-        sums[:, limb + 1] += sums[:, limb] >> 32
-    return _Ranges(ranges, (sums & np.uint64(0xFFFFFFFF)).astype(np.uint64))
+        sums[:, limb + 1] += sums[:, limb] >> np.uint64(32)
+    return sums & np.uint64(0xFFFFFFFF)
 
 
 def _nothing(definition: Definition) -> ChangeSet:

@@ -16,7 +16,7 @@ from strandline.replicas.databases import parse_address
 from strandline.tables import TableTransaction
 from strandline.tables.hidden import COPIES, VIEWS
 from strandline.views import catalogue
-from strandline.views.catalogue import AUTO, MAINTAIN, CopyRecord, ViewRecord, copy_records, has
+from strandline.views.catalogue import AUTO, KEEP, MAINTAIN, CopyRecord, ViewRecord, copy_records, has
 from strandline.views.copy import Copy
 from strandline.views.definition import Definition
 from strandline.views.delta_query import TwoStates, delta_rows
@@ -24,6 +24,7 @@ from strandline.views.home import Home
 from strandline.views.knowing import Known
 from strandline.views.maintaining import keep
 from strandline.views.regenerating import in_spark_sql, on_spark, regenerate
+from strandline.views.retention import duration
 from strandline.views.segments import all_segments, end
 from strandline.views.sending import held
 from strandline.views.site import Site
@@ -130,12 +131,18 @@ class View:
         where: str | None = None,
         columns: Sequence[str] | None = None,
         name: str | None = None,
+        keep: float | str = KEEP,
         runner: str = "auto",
     ) -> Copy:
-        """Make a copy at `target` and fill it; if that was stopped, the same call goes on."""
+        """Make a copy at `target` and fill it; if that was stopped, the same call goes on.
+
+        What the copy needs for a difference is kept for so long after its last refresh (`keep`: seconds, or a text such
+        as `12h` or `30d`); one that was away longer is compared with the view when it comes back.
+        """
         address = parse_address(target)
         chosen = None if columns is None else tuple(columns)
         wanted = CopyRecord(name or address.table, self.name, address.shown, secrets.token_hex(8), where, chosen)
+        wanted = replace(wanted, keep=duration(keep, f"replicating {self.name!r}"))
         with self._home.state() as state:
             site = Site(state, self._home.cache)
             made = subscription(Known(site).definition(self.name), where, columns)
@@ -145,8 +152,9 @@ class View:
         with open_replica(address) as replica:
             # Refuses a target that holds something else, or can't hold a column, before the store knows of it.
             replica.create(held(made, record.id))
-        if known is None:
-            self._home.autocommit(lambda tx: _add_copy(tx, self._home, wanted))
+        if known is None or known.keep != wanted.keep:
+            entered = replace(record, keep=wanted.keep)
+            self._home.autocommit(lambda tx: _add_copy(tx, self._home, entered))
         copy = Copy(self._home, record.name, address)
         if copy.record.taken is None:
             copy.refresh(runner=runner)

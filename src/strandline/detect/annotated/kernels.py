@@ -8,7 +8,7 @@ to range, and `refresh_range` does the work with what was carried in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.changes.parts import write_part
+from strandline.detect.annotated.names import ADDRESS, PREVIOUS, TIME, VALUED
 from strandline.engine import Attempt, Result, WorkItem, kernel
 from strandline.relations import Scan, read_scan
 from strandline.relations.expressions import Condition
@@ -88,20 +89,20 @@ class Passed:
 def pass_range(entries: Entries, carry: Carry, snap_time: int, now: int) -> Passed:
     """Fix-up and refresh of one range."""
     address, qualified = entries.address, entries.qualified
-    expect_prev = _before(np.where(~entries.new, address, carry.expect_prev), carry.expect_prev)
+    expect_prev = before(np.where(~entries.new, address, carry.expect_prev), carry.expect_prev)
     broken = ~entries.new & (entries.previous != expect_prev)
     time = np.where(entries.new | entries.null | broken, now, entries.time)
     changed = time > snap_time
-    last_qual = _before(np.where(qualified, address, carry.last_qual), carry.last_qual)
+    last_qual = before(np.where(qualified, address, carry.last_qual), carry.last_qual)
     # A deletion that is pending already counts as one just above the last qualified address.
     floor = carry.last_qual + 1 if carry.deletion else carry.last_qual
-    last_deletion = _before(np.where(~qualified & changed, address, floor), floor)
+    last_deletion = before(np.where(~qualified & changed, address, floor), floor)
     sent = qualified & (changed | (last_deletion > last_qual))
     previous = np.concatenate([np.array([carry.last_addr], dtype=np.int64), address[:-1]])
     return Passed(previous, time, sent, last_qual)
 
 
-def _before(values: Addresses, first: int) -> Addresses:
+def before(values: Addresses, first: int) -> Addresses:
     """For each entry the greatest of the values before it."""
     if not len(values):
         return values
@@ -111,6 +112,15 @@ def _before(values: Addresses, first: int) -> Addresses:
 
 def survey_range(entries: Entries, snap_time: int, now: int) -> Survey:
     """What the range adds to the carry, from its annotations alone."""
+
+    def deletion(whole: Carry) -> Flags:
+        return (pass_range(entries, whole, snap_time, now).time > snap_time) & ~entries.qualified
+
+    return survey_of(entries, deletion)
+
+
+def survey_of(entries: Entries, deletion: Callable[[Carry], Flags]) -> Survey:
+    """The same for any algorithm: `deletion` says which entries raise Deletion, given what is before the range."""
     address = entries.address
     kept = np.flatnonzero(~entries.new)
     qualified = np.flatnonzero(entries.qualified)
@@ -118,13 +128,12 @@ def survey_range(entries: Entries, snap_time: int, now: int) -> Survey:
     first_previous = int(entries.previous[kept[0]]) if len(kept) else None
     start = int(address[0]) - 1 if len(address) else 0
     whole = Carry(start, first_previous if first_previous is not None else start, start)
-    changed = pass_range(entries, whole, snap_time, now).time > snap_time if len(address) else np.zeros(0, dtype=bool)
-    pending = changed & ~entries.qualified
+    raised = deletion(whole) if len(address) else np.zeros(0, dtype=np.bool_)
     return Survey(
         last_addr=int(address[-1]) if len(address) else None,
         last_kept=int(address[kept[-1]]) if len(kept) else None,
         last_qual=int(address[after]) if after >= 0 else None,
-        pending=bool(pending[after + 1 :].any()),
+        pending=bool(raised[after + 1 :].any()),
         first_kept_previous=first_previous,
         first_counts=bool(len(kept) and kept[0] > after and not entries.qualified[kept[0]]),
     )
@@ -133,28 +142,29 @@ def survey_range(entries: Entries, snap_time: int, now: int) -> Survey:
 @kernel
 def survey(item: WorkItem, attempt: Attempt) -> Result:
     """Reads a range's annotations; writes nothing."""
-    table = _read(item, [])
-    return {**asdict(survey_range(_entries(table, item), item["snap_time"], item["now"])), "rows_read": len(table)}
+    table = read_entries(item, [])
+    return {**asdict(survey_range(entries_of(table, item), item["snap_time"], item["now"])), "rows_read": len(table)}
 
 
 @kernel
 def refresh_range(item: WorkItem, attempt: Attempt) -> Result:
     """The messages and the new annotations of a range, as two part files."""
-    table = _read(item, item["columns"])
-    entries = _entries(table, item)
+    table = read_entries(item, item["columns"])
+    entries = entries_of(table, item)
     passed = pass_range(entries, Carry(**item["carry"]), item["snap_time"], item["now"])
     chosen = pa.array(np.flatnonzero(passed.sent))
     sent = {
-        "address": pa.array(entries.address).take(chosen),
-        "previous": pa.array(passed.last_qual).take(chosen),
+        ADDRESS: pa.array(entries.address).take(chosen),
+        PREVIOUS: pa.array(passed.last_qual).take(chosen),
+        VALUED: pa.array(np.ones(len(chosen), dtype=np.bool_)),
         **{name: table.column(name).take(chosen) for name in item["columns"]},
     }
     touched = entries.new | entries.null | (passed.previous != entries.previous) | (passed.time != entries.time)
     moved = pa.array(np.flatnonzero(touched))
     fixed = {
-        "address": pa.array(entries.address).take(moved),
-        "previous": pa.array(passed.previous).take(moved),
-        "time": pa.array(passed.time).take(moved),
+        ADDRESS: pa.array(entries.address).take(moved),
+        PREVIOUS: pa.array(passed.previous).take(moved),
+        TIME: pa.array(passed.time).take(moved),
     }
     paths = {"messages": attempt.path("messages.parquet"), "fixed": attempt.path("fixed.parquet")}
     write_part(pa.table(sent), paths["messages"])
@@ -162,10 +172,11 @@ def refresh_range(item: WorkItem, attempt: Attempt) -> Result:
     return {**paths, "rows_read": len(table)}
 
 
-def _read(item: WorkItem, columns: list[str]) -> pa.Table:
+def read_entries(item: WorkItem, columns: list[str]) -> pa.Table:
     """The range's rows in address order: of each scan, those above `above` and up to `upto`."""
     names: Mapping[str, str] = item["names"]
-    wanted = list(dict.fromkeys([*names.values(), *item["condition_columns"], *columns]))
+    conditions = [*item["condition_columns"], *(name for _, _, read in item["restrictions"] for name in read)]
+    wanted = list(dict.fromkeys([*names.values(), *conditions, *columns]))
     tables = []
     for record in item["scans"]:
         scan = Scan.from_json(record)
@@ -176,23 +187,25 @@ def _read(item: WorkItem, columns: list[str]) -> pa.Table:
     return pa.concat_tables(tables).sort_by(names["address"])
 
 
-def _entries(table: pa.Table, item: WorkItem) -> Entries:
+def entries_of(table: pa.Table, item: WorkItem) -> Entries:
     names: Mapping[str, str] = item["names"]
     previous, time = table.column(names["previous"]), table.column(names["time"])
-    if item["condition"] is None:
-        qualified = np.ones(len(table), dtype=bool)
-    else:
-        mask = Condition(item["condition"], tuple(item["condition_columns"])).mask(table)
-        qualified = np.asarray(mask, dtype=bool)
     return Entries(
-        address=_integers(table.column(names["address"])),
-        previous=_integers(previous.fill_null(0)),
-        time=_integers(time.fill_null(0)),
+        address=integers(table.column(names["address"])),
+        previous=integers(previous.fill_null(0)),
+        time=integers(time.fill_null(0)),
         new=np.asarray(previous.is_null(), dtype=bool),
         null=np.asarray(time.is_null(), dtype=bool),
-        qualified=qualified,
+        qualified=qualified_by(table, item["condition"], item["condition_columns"]),
     )
 
 
-def _integers(column: Any) -> Addresses:
+def qualified_by(table: pa.Table, sql: str | None, columns: Sequence[str]) -> Flags:
+    """Which rows satisfy a condition; all without one."""
+    if sql is None:
+        return np.ones(len(table), dtype=np.bool_)
+    return np.asarray(Condition(sql, tuple(columns)).mask(table), dtype=np.bool_)
+
+
+def integers(column: Any) -> Addresses:
     return np.asarray(column.cast(pa.int64()), dtype=np.int64)

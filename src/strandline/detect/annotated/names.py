@@ -7,6 +7,7 @@ from strandline.replicas.definition import PREFIX
 ADDRESS = f"{PREFIX}address"
 PREVIOUS, TIME = f"{PREFIX}previous", f"{PREFIX}time"
 GAP, UNHELD = f"{PREFIX}gap", f"{PREFIX}unheld"
+VALUED = f"{PREFIX}valued"
 BASES, COPIES = f"{PREFIX}bases", f"{PREFIX}copies"
 TOUCHED, SENT, MET, RUNS = (f"{PREFIX}{word}" for word in ("touched", "sent", "met", "runs"))
 FRESH, BLOCKS, BROKEN, EVERY = (f"{PREFIX}{word}" for word in ("fresh", "blocks", "broken", "every"))

@@ -12,38 +12,55 @@ import pyarrow as pa
 from strandline.changes.parts import read_parts
 from strandline.changes.shape import check_columns
 from strandline.detect.annotated.kernels import Carry, Survey, carried, refresh_range, survey
+from strandline.detect.annotated.marked import Tail
+from strandline.detect.annotated.marked_kernels import refresh_marked, survey_marked
+from strandline.detect.annotated.names import ADDRESS, MARKED, PAPER, PREVIOUS, VALUED, fields
 from strandline.detect.annotated.paper import START
 from strandline.engine import Spool, choose_runner
 from strandline.errors import KeysError
 from strandline.relations import Part, open_relation
 from strandline.relations.expressions import parse_condition
+from strandline.replicas.definition import PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
+_FIELDS = {PAPER: ("address", "previous", "time"), MARKED: ("address", "previous", "time", "gap", "unheld")}
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of an annotated relation. `names` says which columns hold address, previous address and time."""
+    """What is asked of an annotated relation. `names` says which columns hold address, previous address, time and, for
+    the marked algorithm, gap and bits.
+
+    That one wants to know more: the asking snapshot's `bit` (None: it may hold any entry), the restrictions of the
+    `other` snapshots by their bits, so that fix-up can keep these too, and the base's `tail`. `where` and `columns` are
+    the asking snapshot's own.
+    """
 
     snap_time: int
     now: int
     where: str | None = None
     columns: Sequence[str] | None = None
-    names: Mapping[str, str] = field(
-        default_factory=lambda: {name: f"_strandline_{name}" for name in ("address", "previous", "time")}
-    )
+    names: Mapping[str, str] = field(default_factory=lambda: {name: f"{PREFIX}{name}" for name in _FIELDS[MARKED]})
+    algorithm: str = PAPER
+    bit: int | None = None
+    others: Mapping[int, str | None] = field(default_factory=dict)
+    tail: Tail = field(default_factory=Tail)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """`messages`: address (null: the end), previous, and the chosen columns, in address order. `fixed`: the new
-    annotations of the entries whose annotations change."""
+    """`messages`: address (null: the end), previous address, whether a value goes, and the chosen columns, in address
+    order. `fixed`: the new annotations of the entries whose annotations change. `tail` is what the base remembers."""
 
     messages: pa.Table
     fixed: pa.Table
+    tail: Tail
+
+
+_KERNELS = {PAPER: (survey, refresh_range), MARKED: (survey_marked, refresh_marked)}
 
 
 def refresh_relation(
@@ -54,44 +71,58 @@ def refresh_relation(
     session: SparkSession | None = None,
     ranges: int | None = None,
 ) -> Answer:
-    """Figures 3 and 7 over a relation: its messages and annotations, exactly as the sequential pass gives them."""
+    """Figures 3 and 7, or the improved algorithm, over a relation: exactly what the sequential pass gives."""
     spool = Spool()
     relation = open_relation(source, session=session, spool=spool)
-    names = dict(question.names)
+    names = {name: question.names[name] for name in _FIELDS[question.algorithm]}
     check_columns(relation.schema, list(names.values()), "finding the annotations")
     columns = _chosen(relation.schema, question)
-    condition = None if question.where is None else parse_condition(question.where, relation.schema)
-    common = {
-        "names": names,
-        "snap_time": question.snap_time,
-        "now": question.now,
-        "condition": None if condition is None else condition.sql,
-        "condition_columns": [] if condition is None else list(condition.columns),
-        "columns": columns,
-    }
     running = choose_runner(runner, relation.bytes, session)
+    common = {**_common(relation.schema, question), "names": names, "columns": columns}
     items = _items(relation.parts([names["address"]]), names["address"], ranges or 2 * running.parallelism, common)
-    surveys = [Survey(**outcome.result) for outcome in running.run(survey, items, spool, "surveying annotations")]
+    surveying, refreshing = _KERNELS[question.algorithm]
+    surveys = [Survey(**outcome.result) for outcome in running.run(surveying, items, spool, "surveying annotations")]
     carry = Carry(START, START, START)
     work = []
     for item, found in zip(items, surveys, strict=True):
         work.append({**item, "carry": asdict(carry)})
         carry = carried(carry, found)
-    outcomes = running.run(refresh_range, work, spool, "refreshing")
-    return _answer([outcome.result for outcome in outcomes], carry, _schema(relation.schema, columns))
+    results = [outcome.result for outcome in running.run(refreshing, work, spool, "refreshing")]
+    return _answer(results, carry, question, _schema(relation.schema, columns))
+
+
+def _common(schema: pa.Schema, question: Question) -> dict[str, Any]:
+    """What every range is told."""
+    sql, columns = _condition(question.where, schema)
+    bits = {**question.others, **({} if question.bit is None else {question.bit: question.where})}
+    marked = question.algorithm == MARKED
+    return {
+        "snap_time": question.snap_time,
+        "now": question.now,
+        "condition": sql,
+        "condition_columns": columns,
+        "bit": question.bit,
+        "refreshing": question.bit,
+        "restrictions": [[bit, *_condition(where, schema)] for bit, where in bits.items()] if marked else [],
+    }
+
+
+def _condition(where: str | None, schema: pa.Schema) -> tuple[str | None, list[str]]:
+    found = None if where is None else parse_condition(where, schema)
+    return (None, []) if found is None else (found.sql, list(found.columns))
 
 
 def _chosen(schema: pa.Schema, question: Question) -> list[str]:
-    annotations = {question.names["previous"], question.names["time"]}
-    chosen = [name for name in schema.names if name not in annotations and not name.startswith("_strandline_")]
+    annotations = {question.names[name] for name in _FIELDS[question.algorithm] if name != "address"}
+    chosen = [name for name in schema.names if name not in annotations and not name.startswith(PREFIX)]
     columns = chosen if question.columns is None else list(question.columns)
     check_columns(schema, columns, "choosing the columns of a copy")
     return columns
 
 
 def _schema(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
-    fields = [pa.field(name, schema.field(name).type) for name in columns]
-    return pa.schema([("address", pa.int64()), ("previous", pa.int64()), *fields])
+    ours = [(ADDRESS, pa.int64()), (PREVIOUS, pa.int64()), (VALUED, pa.bool_())]
+    return pa.schema([*ours, *(pa.field(name, schema.field(name).type) for name in columns)])
 
 
 def _items(parts: Sequence[Part], address: str, ranges: int, common: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -115,10 +146,13 @@ def _items(parts: Sequence[Part], address: str, ranges: int, common: Mapping[str
     return items
 
 
-def _answer(results: Sequence[Mapping[str, Any]], carry: Carry, schema: pa.Schema) -> Answer:
+def _answer(results: Sequence[Mapping[str, Any]], carry: Carry, question: Question, schema: pa.Schema) -> Answer:
+    marked = question.algorithm == MARKED
+    tail = Tail(carry.last_addr, question.tail.gap if carry.expect_prev == question.tail.last else question.now)
     messages = read_parts([result["messages"] for result in results], schema)
-    end = {name: pa.nulls(1, schema.field(name).type) for name in schema.names}
-    end["previous"] = pa.array([carry.last_qual], pa.int64())
-    fixed_schema = pa.schema([("address", pa.int64()), ("previous", pa.int64()), ("time", pa.int64())])
-    fixed = read_parts([result["fixed"] for result in results], fixed_schema)
-    return Answer(pa.concat_tables([messages, pa.table(end, schema=schema)]), fixed)
+    if not marked or carry.deletion or (tail.gap or 0) > question.snap_time:
+        end = {name: pa.nulls(1, schema.field(name).type) for name in schema.names}
+        end |= {PREVIOUS: pa.array([carry.last_qual], pa.int64()), VALUED: pa.array([False])}
+        messages = pa.concat_tables([messages, pa.table(end, schema=schema)])
+    fixed_schema = pa.schema([(name, pa.int64()) for name in (ADDRESS, *fields(question.algorithm))])
+    return Answer(messages, read_parts([result["fixed"] for result in results], fixed_schema), tail)

@@ -18,16 +18,23 @@ import importlib.util
 import os
 import stat
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 
 from strandline._version import __version__
 
+_loading = threading.RLock()
+"""A module that one thread is still executing is not yet for another."""
+
 
 def load_compiled(name: str, *constants_of: str) -> ModuleType:
     """The module of loops `name`; `constants_of` names the modules whose constants are part of its machine code."""
-    if name in sys.modules:
-        return sys.modules[name]
+    with _loading:
+        return sys.modules.get(name) or _load(name, constants_of)
+
+
+def _load(name: str, constants_of: tuple[str, ...]) -> ModuleType:
     folder = _folder()
     if folder is None:
         return importlib.import_module(name)

@@ -17,6 +17,11 @@ from strandline.errors import StorageError
 from strandline.replicas.databases.address import Address
 
 Row = tuple[Any, ...]
+MOVE_ASIDE = (
+    "If the file is damaged, move it aside (other tables in it may still be saved) and do the same again: a copy whose "
+    "file is not there is made anew from its source, and nothing of the source is lost"
+)
+"""What to do with a file that no database reads any more."""
 Parameters = Sequence[Any] | Mapping[str, int]
 """In order, where a statement has `?`; or numbers by name, where it names them as its dialect does."""
 

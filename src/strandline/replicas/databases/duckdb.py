@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from strandline.errors import NotFound, StorageError
 from strandline.replicas.databases.address import Address
-from strandline.replicas.databases.database import Database, Parameters, Row, quoted
+from strandline.replicas.databases.database import MOVE_ASIDE, Database, Parameters, Row, quoted
 
 BATCH = 65_536
 
@@ -29,7 +29,7 @@ class DuckdbDatabase(Database):
             raise StorageError(
                 f"it can't be opened: {str(error).splitlines()[0]}",
                 doing=f"opening {address.shown}",
-                hint="If another process has it open, close it there and try again",
+                hint=f"If another process has it open, close it there and try again. {MOVE_ASIDE}",
             ) from None
         self._connection.execute("SET TimeZone = 'UTC'")
 

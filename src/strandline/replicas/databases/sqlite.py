@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from strandline.errors import NotFound, StorageError
 from strandline.replicas.databases.address import Address
-from strandline.replicas.databases.database import Database, Parameters, Row, quoted
+from strandline.replicas.databases.database import MOVE_ASIDE, Database, Parameters, Row, quoted
 
 BATCH = 65_536
 NAN = "NaN"
@@ -33,7 +33,15 @@ class SqliteDatabase(Database):
             self._connection.execute("PRAGMA foreign_keys = ON")
             self._connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
         except sqlite3.Error as error:
-            raise StorageError(f"it can't be opened: {error}", doing=f"opening {address.shown}") from None
+            raise StorageError(
+                f"it can't be opened: {error}", doing=f"opening {address.shown}", hint=MOVE_ASIDE
+            ) from None
+
+    def trouble(self, error: Exception) -> StorageError:
+        found = super().trouble(error)
+        if getattr(error, "sqlite_errorname", "") in ("SQLITE_CORRUPT", "SQLITE_NOTADB"):
+            return StorageError(found.why, doing=found.doing, hint=MOVE_ASIDE)
+        return found
 
     def _execute(self, sql: str, params: Parameters) -> list[Row]:
         return self._connection.execute(sql, params).fetchall()
