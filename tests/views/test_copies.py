@@ -286,3 +286,24 @@ def test_of_a_copy_on_a_server_only_ranges_that_differ_are_read(
     assert told.read < 30
     assert copy.repair().messages == 3
     assert copy.verify().equal
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "sqlite", "postgres"])
+def test_a_counted_copy_that_was_edited_by_hand_is_mended(
+    store: Store, tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    """Its rows then stand under signatures that are not theirs, or with counts that nobody sent."""
+    place = place_of(kind, tmp_path, request.getfixturevalue("postgres") if kind == "postgres" else None)
+    copy = store.view("v", PROJECTION).replicate(place.url)
+    place.run('UPDATE "_strandline_data_my copy" SET price = 99 WHERE customer = 1')
+    place.run('UPDATE "_strandline_data_my copy" SET _strandline_count = 5 WHERE customer = 3')
+    place.run('UPDATE "_strandline_data_my copy" SET _strandline_count = -1 WHERE customer = 9')
+    place.run('DELETE FROM "_strandline_data_my copy" WHERE customer = 2')
+    told = copy.verify()
+    assert (told.misplaced, told.equal) == (2, False)
+    assert copy.repair().method == "repair"
+    assert Counter(place.read()) == query(store, PROJECTION)
+    assert copy.verify()
+    change(store)
+    assert copy.refresh().method == "difference"
+    assert Counter(place.read()) == query(store, PROJECTION)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +32,41 @@ def test_a_what_if_on_a_dropped_table_says_so() -> None:
         assert [(one.name, one.table) for one in store.what_ifs()] == [("w", None)]
         w.drop()
         assert store.what_ifs() == []
+
+
+def test_tables_what_ifs_and_views_share_one_set_of_names() -> None:
+    with shop() as store:
+        made(store)
+        store.create_table("other", numbered(1), key="id")
+        store.view("v", "SELECT id FROM t")
+        for name, told in (("w", "there is a what-if w already"), ("v", "there is a view v already")):
+            with pytest.raises(InputError, match=told):
+                store.create_table(name, numbered(1), key="id")
+            with pytest.raises(InputError, match=told), store.transaction() as transaction:
+                transaction.rename_table("other", name)
+            with pytest.raises(InputError, match=told):
+                store.table("t").what_if(name)
+        with pytest.raises(InputError, match="there is a table or what-if 'w' already"):
+            store.view("w", "SELECT id FROM t")
+        assert store.named("w").schema.names == ["id", "v"]
+        store.what_if("w").drop()
+        store.drop_view("v")
+        for name in ("w", "v"):
+            assert len(store.create_table(name, numbered(3), key="id").to_arrow()) == 3
+
+
+def test_a_table_and_a_what_if_made_at_once_do_not_get_one_name() -> None:
+    with shop() as store:
+        made(store)
+        for number in range(5):
+            name = f"n{number}"
+            makers: list[Callable[[], object]] = [
+                lambda name=name: store.create_table(name, numbered(1), key="id"),  # type: ignore[misc]
+                lambda name=name: store.table("t").what_if(name),  # type: ignore[misc]
+            ]
+            with ThreadPoolExecutor(2) as pool:
+                errors = [one.exception() for one in [pool.submit(maker) for maker in makers]]
+            assert [type(error) for error in errors if error is not None] == [InputError]
 
 
 @pytest.mark.parametrize(

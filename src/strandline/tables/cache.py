@@ -33,8 +33,10 @@ class PageCache:
         """How many pages were read from storage: tests count them."""
 
     def contents(self, entry: Entry, record: Record, read: Read) -> Contents:
-        """What a live entry holds."""
+        """What a live entry holds; a page without rows is not read."""
         assert entry.base is not None
+        if not entry.rows and entry.overlay is None:
+            return Contents(base_of(record.row_schema.empty_table(), record))
         base = self.base(entry.base, record, read)
         return Contents(base, None if entry.overlay is None else self.overlay(entry.overlay, record, read))
 

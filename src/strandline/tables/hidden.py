@@ -1,6 +1,6 @@
-"""Names that views keep in a store for themselves: tables and snapshots that users are not shown.
+"""Names that views and what-ifs keep in a store for themselves: tables and snapshots that users are not shown.
 
-They are known here, below the views, so that listing tables and snapshots loads nothing of theirs.
+They are known here, below both, so that listing tables and snapshots, or naming a table, loads nothing of theirs.
 """
 
 from __future__ import annotations
@@ -8,6 +8,10 @@ from __future__ import annotations
 VIEWS, COPIES, PREFIX = "_views", "_view_copies", "_view."
 SEGMENTS = f"{PREFIX}segments"
 DIFFERENCE = f"{PREFIX}difference."
+
+WHAT_IFS = "_what_ifs"
+NAMED = {WHAT_IFS: "what-if", VIEWS: "view"}
+"""Tables that list what is named like a table by its `name`, which is their key; and what they list."""
 
 
 def is_of_views(name: str) -> bool:

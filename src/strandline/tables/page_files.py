@@ -83,12 +83,13 @@ def _read(file: pq.ParquetFile, chosen: Sequence[Column], marks: Sequence[str]) 
     held = file.schema_arrow
     ids = {int((f.metadata or {}).get(FIELD_ID, b"-1")): f.name for f in held if f.name not in (ROW, DELETED)}
     wanted = [ids[c.id] for c in chosen if c.id in ids]
-    same = _repeating(file, wanted) if file.metadata.num_rows > SMALL_PAGE else {}
+    rows = file.metadata.num_rows
+    integers = [name for name in wanted if pt.is_integer(held.field(name).type)] if rows > SMALL_PAGE else []
+    same = _repeating(file.metadata, integers)
     try:
         table = file.read(columns=[*marks, *(name for name in wanted if name not in same)], use_threads=False)
     except (pa.ArrowInvalid, OSError) as error:
         raise _damaged(error) from None
-    rows = file.metadata.num_rows
     columns = {name: table.column(name) for name in marks if name == ROW}
     for column in chosen:
         name = ids.get(column.id)
@@ -103,13 +104,12 @@ def _read(file: pq.ParquetFile, chosen: Sequence[Column], marks: Sequence[str]) 
     return pa.table(columns)
 
 
-def _repeating(file: pq.ParquetFile, wanted: Sequence[str]) -> dict[str | None, int]:
+def _repeating(facts: pq.FileMetaData, integers: Sequence[str]) -> dict[str | None, int]:
     """Columns of integers that hold one value all over, by the statistics of the page: they need not be read."""
-    integers = [name for name in wanted if pt.is_integer(file.schema_arrow.field(name).type)]
     found: dict[str | None, int] = {}
-    if not integers or file.metadata.num_row_groups != 1:
+    if not integers or facts.num_row_groups != 1:
         return found
-    group = file.metadata.row_group(0)
+    group = facts.row_group(0)
     places = {group.column(number).path_in_schema: number for number in range(group.num_columns)}
     for name in integers:
         known = group.column(places[name]).statistics

@@ -180,6 +180,8 @@ def folded(contents: Contents, resolved: Resolved, record: Record) -> tuple[pa.T
     kept = ~np.isin(np.asarray(now.column(ROW), dtype=np.int64), touched)
     stays = now if bool(kept.all()) else now.filter(pa.array(kept))
     come = image_rows(resolved, record)
+    if not len(stays):
+        return come.combine_chunks(), len(come) > 0
     both = pa.concat_tables([stays, come]).combine_chunks()
     order = sort_order(both, record.order)
     return (both if order is None else both.take(pa.array(order))), order is None and len(come) > 0

@@ -19,6 +19,7 @@ from strandline.pages import CommitNumber, Mode, Transaction
 from strandline.tables.applying import apply_changes, check_applicable, overwrite_rows
 from strandline.tables.cache import PageCache
 from strandline.tables.delta import Statement
+from strandline.tables.hidden import NAMED
 from strandline.tables.incoming import check_distinct, fitted, in_order, taken_keys
 from strandline.tables.keys import encode_keys, is_provisional
 from strandline.tables.large_writes import LargeWrites
@@ -58,9 +59,10 @@ class TableTransaction:
         source = self._large.source(data)
         record = new_record(source.schema, names_of(key), not_null)
         check_storable(record.schema)
-        pending = None if self._tables.is_there(name) else self._tables.create(name, record)
+        taken = self.taken_by(name)
+        pending = None if taken is not None else self._tables.create(name, record)
         if pending is None:
-            raise InputError(f"there is a table {name} already", doing=doing, hint="Drop it, or insert into it")
+            raise _taken_name(name, taken or "table", doing)
         if source.rows is None:
             return self._large.create(pending, source, doing)
         load(pending, in_order(fitted(source.rows, record, doing), record, doing), self._tables.room())
@@ -70,6 +72,16 @@ class TableTransaction:
         """Whether there is such a table, as this transaction sees it."""
         return self._tables.is_there(name)
 
+    def taken_by(self, name: str) -> str | None:
+        """What has that name: a table, a what-if or a view; None when nothing has."""
+        if self.has_table(name):
+            return "table"
+        for catalogue, what in NAMED.items():
+            listed = not name.startswith("_") and self.has_table(catalogue)
+            if listed and len(self.to_arrow(catalogue, where="name = :name", params={"name": name})):
+                return what
+        return None
+
     def drop_table(self, name: str) -> None:
         """The table with all its rows."""
         self._tables.drop(name)
@@ -77,8 +89,8 @@ class TableTransaction:
     def rename_table(self, old: str, new: str) -> None:
         """Give a table another name."""
         self._tables.open(old)
-        if self._tables.is_there(new):
-            raise InputError(f"there is a table {new} already", doing=f"Renaming table {old}")
+        if taken := self.taken_by(new):
+            raise _taken_name(new, taken, f"Renaming table {old}")
         self._tables.rename(old, new)
 
     def rename_column(self, table: str, old: str, new: str) -> None:
@@ -264,3 +276,8 @@ class TableTransaction:
             self.commit()
         else:
             self.abort()
+
+
+def _taken_name(name: str, taken: str, doing: str) -> InputError:
+    hint = "Drop it, or insert into it" if taken == "table" else "Drop it, or choose another name"
+    return InputError(f"there is a {taken} {name} already", doing=doing, hint=hint)

@@ -218,7 +218,11 @@ class Copy:
         if way.changes is not None:
             return send_difference(replica, state, way.changes, position)
         if way.method == REPAIR:
-            return send_difference(replica, state, mended(state.definition, replica, line.rows()), position)
+            told, changes = mended(state.definition, replica, line.rows())
+            if told.misplaced:
+                # Messages name counted rows by their signatures, so each must stand under its own first.
+                replica.evolve(state.definition)
+            return send_difference(replica, state, changes, position)
         return send_everything(replica, state, line.rows(), position)
 
     @contextmanager

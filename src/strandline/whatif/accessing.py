@@ -107,6 +107,11 @@ class Tuples:
     def __len__(self) -> int:
         return len(self.level)
 
+    @property
+    def tnames(self) -> Numbers:
+        """The TNAME of each as one integer."""
+        return (self.level << LEVEL_BITS) | self.tupnum
+
     def take(self, places: Numbers | Flags) -> Tuples:
         chosen = np.flatnonzero(places) if places.dtype == np.bool_ else places
         return Tuples(
@@ -162,11 +167,15 @@ def access(differentials: Sequence[Differential], base: pa.Table, key: Sequence[
 
     `differentials` come highest level first; their rows have D's own columns and those of `base`, which has `_row` too.
     """
-    candidates = candidates_of(differentials, base, scan)
-    row = np.asarray(base.column(ROW), dtype=np.int64)
-    kept = ~seen([one.ids for one in differentials], 0, row)
-    woven = weave(candidates, base, kept, key)
     data = [name for name in base.column_names if name != ROW]
+    row = numbers(base, ROW)
+    kept = ~seen([one.ids for one in differentials], 0, row)
+    if not any(len(one.rows) for one in differentials) and bool(kept.all()):
+        zeros = np.zeros(len(row), dtype=np.int64)
+        whole = Tuples(base.select(data), zeros, row, zeros, np.arange(len(row)))
+        return Accessed(whole, whole.take(zeros[:0]))
+    candidates = candidates_of(differentials, base, scan)
+    woven = weave(candidates, base, kept, key)
     both = pa.concat_tables([candidates.tuples.rows.select(data), base.select(data)])
     origins = [
         np.concatenate([one, other])
@@ -273,8 +282,7 @@ def _hidden(candidates: Candidates, order: Numbers, first: Flags, met: Numbers, 
 def _orders(mine: Tuples, base: pa.Table, key: Sequence[str]) -> tuple[Order, Order]:
     """Integers in the order of the keys of both, equal where the keys are."""
     if not key:
-        own = (mine.level << LEVEL_BITS) | mine.tupnum
-        return own.astype(np.uint64), np.asarray(base.column(ROW), dtype=np.int64).astype(np.uint64)
+        return mine.tnames.astype(np.uint64), np.asarray(base.column(ROW), dtype=np.int64).astype(np.uint64)
     one, other = key_numbers(mine.rows, key), key_numbers(base, key)
     if one is not None and other is not None:
         return one, other

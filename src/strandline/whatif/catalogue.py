@@ -17,9 +17,10 @@ import pyarrow as pa
 from strandline.errors import NotFound, SchemaError
 from strandline.pages import DomainEntry, DomainId, View
 from strandline.tables import PageCache, Record, TableReader
+from strandline.tables.hidden import WHAT_IFS
 from strandline.whatif.tuples import stored_name
 
-CATALOGUE = "_what_ifs"
+CATALOGUE = WHAT_IFS
 IDS = "_what_if_ids"
 _PREFIX = "_what_if."
 SCHEMA = pa.schema(

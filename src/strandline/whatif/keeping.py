@@ -42,8 +42,7 @@ def create(home: Home, name: str, on: str) -> None:
     """A new what-if on a table or on another what-if (section 4: DEFINE HYPREL name ON on)."""
 
     def work(here: Work) -> None:
-        known = definitions(here.view, here.cache)
-        refuse_name(here.view, name, list(known))
+        refuse_name(here, name)
         chain = _base(here, on)
         here.inner.lock_table(chain.table.domain, Mode.IS)
         here.footprint().tables.add(chain.table.domain)
@@ -56,6 +55,11 @@ def create(home: Home, name: str, on: str) -> None:
             _create_catalogue(here)
         here.tables.create_table(made.differential, differential_schema(data, place_type(record), single), key=KEY)
         here.tables.insert(CATALOGUE, pa.Table.from_pylist([made.row()], schema=SCHEMA))
+        # Whoever makes a table looks for its name in the catalogue, so from here on nobody makes one of this name here;
+        # another process may, and is found out at the commit.
+        here.footprint().absent.add(name)
+        if here.view.find_domain(name) is not None:
+            raise Conflict(f"a table {name} was created meanwhile", doing="Creating a what-if")
 
     attempt(home, f"what-if {name} on {on}", work)
 

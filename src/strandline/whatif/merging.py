@@ -22,6 +22,7 @@ from strandline.tables.keys import encode_keys, encode_rows, show_keys
 from strandline.whatif.accessing import Tuples
 from strandline.whatif.catalogue import chain_of, children, definitions
 from strandline.whatif.keeping import refuse_children
+from strandline.whatif.placing import LEVEL_BITS
 from strandline.whatif.resolving import COLLISION, Comparison, Resolve, compare, decide, net
 from strandline.whatif.seen_ids import SeenIds
 from strandline.whatif.signing import signatures
@@ -245,4 +246,4 @@ def _tnames(tuples: Tuples) -> list[tuple[int, int]]:
 
 
 def _codes(tuples: pa.Table) -> Numbers:
-    return (numbers(tuples, LEVEL) << 48) | numbers(tuples, TUPNUM)
+    return (numbers(tuples, LEVEL) << LEVEL_BITS) | numbers(tuples, TUPNUM)

@@ -23,7 +23,7 @@ from strandline.tables.key_bounds import ALL
 from strandline.tables.keys import encode_keys
 from strandline.whatif.accessing import Tuples
 from strandline.whatif.catalogue import Definition
-from strandline.whatif.placing import place_keys
+from strandline.whatif.placing import LEVEL_BITS, place_keys
 from strandline.whatif.reading import Selection, WhatIfReader
 from strandline.whatif.signing import signatures
 from strandline.whatif.tuples import LEVEL, PLACE, SIGNATURE, STORED, TUPNUM, TYPE, Flags, Numbers, Type, numbers, valid
@@ -204,8 +204,8 @@ def _distinct(tuples: pa.Table) -> list[bytes]:
 
 
 def _by_tname(ours: pa.Table, below: Tuples) -> Numbers:
-    mine = (numbers(ours, LEVEL) << 48) | numbers(ours, TUPNUM)
-    held = (below.level << 48) | below.tupnum
+    mine = (numbers(ours, LEVEL) << LEVEL_BITS) | numbers(ours, TUPNUM)
+    held = below.tnames
     if not len(held):
         return np.full(len(mine), -1, dtype=np.int64)
     order = np.argsort(held)

@@ -229,17 +229,17 @@ def attempt(home: Home, message: str, work: Callable[[Work], R]) -> R:
     raise AssertionError("unreachable")
 
 
-def refuse_name(view: View, name: str, known: Sequence[str]) -> None:
+def refuse_name(here: Work, name: str) -> None:
     """Refuses a name that a what-if can't have."""
     doing = f"Creating the what-if {name!r}"
     if not name or name != name.strip() or name.startswith("_"):
         raise InputError(
             f"{name!r} is no name for a what-if", doing=doing, hint="Take a name that begins with a letter"
         )
-    if name in known:
-        raise InputError(f"there is a what-if {name} already", doing=doing, hint="Drop it, or choose another name")
-    if view.find_domain(name) is not None:
-        raise InputError(f"there is a table {name} already", doing=doing, hint="Choose another name")
+    taken = here.tables.taken_by(name)
+    if taken is not None:
+        hint = "Drop it, or choose another name" if taken == "what-if" else "Choose another name"
+        raise InputError(f"there is a {taken} {name} already", doing=doing, hint=hint)
 
 
 def _plain(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array | pa.ChunkedArray:

@@ -203,11 +203,9 @@ def _check_moves(opened: Opened, moving: Tuples, new: pa.Table, doing: str) -> N
     keys = encode_keys(new, opened.record.key)
     check_distinct(keys, new, opened.record, doing)
     found, mine, _ = _standing(opened, new, keys)
-    leaving = {*zip(moving.level.tolist(), moving.tupnum.tolist(), strict=True)}
-    tnames = zip(found.level.tolist(), found.tupnum.tolist(), strict=True)
-    taken = [place for place, tname in zip(mine.tolist(), tnames, strict=True) if tname not in leaving]
-    if taken:
-        raise taken_keys(new, opened.record, sorted(taken), doing)
+    taken = mine[~np.isin(found.tnames, moving.tnames)]
+    if len(taken):
+        raise taken_keys(new, opened.record, sorted(taken.tolist()), doing)
 
 
 def uncovered(chosen: Selection, leaving: Tuples, new: pa.Table | None, record: Record) -> Tuples:
