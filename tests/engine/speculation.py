@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 import strandline as sl
 from strandline.engine import Attempt, Result, WorkItem, kernel
@@ -75,6 +74,8 @@ def run(spark: Any, folder: Path) -> list[str]:
 
 def _merge(store: Store) -> None:
     """Both attempts at a task write all their pages, one counts."""
+    import pytest  # here, because workers import this file and have no pytest
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(large_writes, "LARGE_ROWS", 100)
         patch.setattr(large_writes, "INLINE_LIMIT", 0)
