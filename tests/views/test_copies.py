@@ -13,7 +13,7 @@ import pytest
 from tests.replicas.conftest import KINDS, Place, place_of
 from tests.replicas.servers import Postgres, postgres
 
-from strandline.errors import InputError, InUse, NotFound, SchemaError, SqlError, StateError, StorageError
+from strandline.errors import Damaged, InputError, InUse, NotFound, SchemaError, SqlError, StateError, StorageError
 from strandline.store import Store, create
 
 __all__ = ["postgres"]
@@ -251,6 +251,19 @@ def test_a_damaged_file_says_what_to_do_and_nothing_is_lost(store: Store, tmp_pa
     assert Counter(place.read()) == query(store, JOIN)
     store.table("orders").update(where="id = 4", set={"price": "6"})
     assert copy.refresh().method == "difference"
+
+
+def test_a_folder_whose_files_were_damaged_is_repaired_by_sending_what_is_missing(store: Store, tmp_path: Path) -> None:
+    place = place_of("parquet", tmp_path, None)
+    copy = store.view("v", JOIN).replicate(place.url)
+    (part,) = (tmp_path / "rows").glob("part-*.parquet")
+    part.write_bytes(b"not Parquet any more")
+    (tmp_path / "rows" / "mine.parquet").write_bytes(b"nor this")
+    with pytest.raises(Damaged, match="repair the copy"):
+        copy.verify()
+    assert copy.repair().method == "repair"
+    assert copy.verify().equal
+    assert Counter(place.read()) == query(store, JOIN)
 
 
 def test_of_a_copy_on_a_server_only_ranges_that_differ_are_read(

@@ -33,7 +33,7 @@ from strandline.views.segments import all_segments, try_entering
 from strandline.views.sending import OrderedPart, Sent, held, send_difference, send_everything, send_parts
 from strandline.views.site import Site
 from strandline.views.subscription import Subscription, subscription
-from strandline.views.verification import Verification, compare
+from strandline.views.verification import Verification, compare, mended
 
 DIFFERENCE, FULL, FIRST, REPAIR, NOTHING = "difference", "full", "first", "repair", "nothing"
 NO_START = "the copy's position is not one that a difference may start from"
@@ -218,7 +218,7 @@ class Copy:
         if way.changes is not None:
             return send_difference(replica, state, way.changes, position)
         if way.method == REPAIR:
-            told, changes = compare(state.definition, replica, line.rows())
+            told, changes = mended(state.definition, replica, line.rows())
             if told.misplaced:
                 # Messages name counted rows by their signatures, so each must stand under its own first.
                 replica.evolve(state.definition)

@@ -10,6 +10,7 @@ differential is what mends the copy.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow as pa
 
 from strandline.changes.difference import difference
 from strandline.changes.shape import COUNTED, ChangeSet, Header, empty, keyed_header
+from strandline.errors import Damaged, StorageError
 from strandline.relations.encoding import restore
 from strandline.relations.signature import row_signatures, scheme_of
 from strandline.replicas import Definition, Replica
@@ -66,6 +68,15 @@ def compare(definition: Definition, replica: Replica, wanted: pa.Table) -> tuple
     counts = found.header.counts
     told = replace(told, missing=counts.inserted, extra=counts.deleted, different=counts.updated)
     return told, found
+
+
+def mended(definition: Definition, replica: Replica, wanted: pa.Table) -> tuple[Verification, ChangeSet]:
+    """The same comparison with what is left of the copy once what can't be read is left out."""
+    if not replica.damage():
+        with suppress(Damaged, StorageError):
+            return compare(definition, replica, wanted)
+    replica.mend()
+    return compare(definition, replica, wanted)
 
 
 _Compared = tuple[Verification, pa.Table, pa.Table]
