@@ -11,6 +11,7 @@ from tests.pipeline.browser import contrast, measured
 from tests.pipeline.shop import Shop, orders
 
 import strandline as sl
+from strandline.pipeline import stages
 
 FILE = """
 store = "shop.store"
@@ -61,6 +62,13 @@ def test_the_page_holds_no_script_no_link_and_no_secret(ran: Any) -> None:
     assert "hunter2secret" not in page
     assert "idea &lt;b&gt;" in page
     assert "Behind: away" in page
+
+
+def test_the_stages_stand_in_the_order_of_the_run(ran: Any) -> None:
+    page = Path(ran.report).read_text("utf-8")
+    told = re.findall(r'<span class="stage-\d+">(\w+) ', page)
+    assert told == [name for name in stages.ORDER if name in told]
+    assert set(ran.stages) <= set(stages.ORDER)
 
 
 def test_each_step_has_its_page_and_the_latest_is_always_at_hand(ran: Any, shop: Shop) -> None:

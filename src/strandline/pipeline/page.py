@@ -16,6 +16,7 @@ from strandline._version import __version__
 from strandline.pipeline.drawing import Line, bars, safe, tree
 from strandline.pipeline.journal import Step
 from strandline.pipeline.page_style import STYLE as MORE_STYLE
+from strandline.pipeline.stages import ORDER
 from strandline.report.html_style import STYLE
 from strandline.report.pictures import MARK
 
@@ -148,6 +149,8 @@ def _columns(source: Mapping[str, Any]) -> str:
     counts = source.get("columns") or {}
     updated = int(source.get("updated") or 0)
     ranked = sorted(((name, count) for name, count in counts.items() if count), key=lambda one: -one[1])
+    if updated and source.get("how") == "signatures":
+        return "<p class='note'>Signatures tell which rows were updated, not which columns.</p>"
     if not ranked or not updated:
         return ""
     bars_ = "".join(
@@ -213,7 +216,7 @@ def _dumps(step: Step) -> str:
 
 def _stages(page: RunPage) -> str:
     total = sum(page.stages.values()) or 1.0
-    stages = [(name, seconds) for name, seconds in page.stages.items() if seconds >= SHOWN_SHARE * total]
+    stages = [(name, page.stages[name]) for name in ORDER if page.stages.get(name, 0.0) >= SHOWN_SHARE * total]
     strip = "".join(
         f'<i class="stage-{place % STAGE_COLOURS}" style="flex: {seconds / total:.4f} 1 0" title="{safe(name)}"></i>'
         for place, (name, seconds) in enumerate(stages)
