@@ -100,7 +100,7 @@ class Copy:
                 ended = self._clock()
                 done = Refresh(way.method, sent.messages, sent.bytes, ended - started, position.commit, way.why)
                 seen = self._seen(way, line, sent, (started, compared, ended))
-                self._note(done, position, (replica.count(), seen))
+                self._note(done, position, line, (replica.count(), seen))
                 line.settle(position)
             retune(self._home, record.view)
             expire(self._home, but=self.name)
@@ -283,7 +283,7 @@ class Copy:
         """N: the rows of the relations that the view reads."""
         return sum(site.count(relation) for relation in Known(site).definition(self._record(site).view).relations)
 
-    def _note(self, done: Refresh, position: Position, found: tuple[int, Seen]) -> None:
+    def _note(self, done: Refresh, position: Position, line: Line, found: tuple[int, Seen]) -> None:
         """Write down what a refresh did, and what it cost."""
         last = {"method": done.method, "messages": done.messages, "bytes": done.bytes}
         last["seconds"] = round(done.seconds, 3)
@@ -292,7 +292,9 @@ class Copy:
             record = self.record
             measured = with_seen(record.measured, found[1])
             record = replace(record, taken=position, offered=None, last=last, held=found[0], measured=measured)
-            catalogue.put(transaction, replace(record, seen=self._home.pages.now()), exists=True)
+            record = replace(record, seen=self._home.pages.now())
+            catalogue.put(transaction, record, exists=True)
+            line.tidy(transaction, record)
 
         self._home.autocommit(work)
 
