@@ -94,12 +94,11 @@ def write_extracts() -> None:
         pq.write_table(table, f"{name}.parquet")
 
 
-def read_aloud(page: str, *, on_spark: bool) -> None:
+def read_aloud(page: str) -> None:
     write_extracts()
     reader = Page()
-    for spark_only, kind, block in BLOCK.findall((ROOT / page).read_text("utf-8")):
-        if on_spark or not spark_only:
-            reader.run(kind, block)
+    for _, kind, block in BLOCK.findall((ROOT / page).read_text("utf-8")):
+        reader.run(kind, block)
 
 
 @pytest.fixture(autouse=True)
@@ -109,13 +108,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_examples_of_a_page_do_what_it_says(page: str) -> None:
-    read_aloud(page, on_spark=False)
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if "<!-- spark -->" in (ROOT / page).read_text("utf-8")])
-def test_the_examples_on_spark_run(page: str, spark: Any) -> None:
-    read_aloud(page, on_spark=True)
+def test_the_examples_of_a_page_do_what_it_says(page: str, request: pytest.FixtureRequest) -> None:
+    if "<!-- spark -->" in (ROOT / page).read_text("utf-8"):
+        request.getfixturevalue("spark")
+    read_aloud(page)
 
 
 def pages_of_text() -> list[Path]:

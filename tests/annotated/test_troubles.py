@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.annotated.conftest import Source
 from tests.annotated.test_copies import orders, query, rows_at
@@ -11,7 +13,6 @@ from tests.replicas.servers import Postgres
 
 from strandline.detect.annotated import base
 from strandline.errors import (
-    Damaged,
     InputError,
     KeysError,
     NotFound,
@@ -20,7 +21,7 @@ from strandline.errors import (
     StateError,
     StrandlineError,
 )
-from strandline.replicas.databases import parse_address
+from strandline.replicas.databases import connect, parse_address, quoted
 
 
 def test_a_table_that_is_not_there_is_named(source: Source) -> None:
@@ -145,21 +146,78 @@ def test_a_copy_in_a_store_that_was_edited_by_hand_is_found_and_repaired(sqlite:
     assert rows_at(url) == query(sqlite, "price < 5")
 
 
-def test_a_folder_of_parquet_that_was_edited_by_hand_is_found_and_made_whole_by_a_full_refresh(sqlite: Source) -> None:
-    url = sqlite.target("parquet", "copy")
+def test_a_folder_of_parquet_that_was_edited_by_hand_is_found_and_repaired(
+    sqlite: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts are ruined, gone, shorter, or hold other values, and there is one too many."""
+    monkeypatch.setattr("strandline.replicas.parquet_replica.PART_ROWS", 5)
+    url, folder = sqlite.target("parquet", "copy"), sqlite.folder / "copy"
+    copy = orders(sqlite, 60).replicate(url, where="price < 5")
+    ruined, gone, shorter, other, *_ = sorted(folder.glob("part-*.parquet"))
+    rows = pq.read_table(other)
+    ruined.write_bytes(b"not Parquet any more")
+    assert "can't be read" in copy.verify().damaged[0]
+    gone.unlink()
+    pq.write_table(pq.read_table(shorter).slice(1), shorter)
+    pq.write_table(rows.set_column(1, "name", pa.array(["mine"] * len(rows))), other)
+    pq.write_table(rows, folder / "mine.parquet")
+    told = copy.verify()
+    assert not told.equal
+    assert told.damaged == (f"{gone.name} is gone", "mine.parquet is not one of the copy's files")
+    done = copy.repair()
+    assert done.method == "repair"
+    assert done.messages == 3 * 5 + 2 * len(rows)  # what three parts held, and what stands in the place of one
+    assert copy.verify().equal
+    assert rows_at(url) == query(sqlite, "price < 5")
+    sqlite.run("DELETE FROM orders WHERE id = 3")
+    copy.refresh("differential")
+    assert rows_at(url) == query(sqlite, "price < 5")
+
+
+@pytest.mark.parametrize("target", ["duckdb", "sqlite", "postgres"])
+def test_a_copy_whose_table_was_altered_or_dropped_is_found_and_repaired(
+    sqlite: Source, target: str, request: pytest.FixtureRequest
+) -> None:
+    url = sqlite.target(target, "copy") if target != "postgres" else request.getfixturevalue("postgres").table("copy")
+    copy = orders(sqlite, 20).replicate(url, where="price < 5", columns=["name", "price"])
+    address = parse_address(url)
+    view, data = quoted(address.schema, "copy"), quoted(address.schema, "_strandline_data_copy")
+    for sql, told in (
+        ([f"ALTER TABLE {data} ADD COLUMN mine int"], "altered"),
+        ([f"DROP VIEW {view}", f"DROP TABLE {data}"], "gone"),
+        ([f"DROP VIEW {view}"], "the view 'copy' is gone"),
+    ):
+        for one in sql:
+            edit(url, one)
+        assert told in " ".join(copy.verify().damaged)
+        assert copy.repair().method == "repair"
+        assert copy.verify().equal
+    with connect(address) as database:
+        shown = sorted(database.execute(f"SELECT name, price FROM {view}"))
+    assert shown == sorted(sqlite.run("SELECT name, price FROM orders WHERE price < 5"))
+
+
+def test_a_value_that_is_none_of_its_column_is_found_and_repaired(sqlite: Source) -> None:
+    url = sqlite.target("sqlite", "copy")
     copy = orders(sqlite, 50).replicate(url, where="price < 5")
-    part = next((sqlite.folder / "copy").glob("part-*.parquet"))
-    part.write_bytes(b"not Parquet any more")
-    with pytest.raises(Damaged, match=part.name):
-        copy.verify()
-    copy.refresh("full")
+    edit(url, "UPDATE copy SET price = 'dear' WHERE id IN (11, 33)")
+    assert "price" in copy.verify().damaged[0]
+    assert copy.repair().messages == 2
+    assert copy.verify().equal
+    assert rows_at(url) == query(sqlite, "price < 5")
+
+
+def test_a_row_that_a_copy_holds_twice_is_found_and_repaired(sqlite: Source) -> None:
+    url = sqlite.target("duckdb", "copy")
+    copy = orders(sqlite, 20).replicate(url, where="price < 5")
+    edit(url, "INSERT INTO copy SELECT * FROM copy WHERE id = 3")
+    assert copy.verify().different == 1
+    copy.repair()
     assert copy.verify().equal
     assert rows_at(url) == query(sqlite, "price < 5")
 
 
 def edit(url: str, sql: str) -> None:
-    from strandline.replicas.databases import connect
-
     with connect(parse_address(url)) as database:
         database.execute(sql)
 

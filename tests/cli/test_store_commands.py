@@ -240,7 +240,7 @@ def test_check_finds_damage_and_repairs_only_what_is_unreachable(shop: Run, tmp_
 def test_what_is_no_store_is_refused(run: Run, words: str) -> None:
     for path, error, why, hint in (
         ("nowhere", "NotFound", "no store at", "strandline create"),
-        ("monday.parquet", "InputError", "is a file", "A store is a folder"),
+        ("monday.parquet", "InputError", "is a file", "Give a folder"),
         (".", "NotFound", "no store at", "strandline create"),
     ):
         name, *rest = (words if "{}" in words else words + " {}").format(path).split()

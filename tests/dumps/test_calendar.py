@@ -90,7 +90,7 @@ def test_the_chain_is_drawn_as_a_tree() -> None:
         "● 2026-10-05 00:30:00  L0  10 B in 1 page  1005T0030-L0  2 on it",
         "├─● 2026-10-06 00:30:00  L1  10 B in 1 page  1006T0030-L1  1 on it",
         "│ └─● 2026-10-06 01:30:00  L2  10 B in 1 page  1006T0130-L2  nothing on it, could be deleted",
-        "└─● 2026-10-07 00:30:00  L1  10 B in 1 page  1007T0030-L1  nothing on it, could be deleted",
+        "└─● 2026-10-07 00:30:00  L1  10 B in 1 page  1007T0030-L1  the last one",
     ]
     assert "its parent is MISSING" in next(draw([one], dt.UTC))
 

@@ -50,6 +50,7 @@ def test_a_plan_tells_what_a_run_does_and_does_nothing(command: Command, shop: S
     assert (ran["outcome"], ran["step"], ran["sources"]["orders"]["inserted"]) == ("step", 1, 3)
     told = command("plan", "shop.toml")
     assert told.code == 0
+    assert told.out.startswith("Nothing new, no step:\n")
     assert "nothing: the same extract as in step 1" in told.out
     assert "Nothing was done." in told.err
 

@@ -11,6 +11,7 @@ from tests.pipeline.browser import contrast, measured
 from tests.pipeline.shop import Shop, orders
 
 import strandline as sl
+from strandline.pipeline import stages
 
 FILE = """
 store = "shop.store"
@@ -61,6 +62,21 @@ def test_the_page_holds_no_script_no_link_and_no_secret(ran: Any) -> None:
     assert "hunter2secret" not in page
     assert "idea &lt;b&gt;" in page
     assert "Behind: away" in page
+
+
+def test_what_a_copy_was_sent_earlier_is_not_counted_again(ran: Any, shop: Shop) -> None:
+    shop.now += 86_400
+    shop.extract("orders.parquet", [*orders(*range(10, 500)), *orders(1000, 1001), *orders(5, price=3.0)])
+    page = Path(shop.run().report or "").read_text("utf-8")
+    assert "nothing to send; the last that was sent, 2023-11-14" in page
+    assert re.search(r"<b>0 B</b><span>bytes to copies", page)
+
+
+def test_the_stages_stand_in_the_order_of_the_run(ran: Any) -> None:
+    page = Path(ran.report).read_text("utf-8")
+    told = re.findall(r'<span class="stage-\d+">(\w+) ', page)
+    assert told == [name for name in stages.ORDER if name in told]
+    assert set(ran.stages) <= set(stages.ORDER)
 
 
 def test_each_step_has_its_page_and_the_latest_is_always_at_hand(ran: Any, shop: Shop) -> None:

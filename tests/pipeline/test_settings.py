@@ -65,6 +65,8 @@ def test_a_file_is_read_whole(tmp_path: Path) -> None:
     ("change", "line", "words"),
     [
         (("store =", "stor ="), 2, ["'stor'", "Did you mean 'store'?"]),
+        (("[sources.orders]", "[source.orders]"), 5, ["no key 'source'", "Did you mean 'sources'?"]),
+        (('from = "extracts', 'form = "extracts'), 6, ["no key 'form'", "Did you mean 'from'?"]),
         (("pick =", "pik ="), 7, ["'pik'", "[sources.orders]", "Did you mean 'pick'?"]),
         (('pick = "latest"', 'pick = "newest"'), 7, ["'newest'"]),
         (("changed =", "chnaged ="), 10, ["[sources.orders.guards]", "Did you mean 'changed'?"]),

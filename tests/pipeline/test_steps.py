@@ -180,6 +180,22 @@ def test_a_type_that_can_not_hold_the_old_values_stops_the_step(shop: Shop) -> N
         shop.run()
 
 
+def test_text_without_values_or_with_other_looks_has_the_table_s_types(shop: Shop) -> None:
+    shop.write('store = "shop.store"\n[sources.orders]\nfrom = "orders.csv"\nkey = "id"\n')
+    for text in ("id,code,qty\n1,a7,3\n2,b8,4\n", "id,code,qty\n1,7,\n2,8,\n"):
+        (shop.folder / "orders.csv").write_text(text)
+        assert not shop.run().found["orders"].drift.any
+    assert shop.rows() == [{"id": 1, "code": "7", "qty": None}, {"id": 2, "code": "8", "qty": None}]
+    (shop.folder / "orders.csv").write_text("id,code,qty\n1,7,2.5\n2,8,\n")
+    with pytest.raises(GuardTripped, match=r"writing the source 'orders'.* double does not become int64.*Nothing was"):
+        shop.run()
+    (shop.folder / "orders.csv").write_text("id,code,qty\n1,7,many\n")
+    with pytest.raises(GuardTripped, match=r"qty was int64 and is string.*say types"):
+        shop.run()
+    (shop.folder / "orders.csv").write_text("id,code,qty\n")
+    assert shop.run().found["orders"].counts.deleted == 2
+
+
 def test_any_drift_is_refused_where_the_file_says_so(shop: Shop) -> None:
     shop.write(FILE + 'drift = "refuse"\n')
     extract(shop, 1, orders(1))

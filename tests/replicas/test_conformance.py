@@ -215,6 +215,18 @@ def test_a_target_that_holds_something_else_is_refused(place: Place) -> None:
         copy.create(KEYED)
 
 
+@pytest.mark.parametrize("definition", [KEYED, COUNTED, RANGES], ids=lambda definition: definition.form)
+def test_mending_a_sound_copy_leaves_it_as_it_is(place: Place, definition: Definition) -> None:
+    content = AT if definition.form == "ranges" else OLD
+    with open_replica(place.url) as copy:
+        copy.create(definition)
+        state = load(copy, content)
+        assert not copy.damage()
+        copy.mend()
+        assert copy.state() == state
+    assert in_order(place.read()) == in_order(as_rows(content.select(definition.schema.names)))
+
+
 def test_null_keys_are_refused(place: Place) -> None:
     with open_replica(place.url) as copy:
         copy.create(KEYED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,7 @@ def write_large(spark: Any, store: Store, path: str) -> None:
     rows = spark.range(500, 1500).selectExpr("id", "CAST(9 AS BIGINT) AS qty")
     rows.write.format("strandline").options(**into, merge="key").mode("append").save(path)
     assert idea.table("orders").to_arrow()["qty"].to_pylist() == [1] * 500 + [9] * 1000
-    rows.where("id < 600").write.format("strandline").options(**into).mode("overwrite").save(path)
-    assert idea.table("orders").to_arrow()["id"].to_pylist() == list(range(500, 600))
     store.drop_branch("idea")
-    read = spark.read.format("strandline").schema("qty bigint").option("table", "orders").load(path)
-    assert sorted(read.distinct().collect()) == [(2,), (3,)]
     assert store.check().ok
 
 
@@ -37,7 +32,7 @@ def main(folder: Path) -> None:
     store.snapshot("monday")
     spark = sl.register()
     monday = spark.read.format("strandline").option("table", "orders").option("at", "monday").load(path)
-    now = spark.read.load(path, format="strandline", table="orders")
+    now = spark.read.load(path, format="strandline", schema="qty bigint", table="orders")
     store.table("orders").delete(where="id >= 10")
     changes = spark.read.format("strandline").option("table", "orders").option("since", "monday").load(path)
     store.table("orders").update(set={"qty": "2"})
@@ -55,8 +50,3 @@ def main(folder: Path) -> None:
         patch.setattr(large_writes, "LARGE_ROWS", 10)
         write_large(spark, store, path)
     store.close()
-    print("fine")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -15,15 +15,19 @@ from tests.pages.faults import STOPS, TROUBLES, Crash, FaultyStorage
 from tests.pages.toy import Clock
 from tests.tables.shop import numbered
 
+from strandline.changes.matching import Room
 from strandline.engine import InlineRunner
 from strandline.errors import StrandlineError
 from strandline.pages import check
 from strandline.relations import open_relation
 from strandline.storage import MemoryStorage, Storage
 from strandline.store import Store, create_on, open_on
-from strandline.tables import Limits, bulk, large_writes, rewriting, selecting
+from strandline.tables import Limits, bulk, by_value, large_writes, rewriting, selecting
 
 TINY = Limits(page_rows=8, cut_rows=6, join_rows=3, most_in_overlay=3, fewest_for_overlay=4)
+ROOM = Room()
+"""One for all runs: opening DuckDB takes longer than they do."""
+
 Operation = Callable[[Store], Any]
 Facts = dict[str, Any]
 
@@ -86,6 +90,7 @@ def large(operation: Operation) -> Operation:
             patch.setattr(large_writes, "InlineRunner", lambda: InlineRunner(1))
             patch.setattr(bulk, "LEAST_BYTES", 1)
             patch.setattr(bulk, "RANGE_BYTES", 2000)
+            patch.setattr(by_value, "Room", lambda *_: ROOM)
             operation(store)
 
     return run
@@ -103,6 +108,7 @@ OPERATIONS: dict[str, Operation] = {
     "schema change": reshape,
     "large upsert": large(lambda store: store.table("t").upsert(numbered(30, 10))),
     "large overwrite": large(lambda store: store.table("t").overwrite(numbered(14, 4))),
+    "large overwrite by value": large(lambda store: store.table("log").overwrite(numbered(5))),
     "large load": large(lambda store: store.create_table("bulk", open_relation(numbered(40)), key="id")),
     "widening": lambda store: widen(store),
     "snapshot of a part": lambda store: store.snapshot("part", tables=["t"]),

@@ -13,7 +13,7 @@ import pytest
 from tests.replicas.conftest import KINDS, Place, place_of
 from tests.replicas.servers import Postgres, postgres
 
-from strandline.errors import InputError, InUse, NotFound, SchemaError, SqlError, StateError, StorageError
+from strandline.errors import Damaged, InputError, InUse, NotFound, SchemaError, SqlError, StateError, StorageError
 from strandline.store import Store, create
 
 __all__ = ["postgres"]
@@ -253,6 +253,19 @@ def test_a_damaged_file_says_what_to_do_and_nothing_is_lost(store: Store, tmp_pa
     assert copy.refresh().method == "difference"
 
 
+def test_a_folder_whose_files_were_damaged_is_repaired_by_sending_what_is_missing(store: Store, tmp_path: Path) -> None:
+    place = place_of("parquet", tmp_path, None)
+    copy = store.view("v", JOIN).replicate(place.url)
+    (part,) = (tmp_path / "rows").glob("part-*.parquet")
+    part.write_bytes(b"not Parquet any more")
+    (tmp_path / "rows" / "mine.parquet").write_bytes(b"nor this")
+    with pytest.raises(Damaged, match="repair the copy"):
+        copy.verify()
+    assert copy.repair().method == "repair"
+    assert copy.verify().equal
+    assert Counter(place.read()) == query(store, JOIN)
+
+
 def test_of_a_copy_on_a_server_only_ranges_that_differ_are_read(
     store: Store, tmp_path: Path, postgres: Postgres
 ) -> None:
@@ -273,3 +286,24 @@ def test_of_a_copy_on_a_server_only_ranges_that_differ_are_read(
     assert told.read < 30
     assert copy.repair().messages == 3
     assert copy.verify().equal
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "sqlite", "postgres"])
+def test_a_counted_copy_that_was_edited_by_hand_is_mended(
+    store: Store, tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    """Its rows then stand under signatures that are not theirs, or with counts that nobody sent."""
+    place = place_of(kind, tmp_path, request.getfixturevalue("postgres") if kind == "postgres" else None)
+    copy = store.view("v", PROJECTION).replicate(place.url)
+    place.run('UPDATE "_strandline_data_my copy" SET price = 99 WHERE customer = 1')
+    place.run('UPDATE "_strandline_data_my copy" SET _strandline_count = 5 WHERE customer = 3')
+    place.run('UPDATE "_strandline_data_my copy" SET _strandline_count = -1 WHERE customer = 9')
+    place.run('DELETE FROM "_strandline_data_my copy" WHERE customer = 2')
+    told = copy.verify()
+    assert (told.misplaced, told.equal) == (2, False)
+    assert copy.repair().method == "repair"
+    assert Counter(place.read()) == query(store, PROJECTION)
+    assert copy.verify()
+    change(store)
+    assert copy.refresh().method == "difference"
+    assert Counter(place.read()) == query(store, PROJECTION)

@@ -29,12 +29,13 @@ def plan(file: str, remote: str | None, runner: str, as_json: bool) -> int:
 
     found = Pipeline(read_settings(file), means=means_of(runner, remote)).plan()
     if as_json:
-        emit_json({**asdict(found), "trouble": found.trouble})
+        emit_json({**asdict(found), "new": found.new, "trouble": found.trouble})
         return 1 if found.trouble else 0
     out = console()
     if found.resumes is not None:
         out.print(f"First finishes step {found.resumes}, which an earlier run left.", markup=False)
-    out.print(f"Step {found.step}, snapshot {found.snapshot}:", markup=False)
+    heading = f"Step {found.step}, snapshot {found.snapshot}:" if found.new else "Nothing new, no step:"
+    out.print(heading, markup=False)
     for source in found.sources:
         if source.trouble:
             out.print(f"  {source.name}: would stop the step. {source.trouble}", markup=False)

@@ -138,7 +138,9 @@ def require_catalog(storage: Storage) -> Catalog:
     """The catalog of a target that must have one."""
     catalog = read_catalog(storage)
     if catalog is None:
-        raise NotFound(f"there are no dumps at {storage.url}", doing="Opening dumps", hint="Make one with dump")
+        raise NotFound(
+            f"there are no dumps at {storage.url}", doing="Opening dumps", hint="Make one: strandline dump STORE TARGET"
+        )
     return catalog
 
 

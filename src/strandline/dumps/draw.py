@@ -30,7 +30,8 @@ def _branch(
     one: DumpEntry, all_: Sequence[DumpEntry], first: str, rest: str, zone: dt.tzinfo | None, remark: str = ""
 ) -> Iterator[str]:
     children = [other for other in all_ if other.parent == one.id]
-    standing = f"{len(children)} on it" if children else "nothing on it, could be deleted"
+    alone = "the last one" if one is max(all_, key=lambda other: other.taken) else "nothing on it, could be deleted"
+    standing = f"{len(children)} on it" if children else alone
     pages = f"{one.pages:,} {'page' if one.pages == 1 else 'pages'}"
     kind = " synthetic" if one.synthetic else ""
     scope = "" if str(one.scope) == "the whole store" else f" · {one.scope}"

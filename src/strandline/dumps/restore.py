@@ -73,7 +73,8 @@ def find_dump(catalog: Catalog, at: At) -> DumpEntry:
         found, why = dumps, "there is no complete dump"
     if not found:
         have = ", ".join(one.id for one in dumps[-5:]) or "none"
-        raise NotFound(why, doing="Looking for a dump", hint=f"The last dumps: {have}")
+        hint = f"Give a time, or a dump's id. The last dumps: {have}"
+        raise NotFound(why, doing="Looking for a dump", hint=hint)
     return found[-1]
 
 

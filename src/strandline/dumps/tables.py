@@ -134,7 +134,7 @@ class _Tables:
                 raise AlreadyExists(
                     f"there is a table {name} already",
                     doing="Restoring tables",
-                    hint="Restore it under another name: tables={'" + name + "': '" + name + "_restored'}",
+                    hint=f"Restore it under another name, such as {name}={name}_restored",
                 )
         with version.begin(self.message) as transaction:
             for name, domain in there.items() if alone else ():

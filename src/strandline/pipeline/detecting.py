@@ -26,6 +26,7 @@ from strandline.pipeline.extracts import Extract
 from strandline.pipeline.found import NO_DRIFT, Drift, Found
 from strandline.pipeline.journal import Step
 from strandline.pipeline.settings import Source
+from strandline.pipeline.text_types import typed_as_the_table
 from strandline.relations import read_relation
 from strandline.store import Store
 from strandline.tables import Record, TableReader
@@ -130,7 +131,7 @@ def choose_way(source: Source, known: Known, extract: Extract) -> Way:
 def detect(store: Store, extract: Extract, known: Known, next_state: str, means: Means) -> Found:
     """What one source brings. `next_state` is the folder for signatures of the extract, if they are kept."""
     started = time.perf_counter()
-    source = extract.source
+    source, extract = extract.source, typed_as_the_table(extract, known.record)
     way = choose_way(source, known, extract)
     try:
         found = _found(store, extract, known, (way, next_state), means)

@@ -15,9 +15,9 @@ from strandline.changes.difference import difference
 from strandline.errors import GuardTripped, SchemaError
 from strandline.pipeline.found import Drift
 from strandline.pipeline.settings import Source
-from strandline.relations.comparable import Incomparable, common_type
 from strandline.relations.encoding import plain_type
 from strandline.relations.matching import match
+from strandline.relations.meeting_types import Incomparable, common_type
 from strandline.tables.record import Record, widened
 
 
@@ -53,7 +53,8 @@ def check_drift(source: Source, drift: Drift) -> None:
         raise GuardTripped(
             f"the columns drifted: {'; '.join(drift.refused)}",
             doing=f"comparing the source {source.name!r} with the table {source.table!r}",
-            hint='Mend the extract, or say drift = "keep" (with a key) to go on without columns that vanished',
+            hint='Mend the extract. To go on without columns that vanished say drift = "keep" (with a key); '
+            "where the values of text are meant otherwise, say types",
         )
 
 

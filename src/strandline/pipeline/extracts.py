@@ -10,9 +10,9 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -69,12 +69,20 @@ def open_extract(source: Source, secrets: Secrets) -> Extract:
         with connect(address, create=False) as database:
             return _of_table(source, database, address)
     path = _picked(source, path)
-    options = ReadOptions(
-        types=dict(source.reading.types), header=source.reading.header, delimiter=source.reading.delimiter
-    )
     identity, taken = _identity(path)
-    relation = open_relation(path, format=source.reading.format, options=options)
-    return Extract(source, relation, secrets.scrub(path), identity, taken, path)
+    return Extract(source, _opened(source, path), secrets.scrub(path), identity, taken, path)
+
+
+def with_types(extract: Extract, types: Mapping[str, pa.DataType]) -> Extract:
+    """The extract with some columns read as these types; an error where a value is none of its type."""
+    assert extract.path is not None
+    return replace(extract, relation=_opened(extract.source, extract.path, types))
+
+
+def _opened(source: Source, path: str, types: Mapping[str, pa.DataType] | None = None) -> Relation:
+    reading = source.reading
+    options = ReadOptions(types={**(types or {}), **reading.types}, header=reading.header, delimiter=reading.delimiter)
+    return open_relation(path, format=reading.format, options=options)
 
 
 def described(source: Source, secrets: Secrets) -> Extract:

@@ -22,7 +22,8 @@ def guard_extract(extract: Extract, now: float, *, rows_too: bool = True) -> Non
     missing = [name for name in dict.fromkeys(needed) if name not in extract.schema.names]
     if missing:
         columns = ", ".join(extract.schema.names)
-        raise _tripped(source, f"{extract.shown} lacks {', '.join(missing)}; its columns are {columns}")
+        place = f"the key of [sources.{source.name}]" if set(missing) & set(source.key) else ""
+        raise _tripped(source, f"{extract.shown} lacks {', '.join(missing)}; its columns are {columns}", place)
     if guards.fresh is not None and extract.taken is not None and now - extract.taken > guards.fresh:
         age = now - extract.taken
         raise _tripped(source, f"{extract.shown} is {_span(age)} old, and {_span(guards.fresh)} are allowed")
@@ -59,11 +60,12 @@ def _check_unique(extract: Extract, names: Sequence[str]) -> None:
         raise _tripped(extract.source, f"({', '.join(names)}) is not unique in {extract.shown}: {values}{more}")
 
 
-def _tripped(source: Source, why: str) -> GuardTripped:
+def _tripped(source: Source, why: str, place: str = "") -> GuardTripped:
+    place = place or f"[sources.{source.name}.guards]"
     return GuardTripped(
         why,
         doing=f"guarding the source {source.name!r}",
-        hint=f"Nothing was applied. Look at the extract; if it is right, change [sources.{source.name}.guards]",
+        hint=f"Nothing was applied. Look at the extract; if it is right, change {place}",
     )
 
 

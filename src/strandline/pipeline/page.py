@@ -16,6 +16,7 @@ from strandline._version import __version__
 from strandline.pipeline.drawing import Line, bars, safe, tree
 from strandline.pipeline.journal import Step
 from strandline.pipeline.page_style import STYLE as MORE_STYLE
+from strandline.pipeline.stages import ORDER
 from strandline.report.html_style import STYLE
 from strandline.report.pictures import MARK
 
@@ -148,6 +149,8 @@ def _columns(source: Mapping[str, Any]) -> str:
     counts = source.get("columns") or {}
     updated = int(source.get("updated") or 0)
     ranked = sorted(((name, count) for name, count in counts.items() if count), key=lambda one: -one[1])
+    if updated and source.get("how") == "signatures":
+        return "<p class='note'>Signatures tell which rows were updated, not which columns.</p>"
     if not ranked or not updated:
         return ""
     bars_ = "".join(
@@ -169,16 +172,19 @@ def _versions(page: RunPage) -> str:
 def _copies(step: Step) -> str:
     if not step.replicas:
         return ""
-    cards = "".join(_copy(name, one, step.number) for name, one in step.replicas.items())
+    cards = "".join(_copy(name, one, step) for name, one in step.replicas.items())
     return f"<h2>Copies <small>what went over, against sending everything</small></h2>{cards}"
 
 
-def _copy(name: str, one: Mapping[str, Any], number: int) -> str:
-    behind = number - int(one.get("step") or 0)
+def _copy(name: str, one: Mapping[str, Any], step: Step) -> str:
+    behind = step.number - int(one.get("step") or 0)
     state = f"<span class='bad'>{behind} steps behind</span>" if behind else "<span class='good'>up to date</span>"
     sent, full = int(one.get("bytes") or 0), int(one.get("full_bytes") or 0)
     messages, all_messages = int(one.get("messages") or 0), int(one.get("full_messages") or 0)
     words = f"{safe(one.get('method'))}: {safe(one.get('why'))}; {messages:,} messages against {all_messages:,}"
+    if one.get("at") and not _in_step(one, step):
+        # On record is the last refresh that sent something, and that was an earlier step's.
+        sent, words = 0, f"nothing to send; the last that was sent, {_when(one['at'])}: {words}"
     most = max(sent, full)
     bars_ = f"{_versus('sent', sent, most, 'sent')}{_versus('a full copy', full, most, 'full')}"
     if one.get("method") is None:
@@ -213,7 +219,7 @@ def _dumps(step: Step) -> str:
 
 def _stages(page: RunPage) -> str:
     total = sum(page.stages.values()) or 1.0
-    stages = [(name, seconds) for name, seconds in page.stages.items() if seconds >= SHOWN_SHARE * total]
+    stages = [(name, page.stages[name]) for name in ORDER if page.stages.get(name, 0.0) >= SHOWN_SHARE * total]
     strip = "".join(
         f'<i class="stage-{place % STAGE_COLOURS}" style="flex: {seconds / total:.4f} 1 0" title="{safe(name)}"></i>'
         for place, (name, seconds) in enumerate(stages)
@@ -265,7 +271,12 @@ def _changed(source: Mapping[str, Any]) -> int:
 
 
 def _sent(step: Step) -> int:
-    return sum(int(one.get("bytes") or 0) for one in step.replicas.values() if one.get("step") == step.number)
+    return sum(int(one.get("bytes") or 0) for one in step.replicas.values() if _in_step(one, step))
+
+
+def _in_step(one: Mapping[str, Any], step: Step) -> bool:
+    """Whether the refresh on record is one for this step: a copy that had nothing to take keeps the one before."""
+    return float(one.get("at") or 0.0) >= step.started
 
 
 def _held(step: Step) -> int:

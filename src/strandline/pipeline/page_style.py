@@ -2,6 +2,7 @@
 
 STYLE = """
 .scroll { overflow-x: auto; }
+.lead b { white-space: nowrap; }
 .plain td.number, .plain th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .plain .why { color: var(--soft); font-size: .85rem; }
 .plain td { vertical-align: top; }
@@ -46,6 +47,6 @@ STYLE = """
 .trend .ground { stroke: var(--line); stroke-width: 1; vector-effect: non-scaling-stroke; }
 .trend .hover { fill: transparent; } .trend g:hover .hover { fill: var(--ink); opacity: .07; }
 .trend .bar-rows { fill: var(--update); } .trend .bar-time { fill: var(--soft); }
-.trend .bar-bytes { fill: var(--insert); } .trend .bar-store { fill: var(--same); }
+.trend .bar-bytes { fill: var(--insert); } .trend .bar-store { fill: color-mix(in srgb, var(--soft) 70%, var(--card)); }
 .trend rect[class^=bar]:not(.last) { opacity: .55; }
 """

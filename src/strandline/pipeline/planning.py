@@ -21,6 +21,7 @@ from strandline.pipeline.journal import Journal, Step
 from strandline.pipeline.secret import is_database
 from strandline.pipeline.settings import Source
 from strandline.pipeline.taking import Bench, is_annotated, named
+from strandline.pipeline.text_types import typed_as_the_table
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,11 @@ class Plan:
     def trouble(self) -> bool:
         return any(source.trouble for source in self.sources)
 
+    @property
+    def new(self) -> bool:
+        """Whether there may be a step: some extract is not that of the last one."""
+        return any(source.how != "nothing" for source in self.sources)
+
 
 def plan(bench: Bench, now: float) -> Plan:
     """What a run would do now."""
@@ -88,6 +94,7 @@ def _planned(bench: Bench, source: Source, known: Known, now: float) -> SourcePl
     base = SourcePlan(source.name, source.table, extract.shown, extract.relation.rows, extract.relation.bytes)
     if is_annotated(bench, source):
         return _base_plan(bench, source, known, base)
+    extract = typed_as_the_table(extract, known.record)
     way = choose_way(source, known, extract)
     reads = {"load": extract.relation.bytes, "nothing": 0, "signatures": extract.relation.bytes}
     size = reads.get(way.how, extract.relation.bytes + known.bytes)

@@ -11,6 +11,9 @@ from contextlib import contextmanager
 
 Watch = Callable[[str], None]
 
+ORDER = ("extract", "detect", "guard", "apply", "notice", "snapshot", "views", "replicas", "dumps")
+"""The stages as a run passes them."""
+
 
 class Stages:
     """Times by stage, in the order in which they were entered."""

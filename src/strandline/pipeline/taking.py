@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from strandline.errors import Conflict
+from strandline.errors import Conflict, GuardTripped, SchemaError
 from strandline.pipeline import annotated
 from strandline.pipeline.detecting import Known, Means, detect, known_of
 from strandline.pipeline.extracts import Extract, address_of, check_still, extracts
@@ -24,6 +24,7 @@ from strandline.pipeline.secret import Secrets, is_database
 from strandline.pipeline.settings import Settings, Source
 from strandline.pipeline.stages import Stages
 from strandline.store import Store
+from strandline.tables import TableTransaction
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,25 @@ def apply(bench: Bench, gathered: Gathered, last: Step | None, stages: Stages, n
             )
     with stages.stage("apply"), bench.store.transaction(message_of(step)) as transaction:
         for one in gathered.found.values():
-            one.put(transaction)
+            _put(one, transaction)
         journal.write(transaction, step)
         stages.at("commit")
         commit = transaction.commit()
     return replace(step, commit=int(commit))
+
+
+def _put(found: Found, transaction: TableTransaction) -> None:
+    """Values that the table's types can't hold are drift, too; only writing them tells."""
+    try:
+        found.put(transaction)
+    except SchemaError as error:
+        if found.rows is not None:
+            raise
+        raise GuardTripped(
+            error.why,
+            doing=f"writing the source {found.source.name!r} into the table {found.source.table!r}",
+            hint="Nothing was applied. Mend the extract; or drop the table, and it is loaded anew with the new type",
+        ) from None
 
 
 def named(settings: Settings, number: int, now: float) -> str:

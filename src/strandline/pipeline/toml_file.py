@@ -79,7 +79,8 @@ class Document:
             if found:
                 name = _unquoted(found[1])
                 inside = name == wanted
-                header = number if inside or (key and name == _dotted([*table, key])) else header
+                below = f"{name}.".startswith(_dotted([*table, key]) + ".")
+                header = number if inside or (key and below and header is None) else header
             elif inside and key and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", line):
                 return number
         return header
@@ -102,7 +103,9 @@ class Section:
         """Refuses a key that nobody reads, naming the nearest that is, and says which are missing."""
         for name in self.values:
             if name not in known:
-                near = get_close_matches(name, known, n=1, cutoff=0.5)
+                # What is wanted and not there is meant sooner than what merely looks alike.
+                absent = [one for one in needed if one not in self.values]
+                near = get_close_matches(name, absent, n=1) or get_close_matches(name, known, n=1, cutoff=0.5)
                 hint = f"Did you mean {near[0]!r}?" if near else f"The keys are {', '.join(known)}"
                 raise self.trouble(f"there is no key {name!r}", name, hint)
         for name in needed:

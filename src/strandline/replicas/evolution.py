@@ -77,7 +77,8 @@ class Evolution:
         rows = self.rows(stored.select(self.old.schema.names))
         if self.new.form != COUNTED:
             return rows
-        return signed(self.new, rows.append_column(COUNT, stored.column(COUNT)))
+        counted = signed(self.new, rows.append_column(COUNT, stored.column(COUNT)))
+        return counted.filter(pa.compute.greater(counted.column(COUNT), 0))
 
     def state(self, state: State) -> State:
         """What the copy says of itself afterwards: a load under way is given up."""

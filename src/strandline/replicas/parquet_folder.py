@@ -18,7 +18,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -167,9 +167,19 @@ class Folder:
             raise Damaged(
                 f"{part.name} has {len(whole)} rows instead of {part.rows}",
                 doing=f"reading the copy in {self.path}",
-                hint="The folder was edited by hand: refresh with method='full'",
+                hint="The folder was edited by hand: repair the copy, or refresh with method='full'",
             )
         return whole
+
+    def has(self, part: Part) -> bool:
+        """Whether the part's file is there."""
+        return os.path.exists(os.path.join(self.path, part.name)) or os.path.exists(self._inside(NEW, part.name))
+
+    def strays(self, manifest: Manifest) -> list[str]:
+        """Files that readers of the folder take for the copy's, and that are not."""
+        known = {part.name for part in manifest.parts} | set(manifest.going)
+        found = sorted(name for name in os.listdir(self.path) if name.endswith(".parquet") and name not in known)
+        return [name for name in found if os.path.isfile(os.path.join(self.path, name))]
 
     def remove(self, manifest: Manifest) -> None:
         """Takes the copy away: what counts ends with the manifest."""
@@ -202,14 +212,15 @@ class Folder:
             raise Damaged(
                 f"{os.path.basename(path)} can't be read: {error}",
                 doing=f"reading the copy in {self.path}",
-                hint="The folder was edited by hand: refresh with method='full'",
+                hint="The folder was edited by hand: repair the copy, or refresh with method='full'",
             ) from None
 
 
-def going(manifest: Manifest, parts: tuple[Part, ...]) -> Manifest:
-    """The manifest with other parts; those that it no longer has are to go."""
+def going(manifest: Manifest, parts: tuple[Part, ...], strays: Sequence[str] = ()) -> Manifest:
+    """The manifest with other parts; those that it no longer has are to go, and files that are not the copy's."""
     kept = {part.name for part in parts}
-    return replace(manifest, parts=parts, going=tuple(part.name for part in manifest.parts if part.name not in kept))
+    gone = tuple(part.name for part in manifest.parts if part.name not in kept)
+    return replace(manifest, parts=parts, going=(*gone, *strays))
 
 
 def _digest(body: str) -> str:

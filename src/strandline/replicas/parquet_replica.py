@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from strandline.changes.parts import check_carried
 from strandline.changes.shape import COUNTED, KEYED
-from strandline.errors import ChangesError, InputError, NotFound
+from strandline.errors import ChangesError, Damaged, InputError, NotFound
 from strandline.relations.signature import row_signatures, scheme_of
 from strandline.replicas.databases import Address
 from strandline.replicas.definition import COUNT, RANGES, SIGNATURE, Definition, check_no_null_keys, signed
@@ -101,6 +101,25 @@ class ParquetReplica:
         if state is not None:
             for part in self._folder.read().parts:
                 yield from self._read(part, state.definition).to_batches()
+
+    def damage(self) -> Sequence[str]:
+        if not self._folder.exists():
+            return ()
+        manifest = self._folder.read()
+        missing = [f"{part.name} is gone" for part in manifest.parts if not self._folder.has(part)]
+        return [*missing, *(f"{name} is not one of the copy's files" for name in self._folder.strays(manifest))]
+
+    def mend(self) -> None:
+        with self._writing() as (manifest, state):
+            whole = tuple(part for part in manifest.parts if self._readable(part, state.definition))
+            self._folder.commit(going(replace(manifest, going=()), whole, self._folder.strays(manifest)))
+
+    def _readable(self, part: Part, definition: Definition) -> bool:
+        try:
+            self._read(part, definition)
+        except Damaged:
+            return False
+        return True
 
     def checksums(self) -> None:
         """Its files are read here."""

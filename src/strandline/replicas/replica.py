@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -45,6 +45,15 @@ class Replica(Protocol):
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """What the copy holds, in the definition's stored schema."""
+        ...
+
+    def damage(self) -> Sequence[str]:
+        """What of the copy is visibly gone, altered or not ours, before any row is read."""
+        ...
+
+    def mend(self) -> None:
+        """Leaves out what can't be read and what a hand put there, so that the rest can be compared. State and position
+        stay: whoever calls it then sends what is missing."""
         ...
 
     def checksums(self) -> RangeChecksums | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from strandline.replicas.message import LOAD, Message, Segment, Statement
 from strandline.replicas.range_checksums import RangeChecksums, range_checksums
 from strandline.replicas.sql_evolution import SqlEvolution
 from strandline.replicas.sql_layout import GONE, ROWS, STATES, Layout
+from strandline.replicas.sql_mending import lost, made_anew, without_unreadable_rows
 from strandline.replicas.state import State, after, is_new, the_same
 
 
@@ -114,6 +115,23 @@ class SqlReplica:
         for batch in self._database.batches(layout.select(), layout.stored_schema):
             yield own_batch(batch, state.definition.stored, layout.held, f"reading {self.shown}")
 
+    def damage(self) -> Sequence[str]:
+        state = self.state()
+        if state is None or state.position is None:
+            return ()
+        layout = self._layout(state.definition)
+        return lost(self._database, layout, self._found_layout(layout), state)
+
+    def mend(self) -> None:
+        with self._database.transaction():
+            state = self._locked_state()
+            layout = self._layout(state.definition)
+            found = self._found_layout(layout)
+            if lost(self._database, layout, found, state):
+                made_anew(self._database, layout, data=found != state.layout)
+            without_unreadable_rows(self._database, layout)
+            self._write_state(replace(state, layout=self._found_layout(layout)))
+
     def checksums(self) -> RangeChecksums | None:
         state = self.state()
         if state is None or state.position is None:
@@ -201,7 +219,7 @@ class SqlReplica:
             raise SchemaError(
                 f"the copy's table was altered: it was made with {was} and has {now}",
                 doing=f"writing to {self.shown}",
-                hint="Undo that, or drop the copy and replicate it again",
+                hint="Undo that, repair the copy, or drop it and replicate it again",
             )
 
     def _rewrite(self, old: Layout, new: Layout) -> None:

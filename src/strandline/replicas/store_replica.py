@@ -8,7 +8,7 @@ its differences, so that rows stay themselves through a full refresh.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
@@ -90,6 +90,13 @@ class StoreReplica:
             self._check_layout(view, state)
             for table in self._pieces(view, self._name, state.definition):
                 yield from table.to_batches()
+
+    def damage(self) -> Sequence[str]:
+        """A store checks its own pages."""
+        return ()
+
+    def mend(self) -> None:
+        """Nothing that a store reads is unreadable as rows."""
 
     def checksums(self) -> None:
         """Its files are read here."""

@@ -43,6 +43,8 @@ def open_storage(where: str | os.PathLike[str]) -> Storage:
 def _local(path: str) -> LocalStorage:
     if os.path.isfile(path):
         raise InputError(
-            f"{path} is a file", doing=f"Opening {path}", hint="A store is a folder: give that, not a file in it"
+            f"{path} is a file",
+            doing=f"Opening {path}",
+            hint="Give a folder: a store is one, and so is a target for dumps",
         )
     return LocalStorage(path)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -33,7 +34,7 @@ from strandline.views.segments import all_segments, try_entering
 from strandline.views.sending import OrderedPart, Sent, held, send_difference, send_everything, send_parts
 from strandline.views.site import Site
 from strandline.views.subscription import Subscription, subscription
-from strandline.views.verification import Verification, compare
+from strandline.views.verification import Verification, compare, mended
 
 DIFFERENCE, FULL, FIRST, REPAIR, NOTHING = "difference", "full", "first", "repair", "nothing"
 NO_START = "the copy's position is not one that a difference may start from"
@@ -100,7 +101,7 @@ class Copy:
                 ended = self._clock()
                 done = Refresh(way.method, sent.messages, sent.bytes, ended - started, position.commit, way.why)
                 seen = self._seen(way, line, sent, (started, compared, ended))
-                self._note(done, position, (replica.count(), seen))
+                self._note(done, position, line, (replica.count(), seen))
                 line.settle(position)
             retune(self._home, record.view)
             expire(self._home, but=self.name)
@@ -184,6 +185,8 @@ class Copy:
                 "position": taken,
                 "lag": None if taken is None else max(changed - taken, 0),
                 "rows": record.held,
+                "refreshed": _shown_time(record.seen),
+                "keep": record.keep,
                 **record.last,
             }
 
@@ -218,7 +221,11 @@ class Copy:
         if way.changes is not None:
             return send_difference(replica, state, way.changes, position)
         if way.method == REPAIR:
-            return send_difference(replica, state, compare(state.definition, replica, line.rows())[1], position)
+            told, changes = mended(state.definition, replica, line.rows())
+            if told.misplaced:
+                # Messages name counted rows by their signatures, so each must stand under its own first.
+                replica.evolve(state.definition)
+            return send_difference(replica, state, changes, position)
         return send_everything(replica, state, line.rows(), position)
 
     @contextmanager
@@ -279,7 +286,7 @@ class Copy:
         """N: the rows of the relations that the view reads."""
         return sum(site.count(relation) for relation in Known(site).definition(self._record(site).view).relations)
 
-    def _note(self, done: Refresh, position: Position, found: tuple[int, Seen]) -> None:
+    def _note(self, done: Refresh, position: Position, line: Line, found: tuple[int, Seen]) -> None:
         """Write down what a refresh did, and what it cost."""
         last = {"method": done.method, "messages": done.messages, "bytes": done.bytes}
         last["seconds"] = round(done.seconds, 3)
@@ -288,7 +295,9 @@ class Copy:
             record = self.record
             measured = with_seen(record.measured, found[1])
             record = replace(record, taken=position, offered=None, last=last, held=found[0], measured=measured)
-            catalogue.put(transaction, replace(record, seen=self._home.pages.now()), exists=True)
+            record = replace(record, seen=self._home.pages.now())
+            catalogue.put(transaction, record, exists=True)
+            line.tidy(transaction, record)
 
         self._home.autocommit(work)
 
@@ -297,6 +306,10 @@ class Copy:
         if self._home.pages.now() - record.seen > record.keep * SEEN:
             work = replace(record, seen=self._home.pages.now())
             self._home.autocommit(lambda transaction: catalogue.put(transaction, work, exists=True))
+
+
+def _shown_time(seconds: float) -> str | None:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds") if seconds else None
 
 
 def _settled(claimed: Claimed, method: str) -> _Way | None:

@@ -29,7 +29,7 @@ from strandline.views.modifying import reader
 from strandline.views.pins import let_go, pin, pinned, position_at
 from strandline.views.position import Position
 from strandline.views.regenerating import regenerate
-from strandline.views.retention import collapse_unused
+from strandline.views.retention import collapse_in
 from strandline.views.running import Running
 from strandline.views.segments import Segments, all_segments
 from strandline.views.site import Site
@@ -67,8 +67,12 @@ class Line(Protocol):
         """Make the aim a position: from now on differences can start there."""
         ...
 
+    def tidy(self, transaction: TableTransaction, taken: CopyRecord) -> None:
+        """In the transaction that writes down where the copy was seen: what can go in the same one."""
+        ...
+
     def settle(self, position: Position) -> None:
-        """The copy was seen at a position: forget those before it."""
+        """The copy was seen at a position, and that is written down: forget those before it."""
         ...
 
 
@@ -114,6 +118,9 @@ class PinLine:
 
     def fix(self) -> Position:
         return pin(self.home, self.record.id, self.wanted.definition, self.now)
+
+    def tidy(self, transaction: TableTransaction, taken: CopyRecord) -> None:
+        """Nothing: states are not rows."""
 
     def settle(self, position: Position) -> None:
         let_go(self.home, self.record.id, position)
@@ -178,9 +185,11 @@ class SegmentLine:
         start = aim.starts[-1]
         return position_at(self.home, self.wanted.definition, start.commit, start.id)
 
-    def settle(self, position: Position) -> None:
+    def tidy(self, transaction: TableTransaction, taken: CopyRecord) -> None:
         """Positions where no copy stands collapse into the ones before."""
-        collapse_unused(self.home, self.record.view)
+        collapse_in(transaction, self.home, self.record.view, taken)
+
+    def settle(self, position: Position) -> None:
         let_go(self.home, self.record.id)
 
     @cached_property

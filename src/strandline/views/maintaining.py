@@ -37,7 +37,7 @@ def keep(transaction: TableTransaction, site: Site, definition: Definition, main
         raise InputError(
             f"it can't be kept eagerly: {obstacle}",
             doing=f"defining view {definition.name!r}",
-            hint="Say maintain='deferred'",
+            hint="Say maintain='deferred' (--maintain deferred): its difference is then computed at each refresh",
         )
     if known is None or known.broken or known.fingerprint != definition.fingerprint:
         begin(transaction, site.view, site.cache, definition)

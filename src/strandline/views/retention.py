@@ -30,7 +30,7 @@ DAY = 86400.0
 """Size is looked at only in copies that were not refreshed for so long."""
 SMALL = 1 << 20
 """So many bytes are kept for a copy whatever its base has."""
-UNUSED = "no copy has stood at it for as long as differences are kept"
+UNUSED = "no copy stood at it any more, so it was no longer kept"
 
 
 def duration(given: float | str, doing: str) -> float:
@@ -69,22 +69,30 @@ def release(home: Home, names: Collection[str]) -> None:
 
 
 def collapse_unused(home: Home, name: str) -> None:
-    """Let segments of a view collapse at whose beginning no copy stands; without any copy, stop keeping them."""
+    """`collapse_in` a transaction of its own."""
+    with home.state() as view:
+        known = all_segments(view, home.cache).get(name)
+    if known is not None and not known.broken:
+        home.autocommit(lambda transaction: collapse_in(transaction, home, name))
 
-    def work(transaction: TableTransaction) -> None:
-        with home.state() as view:
-            known = all_segments(view, home.cache).get(name)
-            if known is None or known.broken:
-                return
-            copies = [one for one in copy_records(view, home.cache).values() if one.view == name and _stands(one)]
-            if copies:
-                segments.collapse(transaction, view, home.cache, known, _starts(known, copies))
-                return
-            unused = replace(known, broken=UNUSED, revision=known.revision + 1)
-            transaction.upsert(SEGMENTS, segments.records([unused]))
-            transaction.delete(known.table)
 
-    home.autocommit(work)
+def collapse_in(transaction: TableTransaction, home: Home, name: str, newest: CopyRecord | None = None) -> None:
+    """Let segments of a view collapse at whose beginning no copy stands; without any copy, stop keeping them.
+
+    `newest` is what the same transaction writes of a copy.
+    """
+    with home.state() as view:
+        known = all_segments(view, home.cache).get(name)
+        if known is None or known.broken:
+            return
+        records = copy_records(view, home.cache) | ({} if newest is None else {newest.name: newest})
+        copies = [one for one in records.values() if one.view == name and _stands(one)]
+        if copies:
+            segments.collapse(transaction, view, home.cache, known, _starts(known, copies))
+            return
+        unused = replace(known, broken=UNUSED, revision=known.revision + 1)
+        transaction.upsert(SEGMENTS, segments.records([unused]))
+        transaction.delete(known.table)
 
 
 def _starts(known: segments.Segments, copies: Collection[CopyRecord]) -> set[int]:

@@ -10,6 +10,7 @@ differential is what mends the copy.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,10 +19,11 @@ import pyarrow as pa
 
 from strandline.changes.difference import difference
 from strandline.changes.shape import COUNTED, ChangeSet, Header, empty, keyed_header
+from strandline.errors import Damaged, StorageError
 from strandline.relations.encoding import restore
 from strandline.relations.signature import row_signatures, scheme_of
 from strandline.replicas import Definition, Replica
-from strandline.replicas.definition import COUNT, signed
+from strandline.replicas.definition import COUNT, SIGNATURE, signed
 from strandline.replicas.range_checksums import DIGITS, RangeChecksums
 
 RANGES = 256
@@ -40,6 +42,8 @@ class Verification:
     differing_ranges: int = 0
     read: int = 0
     """Rows of the copy that were read here."""
+    misplaced: int = 0
+    """Counted rows that stand under the signature of another row: somebody edited them."""
     repaired: bool = False
 
     @property
@@ -66,21 +70,33 @@ def compare(definition: Definition, replica: Replica, wanted: pa.Table) -> tuple
     return told, found
 
 
+def mended(definition: Definition, replica: Replica, wanted: pa.Table) -> tuple[Verification, ChangeSet]:
+    """The same comparison with what is left of the copy once what can't be read is left out."""
+    if not replica.damage():
+        with suppress(Damaged, StorageError):
+            return compare(definition, replica, wanted)
+    replica.mend()
+    return compare(definition, replica, wanted)
+
+
 _Compared = tuple[Verification, pa.Table, pa.Table]
 """What is known of the ranges, and the rows of those that differ: the copy's, and those that it should hold."""
 
 
 def _read_here(definition: Definition, replica: Replica, mine: pa.Table) -> _Compared:
     here = _by_range(mine, definition)
-    theirs, count = np.zeros((RANGES, 4), dtype=np.uint64), 0
-    for rows in _batches(definition, replica.rows()):
+    theirs, count, misplaced = np.zeros((RANGES, 4), dtype=np.uint64), 0, 0
+    for stored in _tables(definition, replica.rows()):
+        rows = _expanded(definition, stored)
         theirs += _by_range(rows, definition).sums
         count += len(rows)
+        misplaced += _misplaced(definition, stored)
     unlike = np.flatnonzero(np.any(_carried(theirs) != _carried(here.sums), axis=1))
-    told = Verification(len(mine), differing_ranges=len(unlike), read=count)
+    told = Verification(len(mine), differing_ranges=len(unlike), read=count, misplaced=misplaced)
     old = [definition.schema.empty_table()]
     if len(unlike):
-        for rows in _batches(definition, replica.rows()):
+        for stored in _tables(definition, replica.rows()):
+            rows = _expanded(definition, stored)
             old.append(rows.filter(pa.array(np.isin(_by_range(rows, definition).ranges, unlike))))
     return told, pa.concat_tables(old), mine.filter(pa.array(np.isin(here.ranges, unlike)))
 
@@ -93,18 +109,29 @@ def _asked_there(definition: Definition, checksums: RangeChecksums, mine: pa.Tab
     there = checksums.sums()
     unlike = sorted(name for name in {*here, *there} if here.get(name) != there.get(name))
     batches = checksums.rows(unlike) if unlike else iter(())
-    old = pa.concat_tables([definition.schema.empty_table(), *_batches(definition, batches)])
+    held = pa.concat_tables([definition.stored.empty_table(), *_tables(definition, batches)])
+    old = _expanded(definition, held)
     new = _expanded(definition, stored.filter(pa.array(np.isin(ranges, unlike))) if unlike else stored.slice(0, 0))
-    return Verification(len(mine), ranges=16**DIGITS, differing_ranges=len(unlike), read=len(old)), old, new
+    told = Verification(len(mine), ranges=16**DIGITS, differing_ranges=len(unlike), read=len(old))
+    return replace(told, misplaced=_misplaced(definition, held)), old, new
 
 
-def _batches(definition: Definition, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows that users of a copy see."""
+def _tables(definition: Definition, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     for batch in batches:
-        yield _expanded(definition, pa.Table.from_batches([batch], schema=definition.stored))
+        yield pa.Table.from_batches([batch], schema=definition.stored)
+
+
+def _misplaced(definition: Definition, stored: pa.Table) -> int:
+    if definition.form != COUNTED or not len(stored):
+        return 0
+    words = row_signatures(stored.select(definition.schema.names), scheme_of(definition.schema, bits=128))
+    right = np.array([f"{high:016x}{low:016x}" for low, high in words.tolist()])
+    standing = np.array(stored.column(SIGNATURE).to_pylist())
+    return int(np.count_nonzero((right != standing) | (np.asarray(stored.column(COUNT), dtype=np.int64) < 1)))
 
 
 def _expanded(definition: Definition, stored: pa.Table) -> pa.Table:
+    """The rows that users of a copy see."""
     if definition.form == COUNTED:
         counts = np.maximum(np.asarray(stored.column(COUNT), dtype=np.int64), 0)
         stored = stored.take(pa.array(np.repeat(np.arange(len(stored)), counts)))

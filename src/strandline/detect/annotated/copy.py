@@ -27,7 +27,7 @@ from strandline.detect.annotated.fixing import Site, fix_up, offer
 from strandline.detect.annotated.parameters import Numbers
 from strandline.detect.annotated.program import LAG
 from strandline.detect.annotated.tables import describe
-from strandline.detect.annotated.verification import Verification, compare
+from strandline.detect.annotated.verification import Verification, compare_mended, rows_at, verify
 from strandline.errors import InputError, NotFound, StateError
 from strandline.replicas import Position, Replica, State, open_replica, ranges_message
 from strandline.replicas.databases import Address, connect
@@ -99,10 +99,13 @@ class Copy:
             state = replica.state()
             if state is None:
                 raise NotFound("there is no copy", doing=f"verifying {self.name!r}", hint="Refresh it")
-            return compare(site, self._record(site), replica, state.definition).verification
+            return verify(site, self._record(site), replica, state.definition)
 
     def repair(self) -> Refresh:
-        """Makes a copy that was edited by hand equal to its query again, by sending just what differs."""
+        """Makes a copy that was edited or damaged by hand equal to its query again, by sending just what differs.
+
+        What can't be read any more is left out first and then sent again.
+        """
         started = self._clock()
         with opened(self._base) as site, open_replica(self._target) as replica:
             copy = self._record(site)
@@ -111,9 +114,10 @@ class Copy:
                 raise StateError("the copy is empty", doing=f"repairing {self.name!r}", hint="Refresh it")
             with site.table.database.transaction():
                 record, _ = fix_up(site, copy)
-                found = compare(site, copy, replica, state.definition)
+                found = compare_mended(site, copy, replica, state.definition)
+                rows = rows_at(site, copy, found.coming).select(state.definition.rows_schema.names)
                 position = offer(site, copy, record)
-            message = ranges_message(state.definition, next_envelope(state), found.ranges, found.rows, position)
+            message = ranges_message(state.definition, next_envelope(state), found.ranges, rows, position)
             state = replica.apply(message)
             done = Sent(len(message), len(message.encode()))
             return self._note(
