@@ -35,7 +35,7 @@ def main(folder: Path) -> None:
     over_connect = os.environ["STRANDLINE_MASTER"].startswith("sc://")
     if not over_connect:
         settings = " ".join(f"--conf {name}={value}" for name, value in speculation.SETTINGS.items())
-        os.environ["PYSPARK_SUBMIT_ARGS"] = f"{settings} pyspark-shell"
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"{settings} {os.environ['PYSPARK_SUBMIT_ARGS']}"
     spark = session()
     found = {}
     for algorithm in OVER_CONNECT if over_connect else ALGORITHMS:

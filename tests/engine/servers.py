@@ -27,6 +27,9 @@ from strandline.engine.session import WORKERS_NEED
 SPARK_HOME = Path(pyspark.__file__).parent
 QUIET = Path(__file__).parents[2] / "src" / "strandline" / "engine" / "log4j2.properties"
 
+BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For Java that lives a minute: it compiles quickly instead of well, which halves what its start takes."""
+
 
 @dataclass(frozen=True)
 class Server:
@@ -81,7 +84,9 @@ def _environment(folder: Path, python: Path) -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(folder / "scratch"),
         "PYSPARK_PYTHON": str(python),
-        "SPARK_DAEMON_JAVA_OPTS": f"-Dlog4j2.configurationFile=file:{QUIET}",
+        "SPARK_DAEMON_JAVA_OPTS": f"-Dlog4j2.configurationFile=file:{QUIET} {BRIEF}",
+        "SPARK_SUBMIT_OPTS": BRIEF,
+        "PYSPARK_SUBMIT_ARGS": f"--conf 'spark.executor.extraJavaOptions={BRIEF}' pyspark-shell",
     }
 
 
