@@ -1,15 +1,14 @@
 """A driver for real Spark servers: compares two extracts by every algorithm on Spark and in this process.
 
-Run by the cluster and Connect tests in a process of its own, on the master in STRANDLINE_MASTER. On a cluster, Spark
+Run by the cluster and Connect tests in a process beside them, on the master in STRANDLINE_MASTER. On a cluster, Spark
 runs slow tasks a second time.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +23,7 @@ OVER_CONNECT = ("merge", "hash", "kb")
 """What is sent to a server is the same for all; three ways of making work items are enough there."""
 
 
-def main(folder: Path) -> None:
+def main(folder: Path) -> dict[str, Any]:
     old, new = str(folder / "old.parquet"), str(folder / "new.parquet")
     rows = [(n, f"name {n % 97}", n * 0.5 if n % 11 else None) for n in range(20_000)]
     later = [(n, name if n % 50 else name + "!", price) for n, name, price in rows if n % 70]
@@ -33,9 +32,6 @@ def main(folder: Path) -> None:
         pq.write_table(table, path, row_group_size=2_500)
     question.PIECE_BYTES = 20_000  # several work items for little data
     over_connect = os.environ["STRANDLINE_MASTER"].startswith("sc://")
-    if not over_connect:
-        settings = " ".join(f"--conf {name}={value}" for name, value in speculation.SETTINGS.items())
-        os.environ["PYSPARK_SUBMIT_ARGS"] = f"{settings} {os.environ['PYSPARK_SUBMIT_ARGS']}"
     spark = session()
     found = {}
     for algorithm in OVER_CONNECT if over_connect else ALGORITHMS:
@@ -53,8 +49,4 @@ def main(folder: Path) -> None:
     assert changes.to_spark(spark).where("_change = 'delete'").count() == changes.summary().deleted
     from_frames = sl.diff(spark.read.parquet(old), spark.read.parquet(new), key="id", session=spark)
     assert from_frames.summary().changed == changes.summary().changed
-    print(json.dumps({"algorithms": found, "speculation": [] if over_connect else speculation.run(spark, folder)}))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    return {"algorithms": found, "speculation": [] if over_connect else speculation.run(spark, folder)}

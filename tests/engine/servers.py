@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import json
 import os
 import socket
 import subprocess
@@ -17,41 +18,58 @@ import threading
 import time
 import venv
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyspark
 
 from strandline.engine.session import WORKERS_NEED
 
-SPARK_HOME = Path(pyspark.__file__).parent
-QUIET = Path(__file__).parents[2] / "src" / "strandline" / "engine" / "log4j2.properties"
-
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For Java that lives a minute: it compiles quickly instead of well, which halves what its start takes."""
 
+SPARK_HOME = Path(pyspark.__file__).parent
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.5",
+    "spark.speculation.efficiency.enabled": "false",
+}
+QUIET = Path(__file__).parents[2] / "src" / "strandline" / "engine" / "log4j2.properties"
 
-@dataclass(frozen=True)
+
 class Server:
-    """Where a server answers, and the environment for a driver of it."""
+    """A server and the one process that drives it: a session costs more than most of what is tried on it."""
 
-    master: str
-    environment: dict[str, str]
-
-    def run(self, script: Path, folder: Path) -> str:
-        """Runs a driver script of the tests with `folder` as its argument; gives what it printed."""
-        source = Path(__file__).parents[2] / "src"
-        ours = {"STRANDLINE_MASTER": self.master, "PYTHONPATH": str(source), "STRANDLINE_SPOOL": str(folder)}
-        done = subprocess.run(
-            [sys.executable, str(script), str(folder)],
-            env={**self.environment, **ours},
-            capture_output=True,
+    def __init__(self, master: str, environment: dict[str, str]) -> None:
+        ours = {"STRANDLINE_MASTER": master, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+        self._driver = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("driver_process.py"))],
+            env={**environment, **ours},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             text=True,
-            timeout=300,
-            cwd=folder,
         )
-        assert done.returncode == 0, done.stderr + done.stdout
-        return done.stdout
+
+    def run(self, script: Path, folder: Path, seconds: float = 300) -> Any:
+        """Runs `main` of a script of the tests with `folder` as its argument; gives what it gave."""
+        assert self._driver.stdin is not None
+        assert self._driver.stdout is not None
+        late = threading.Timer(seconds, self._driver.kill)
+        late.start()
+        print(json.dumps({"script": str(script), "folder": str(folder)}), file=self._driver.stdin, flush=True)
+        answer = self._driver.stdout.readline()
+        late.cancel()
+        assert answer, f"the driver ended, or took longer than {seconds} seconds"
+        told = json.loads(answer)
+        assert "failed" not in told, told["failed"]
+        return told["told"]
+
+    def close(self) -> None:
+        assert self._driver.stdin is not None
+        self._driver.stdin.close()
+        self._driver.wait(60)
 
 
 def free_port() -> int:
@@ -86,7 +104,6 @@ def _environment(folder: Path, python: Path) -> dict[str, str]:
         "PYSPARK_PYTHON": str(python),
         "SPARK_DAEMON_JAVA_OPTS": f"-Dlog4j2.configurationFile=file:{QUIET} {BRIEF}",
         "SPARK_SUBMIT_OPTS": BRIEF,
-        "PYSPARK_SUBMIT_ARGS": f"--conf 'spark.executor.extraJavaOptions={BRIEF}' pyspark-shell",
     }
 
 
@@ -118,7 +135,7 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], seconds: float = 90) 
 
 @contextlib.contextmanager
 def standalone_cluster(folder: Path) -> Iterator[Server]:
-    """A master and two workers of one core each, on two hosts by name: Spark speculates on another host only."""
+    """A master and two workers of one core each, on two hosts by name: a slow task is run twice on two hosts only."""
     environment = _environment(folder, worker_python(folder / "python"))
     port = free_port()
     spark_class = str(SPARK_HOME / "bin" / "spark-class")
@@ -131,7 +148,10 @@ def standalone_cluster(folder: Path) -> Iterator[Server]:
             worker = [spark_class, "org.apache.spark.deploy.worker.Worker", "--host", host, "--cores", "1"]
             worker += ["--memory", "1g", "--work-dir", str(folder / name), "--webui-port", str(free_port())]
             running.enter_context(_process([*worker, f"spark://127.0.0.1:{port}"], folder / name, environment))
-        yield Server(f"spark://127.0.0.1:{port}", environment)
+        settings = " ".join(f"--conf {name}={value}" for name, value in SPECULATION.items())
+        settings += f" --conf 'spark.executor.extraJavaOptions={BRIEF}'"
+        environment["PYSPARK_SUBMIT_ARGS"] = f"{settings} pyspark-shell"
+        yield running.enter_context(contextlib.closing(Server(f"spark://127.0.0.1:{port}", environment)))
 
 
 @contextlib.contextmanager
@@ -150,4 +170,5 @@ def connect_server(folder: Path) -> Iterator[Server]:
         command += ["--conf", f"{name}={value}"]
     with _process([*command, "spark-internal"], folder, environment) as process:
         _wait_for(port, process)
-        yield Server(f"sc://127.0.0.1:{port}", environment)
+        with contextlib.closing(Server(f"sc://127.0.0.1:{port}", environment)) as server:
+            yield server

@@ -1,4 +1,4 @@
-"""Speculative tasks, for real: part of the cluster's driver, on a session with `spark.speculation`.
+"""Speculative tasks, for real: part of the driver of a cluster that has them switched on.
 
 Both ways of writing into a store on Spark are tried, kernels that write pages and the data source that stages rows,
 each with one task that hangs after its work until Spark has run it a second time beside itself.
@@ -20,13 +20,6 @@ from strandline.store import Store
 from strandline.tables import bulk, large_writes, rewriting
 from strandline.tables.range_pages import merge_range
 
-SETTINGS = {
-    "spark.speculation": "true",
-    "spark.speculation.interval": "100ms",
-    "spark.speculation.quantile": "0.5",
-    "spark.speculation.multiplier": "1.5",
-    "spark.speculation.efficiency.enabled": "false",
-}
 MARK = "{}-{}-of-{}"
 """What an attempt leaves beside the store: the kind of task, the attempt's number in Spark, the task's."""
 

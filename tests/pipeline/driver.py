@@ -1,13 +1,12 @@
 """A driver for real Spark servers: a pipeline of two nights, its comparisons on the master in STRANDLINE_MASTER.
 
-Run in a process of its own. Everything that workers read is in the folder, which they see too.
+Everything that workers read is in the folder, which they see too.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -38,7 +37,7 @@ to = "backups"
 """
 
 
-def main(folder: Path) -> None:
+def main(folder: Path) -> list[Any]:
     question.PIECE_BYTES = 20_000  # several work items for little data
     (folder / "shop.toml").write_text(FILE)
     runs = []
@@ -54,8 +53,4 @@ def main(folder: Path) -> None:
             assert store.table("log").count() == len(ids)
     with sl.open(folder / "shop.store") as store:
         assert store.check().ok
-    print(json.dumps(runs))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    return runs

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tests.model import LAWS, nullable, typed_values, value
 
 from strandline.errors import SchemaError
-from strandline.relations.comparable import Incomparable, common_type, comparable, is_plain
+from strandline.relations.comparable import comparable, is_plain
+from strandline.relations.meeting_types import Incomparable, common_type
 
 
 def equal_in_duckdb(left: pa.Array, right: pa.Array) -> list[list[bool]]:

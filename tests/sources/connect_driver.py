@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +50,3 @@ def main(folder: Path) -> None:
         patch.setattr(large_writes, "LARGE_ROWS", 10)
         write_large(spark, store, path)
     store.close()
-    print("fine")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

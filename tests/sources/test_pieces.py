@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,23 @@ def test_without_a_keeper_states_are_pinned_here_and_changes_are_refused(shop: S
     with pytest.raises(InputError, match="can't be reached"):
         ask(gone, Holdings.changes, ReadRequest(shop.url, "orders", since="monday"))
     holding._own.release()
+
+
+def test_a_state_pinned_by_a_reader_travels_as_text_and_changes_end_there(shop: Store) -> None:
+    holdings = Holdings()
+    rows, changes = ReadRequest(shop.url, "orders"), ReadRequest(shop.url, "orders", since="monday")
+    text, until = holdings.pinned(rows), holdings.pinned(changes)
+    assert text is not None
+    shop.table("orders").delete()
+    reader = TableRows(Pinned.from_text(text), "orders", shop.table("orders").schema, "id = 3")
+    assert rows_of(reader) == [{"id": 3, "qty": 100, "name": "n3"}]
+    assert holdings.changes(replace(changes, pinned=until)).header.counts.deleted == 0
+    assert holdings.changes(changes).header.counts.deleted == 5000
+    holdings.release()
+
+
+def test_a_store_that_only_spark_can_open_is_not_pinned_here(tmp_path: Path) -> None:
+    assert Holdings().pinned(ReadRequest(str(tmp_path / "elsewhere"), "orders")) is None
 
 
 def batch(*ids: int) -> pa.RecordBatch:

@@ -184,7 +184,6 @@ def test_a_refresh_stopped_before_the_rows_are_sent_is_finished_by_the_next(
     """Whichever way the view goes meanwhile: back to what it was, or further on."""
     copy = store.view("v", "select id, note, price from orders").replicate(place.url)
     for stopped, then in (
-        ("select id, customer, price from orders", "select id, customer, price from orders"),
         ("select id, price, note from orders", "select id, customer, price from orders"),
         ("select id, note from orders", "select id, cast(price as bigint) as price, note from orders"),
     ):

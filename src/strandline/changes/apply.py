@@ -14,8 +14,8 @@ from strandline.changes.matching import Room, Rows, canonical, classes, match, o
 from strandline.changes.require import require_whole
 from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds
 from strandline.errors import ChangesError, KeysError
-from strandline.relations.comparable import Incomparable, common_type
 from strandline.relations.encoding import plain, restore
+from strandline.relations.meeting_types import Incomparable, common_type
 
 _DOING = "applying a change set"
 _LENIENT = "Apply it to the relation it was made from, or use lenient for last-writer semantics"

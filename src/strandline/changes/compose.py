@@ -26,8 +26,8 @@ from strandline.changes.shape import (
     kinds,
 )
 from strandline.errors import ChangesError
-from strandline.relations.comparable import Incomparable, common_type
 from strandline.relations.encoding import restore
+from strandline.relations.meeting_types import Incomparable, common_type
 
 _DOING = "composing change sets"
 

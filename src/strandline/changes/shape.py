@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 
 from strandline.changes.matching import Flags, Rows
 from strandline.errors import InputError, KeysError, SchemaError
-from strandline.relations.comparable import Incomparable, common_type
 from strandline.relations.encoding import plain_schema, plain_type, restore
+from strandline.relations.meeting_types import Incomparable, common_type
 
 CHANGE, BEFORE, CHANGED, COUNT = "_change", "_before", "_changed", "_count"
 RESERVED = (CHANGE, BEFORE, CHANGED, COUNT, "_row")

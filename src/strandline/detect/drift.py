@@ -9,8 +9,8 @@ import pyarrow as pa
 from strandline.changes.shape import Header
 from strandline.detect.question import Input, Question
 from strandline.errors import SchemaError
-from strandline.relations.comparable import Incomparable, common_type
 from strandline.relations.matching import match
+from strandline.relations.meeting_types import Incomparable, common_type
 from strandline.relations.read import read_scan
 from strandline.relations.unequal import unequal
 

@@ -23,10 +23,10 @@ from strandline.detect.spill import Spill
 from strandline.detect.window import POSITION, Messages, WindowOptions, WindowReport, window
 from strandline.engine import Attempt, Outcome, Result, WorkItem, kernel
 from strandline.relations import Part, Scan
-from strandline.relations.comparable import common_type
 from strandline.relations.encoding import plain_type, restore
 from strandline.relations.exchange import exchange
 from strandline.relations.matching import match
+from strandline.relations.meeting_types import common_type
 
 BATCH_ROWS = 16_384
 SIDES = ("old", "new")

@@ -15,9 +15,9 @@ from strandline.changes.difference import difference
 from strandline.errors import GuardTripped, SchemaError
 from strandline.pipeline.found import Drift
 from strandline.pipeline.settings import Source
-from strandline.relations.comparable import Incomparable, common_type
 from strandline.relations.encoding import plain_type
 from strandline.relations.matching import match
+from strandline.relations.meeting_types import Incomparable, common_type
 from strandline.tables.record import Record, widened
 
 

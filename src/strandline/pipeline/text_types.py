@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from strandline.errors import StrandlineError
 from strandline.pipeline.extracts import Extract, with_types
-from strandline.relations.comparable import common_type
 from strandline.relations.encoding import plain_type
+from strandline.relations.meeting_types import common_type
 from strandline.relations.spooled import SpooledRelation
 from strandline.tables.record import Record
 

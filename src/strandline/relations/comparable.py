@@ -14,8 +14,6 @@ other's type in view.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -26,27 +24,19 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.errors import SchemaError
+from strandline.relations.meeting_types import (
+    SPLIT,
+    TICKS,
+    Incomparable,
+    decoded,
+    is_bytes,
+    is_list,
+    is_text,
+    meeting_type,
+)
 
-Join = Callable[[pa.DataType, pa.DataType], "pa.DataType | Incomparable"]
-
-_UNITS = ("s", "ms", "us", "ns")
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
-_TICKS = pa.decimal128(38, 0)  # instants of different units, in nanoseconds: int64 seconds would overflow int64
-_SPLIT = pa.struct([("f0", pa.int64()), ("f1", pa.int64())])  # 64-bit integers beside floats: nearest double, rest
 _NAN = 0x7FF8000000000000
-
-
-@dataclass(frozen=True)
-class Incomparable:
-    """Why values of two types can't be compared."""
-
-    reason: str
-
-
-def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | Incomparable:
-    """The type that holds the values of both, or why there is none. Encodings (dictionary, view) are dropped."""
-    return _join(a, b, _wider)
 
 
 def is_plain(type_: pa.DataType) -> bool:
@@ -68,8 +58,8 @@ def is_plain(type_: pa.DataType) -> bool:
         or pt.is_decimal128(type_)
         or pt.is_date32(type_)
         or type_ in (pa.time32("ms"), pa.time64("us"))
-        or _is_text(type_)
-        or _is_bytes(type_)
+        or is_text(type_)
+        or is_bytes(type_)
     )
 
 
@@ -88,7 +78,7 @@ def comparable(values: Any, other: Any = None) -> Any:
             except SchemaError as error:
                 raise SchemaError(error.why, doing=f"comparing column {field.name!r}", hint=error.hint) from None
         return pa.Table.from_arrays(columns, names=values.column_names)
-    target = _join(values.type, values.type if other is None else other, _meeting)
+    target = meeting_type(values.type, values.type if other is None else other)
     if isinstance(target, Incomparable):
         raise SchemaError(target.reason, doing="comparing values", hint="Cast one side, or leave the column out")
     if isinstance(values, pa.ChunkedArray):
@@ -97,115 +87,14 @@ def comparable(values: Any, other: Any = None) -> Any:
     return _canonical(values, target)
 
 
-def _join(a: pa.DataType, b: pa.DataType, leaf: Join) -> pa.DataType | Incomparable:
-    """Both types' meeting point, descending into lists, structs and maps; `leaf` decides for all other types."""
-    a, b = _decoded(a), _decoded(b)
-    if pt.is_null(a) or pt.is_null(b):
-        other = b if pt.is_null(a) else a
-        return other if pt.is_null(other) else _join(other, other, leaf)
-    if _is_list(a) and _is_list(b):
-        child = _join(a.value_type, b.value_type, leaf)
-        if isinstance(child, Incomparable):
-            return Incomparable(f"the elements of {a} and {b}: {child.reason}")
-        if pt.is_fixed_size_list(a) and pt.is_fixed_size_list(b) and a.list_size == b.list_size:
-            return pa.list_(child, a.list_size)
-        return pa.large_list(child) if _is_large(a) or _is_large(b) else pa.list_(child)
-    if pt.is_map(a) and pt.is_map(b):
-        key, item = _join(a.key_type, b.key_type, leaf), _join(a.item_type, b.item_type, leaf)
-        for part in (key, item):
-            if isinstance(part, Incomparable):
-                return Incomparable(f"the entries of {a} and {b}: {part.reason}")
-        return pa.map_(key, item)
-    if pt.is_struct(a) and pt.is_struct(b):
-        return _join_structs(a, b, leaf)
-    return leaf(a, b)
-
-
-def _join_structs(a: pa.StructType, b: pa.StructType, leaf: Join) -> pa.DataType | Incomparable:
-    mine, theirs = [field.name for field in a], [field.name for field in b]
-    if sorted(mine) != sorted(theirs):
-        return Incomparable(f"{a} and {b} have different fields")
-    if mine != theirs and len(set(mine)) < len(mine):
-        return Incomparable(f"{a} and {b} have several fields of one name, in different order")
-    names = mine if mine == theirs else sorted(mine)  # the same order from either side
-    fields = []
-    for position, name in enumerate(names):
-        place = position if mine == theirs else name
-        joined = _join(a.field(place).type, b.field(place).type, leaf)
-        if isinstance(joined, Incomparable):
-            return Incomparable(f"field {name!r}: {joined.reason}")
-        fields.append(pa.field(name, joined))
-    return pa.struct(fields)
-
-
-def _wider(a: pa.DataType, b: pa.DataType) -> pa.DataType | Incomparable:
-    """The type that can hold values of both leaf types."""
-    if pt.is_boolean(a) and pt.is_boolean(b):
-        return a
-    if _is_number(a) and _is_number(b):
-        return _wider_number(a, b)
-    if _is_text(a) and _is_text(b):
-        return pa.large_string() if pa.large_string() in (a, b) else pa.string()
-    if _is_bytes(a) and _is_bytes(b):
-        return a if a == b else pa.large_binary() if pa.large_binary() in (a, b) else pa.binary()
-    if pt.is_date(a) and pt.is_date(b):
-        return a if a == b else pa.date32()
-    if pt.is_time(a) and pt.is_time(b):
-        unit = _finer(a.unit, b.unit)
-        return pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
-    if pt.is_duration(a) and pt.is_duration(b):
-        return pa.duration(_finer(a.unit, b.unit))
-    if pt.is_timestamp(a) and pt.is_timestamp(b):
-        if (a.tz is None) != (b.tz is None):
-            return Incomparable(f"{a} and {b}: one is an instant, the other a local time without a zone")
-        return pa.timestamp(_finer(a.unit, b.unit), a.tz if a.tz == b.tz else "UTC")
-    return Incomparable(f"values of {a} and {b} can't be compared")
-
-
-def _wider_number(a: pa.DataType, b: pa.DataType) -> pa.DataType | Incomparable:
-    if a == b:
-        return a
-    if pt.is_floating(a) or pt.is_floating(b):
-        if pt.is_decimal(a) or pt.is_decimal(b):
-            return Incomparable(f"{a} is exact and {b} is not" if pt.is_decimal(a) else f"{a} is not exact and {b} is")
-        # An integer of at most 8, 16 or 32 bits is exact in a float of 16, 32 or 64.
-        width = max(t.bit_width if pt.is_floating(t) else min(t.bit_width * 2, 64) for t in (a, b))
-        return {16: pa.float16(), 32: pa.float32(), 64: pa.float64()}[width]
-    if pt.is_decimal(a) or pt.is_decimal(b):
-        (digits_a, scale_a), (digits_b, scale_b) = _digits(a), _digits(b)
-        scale = max(scale_a, scale_b)
-        precision = max(digits_a, digits_b) + scale
-        if precision > 76:
-            return Incomparable(f"{a} and {b} together need {precision} digits, more than 76")
-        return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
-    if pt.is_signed_integer(a) == pt.is_signed_integer(b):
-        return a if a.bit_width >= b.bit_width else b
-    signed, unsigned = (a, b) if pt.is_signed_integer(a) else (b, a)
-    if signed.bit_width > unsigned.bit_width:
-        return signed
-    return {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}[unsigned.bit_width]
-
-
-def _meeting(a: pa.DataType, b: pa.DataType) -> pa.DataType | Incomparable:
-    """Where two leaf types meet for comparing: `_wider`, except where casting to that could overflow or round."""
-    wider = _wider(a, b)
-    if isinstance(wider, Incomparable):
-        return wider
-    if (pt.is_timestamp(wider) or pt.is_duration(wider)) and a.unit != b.unit:
-        return _TICKS
-    if pt.is_floating(wider) and any(pt.is_integer(t) and t.bit_width == 64 for t in (a, b)):
-        return _SPLIT
-    return wider
-
-
 def _canonical(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """`array` in the canonical form of `target`, a type that `_join` gave for it and its counterpart."""
+    """`array` in the canonical form of `target`, a type that `meeting_type` gave for it and its counterpart."""
     array = _decode(array)
     if array.type == target and _passes(target):
         return array
     if pt.is_null(array.type):
         return array.cast(pa.bool_()) if pt.is_null(target) else _canonical(pa.nulls(len(array), target), target)
-    if _is_list(array.type):
+    if is_list(array.type):
         return _canonical_list(array, target)
     if pt.is_map(array.type):
         return _canonical_map(array, target)
@@ -215,11 +104,11 @@ def _canonical(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _canonical_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
-    if target == _SPLIT:
+    if target == SPLIT:
         return _split(array)
     if pt.is_timestamp(array.type) or pt.is_duration(array.type):
         ticks = array.view(pa.int64())
-        return ticks if target != _TICKS else _nanoseconds(ticks, array.type.unit)
+        return ticks if target != TICKS else _nanoseconds(ticks, array.type.unit)
     if pt.is_date(target):
         return array.cast(pa.date32(), safe=False).view(pa.int32())  # a date is its day, whatever the milliseconds
     if pt.is_floating(target):
@@ -344,7 +233,7 @@ def _split(array: pa.Array) -> pa.Array:
 
 def _nanoseconds(ticks: pa.Array, unit: str) -> pa.Array:
     factor = pa.scalar(Decimal(10**9 // _PER_SECOND[unit]), pa.decimal128(10, 0))
-    return pc.multiply(ticks.cast(pa.decimal128(19, 0)), factor).cast(_TICKS)
+    return pc.multiply(ticks.cast(pa.decimal128(19, 0)), factor).cast(TICKS)
 
 
 def _big_endian(array: pa.Array) -> pa.Array:
@@ -358,19 +247,6 @@ def _big_endian(array: pa.Array) -> pa.Array:
     return values if valid is None else pc.if_else(valid, values, pa.scalar(None, pa.binary()))
 
 
-def _decoded(type_: pa.DataType) -> pa.DataType:
-    """`type_` without extension, dictionary, run-end and view encodings at its top."""
-    if isinstance(type_, pa.BaseExtensionType):
-        return _decoded(type_.storage_type)
-    if pt.is_dictionary(type_) or pt.is_run_end_encoded(type_):
-        return _decoded(type_.value_type)
-    if pt.is_string_view(type_):
-        return pa.large_string()
-    if pt.is_binary_view(type_):
-        return pa.large_binary()
-    return type_
-
-
 def _decode(array: pa.Array) -> pa.Array:
     while True:
         type_ = array.type
@@ -381,7 +257,7 @@ def _decode(array: pa.Array) -> pa.Array:
         elif pt.is_run_end_encoded(type_):
             array = pc.run_end_decode(array)
         elif pt.is_string_view(type_) or pt.is_binary_view(type_):
-            array = array.cast(_decoded(type_))
+            array = array.cast(decoded(type_))
         else:
             return array
 
@@ -390,7 +266,7 @@ def _passes(type_: pa.DataType) -> bool:
     """Whether an array of exactly this type is canonical as it is."""
     if pt.is_large_list(type_):
         return _passes(type_.value_type)
-    exact = pt.is_boolean(type_) or pt.is_integer(type_) or type_ in (pa.string(), pa.large_string(), _SPLIT)
+    exact = pt.is_boolean(type_) or pt.is_integer(type_) or type_ in (pa.string(), pa.large_string(), SPLIT)
     return bool(exact or type_ in (pa.binary(), pa.large_binary()) or (pt.is_decimal128(type_) and type_.scale >= 0))
 
 
@@ -404,37 +280,3 @@ def _arrow_null_mask(array: pa.Array) -> Any:
 
 def _positions(count: int) -> list[str]:
     return [f"f{position}" for position in range(count)]
-
-
-def _digits(type_: pa.DataType) -> tuple[int, int]:
-    """Digits before the point, and after it."""
-    if pt.is_integer(type_):
-        return _INTEGER_DIGITS[type_.bit_width], 0
-    scale = max(type_.scale, 0)
-    return type_.precision - type_.scale, scale
-
-
-def _finer(a: str, b: str) -> str:
-    return _UNITS[max(_UNITS.index(a), _UNITS.index(b))]
-
-
-def _is_number(type_: pa.DataType) -> bool:
-    return bool(pt.is_integer(type_) or pt.is_floating(type_) or pt.is_decimal(type_))
-
-
-def _is_text(type_: pa.DataType) -> bool:
-    return bool(pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_))
-
-
-def _is_bytes(type_: pa.DataType) -> bool:
-    fixed = pt.is_fixed_size_binary(type_) and not pt.is_decimal(type_)
-    return bool(fixed or pt.is_binary(type_) or pt.is_large_binary(type_) or pt.is_binary_view(type_))
-
-
-def _is_list(type_: pa.DataType) -> bool:
-    views = pt.is_list_view(type_) or pt.is_large_list_view(type_)
-    return bool(views or pt.is_list(type_) or pt.is_large_list(type_) or pt.is_fixed_size_list(type_))
-
-
-def _is_large(type_: pa.DataType) -> bool:
-    return bool(pt.is_large_list(type_) or pt.is_large_list_view(type_))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
+from strandline.engine.memory import machine_memory
 from strandline.pages import Entry, PageRef
 from strandline.tables.contents import Base, Contents, Overlay, base_of, overlay_of
 from strandline.tables.page_files import Columns, decode_columns, decode_page
@@ -25,7 +25,7 @@ class PageCache:
     """Pages in the present shape of their tables, the least recently used going first. Safe for many threads."""
 
     def __init__(self, limit: int | None = None) -> None:
-        self._limit = max(CACHE_BYTES, _memory() // MEMORY_SHARE) if limit is None else limit
+        self._limit = max(CACHE_BYTES, machine_memory() // MEMORY_SHARE) if limit is None else limit
         self._kept: OrderedDict[tuple[str, str], tuple[Base | Overlay, int]] = OrderedDict()
         self._size = 0
         self._mutex = threading.Lock()
@@ -99,11 +99,3 @@ class PageCache:
                 return None
             self._kept.move_to_end((name, record.mark))
             return found[0]
-
-
-def _memory() -> int:
-    """The machine's memory in bytes; 0 where it does not tell."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 0

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -184,6 +185,8 @@ class Copy:
                 "position": taken,
                 "lag": None if taken is None else max(changed - taken, 0),
                 "rows": record.held,
+                "refreshed": _shown_time(record.seen),
+                "keep": record.keep,
                 **record.last,
             }
 
@@ -303,6 +306,10 @@ class Copy:
         if self._home.pages.now() - record.seen > record.keep * SEEN:
             work = replace(record, seen=self._home.pages.now())
             self._home.autocommit(lambda transaction: catalogue.put(transaction, work, exists=True))
+
+
+def _shown_time(seconds: float) -> str | None:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds") if seconds else None
 
 
 def _settled(claimed: Claimed, method: str) -> _Way | None:

@@ -30,7 +30,7 @@ DAY = 86400.0
 """Size is looked at only in copies that were not refreshed for so long."""
 SMALL = 1 << 20
 """So many bytes are kept for a copy whatever its base has."""
-UNUSED = "no copy has stood at it for as long as differences are kept"
+UNUSED = "no copy stood at it any more, so it was no longer kept"
 
 
 def duration(given: float | str, doing: str) -> float:
