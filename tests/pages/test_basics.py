@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
+from pathlib import Path
+
 import pytest
 from tests.pages.toy import Clock, all_rows, assert_sound, created, domain_of, opened, put, read, write
 
-from strandline.errors import AlreadyExists, InputError, InUse, NotFound, SnapshotExpired
+from strandline.errors import AlreadyExists, InputError, InUse, NotFound, SnapshotExpired, StrandlineError
 from strandline.pages import Draft, Mode
-from strandline.storage import MemoryStorage
+from strandline.storage import LocalStorage, MemoryStorage
 
 
 def test_a_commit_is_seen_after_reopening() -> None:
@@ -297,3 +301,24 @@ def test_an_error_of_one_transaction_of_a_batch_does_not_touch_the_others() -> N
         transaction.lock_table(domain_of(main, "t"), Mode.X)
         transaction.abort()
     assert_sound(storage)
+
+
+def test_a_heart_whose_store_was_deleted_beats_on_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    died: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", died.append)
+    store = created(LocalStorage(tmp_path / "shop"))
+    beats, beat = threading.Semaphore(0), store.beat
+
+    def counted() -> object:
+        beats.release()
+        return beat()
+
+    monkeypatch.setattr(store, "beat", counted)
+    store.start_heart(0.001)
+    assert beats.acquire(timeout=10)
+    (tmp_path / "shop").rename(tmp_path / "gone")
+    for _ in range(3):
+        assert beats.acquire(timeout=10)
+    assert died == []
+    with suppress(StrandlineError):
+        store.close()

@@ -112,8 +112,8 @@ class PageStore:
                     self.beat()
                 except Fenced:
                     return  # whoever uses the store next is told
-                except StorageError:
-                    continue  # the next beat may come through
+                except (StorageError, NotFound):
+                    continue  # the next beat may come through; of a store that is gone, its next user is told
 
         self._heart = threading.Thread(target=run, name="strandline-heart", daemon=True)
         self._heart.start()
