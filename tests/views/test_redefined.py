@@ -234,6 +234,34 @@ def test_an_alteration_stopped_at_any_statement_is_whole_or_not_there(
     assert equal(store, place)
 
 
+@pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
+def test_a_counted_copy_stopped_while_it_is_written_again_is_whole(
+    store: Store, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = place_of(kind, tmp_path, None)
+    texts = itertools.cycle(["select note, customer from orders", "select note from orders"])
+    copy = store.view("v", "select note from orders").replicate(place.url)
+    for at in itertools.count():
+        store.view("v", next(texts))
+        steps = itertools.count()
+
+        def watch(_: Database, step: str, steps: Iterator[int] = steps, at: int = at) -> None:
+            if step.lower().startswith(("drop view", "drop table", "create view", "commit")) and next(steps) == at:
+                raise Crash
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Database, "watch", watch)
+            with suppress(Crash):
+                copy.refresh()
+        assert sum(held(place.url, ["note"]).values()) == 8, at
+        copy.refresh()
+        view = store.view("v")
+        assert held(place.url, view.schema.names) == multiset(view.to_arrow()), at
+        if next(steps) <= at or at > 5:
+            break
+    assert at > 4
+
+
 @pytest.mark.parametrize("done", [False, True])
 def test_a_folder_stopped_around_the_change_of_its_columns_is_whole(
     store: Store, tmp_path: Path, done: bool, monkeypatch: pytest.MonkeyPatch
