@@ -34,6 +34,7 @@ SPECULATION = {
     "spark.speculation.interval": "100ms",
     "spark.speculation.quantile": "0.5",
     "spark.speculation.multiplier": "1.5",
+    "spark.speculation.minTaskRuntime": "2s",
     "spark.speculation.efficiency.enabled": "false",
 }
 QUIET = Path(__file__).parents[2] / "src" / "strandline" / "engine" / "log4j2.properties"
