@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ hypothesis.settings.register_profile(
     suppress_health_check=list(hypothesis.HealthCheck),
 )
 hypothesis.settings.load_profile("tests")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", servers.BRIEF)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
