@@ -15,6 +15,7 @@ from tests.tables.properties import given
 
 from strandline.errors import KeysError, SchemaError
 from strandline.tables.keys import (
+    IntegerKeys,
     after_prefix,
     check_key_types,
     decode_first,
@@ -80,6 +81,15 @@ def test_bytes_stand_in_the_order_of_the_values(
         for other, mark_other in zip(keys, marks, strict=True):
             assert (one < other) == (mark < mark_other)
             assert (one == other) == (mark == mark_other)
+
+
+@given(rows=st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(-9, 9)), max_size=5))
+def test_keys_of_integers_that_are_encoded_when_asked_for_are_the_same_keys(rows: list[tuple[int, int]]) -> None:
+    columns = list(zip(*rows, strict=True)) if rows else [(), ()]
+    table = pa.table({"a": pa.array(columns[0], pa.int64()), "b": pa.array(columns[1], pa.int16())})
+    keys, all_at_once = IntegerKeys.of(table, ["a", "b"]), encode_keys(table, ["a", "b"])
+    assert (list(keys), list(keys[1:]), len(keys)) == (all_at_once, all_at_once[1:], len(rows))
+    assert [keys[place] for place in range(len(keys))] == all_at_once
 
 
 @given(data=st.data())

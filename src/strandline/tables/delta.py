@@ -32,7 +32,7 @@ class Delta:
     `images` has the table's columns without `_row`.
     """
 
-    keys: list[bytes]
+    keys: Sequence[bytes]
     live: Numbers
     rows: Numbers
     images: pa.Table

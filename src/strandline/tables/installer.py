@@ -19,6 +19,7 @@ from strandline.tables.contents import Contents, Overlay, base_of
 from strandline.tables.delta import Delta, Expected, merged
 from strandline.tables.keys import encode_keys, encode_rows, is_provisional
 from strandline.tables.page_files import encode_overlay, encode_page
+from strandline.tables.parallel import parallel
 from strandline.tables.record import Record
 from strandline.tables.revising import SMALL_WRITES, Limits, Revision, resolve, revise
 
@@ -95,9 +96,9 @@ class _PageEdit:
                 self._join(*sorted((found, other), key=lambda place: place[0]))
                 return
 
-    def base_draft(self, table: pa.Table) -> Draft:
+    def base_draft(self, table: pa.Table, encoded: bytes | None = None) -> Draft:
         """A new base page of these rows, which stand in order."""
-        page = self._edit.write(encode_page(table, self._record), len(table))
+        page = self._edit.write(encode_page(table, self._record) if encoded is None else encoded, len(table))
         self._cache.remember(page, self._record, base_of(table, self._record))
         least, greatest = ends(table, self._record)
         return Draft(page, rows=len(table), least=least, greatest=greatest)
@@ -120,9 +121,10 @@ class _PageEdit:
 
     def _put_bases(self, entry: Entry, bases: Sequence[pa.Table]) -> None:
         """The first piece stays in place; locks on the page pass to the others."""
-        self._edit.put(entry.number, self.base_draft(bases[0]))
-        for table in bases[1:]:
-            draft = self.base_draft(table)
+        encoded = parallel(lambda table: encode_page(table, self._record), bases)
+        self._edit.put(entry.number, self.base_draft(bases[0], encoded[0]))
+        for table, data in zip(bases[1:], encoded[1:], strict=True):
+            draft = self.base_draft(table, data)
             assert draft.least is not None
             number = self._edit.add(draft)
             self._edit.index(draft.least, number)

@@ -11,8 +11,8 @@ and that have no number yet go by provisional keys, greater than every number.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,32 @@ def encode_keys(table: pa.Table, key: Sequence[str]) -> list[bytes]:
             raise null_keys(table, key)
         parts.append(_encode_column(column, last=place == len(key) - 1))
     return _joined(parts, len(table))
+
+
+class IntegerKeys(Sequence[bytes]):
+    """What `encode_keys` gives for keys of signed integers without nulls; each is encoded when somebody asks for it."""
+
+    def __init__(self, columns: Sequence[npt.NDArray[np.int64]]) -> None:
+        self._columns = columns
+
+    @staticmethod
+    def of(table: pa.Table, key: Sequence[str]) -> IntegerKeys:
+        return IntegerKeys([np.asarray(table.column(name), dtype=np.int64) for name in key])
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    @overload
+    def __getitem__(self, place: int) -> bytes: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, place: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(place, slice):
+            return IntegerKeys([column[place] for column in self._columns])
+        return b"".join((int(column[place]) + _SIGN).to_bytes(8, "big") for column in self._columns)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(_joined([_ordered(column) for column in self._columns], len(self)))
 
 
 def encode_key(values: Sequence[Any], types: Sequence[pa.DataType]) -> bytes:

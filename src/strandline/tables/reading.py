@@ -13,8 +13,8 @@ from strandline.tables.cache import PageCache
 from strandline.tables.expressions import Expression, check_params
 from strandline.tables.key_bounds import KeyBounds, key_bounds
 from strandline.tables.page_files import Columns
+from strandline.tables.parallel import parallel
 from strandline.tables.record import ROW, Record
-from strandline.tables.rewriting import parallel
 
 KEPT_ROWS = 32_768
 """Pages up to so many rows are kept decoded; larger ones are read with the columns that are wanted."""

@@ -78,8 +78,11 @@ class Resolved:
 
 def resolve(contents: Contents, count: int, delta: Delta) -> Resolved:
     """What a delta, all of whose keys belong to this page of `count` rows, means for its rows."""
-    present = contents.rows_of(delta.keys)
     put = delta.put
+    if not count and not len(contents.base.table) and len(put) == len(delta) and bool(np.all(delta.rows == NONE)):
+        # New rows for a page that never had any.
+        return Resolved(delta, put, delta.rows, delta.rows[:0], len(put))
+    present = contents.rows_of(delta.keys)
     explicit, standing = delta.rows[put], present[put]
     rows = np.where(explicit >= 0, explicit, np.where(explicit == FRESH, NONE, standing))
     # What stands under a changed key goes, unless it is the very row that shall stand there.

@@ -6,13 +6,10 @@ in place. The table is locked as a whole meanwhile, so its counter stands still 
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +22,7 @@ from strandline.tables.delta import Delta
 from strandline.tables.installer import ends, overlay_draft, split_by_page
 from strandline.tables.keys import encode_rows, is_provisional
 from strandline.tables.page_files import encode_overlay, encode_page
+from strandline.tables.parallel import parallel
 from strandline.tables.pending import LocalPage, Pending
 from strandline.tables.record import ROW, Record
 from strandline.tables.revising import SMALL_WRITES, Limits, Resolved, must_fold, resolve, revise
@@ -35,8 +33,6 @@ BULK = Limits(page_rows=sys.maxsize, cut_rows=BULK_ROWS, most_in_overlay=BULK_RO
 """Pages are not cut by these limits but by `bulk_pieces`."""
 
 Write = Callable[[bytes, int], PageRef]
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -216,13 +212,3 @@ def draft_of(entry: Entry) -> Draft:
     """A local page as the commit wants it."""
     assert entry.base is not None
     return Draft(entry.base, entry.overlay, entry.rows, entry.least, entry.greatest)
-
-
-def parallel(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """The results in order, computed on as many threads as there are processors: Arrow's work runs beside Python's."""
-    work: Sequence[T] = list(items)
-    if len(work) < 2:
-        return [function(item) for item in work]
-    with ThreadPoolExecutor(min(len(work), os.cpu_count() or 1)) as pool:
-        futures: list[Future[R]] = [pool.submit(function, item) for item in work]
-        return [future.result() for future in futures]

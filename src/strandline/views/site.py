@@ -22,7 +22,7 @@ from strandline.tables.changed_rows import changed_rows
 from strandline.tables.hidden import is_of_views
 from strandline.tables.key_bounds import ALL
 from strandline.tables.keys import after_prefix, encode_key, encode_keys
-from strandline.tables.rewriting import parallel
+from strandline.tables.parallel import parallel
 from strandline.views.definition import Shape
 from strandline.whatif import is_hidden as is_of_what_ifs
 from strandline.whatif import rows_between

@@ -16,7 +16,7 @@ import pyarrow.types as pt
 from strandline.pages import Entry, View
 from strandline.tables import PageCache, Record, TableReader
 from strandline.tables.key_bounds import ALL, KeyBounds
-from strandline.tables.rewriting import parallel
+from strandline.tables.parallel import parallel
 from strandline.whatif.accessing import Differential, Own, all_alike, ids_of
 from strandline.whatif.catalogue import Definition, shaped
 from strandline.whatif.id_index import indexed_ids

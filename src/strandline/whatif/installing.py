@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from strandline.pages import DomainEdit, Installer, RowChange
 from strandline.tables.delta import NONE, Delta
-from strandline.tables.keys import encode_keys
-from strandline.whatif.tuples import KEY, MAXDATE, MINDATE, STORED, UNDATED, numbers
+from strandline.tables.keys import IntegerKeys, encode_keys
+from strandline.whatif.tuples import KEY, MAXDATE, MINDATE, PLACE, STORED, UNDATED, numbers
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,17 @@ def _delta(tuples: pa.Table, commit: int) -> Delta:
         found = numbers(tuples, name)
         dates = pa.array(np.where(found == UNDATED, commit, found))
         tuples = tuples.set_column(tuples.column_names.index(name), tuples.schema.field(name), dates)
+    rows = np.full(len(tuples), NONE, dtype=np.int64)
+    if _ascends(tuples.column(STORED[PLACE])):
+        return Delta(IntegerKeys.of(tuples, KEY), np.arange(len(tuples)), rows, tuples)
     keys = encode_keys(tuples, KEY)
     order = sorted(range(len(keys)), key=keys.__getitem__)
-    places = np.array(order, dtype=np.int64)
-    return Delta([keys[place] for place in order], places, np.full(len(keys), NONE, dtype=np.int64), tuples)
+    return Delta([keys[place] for place in order], np.array(order, dtype=np.int64), rows, tuples)
+
+
+def _ascends(places: pa.ChunkedArray) -> bool:
+    """Whether every place is greater than the one before, so that tuples stand in order; most updates leave them so."""
+    if places.type != pa.int64():
+        return False
+    held = np.asarray(places)
+    return bool(np.all(held[1:] > held[:-1]))

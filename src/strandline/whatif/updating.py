@@ -22,7 +22,7 @@ from strandline.tables.key_bounds import MOST_POINTS, KeyBounds
 from strandline.tables.keys import encode_keys
 from strandline.whatif.accessing import Tuples
 from strandline.whatif.assigning import Assignment
-from strandline.whatif.placing import places
+from strandline.whatif.placing import key_numbers, places
 from strandline.whatif.reading import Selection, condition_of
 from strandline.whatif.seen_ids import SeenIds
 from strandline.whatif.signing import signatures
@@ -109,9 +109,7 @@ def insert(opened: Opened, rows: Any) -> int:
     doing = f"Inserting into {opened.definition.name}"
     new = fitted(rows, opened.record, doing)
     if opened.record.key:
-        keys = encode_keys(new, opened.record.key)
-        check_distinct(keys, new, opened.record, doing)
-        _, taken, _ = _standing(opened, new, keys)
+        _, taken, _ = _standing(opened, new, distinct_bounds(new, opened.record, doing))
         if len(taken):
             raise taken_keys(new, opened.record, sorted(taken.tolist()), doing)
     update = Update(opened)
@@ -128,15 +126,13 @@ def upsert(opened: Opened, rows: Any) -> int:
             f"{opened.definition.name} has no key", doing=doing, hint="Use insert; only keys tell which row to replace"
         )
     new = fitted(rows, opened.record, doing)
-    keys = encode_keys(new, opened.record.key)
-    check_distinct(keys, new, opened.record, doing)
-    put(opened, new, keys)
+    _put(opened, new, distinct_bounds(new, opened.record, doing))
     return len(new)
 
 
-def put(opened: Opened, rows: pa.Table, keys: Sequence[bytes]) -> None:
+def _put(opened: Opened, rows: pa.Table, bounds: KeyBounds) -> None:
     """Rows that shall stand under their keys."""
-    found, mine, chosen = _standing(opened, rows, keys)
+    found, mine, chosen = _standing(opened, rows, bounds)
     rest = np.ones(len(rows), dtype=np.bool_)
     rest[mine] = False
     update = Update(opened)
@@ -190,9 +186,23 @@ def bounds_of(keys: Sequence[bytes]) -> KeyBounds:
     return KeyBounds(ordered[0], ordered[-1], points)
 
 
-def _standing(opened: Opened, rows: pa.Table, keys: Sequence[bytes]) -> tuple[Tuples, Numbers, Selection]:
+def distinct_bounds(rows: pa.Table, record: Record, doing: str) -> KeyBounds:
+    """Where the keys of rows stand; a key that is there twice is an error."""
+    numbers = None if any(rows.column(name).null_count for name in record.key) else key_numbers(rows, record.key)
+    if numbers is not None and len(rows) > MOST_POINTS and bool(np.all(numbers[1:] > numbers[:-1])):
+        # Many rows mostly come in order.
+        low, high = encode_keys(rows.take(pa.array([0, len(rows) - 1])), record.key)
+        return KeyBounds(low, high)
+    keys = encode_keys(rows, record.key)
+    check_distinct(keys, rows, record, doing)
+    return bounds_of(keys)
+
+
+def _standing(opened: Opened, rows: pa.Table, bounds: KeyBounds) -> tuple[Tuples, Numbers, Selection]:
     """The tuples that stand under the keys of these rows, and the position of the row for each of them."""
-    chosen = opened.reader().select(None, bounds_of(keys))
+    chosen = opened.reader().select(None, bounds)
+    if not len(chosen.visible):
+        return chosen.visible, np.empty(0, dtype=np.int64), chosen
     names = list(opened.record.key)
     pairs = match(chosen.visible.rows.select(names), rows.select(names))
     return chosen.visible.take(pairs.old), pairs.new, chosen
@@ -200,9 +210,7 @@ def _standing(opened: Opened, rows: pa.Table, keys: Sequence[bytes]) -> tuple[Tu
 
 def _check_moves(opened: Opened, moving: Tuples, new: pa.Table, doing: str) -> None:
     """New keys must be free, or be left by these very tuples."""
-    keys = encode_keys(new, opened.record.key)
-    check_distinct(keys, new, opened.record, doing)
-    found, mine, _ = _standing(opened, new, keys)
+    found, mine, _ = _standing(opened, new, distinct_bounds(new, opened.record, doing))
     taken = mine[~np.isin(found.tnames, moving.tnames)]
     if len(taken):
         raise taken_keys(new, opened.record, sorted(taken.tolist()), doing)
