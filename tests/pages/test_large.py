@@ -102,11 +102,13 @@ def test_opening_a_large_store_reads_a_handful_of_nodes() -> None:
         assert found is not None
         assert found.root is not None
         assert (found.root.sums.pages, found.root.sums.rows) == (20_000, 20_000)
-        before = len(storage.objects)
+        before = {*storage.objects}
         with store.version().begin() as transaction:
             page = PageRef(PhysicalPage("pages/0-fffff.parquet"), UNBORN, 1, "", 1)
             transaction.put_page(found.domain, entry, Draft(page, rows=1, least=b"012345", greatest=b"012345"))
-        assert len(storage.objects) == before, "the changed path is replaced, and nothing else"
+        written = [name.partition("/")[0] for name in storage.objects.keys() - before]
+        assert written == ["nodes"] * 4, "the three levels of the changed path and the list of tables, and nothing else"
+        assert len(storage.objects) == len(before), "what they replace is gone"
 
 
 def test_space_tells_who_holds_which_bytes() -> None:
