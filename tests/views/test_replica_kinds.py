@@ -69,10 +69,10 @@ def held(url: str, names: list[str]) -> Counter[tuple[Any, ...]]:
 @settings(max_examples=examples(6))
 @given(st.data())
 def test_after_each_refresh_every_kind_of_copy_equals_the_query(targets: Targets, data: st.DataObject) -> None:
-    known: Relations = data.draw(relations(most=3))
+    known: Relations = data.draw(relations(most=4))
     with create_on(MemoryStorage(), limits=TINY) as store:
         known.create(store)
-        sql = data.draw(views(known, most=3))
+        sql = data.draw(views(known, most=4))
         maintain = data.draw(st.sampled_from(["eager", "deferred"]))
         note(f"{maintain}: {sql}")
         view = store.view("v", sql, maintain=maintain)
