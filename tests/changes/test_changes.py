@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from tests import model
-from tests.examples import examples
-from tests.model import LAWS, Case, bags, cases, counted_of, keyed_of, relation_of
+from tests.examples import LAWS, examples
+from tests.model import counted_of, keyed_of, relation_of
+from tests.random_tables import Case, bags, cases
 
 from strandline.changes import Applied, Changes
 from strandline.changes.consolidate import consolidate

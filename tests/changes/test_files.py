@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from tests.examples import examples
-from tests.model import LAWS, Case, bags, cases
+from tests.examples import LAWS, examples
+from tests.random_tables import Case, bags, cases
 
 from strandline.changes import Changes, files
 from strandline.changes.difference import difference

@@ -9,7 +9,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import model
-from tests.model import LAWS, Case, bags, cases, counted_of, keyed_of, relation_of, rows_of
+from tests.examples import LAWS
+from tests.model import counted_of, keyed_of, relation_of, rows_of
+from tests.random_tables import Case, bags, cases
 
 from strandline.changes.apply import apply
 from strandline.changes.compose import compose

@@ -7,6 +7,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import Phase, given, settings
 from tests import model
+from tests.examples import LAWS
+from tests.random_tables import Case, cases
 
 from strandline.changes import Changes
 from strandline.changes.difference import difference
@@ -25,13 +27,13 @@ from strandline.relations.scan import schema_to_text
 CASES = 30
 
 
-def collected(count: int) -> list[model.Case]:
+def collected(count: int) -> list[Case]:
     """Generated cases, always the same."""
-    found: list[model.Case] = []
+    found: list[Case] = []
 
-    @settings(model.LAWS, max_examples=count, phases=[Phase.generate])
-    @given(case=model.cases(states=3))
-    def collect(case: model.Case) -> None:
+    @settings(LAWS, max_examples=count, phases=[Phase.generate])
+    @given(case=cases(states=3))
+    def collect(case: Case) -> None:
         found.append(case)
 
     collect()
@@ -97,11 +99,11 @@ def test_a_change_set_becomes_a_dataframe_and_runs_its_verbs_on_spark(spark: Any
     assert len(undone) == 0
 
 
-def _stored(old: pa.Table, new: pa.Table, case: model.Case, spool: Spool) -> Stored:
+def _stored(old: pa.Table, new: pa.Table, case: Case, spool: Spool) -> Stored:
     return store(difference(old, new, case.key), spool)
 
 
-def _pair(case: model.Case, spool: Spool) -> WorkItem:
+def _pair(case: Case, spool: Spool) -> WorkItem:
     old, new = (open_relation(state, spool=spool) for state in case.states[:2])
     sides = []
     for relation in (old, new):

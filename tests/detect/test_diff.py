@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from tests import model
+from tests.examples import LAWS
+from tests.random_tables import Case, cases
 
 import strandline as sl
 from strandline.changes.shape import ChangeSet
@@ -25,16 +27,16 @@ def many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     return
 
 
-def changed(case: model.Case, algorithm: str, **options: Any) -> ChangeSet:
+def changed(case: Case, algorithm: str, **options: Any) -> ChangeSet:
     old, new = case.states
     found = sl.diff(old, new, key=case.key, algorithm=algorithm, runner="inline", **options)
     return ChangeSet(found.header, found.to_arrow())
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@model.LAWS
-@given(case=model.cases())
-def test_an_algorithm_finds_what_the_model_finds(algorithm: str, case: model.Case) -> None:
+@LAWS
+@given(case=cases())
+def test_an_algorithm_finds_what_the_model_finds(algorithm: str, case: Case) -> None:
     old, new = (model.relation_of(table, case.key) for table in case.states)
     expected = model.difference(old, new)
     found = changed(case, algorithm)
@@ -46,9 +48,9 @@ def test_an_algorithm_finds_what_the_model_finds(algorithm: str, case: model.Cas
 
 @pytest.mark.usefixtures("many_pieces")
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@model.LAWS
-@given(case=model.cases())
-def test_cutting_into_pieces_changes_nothing(algorithm: str, case: model.Case) -> None:
+@LAWS
+@given(case=cases())
+def test_cutting_into_pieces_changes_nothing(algorithm: str, case: Case) -> None:
     old, new = (model.relation_of(table, case.key) for table in case.states)
     expected = model.difference(old, new)
     found = changed(case, algorithm)

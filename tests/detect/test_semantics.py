@@ -18,7 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import model
-from tests.examples import examples
+from tests.examples import LAWS, examples
+from tests.random_tables import Case, cases
 
 import strandline as sl
 from strandline.changes.shape import ChangeSet
@@ -195,7 +196,7 @@ def paired(found: Differential) -> list[tuple[Any, ...]]:
     )
 
 
-@settings(model.LAWS, max_examples=examples(25))
+@settings(LAWS, max_examples=examples(25))
 @given(
     old=st.lists(st.tuples(st.integers(1, 3), st.sampled_from("abc"), st.integers(0, 2)), max_size=8),
     new=st.lists(st.tuples(st.integers(1, 3), st.sampled_from("abc"), st.integers(0, 2)), max_size=8),
@@ -345,9 +346,9 @@ def test_formats_mix(tmp_path: Path, old: str, new: str) -> None:
 # The window
 
 
-@settings(model.LAWS, max_examples=examples(25))
-@given(case=model.cases(), aging=st.sampled_from([1, 40, 400]), block=st.sampled_from([1, 64]))
-def test_a_window_with_tiny_buffers_finds_what_merge_finds(case: model.Case, aging: int, block: int) -> None:
+@settings(LAWS, max_examples=examples(25))
+@given(case=cases(), aging=st.sampled_from([1, 40, 400]), block=st.sampled_from([1, 64]))
+def test_a_window_with_tiny_buffers_finds_what_merge_finds(case: Case, aging: int, block: int) -> None:
     old, new = case.states
     options: dict[str, Any] = {"algorithm": "window", "aging": aging, "block": block, "runner": "inline"}
     found = sl.diff(old, new, case.key, **options)

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from tests import model
-from tests.examples import examples
+from tests.examples import LAWS, examples
+from tests.random_tables import Case, cases
 
 import strandline as sl
 from strandline.changes.shape import ChangeSet
@@ -41,7 +42,7 @@ def many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Question, "pieces", lambda *_: 3)
 
 
-def carry(case: model.Case, **options: Any) -> None:
+def carry(case: Case, **options: Any) -> None:
     """Runs one night after the other on the state alone and compares each answer with the model's."""
     folder = tempfile.mkdtemp()
     state = os.path.join(folder, "state")
@@ -74,25 +75,25 @@ def check_rows(found: Differential, expected: dict[model.Key, model.Change]) -> 
 
 @pytest.mark.parametrize("bits", [32, 64, 128])
 @pytest.mark.parametrize("algorithm", ["kb", "kbp"])
-@settings(model.LAWS, max_examples=examples(20))
-@given(case=model.cases(states=NIGHTS))
-def test_a_state_carried_over_many_runs_finds_what_the_model_finds(algorithm: str, bits: int, case: model.Case) -> None:
+@settings(LAWS, max_examples=examples(20))
+@given(case=cases(states=NIGHTS))
+def test_a_state_carried_over_many_runs_finds_what_the_model_finds(algorithm: str, bits: int, case: Case) -> None:
     carry(case, algorithm=algorithm, bits=bits)
 
 
 @pytest.mark.parametrize("bits", [32, 128])
 @pytest.mark.parametrize("algorithm", ["kb", "kbp"])
-@settings(model.LAWS, max_examples=examples(20))
-@given(case=model.cases(states=NIGHTS))
-def test_column_signatures_tell_which_columns_changed(algorithm: str, bits: int, case: model.Case) -> None:
+@settings(LAWS, max_examples=examples(20))
+@given(case=cases(states=NIGHTS))
+def test_column_signatures_tell_which_columns_changed(algorithm: str, bits: int, case: Case) -> None:
     carry(case, algorithm=algorithm, bits=bits, column_signatures=True)
 
 
 @pytest.mark.usefixtures("many_pieces")
 @pytest.mark.parametrize("algorithm", ["kb", "kbp"])
-@settings(model.LAWS, max_examples=examples(20))
-@given(case=model.cases(states=NIGHTS))
-def test_cutting_into_pieces_changes_nothing(algorithm: str, case: model.Case) -> None:
+@settings(LAWS, max_examples=examples(20))
+@given(case=cases(states=NIGHTS))
+def test_cutting_into_pieces_changes_nothing(algorithm: str, case: Case) -> None:
     carry(case, algorithm=algorithm, column_signatures=True)
 
 

@@ -12,7 +12,9 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.model import LAWS, nullable, typed_values, value
+from tests.examples import LAWS
+from tests.model import value
+from tests.random_tables import nullable, typed_values
 
 from strandline.errors import SchemaError
 from strandline.relations.comparable import comparable, is_plain
