@@ -1,4 +1,4 @@
-"""What every test shares: one Spark session for the whole run, and Hypothesis without chance."""
+"""What every test shares: one Spark session for the whole run, and the profile of Hypothesis."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import hypothesis
 import pytest
 import servers
-from tests.examples import examples
+from tests.examples import DERANDOMIZED, examples
 
 hypothesis.settings.register_profile(
     "tests",
-    derandomize=True,
+    derandomize=DERANDOMIZED,
     deadline=None,
     max_examples=examples(50),
     suppress_health_check=list(hypothesis.HealthCheck),

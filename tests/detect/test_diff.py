@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from tests import model
@@ -17,6 +19,7 @@ from strandline.relations import spooled
 
 ALGORITHMS = ("merge", "hash", "kb", "kbp", "window")
 WITH_BEFORE = ("merge", "hash", "kbp", "window")
+UNBOUNDED = (pa.time32("s"), pa.time64("ns"), pa.duration("ms"), pa.float16(), pa.date64())
 
 
 @pytest.fixture
@@ -57,3 +60,28 @@ def test_cutting_into_pieces_changes_nothing(algorithm: str, case: Case) -> None
     assert model.kinds_of(found) == {key: change.kind for key, change in expected.items()}
     if algorithm in WITH_BEFORE:
         assert model.keyed_of(found) == expected
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_table_with_uuids_that_did_not_change_has_no_changes(algorithm: str) -> None:
+    same = pa.table({"id": [1, 2], "u": pa.array([b"\x00" * 16, b"a" * 16], pa.uuid())})
+    found = sl.diff(same, same, key=["id"], algorithm=algorithm, runner="inline")
+    assert found.to_arrow().num_rows == 0
+    assert [field.type for field in found.to_arrow().schema if field.name == "u"] == [pa.uuid()]
+
+
+@pytest.mark.usefixtures("many_pieces")
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    "kind", [pa.time32("s"), pa.time64("ns"), pa.duration("ms"), pa.float16(), pa.date64()], ids=str
+)
+def test_keys_whose_parts_have_no_bounds_are_compared_too(algorithm: str, kind: pa.DataType) -> None:
+    numbers = [np.arange(first, first + 7) for first in (0, 1)]
+    if kind == pa.float16():
+        old, new = (pa.table({"k": pa.array(some.astype(np.float16))}) for some in numbers)
+    else:
+        apart = 86_400_000 if kind == pa.date64() else 1
+        stored = pa.int32() if kind.bit_width == 32 else pa.int64()
+        old, new = (pa.table({"k": pa.array(some * apart, stored).cast(kind)}) for some in numbers)
+    found = sl.diff(old, new, key=["k"], algorithm=algorithm, runner="inline").header.counts
+    assert (found.inserted, found.deleted, found.unchanged) == (1, 1, 6)

@@ -236,7 +236,6 @@ StoreMachine.TestCase.settings = settings(
     max_examples=examples(50),
     stateful_step_count=25,
     deadline=None,
-    derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
 TestStoreMachine = StoreMachine.TestCase

@@ -19,7 +19,7 @@ from strandline.pages.walk import differences, only_in
 DOMAIN = DomainId(1)
 
 
-@settings(derandomize=True, max_examples=examples(50), deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["get", "put", "copy", "free"])), max_size=60))
 def test_copies_of_a_free_list_are_independent(steps: list[tuple[int, str]]) -> None:
     lists, models = [FreeList(range(5))], [list(range(5))]
@@ -63,7 +63,7 @@ class Pages(dict[LogicalPage, Leafage]):
         return DirectoryPages(self.get, self.__setitem__, add, self.__delitem__)
 
 
-@settings(derandomize=True, max_examples=examples(15), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(10, 3 * FULL))
 def test_a_directory_finds_what_a_sorted_list_finds(chance: object, size: int) -> None:
     import random
@@ -134,7 +134,7 @@ def entry(number: int, commit: int) -> Entry:
 NUMBERS = st.one_of(st.integers(0, 130), st.integers(0, 20_000), st.integers(0, 2_000_000))
 
 
-@settings(derandomize=True, max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.sets(NUMBERS, max_size=6), min_size=1, max_size=6))
 def test_trees_of_any_depth_agree_with_dictionaries(commits: list[set[int]]) -> None:
     nodes = Nodes()

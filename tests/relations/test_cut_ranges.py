@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -29,7 +28,6 @@ from strandline.relations import (
     clustering,
     cut_ranges,
     inside,
-    inside_sql,
     open_relation,
     read_table,
 )
@@ -39,7 +37,6 @@ Row = tuple[Any, ...]
 Group = list[Row]
 Sides = tuple[list[Group], list[Group]]
 NAMES = ("k1", "k2")
-CONNECTION = duckdb.connect(config={"threads": 1})
 
 
 def part_of(rows: Group, width: int) -> Part:
@@ -98,12 +95,7 @@ def check(
 
 def safe_rows(range_: KeyRange, rows: Group, kinds: list[pa.DataType]) -> list[bool]:
     batch = batch_of(rows, kinds)
-    safe = inside(range_, batch).to_pylist()
-    table = pa.Table.from_batches([batch])
-    sql = f"SELECT {inside_sql(range_, batch.schema, 't')} AS safe FROM table_ t"
-    CONNECTION.register("table_", table)
-    assert [row[0] for row in CONNECTION.sql(sql).fetchall()] == safe
-    return [bool(answer) for answer in safe]
+    return [bool(answer) for answer in inside(range_, batch).to_pylist()]
 
 
 numbers = st.one_of(st.integers(0, 60), st.integers(0, 60), st.none())

@@ -12,6 +12,7 @@ from strandline.changes.parts import read_parts
 from strandline.changes.running import Running, part_of
 from strandline.changes.spark_types import spark_schema, spark_table
 from strandline.engine import INLINE_LIMIT, Spool
+from strandline.relations.no_rows import no_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,5 +36,5 @@ def frame_of(items: Sequence[dict[str, Any]], schema: pa.Schema, size: int, sess
     if size < INLINE_LIMIT or not paths:
         return spark.createDataFrame(spark_table(read_parts(paths, target)))
     _pinned.append(running.spool)
-    empty = spark.createDataFrame(target.empty_table())
+    empty = spark.createDataFrame(no_rows(target))
     return spark.read.schema(empty.schema).parquet(*paths)

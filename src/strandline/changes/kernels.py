@@ -31,6 +31,7 @@ from strandline.changes.to_keyed import to_keyed
 from strandline.engine import Attempt, Result, WorkItem, kernel
 from strandline.relations.encoding import plain
 from strandline.relations.expressions import Condition
+from strandline.relations.no_rows import no_rows
 from strandline.relations.read import read_table
 from strandline.relations.scan import Scan, schema_from_text
 
@@ -118,7 +119,7 @@ def _read_rows(record: Mapping[str, Any]) -> tuple[pa.Table, list[str]]:
     if "paths" in record:
         return read_parts(record["paths"], schema), record["paths"]
     scans = [Scan.from_json(scan) for scan in record["scans"]]
-    return read_table(scans) if scans else schema.empty_table(), [scan.path for scan in scans]
+    return read_table(scans) if scans else no_rows(schema), [scan.path for scan in scans]
 
 
 def _condition(options: Mapping[str, Any]) -> Condition:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from strandline.changes.shape import ChangeSet, Header
 from strandline.errors import FormatError, SchemaError
 from strandline.relations.encoding import plain_schema, restore
+from strandline.relations.no_rows import no_rows
 
 
 def write_part(rows: pa.Table, path: str) -> int:
@@ -25,7 +26,7 @@ def write_part(rows: pa.Table, path: str) -> int:
 def read_parts(paths: Iterable[str], schema: pa.Schema) -> pa.Table:
     """The rows of several parts in exactly the types of `schema`, which Parquet may have written as others."""
     tables = [restore(_read(path), schema) for path in paths]
-    return pa.concat_tables(tables) if tables else schema.empty_table()
+    return pa.concat_tables(tables) if tables else no_rows(schema)
 
 
 def read_set(header: Header, paths: Iterable[str]) -> ChangeSet:

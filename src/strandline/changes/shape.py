@@ -25,6 +25,7 @@ from strandline.changes.matching import Flags, Rows
 from strandline.errors import InputError, KeysError, SchemaError
 from strandline.relations.encoding import plain_schema, plain_type, restore
 from strandline.relations.meeting_types import Incomparable, common_type
+from strandline.relations.no_rows import no_rows
 
 CHANGE, BEFORE, CHANGED, COUNT = "_change", "_before", "_changed", "_count"
 RESERVED = (CHANGE, BEFORE, CHANGED, COUNT, "_row")
@@ -313,7 +314,7 @@ def finish(header: Header, rows: pa.Table, unchanged: int | None = None) -> Chan
 
 
 def empty(header: Header) -> ChangeSet:
-    return finish(header, header.rows_schema.empty_table())
+    return finish(header, no_rows(header.rows_schema))
 
 
 def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -11,6 +11,7 @@ import click
 from strandline.cli.options import pairs, running
 from strandline.cli.output import console, emit_json, say
 from strandline.cli.sides import open_side
+from strandline.relations.no_rows import no_rows
 
 if TYPE_CHECKING:
     from strandline.detect import Differential
@@ -248,11 +249,11 @@ def _sample(changes: Differential) -> Any:
     from strandline.changes.shape import CHANGE, COUNTED
 
     if changes.form == COUNTED:
-        return next(changes.tables(), changes.header.rows_schema.empty_table()).slice(0, SAMPLE)
+        return next(changes.tables(), no_rows(changes.header.rows_schema)).slice(0, SAMPLE)
     tables = []
     for table in changes.tables():
         for kind in ("delete", "update", "insert"):
             tables.append(table.filter(pc.equal(table.column(CHANGE), kind)).slice(0, SAMPLE))
         if sum(len(each) for each in tables) > SAMPLE:
             break
-    return pa.concat_tables(tables) if tables else changes.header.rows_schema.empty_table()
+    return pa.concat_tables(tables) if tables else no_rows(changes.header.rows_schema)

@@ -29,6 +29,7 @@ from strandline.detect.segments import (
     sort_segment,
 )
 from strandline.relations import Scan
+from strandline.relations.no_rows import no_rows
 from strandline.relations.parquet_files import parquet_file
 
 READ_BYTES = 1 << 22
@@ -64,7 +65,7 @@ class Marked:
 def read_marked(side: Side, making: Making, saved: Sequence[Mapping[str, Any]], segments: Sequence[Segment]) -> Marked:
     """Reads a side row group by row group, leaving out those whose bytes are known."""
     blocks = {(block.shape, block.digest): block for block in (Block(**record) for record in saved)}
-    tables, fresh, known, known_rows = [side.schema.empty_table()], [], [], []
+    tables, fresh, known, known_rows = [no_rows(side.schema)], [], [], []
     for scan in side.scans:
         mark = _mark(scan, side.columns)
         block = blocks.get(mark) if mark else None

@@ -18,6 +18,7 @@ from strandline.detect.comparators import Comparator, comparators_for
 from strandline.detect.pairing import COPY
 from strandline.relations import Scan
 from strandline.relations.expressions import parse_condition
+from strandline.relations.no_rows import no_rows
 from strandline.relations.read import read_scan, read_table
 from strandline.relations.scan import schema_from_text, schema_to_text
 
@@ -135,7 +136,7 @@ class Side:
 def read_side(side: Side) -> pa.Table:
     """The rows of a side as the comparison sees them: renamed, filtered, only the columns that take part."""
     if not side.scans:
-        return side.schema.empty_table()
+        return no_rows(side.schema)
     return _as_asked(read_table(side.scans, side.columns), side)
 
 

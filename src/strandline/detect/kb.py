@@ -46,6 +46,7 @@ from strandline.detect.state_building import build_state, check_unique
 from strandline.engine import Attempt, Result, WorkItem, kernel
 from strandline.relations.encoding import plain, restore
 from strandline.relations.matching import Matching, match, match_numbers
+from strandline.relations.no_rows import no_rows
 from strandline.relations.unequal import unequal
 
 Flags = npt.NDArray[np.bool_]
@@ -212,7 +213,7 @@ def write_deleted(question: Question, header: Header, state: State, met: Sequenc
         if not marks.all()
     ]
     if not tables:
-        return Answer(finish(header, header.rows_schema.empty_table(), unchanged=0).header, ())
+        return Answer(finish(header, no_rows(header.rows_schema), unchanged=0).header, ())
     keys = pa.concat_tables(tables)
     columns: dict[str, Any] = {CHANGE: pa.repeat(DELETE, keys.num_rows)}
     columns |= {name: keys.column(name) for name in header.key}

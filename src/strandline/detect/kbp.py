@@ -40,6 +40,7 @@ from strandline.detect.whole import compare_whole
 from strandline.engine import Attempt, Result, WorkItem, kernel
 from strandline.relations import Scan
 from strandline.relations.encoding import plain, restore
+from strandline.relations.no_rows import no_rows
 
 FETCH_SCANS = 8
 """Row groups that one work item fetches from."""
@@ -272,5 +273,5 @@ def _pointed(item: WorkItem) -> tuple[pa.Table, int]:
         read += table.num_rows
         tables.append(table.take(pa.array(at[wanted])).append_column("pointer", pa.array(wanted)))
     if not tables:
-        return side.schema.empty_table().append_column("pointer", pa.array([], pa.int64())), 0
+        return no_rows(side.schema).append_column("pointer", pa.array([], pa.int64())), 0
     return pa.concat_tables(tables), read

@@ -27,6 +27,7 @@ from strandline.relations.encoding import plain_type, restore
 from strandline.relations.exchange import exchange
 from strandline.relations.matching import match
 from strandline.relations.meeting_types import common_type
+from strandline.relations.no_rows import no_rows
 
 BATCH_ROWS = 16_384
 SIDES = ("old", "new")
@@ -58,7 +59,7 @@ def window_messages(question: Question, options: WindowOptions) -> tuple[pa.Tabl
     )
     if told:
         return pa.concat_tables(told), report
-    return pa.schema([pa.field("_change", pa.string()), *schema]).empty_table(), report
+    return no_rows(pa.schema([pa.field("_change", pa.string()), *schema])), report
 
 
 @kernel

@@ -29,6 +29,7 @@ from strandline.pipeline.detecting import Known
 from strandline.pipeline.extracts import Extract, table_relation
 from strandline.pipeline.found import Found
 from strandline.pipeline.settings import Source
+from strandline.relations.no_rows import no_rows
 from strandline.replicas.databases import Address, quoted
 from strandline.replicas.definition import ABOVE, UPTO
 from strandline.replicas.message import Position
@@ -162,7 +163,7 @@ def _rows_of(store: Store, source: Source, incoming: pa.Table, old: pa.Table) ->
     key = source.key[0]
     keys = np.setdiff1d(np.asarray(incoming.column(key)), np.asarray(old.column(key)))
     if not len(keys):
-        return old.schema.empty_table()
+        return no_rows(old.schema)
     between = f"{quoted(key)} >= {int(keys.min())} and {quoted(key)} <= {int(keys.max())}"
     near = store.table(source.table).to_arrow(where=between)
     return near.filter(pc.is_in(near.column(key), value_set=pa.array(keys, near.schema.field(key).type)))

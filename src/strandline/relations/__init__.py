@@ -3,7 +3,7 @@
 from strandline.relations.clustering import Clustering, clustering
 from strandline.relations.cut_ranges import cut_ranges
 from strandline.relations.exchange import exchange
-from strandline.relations.key_range import KeyRange, inside, inside_sql
+from strandline.relations.key_range import KeyRange, inside
 from strandline.relations.open import open_relation
 from strandline.relations.options import ReadOptions, arrow_type
 from strandline.relations.read import read_relation, read_scan, read_table, scan_schema
@@ -25,7 +25,6 @@ __all__ = [
     "cut_ranges",
     "exchange",
     "inside",
-    "inside_sql",
     "merged",
     "open_relation",
     "read_relation",

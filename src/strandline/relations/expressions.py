@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.errors import SqlError
+from strandline.relations.no_rows import no_rows
 
 if TYPE_CHECKING:
     import duckdb
@@ -95,7 +96,7 @@ def _parse(sql: str, schema: pa.Schema, params: Mapping[str, Any] | None, doing:
     text = tree.sql(dialect="duckdb", identify=True, comments=False)
     _check(text, columns, sql, doing)
     expression = Expression(text, columns)
-    return expression, _run(expression, schema.empty_table(), sql).type
+    return expression, _run(expression, no_rows(schema), sql).type
 
 
 def _tree(sql: str, doing: str) -> Any:

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from strandline.relations.scan_sql import quoted_name, quoted_text
 from strandline.relations.spans import KeyValue
 
 
@@ -83,24 +82,6 @@ def inside(range_: KeyRange, batch: pa.RecordBatch | pa.Table) -> Any:
     return pc.fill_null(mask, False)
 
 
-def inside_sql(range_: KeyRange, schema: pa.Schema, alias: str = "") -> str:
-    """The same as a DuckDB condition that is never null; `alias` names the table."""
-    if range_.whole:
-        return "true"
-    names = [f"{alias}.{quoted_name(name)}" if alias else quoted_name(name) for name in range_.prefix]
-    said = [f"{name} IS NOT NULL" for name in names]
-    said += [
-        f"NOT isnan({name})"
-        for name, column in zip(names, range_.prefix, strict=True)
-        if pat.is_floating(schema.field(column).type)
-    ]
-    for limit, sign in ((range_.after, ">"), (range_.before, "<")):
-        if limit is not None:
-            said.append(_compared_sql(names, limit, sign))
-    # A comparison with a null is null, and null AND false is false: the first conditions make it never null.
-    return f"coalesce({' AND '.join(said)}, false)"
-
-
 def _compared(columns: Sequence[Any], limit: KeyValue, compare: Any) -> Any:
     """Lexicographic comparison, from the last column to the first."""
     result: Any = None
@@ -111,36 +92,9 @@ def _compared(columns: Sequence[Any], limit: KeyValue, compare: Any) -> Any:
     return result
 
 
-def _compared_sql(names: Sequence[str], limit: KeyValue, sign: str) -> str:
-    result = ""
-    for name, value in reversed(list(zip(names, limit, strict=True))):
-        literal = sql_literal(value)
-        strict = f"{name} {sign} {literal}"
-        result = f"({strict} OR ({name} = {literal} AND {result}))" if result else strict
-    return result
-
-
 def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
     # Times and decimals compare across units and scales; the rest takes the column's own type.
     return pa.scalar(value) if isinstance(value, (dt.datetime, decimal.Decimal)) else pa.scalar(value, kind)
-
-
-def sql_literal(value: Any) -> str:
-    """A key value as DuckDB's SQL."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return f"CAST('{value!r}' AS DOUBLE)"
-    if isinstance(value, dt.datetime):
-        kind = "TIMESTAMP" if value.tzinfo is None else "TIMESTAMP WITH TIME ZONE"
-        return f"CAST('{value.isoformat(' ')}' AS {kind})"
-    if isinstance(value, dt.date):
-        return f"CAST('{value.isoformat()}' AS DATE)"
-    if isinstance(value, bytes):
-        return f"from_hex('{value.hex()}')"
-    if isinstance(value, str):
-        return quoted_text(value)
-    return f"{value:f}" if isinstance(value, decimal.Decimal) else str(value)
 
 
 def _tuple_to_json(values: KeyValue | None) -> list[Any] | None:

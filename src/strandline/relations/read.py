@@ -12,6 +12,7 @@ from strandline.relations.arrow_files import read_arrow
 from strandline.relations.conform import conform
 from strandline.relations.hive import with_constants
 from strandline.relations.json_files import read_json
+from strandline.relations.no_rows import no_rows
 from strandline.relations.parquet_files import read_parquet
 from strandline.relations.relation import Relation
 from strandline.relations.scan import Scan, merged
@@ -53,7 +54,7 @@ def read_relation(relation: Relation, columns: Sequence[str] | None = None) -> p
     scans = merged(part.scan for part in relation.parts(()))
     if scans:
         return read_table(scans, columns)
-    whole = relation.schema.empty_table()
+    whole = no_rows(relation.schema)
     return whole if columns is None else whole.select(list(columns))
 
 

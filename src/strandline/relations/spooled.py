@@ -21,7 +21,7 @@ from strandline.relations.conform import conform
 from strandline.relations.read import read_table
 from strandline.relations.relation import Bounds, Part
 from strandline.relations.scan import Scan
-from strandline.relations.statistics import moment
+from strandline.relations.statistics import has_bounds, moment
 
 PART_ROWS = 122_880
 
@@ -73,12 +73,12 @@ def bounds_of(array: pa.ChunkedArray) -> Bounds:
     """The least and greatest value of an array, as statistics would give them."""
     nulls = array.null_count
     kind = array.type
-    if pat.is_nested(kind) or isinstance(kind, pa.BaseExtensionType) or nulls == len(array):
+    if not has_bounds(kind) or nulls == len(array):
         return Bounds(None, None, nulls)
     try:
         ends = pc.min_max(array.cast(pa.int64()) if pat.is_timestamp(kind) else array).as_py()
     except (pa.ArrowNotImplementedError, OverflowError, ValueError):
-        # No order, or no such value in Python, as the year 0.
+        # No order, as of halves, or no such value in Python, as the year 0.
         return Bounds(None, None, nulls)
     least, greatest = ends["min"], ends["max"]
     if pat.is_timestamp(kind):

@@ -71,6 +71,11 @@ def moment(raw: int, kind: pa.DataType, *, upwards: bool) -> dt.datetime | None:
     return moment if kind.tz is None else moment.replace(tzinfo=dt.UTC)
 
 
+def has_bounds(kind: pa.DataType) -> bool:
+    """Whether values of an Arrow type can be ends of key ranges; times of day and durations, among others, are not."""
+    return bool(pat.is_timestamp(kind) or pat.is_floating(kind) or _expected(kind))
+
+
 def _expected(kind: pa.DataType) -> tuple[type, ...]:
     """The Python types that statistics of an Arrow type have; others (intervals, UUIDs) are not trusted."""
     if pat.is_boolean(kind):

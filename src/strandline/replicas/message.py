@@ -19,6 +19,7 @@ import pyarrow as pa
 from strandline.changes.shape import CHANGE, COUNTED, DELETE, KEYED, ChangeSet
 from strandline.changes.shape import COUNT as CHANGES_COUNT
 from strandline.errors import ChangesError, FormatError
+from strandline.relations.no_rows import no_rows
 from strandline.replicas.definition import COUNT, RANGES, Definition
 
 CHANGES, LOAD = "changes", "load"
@@ -191,7 +192,7 @@ def load_message(definition: Definition, envelope: Envelope, rows: pa.Table) -> 
     """A piece of new content; `replace` its first, last, cursor and position."""
     if definition.form == COUNTED and COUNT not in rows.column_names:
         rows = rows.append_column(COUNT, pa.array([1] * len(rows), pa.int64()))
-    return Message(envelope, LOAD, definition.gone_schema.empty_table(), _as(rows, definition.rows_schema))
+    return Message(envelope, LOAD, no_rows(definition.gone_schema), _as(rows, definition.rows_schema))
 
 
 def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from strandline.engine import Attempt, Kernel, Outcome, Result, Runner, Spool, WorkItem, kernel
 from strandline.relations import Relation, Scan, read_scan
+from strandline.relations.no_rows import no_rows
 from strandline.replicas.message import Envelope, Message, Position, load_message
 from strandline.replicas.replica import Replica
 from strandline.replicas.state import State
@@ -124,4 +125,4 @@ def scan_piece(item: WorkItem, attempt: Attempt) -> Result:
     schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(item["schema"])))
     scans = [Scan.from_json(record) for record in item["scans"]]
     batches = [batch for scan in scans for batch in read_scan(scan, item["columns"])]
-    return write_piece(pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table(), attempt)
+    return write_piece(pa.Table.from_batches(batches).cast(schema) if batches else no_rows(schema), attempt)

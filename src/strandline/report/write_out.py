@@ -11,6 +11,7 @@ import pyarrow as pa
 from strandline.changes import Changes
 from strandline.changes.shape import ChangeSet, Header
 from strandline.errors import InputError
+from strandline.relations.no_rows import no_rows
 from strandline.report.layouts import lay_out
 from strandline.report.sql_merge import sql_merge
 from strandline.report.writers import Written, format_of, write_rows, write_text
@@ -62,4 +63,4 @@ def _at_least_one(header: Header, tables: Iterable[pa.Table]) -> Iterable[pa.Tab
         some = True
         yield table
     if not some:
-        yield header.rows_schema.empty_table()
+        yield no_rows(header.rows_schema)

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from strandline.errors import InputError, NotFound
+from strandline.relations.no_rows import no_rows
 from strandline.sources.committing import Job, opened_version
 from strandline.sources.holding import Address, Enlisted, Holdings, ask
 from strandline.sources.options import WRITE_EXAMPLE, WriteRequest, plainly
@@ -88,7 +89,7 @@ def checked(request: WriteRequest, enlisted: Enlisted, schema: StructType) -> Jo
             hint="Leave the option key out",
         )
     _check_merge(request, record)
-    fitted(rows.empty_table(), record, f"Writing into {request.table}")
+    fitted(no_rows(rows), record, f"Writing into {request.table}")
     return job
 
 
@@ -99,7 +100,7 @@ def _supposed(request: WriteRequest, job: Job, what_if: WhatIf) -> Job:
         raise InputError(f"{request.table} is a what-if: it can't be overwritten", doing=DOING, hint=hint)
     record = what_if.relation().reader.record
     _check_merge(request, record)
-    fitted(job.schema.empty_table(), record, f"Writing into {request.table}")
+    fitted(no_rows(job.schema), record, f"Writing into {request.table}")
     return replace(job, supposes=True)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from strandline.engine.memory import machine_memory
 from strandline.pages import Entry, PageRef
+from strandline.relations.no_rows import no_rows
 from strandline.tables.contents import Base, Contents, Overlay, base_of, overlay_of
 from strandline.tables.page_files import Columns, decode_columns, decode_page
 from strandline.tables.record import Record
@@ -36,7 +37,7 @@ class PageCache:
         """What a live entry holds; a page without rows is not read."""
         assert entry.base is not None
         if not entry.rows and entry.overlay is None:
-            return Contents(base_of(record.row_schema.empty_table(), record))
+            return Contents(base_of(no_rows(record.row_schema), record))
         base = self.base(entry.base, record, read)
         return Contents(base, None if entry.overlay is None else self.overlay(entry.overlay, record, read))
 

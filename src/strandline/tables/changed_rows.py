@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from strandline.pages import DomainId, Entry, View
 from strandline.relations.matching import Matching, match
+from strandline.relations.no_rows import no_rows
 from strandline.relations.unequal import unequal
 from strandline.tables.cache import PageCache, Read
 from strandline.tables.contents import Contents, Flags, Numbers
@@ -29,7 +30,7 @@ def rows_of_pairs(
     cache: PageCache, pairs: Iterable[tuple[Entry | None, Entry | None]], record: Record, reads: tuple[Read, Read]
 ) -> tuple[pa.Table, pa.Table]:
     """The same for pairs of entries, old and new; `reads` give the bytes of their pages."""
-    old, new = [record.row_schema.empty_table()], [record.row_schema.empty_table()]
+    old, new = [no_rows(record.row_schema)], [no_rows(record.row_schema)]
     for before, after in pairs:
         sides = [_contents(cache, read, entry, record) for read, entry in zip(reads, (before, after), strict=True)]
         if sides[0] is not None and sides[1] is not None and before is not None and after is not None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from strandline.changes.spark_types import spark_schema, spark_table
 from strandline.relations.exchange import shares
 from strandline.relations.expressions import Condition
+from strandline.relations.no_rows import no_rows
 from strandline.relations.read import read_scan
 from strandline.relations.relation import Relation
 from strandline.relations.scan import Scan
@@ -29,7 +30,7 @@ def page_frame(
     wanted = pa.schema([relation.schema.field(name) for name in columns])
     target = spark_schema(wanted)  # refuses before any job what Spark can't hold
     runner = SparkRunner(session)
-    empty = runner.spark.createDataFrame(target.empty_table())
+    empty = runner.spark.createDataFrame(no_rows(target))
     groups = shares([part.scan for part in relation.parts([])], runner.parallelism * TASKS_PER_CORE)
     if not groups:
         return empty

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from strandline.errors import Conflict
 from strandline.pages import DomainEdit, Draft, Entry, PageRef, RowChange
+from strandline.relations.no_rows import no_rows
 from strandline.tables.cache import PageCache
 from strandline.tables.contents import Contents, Overlay, base_of
 from strandline.tables.delta import Delta, Expected, merged
@@ -77,7 +78,7 @@ class _PageEdit:
         if revision.overlay is not None:
             self._put_overlay(entry, revision, delta)
         else:
-            self._put_bases(entry, revision.bases or (self._record.row_schema.empty_table(),))
+            self._put_bases(entry, revision.bases or (no_rows(self._record.row_schema),))
         return revision.count < min(self._limits.join_rows, entry.rows)
 
     def tidy(self, separator: bytes) -> None:

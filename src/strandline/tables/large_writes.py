@@ -15,6 +15,7 @@ from strandline.changes import Changes, ChangeSet
 from strandline.changes.shape import COUNTED
 from strandline.engine import INLINE_LIMIT, InlineRunner, Runner, Spool, check_runner, choose_runner
 from strandline.relations import Relation, open_relation, read_relation
+from strandline.relations.no_rows import no_rows
 from strandline.relations.scan import Scan
 from strandline.tables.bulk import Bulk, load_rows, merge_rows
 from strandline.tables.by_value import Meeting, write_values
@@ -68,7 +69,7 @@ class LargeWrites:
         """What a user brought, opened once. Rows of dictionaries take the types of `schema`."""
         spool = Spool()
         if isinstance(data, pa.Schema):
-            return Source(data.empty_table(), spool=spool)
+            return Source(no_rows(data), spool=spool)
         if in_memory(data):
             return Source(rows_of(data, schema), spool=spool)
         relation = open_relation(data, session=self._session, spool=spool)
@@ -81,13 +82,13 @@ class LargeWrites:
         arrivals = source.arrivals(doing)
         rows = load_rows(self._bulk(pending, arrivals.bytes, source), pending, arrivals)
         if not rows:
-            load(pending, pa.schema(list(pending.record.row_schema)[1:]).empty_table(), self._tables.room())
+            load(pending, no_rows(pa.schema(list(pending.record.row_schema)[1:])), self._tables.room())
         return rows
 
     def put(self, pending: Pending, source: Source, meeting: str, doing: str) -> int:
         """Rows inserted, upserted, or all that the table shall hold: `meeting` of `range_pages`. How many changed."""
         # What does not fit is said before any work is done.
-        fitted(source.schema.empty_table(), pending.record, doing)
+        fitted(no_rows(source.schema), pending.record, doing)
         arrivals = source.arrivals(doing)
         if meeting != OVERWRITING:
             bulk = self._bulk(pending, arrivals.bytes, source)

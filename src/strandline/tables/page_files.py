@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from strandline.errors import Damaged, SchemaError
+from strandline.relations.no_rows import no_rows
 from strandline.tables.record import DELETED, FIELD_ID, ROW, Column, Record
 
 SMALL_PAGE = 4096
@@ -126,7 +127,7 @@ def check_storable(schema: pa.Schema) -> None:
     """Refuses types that Parquet can't carry."""
     for field in schema:
         try:
-            pq.write_table(pa.schema([field]).empty_table(), pa.BufferOutputStream())
+            pq.write_table(no_rows(pa.schema([field])), pa.BufferOutputStream())
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
             raise SchemaError(
                 f"column {field.name!r} is {field.type}, which Parquet can't hold: {error}",

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.pages import DomainId, Entry
+from strandline.relations.no_rows import no_rows
 from strandline.tables.delta import FRESH, NONE, Delta
 from strandline.tables.keys import provisional_key
 from strandline.tables.left_numbers import LeftNumbers
@@ -95,7 +96,7 @@ class Pending:
 
     def empty_rows(self) -> pa.Table:
         """No rows, in the row schema."""
-        return self.record.row_schema.empty_table()
+        return no_rows(self.record.row_schema)
 
     def clear(self) -> None:
         self.images.clear()
@@ -109,7 +110,7 @@ class Pending:
     def _rows(self, where: Sequence[tuple[int, int, int]]) -> pa.Table:
         schema = pa.schema(list(self.record.row_schema)[1:])
         if not where:
-            return schema.empty_table()
+            return no_rows(schema)
         if (
             len(self.images) == 1
             and len(where) == len(self.images[0])

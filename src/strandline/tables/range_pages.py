@@ -20,6 +20,7 @@ from strandline.changes.shape import CHANGE
 from strandline.engine import Attempt, Result, WorkItem, kernel
 from strandline.pages import DomainId, Entry, Grant, LogicalPage, PageRef, WorkerOutput
 from strandline.pages.ids import UNBORN
+from strandline.relations.no_rows import no_rows
 from strandline.relations.read import read_table
 from strandline.relations.scan import Scan
 from strandline.tables.applying import check_fit
@@ -95,7 +96,7 @@ def _working(item: WorkItem) -> Iterator[_Work]:
     output = WorkerOutput(objects.storage, Grant.from_json(item["grant"]))
     pages = PageRewriter(record, _NO_DOMAIN, Room(PageCache(_CACHE_BYTES), objects.page, output.page))
     scans = [Scan.from_json(scan) for scan in item["scans"]]
-    arrived = read_table(scans) if scans else routed_schema(record).empty_table()
+    arrived = read_table(scans) if scans else no_rows(routed_schema(record))
     read = {"rows_read": len(arrived), "bytes_read": sum(scan.bytes for scan in scans)}
     yield _Work(record, pages, arrived, read)
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from strandline.errors import NotFound
 from strandline.pages import DomainEntry, Entry, View
+from strandline.relations.no_rows import no_rows
 from strandline.tables.cache import PageCache
 from strandline.tables.expressions import Expression, check_params
 from strandline.tables.key_bounds import KeyBounds, key_bounds
@@ -85,7 +86,7 @@ class TableReader:
 
         tables = parallel(read, self.entries(bounds))
         return pa.concat_tables(
-            [pa.Table.from_arrays(table.columns, schema=schema) for table in tables] or [schema.empty_table()]
+            [pa.Table.from_arrays(table.columns, schema=schema) for table in tables] or [no_rows(schema)]
         )
 
     def rows(self, entry: Entry, wanted: Sequence[str], condition: Expression | None, bounds: KeyBounds) -> pa.Table:

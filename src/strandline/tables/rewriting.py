@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from strandline.pages import DomainId, Draft, Entry, LogicalPage, PageRef, PhysicalPage
 from strandline.pages.ids import UNBORN
+from strandline.relations.no_rows import no_rows
 from strandline.tables.cache import PageCache, Read
 from strandline.tables.contents import Contents
 from strandline.tables.delta import Delta
@@ -119,7 +120,7 @@ class PageRewriter:
             contents = self.contents(entry)
         revision = revise(contents, resolved, self._record, BULK)
         if revision.overlay is None:
-            return self.bases(pa.concat_tables(revision.bases or (self._record.row_schema.empty_table(),)))
+            return self.bases(pa.concat_tables(revision.bases or (no_rows(self._record.row_schema),)))
         draft = overlay_draft(entry, None, revision.count, resolved.delta)
         data = encode_overlay(revision.overlay.table, self._record)
         return [Made(data, len(revision.overlay.table), draft, is_overlay=True)]

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.pages import Entry, Mode, Transaction
+from strandline.relations.no_rows import no_rows
 from strandline.tables.cache import PageCache
 from strandline.tables.contents import Contents
 from strandline.tables.delta import FRESH, NONE
@@ -141,13 +142,13 @@ class Reach:
                 images = [one for _, one in found]
                 tables.append(contents.image(images[0]) if len(images) == 1 else contents.images(images))
         if not tables:
-            return [], pending.record.row_schema.empty_table()
+            return [], no_rows(pending.record.row_schema)
         return there, tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
     def _select_range(self, pending: Pending, condition: Expression | None, bounds: KeyBounds, mode: Mode) -> pa.Table:
         if not pending.created:
             self._footprint.note_scan(pending.domain, condition, bounds)
-        tables = [pending.record.row_schema.empty_table()]
+        tables = [no_rows(pending.record.row_schema)]
         for entry in self._lock_range(pending, bounds, Mode.S if mode is Mode.S else Mode.SIX):
             if entry.rows and bounds.meets(entry.least, entry.greatest):
                 rows = self._contents(pending, entry).table

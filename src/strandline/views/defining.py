@@ -17,6 +17,7 @@ import pyarrow.types as pt
 from strandline.changes.shape import RESERVED
 from strandline.errors import SchemaError, SqlError
 from strandline.relations.expressions import parse_condition, parse_expression
+from strandline.relations.no_rows import no_rows
 from strandline.views.clauses import Unfollowed, check_clauses, parse_query
 from strandline.views.definition import Definition, Output, Shape
 from strandline.views.regenerated import regenerated_definition
@@ -110,7 +111,7 @@ def _field(output: Output, scope: Scope) -> pa.Field:
     text, flat = _flat(output.expression, scope)
     try:
         found = parse_expression(text, flat)
-        type_ = found.evaluate(flat.empty_table()).type
+        type_ = found.evaluate(no_rows(flat)).type
     except SqlError as error:
         raise _said_of(error, text, output.expression, scope.doing) from None
     if pt.is_null(type_):

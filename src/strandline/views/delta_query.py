@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes.shape import COUNT
+from strandline.relations.no_rows import no_rows
 from strandline.views.definition import Definition, Occurrence
 from strandline.views.joining import Join, joined, net
 from strandline.views.relevance import mask
@@ -79,7 +80,7 @@ def delta_rows(definition: Definition, sides: Sides, running: Running | None = N
         for place, one in enumerate(definition.occurrences)
         if len(deltas[one])
     ]
-    return net(pa.concat_tables(terms)) if terms else join.rows_schema.empty_table()
+    return net(pa.concat_tables(terms)) if terms else no_rows(join.rows_schema)
 
 
 def relevant_rows(definition: Definition, sides: Sides, one: Occurrence, delta: pa.Table) -> pa.Table:
@@ -113,7 +114,7 @@ def _term(definition: Definition, join: Join, sides: Sides, term: _Term, running
             continue
         known[one.alias] = sides.rows(one.relation, columns, keys, new=new)
         if not len(known[one.alias]):
-            return join.rows_schema.empty_table()
+            return no_rows(join.rows_schema)
     if whole:
         relations = {one.alias: one.relation for one in definition.occurrences}
         return run_join(join, known, {alias: (site, relations[alias]) for alias, site in whole.items()}, running)

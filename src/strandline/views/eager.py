@@ -24,6 +24,7 @@ from strandline.changes.shape import COUNT
 from strandline.errors import Conflict, StorageError, StrandlineError
 from strandline.pages import DomainEdit, DomainId, Installer, RowChange, Transaction
 from strandline.pages.state_edit import StateEdit
+from strandline.relations.no_rows import no_rows
 from strandline.tables import ROW, PageCache, Record, TableReader
 from strandline.tables.changed_rows import rows_of_pairs
 from strandline.tables.delta import NONE, Delta
@@ -146,7 +147,7 @@ class _EditSides:
         assert entry is not None
         one = self.edit.domains.get(DomainId(entry.domain))
         if one is None:
-            nothing = pa.schema([record.row_schema.field(name) for name in wanted]).empty_table()
+            nothing = no_rows(pa.schema([record.row_schema.field(name) for name in wanted]))
             return difference(nothing, nothing).rows
         if one.dropped or Record.from_bytes(one.record) != record:
             raise StrandlineError(f"the table {relation} was dropped, or its columns have changed")

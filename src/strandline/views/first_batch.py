@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from strandline.changes.shape import CHANGE, INSERT
 from strandline.engine import WorkItem
+from strandline.relations.no_rows import no_rows
 from strandline.relations.scan import schema_from_text, schema_to_text
 from strandline.views.definition import Definition
 from strandline.views.joining import Join
@@ -41,7 +42,7 @@ def first_pieces(definition: Definition, site: Site, running: Running) -> list[P
         return None
     whole = {one.alias: (site, one.relation) for one in definition.occurrences}
     items = whole_items(Join.of(definition), whole, running, PIECE_BYTES)
-    empty = subscription(definition, None, None).change_set(Join.of(definition).rows_schema.empty_table())
+    empty = subscription(definition, None, None).change_set(no_rows(Join.of(definition).rows_schema))
     return [Piece(item, schema_to_text(empty.header.rows_schema)) for item in items]
 
 

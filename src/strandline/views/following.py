@@ -19,6 +19,7 @@ from strandline.changes.difference import difference
 from strandline.changes.shape import COUNT, ChangeSet
 from strandline.errors import InUse, NotFound, SnapshotExpired, StateError
 from strandline.pages import Snapshot
+from strandline.relations.no_rows import no_rows
 from strandline.tables.hidden import PREFIX
 from strandline.views.definition import Definition
 from strandline.views.delta_query import TwoStates, delta_rows
@@ -63,7 +64,7 @@ class Following:
         """The columns of change rows."""
         with self._home.state() as state:
             definition = Known(Site(state, self._home.cache)).definition(self._name)
-        return _change_set(definition, _counted(definition.schema.empty_table())).header.rows_schema
+        return _change_set(definition, _counted(no_rows(definition.schema))).header.rows_schema
 
     def beginning(self) -> Mark:
         """Before everything."""

@@ -19,6 +19,7 @@ from strandline.changes.shape import COUNT
 from strandline.errors import SqlError
 from strandline.relations.encoding import plain, plain_schema, restore
 from strandline.relations.expressions import readable
+from strandline.relations.no_rows import no_rows
 from strandline.relations.scan import schema_from_text, schema_to_text
 from strandline.views.definition import Definition
 
@@ -95,7 +96,7 @@ def joined(join: Join, tables: Mapping[str, pa.Table], room: Room | None = None)
     """The rows of the query over these tables by alias, with `_count`; equal rows may come out several times."""
     tables = {alias: plain(table) for alias, table in tables.items()}
     if any(not len(table) for table in tables.values()):
-        return join.rows_schema.empty_table()
+        return no_rows(join.rows_schema)
     if len(join.aliases) == 1 and join.where == "true" and not join.computed:
         matched: _Matched = ({join.aliases[0]: None}, {})
     else:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from strandline.changes.difference import difference as table_difference
 from strandline.changes.shape import COUNT
 from strandline.pages import Snapshot
+from strandline.relations.no_rows import no_rows
 from strandline.replicas.message import Statement
 from strandline.tables import TableTransaction
 from strandline.tables.hidden import COPIES, SEGMENTS
@@ -233,7 +234,7 @@ class SegmentLine:
         return net(pa.concat_tables([found, ahead.cast(found.schema)]))
 
     def _nothing(self) -> pa.Table:
-        return Join.of(self.wanted.definition).rows_schema.empty_table()
+        return no_rows(Join.of(self.wanted.definition).rows_schema)
 
 
 def _changed(position: Position, wanted: Subscription) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from strandline.errors import SqlError
+from strandline.relations.no_rows import no_rows
 from strandline.views.definition import Definition, Occurrence, Output, Shape
 from strandline.views.scope import column, relation_named
 
@@ -20,7 +21,7 @@ def regenerated_definition(name: str, query: exp.Query, relations: Mapping[str, 
     doing = f"defining view {name!r}"
     read = resolved_relations(query, relations, doing)
     text = query.sql(dialect="duckdb")
-    empty = {relation: relations[relation].schema.empty_table() for relation in read}
+    empty = {relation: no_rows(relations[relation].schema) for relation in read}
     schema = computed(text, empty, doing).schema
     occurrences = tuple(Occurrence(relation, relation) for relation in read)
     outputs = tuple(Output(field.name, column(name, field.name)) for field in schema)

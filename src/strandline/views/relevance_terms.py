@@ -18,6 +18,7 @@ import pyarrow.types as pt
 
 from strandline.errors import SqlError
 from strandline.relations.expressions import Expression, parse_expression
+from strandline.relations.no_rows import no_rows
 from strandline.views.conditions import aliases_of
 from strandline.views.relevance_values import (
     BYTES,
@@ -181,7 +182,7 @@ class Reader:
             try:
                 expression = parse_expression(text, schema)
                 column = tree.name if isinstance(tree, exp.Column) and not cast else ""
-                self._pieces[text] = Piece(expression, expression.evaluate(schema.empty_table()).type, column)
+                self._pieces[text] = Piece(expression, expression.evaluate(no_rows(schema)).type, column)
             except SqlError:
                 self._pieces[text] = None
         return self._pieces[text]

@@ -16,6 +16,7 @@ from strandline.changes.matching import Room
 from strandline.changes.parts import read_parts, write_part
 from strandline.engine import INLINE_LIMIT, Attempt, Result, Spool, WorkItem, choose_runner, kernel
 from strandline.relations import Scan, open_relation, read_scan
+from strandline.relations.no_rows import no_rows
 from strandline.storage import Storage
 from strandline.tables import table_relation
 from strandline.views.joining import Join, joined
@@ -98,7 +99,7 @@ def joined_item(item: WorkItem, room: Room | None = None) -> tuple[pa.Table, int
         read = [Scan.from_json(scan) for scan in scans]
         columns = [name for name in (*join.columns_of(alias), "_count") if name in read[0].schema.names]
         batches = [batch for scan in read for batch in read_scan(scan, columns or read[0].schema.names[:1])]
-        tables[alias] = pa.Table.from_batches(batches) if batches else read[0].schema.empty_table()
+        tables[alias] = pa.Table.from_batches(batches) if batches else no_rows(read[0].schema)
     return joined(join, tables, room), sum(len(table) for table in tables.values())
 
 

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from strandline.changes.difference import difference
 from strandline.errors import NotFound
 from strandline.pages import DomainEntry, Entry, View
+from strandline.relations.no_rows import no_rows
 from strandline.tables import ROW, PageCache, Record, TableReader
 from strandline.tables.changed_rows import changed_rows
 from strandline.tables.hidden import is_of_views
@@ -92,7 +93,7 @@ class Site:
 
         schema = pa.schema([reader.record.row_schema.field(name) for name in wanted])
         found = parallel(read, _entries(reader, prefixes))
-        return pa.concat_tables([schema.empty_table(), *(restored(table, schema) for table in found)])
+        return pa.concat_tables([no_rows(schema), *(restored(table, schema) for table in found)])
 
     def bytes(self, relation: str) -> int:
         """About how many bytes reading all of it takes."""
@@ -123,7 +124,7 @@ class Site:
         record = self.record(relation)
         wanted = list(_some(columns, record))
         if not self._touched(older, relation):
-            return difference(*[pa.schema([record.row_schema.field(n) for n in wanted]).empty_table()] * 2).rows
+            return difference(*[no_rows(pa.schema([record.row_schema.field(n) for n in wanted]))] * 2).rows
         if self.is_table(relation) and older.is_table(relation):
             old, new = self._changed(older, relation, record)
         elif self.is_table(relation) or older.is_table(relation):

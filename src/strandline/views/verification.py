@@ -21,6 +21,7 @@ from strandline.changes.difference import difference
 from strandline.changes.shape import COUNTED, ChangeSet, Header, empty, keyed_header
 from strandline.errors import Damaged, StorageError
 from strandline.relations.encoding import restore
+from strandline.relations.no_rows import no_rows
 from strandline.relations.signature import row_signatures, scheme_of
 from strandline.replicas import Definition, Replica
 from strandline.replicas.definition import COUNT, SIGNATURE, signed
@@ -93,7 +94,7 @@ def _read_here(definition: Definition, replica: Replica, mine: pa.Table) -> _Com
         misplaced += _misplaced(definition, stored)
     unlike = np.flatnonzero(np.any(_carried(theirs) != _carried(here.sums), axis=1))
     told = Verification(len(mine), differing_ranges=len(unlike), read=count, misplaced=misplaced)
-    old = [definition.schema.empty_table()]
+    old = [no_rows(definition.schema)]
     if len(unlike):
         for stored in _tables(definition, replica.rows()):
             rows = _expanded(definition, stored)
@@ -109,7 +110,7 @@ def _asked_there(definition: Definition, checksums: RangeChecksums, mine: pa.Tab
     there = checksums.sums()
     unlike = sorted(name for name in {*here, *there} if here.get(name) != there.get(name))
     batches = checksums.rows(unlike) if unlike else iter(())
-    held = pa.concat_tables([definition.stored.empty_table(), *_tables(definition, batches)])
+    held = pa.concat_tables([no_rows(definition.stored), *_tables(definition, batches)])
     old = _expanded(definition, held)
     new = _expanded(definition, stored.filter(pa.array(np.isin(ranges, unlike))) if unlike else stored.slice(0, 0))
     told = Verification(len(mine), ranges=16**DIGITS, differing_ranges=len(unlike), read=len(old))

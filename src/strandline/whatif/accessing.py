@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from strandline.relations.no_rows import no_rows
 from strandline.tables.keys import repeats, sort_order
 from strandline.tables.record import ROW
 from strandline.whatif.placing import LEVEL_BITS, key_numbers
@@ -194,7 +195,7 @@ def candidates_of(differentials: Sequence[Differential], base: pa.Table, scan: i
     """See `Candidates`."""
     data = [name for name in base.column_names if name != ROW]
     schema = pa.schema([base.schema.field(name) for name in data])
-    rows, parts, accepted = [schema.empty_table()], [], []
+    rows, parts, accepted = [no_rows(schema)], [], []
     above: list[SeenIds] = []
     for one in differentials:
         own = one.own

@@ -19,6 +19,7 @@ import pyarrow as pa
 from strandline.changes import ChangeSet
 from strandline.changes.difference import difference
 from strandline.pages import DomainId, View
+from strandline.relations.no_rows import no_rows
 from strandline.tables import ROW, PageCache, Record
 from strandline.tables.changed_rows import changed_rows, net_rows
 from strandline.tables.key_bounds import ALL
@@ -136,7 +137,7 @@ def _rows_at(reader: WhatIfReader, keys: Sequence[bytes]) -> pa.Table:
     """The rows with these keys (in order): the ranges are read in which there are any."""
     names = list(reader.record.shown)
     schema = pa.schema([reader.record.schema.field(name) for name in names])
-    parts = [schema.empty_table(), *(reader.rows_within(span, names) for span in _spans(reader, keys))]
+    parts = [no_rows(schema), *(reader.rows_within(span, names) for span in _spans(reader, keys))]
     rows = pa.concat_tables(parts)
     wanted = {*keys}
     return rows.filter(pa.array([key in wanted for key in encode_keys(rows, reader.record.key)], pa.bool_()))

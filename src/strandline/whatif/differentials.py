@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.pages import Entry, View
+from strandline.relations.no_rows import no_rows
 from strandline.tables import PageCache, Record, TableReader
 from strandline.tables.key_bounds import ALL, KeyBounds
 from strandline.tables.parallel import parallel
@@ -66,7 +67,7 @@ class DifferentialReader:
 
         parts = each(read, entries, size)
         schema = pa.schema([self._table.record.row_schema.field(name) for name in wanted])
-        rows = pa.concat_tables([schema.empty_table(), *(part for part, _, _ in parts)])
+        rows = pa.concat_tables([no_rows(schema), *(part for part, _, _ in parts)])
         data = {name: rows.column(stored) for name, stored in zip(own, wanted, strict=False)}
         if placed is not None:
             data[placed] = data[PLACE].cast(self._record.column(placed).type, safe=False)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
+from strandline.relations.no_rows import no_rows
 from strandline.tables import Record
 from strandline.tables.key_bounds import KeyBounds
 from strandline.tables.keys import (
@@ -38,7 +39,7 @@ _AS_BYTES = (pa.binary(), pa.null())
 
 def place_type(record: Record) -> pa.DataType:
     """The type of the placement key of what-ifs over a table."""
-    rows = record.row_schema.empty_table()
+    rows = no_rows(record.row_schema)
     return pa.int64() if not record.key or number_array(rows, record.key) is not None else pa.binary()
 
 

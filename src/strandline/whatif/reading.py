@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from strandline.errors import InputError, NotFound
 from strandline.pages import Entry, View
+from strandline.relations.no_rows import no_rows
 from strandline.tables import ROW, PageCache, Record, TableReader
 from strandline.tables.expressions import Expression, check_params
 from strandline.tables.key_bounds import ALL, KeyBounds, key_bounds
@@ -98,7 +99,7 @@ class WhatIfReader:
                 found = found.filter(pa.array(condition.mask(found)))
             return pa.Table.from_arrays(found.select(wanted).columns, schema=schema)
 
-        return pa.concat_tables(each(read, plan.ranges, plan.size) or [schema.empty_table()])
+        return pa.concat_tables(each(read, plan.ranges, plan.size) or [no_rows(schema)])
 
     def select(self, condition: Expression | None, bounds: KeyBounds | None = None) -> Selection:
         """The tuples that satisfy a condition, with everything that changing them needs."""
@@ -129,7 +130,7 @@ class WhatIfReader:
 
     def _empty(self, names: list[str]) -> Tuples:
         nothing = np.empty(0, dtype=np.int64)
-        rows = pa.schema([self.record.row_schema.field(name) for name in names]).empty_table()
+        rows = no_rows(pa.schema([self.record.row_schema.field(name) for name in names]))
         return Tuples(rows, nothing, nothing, nothing, nothing)
 
     def differential(self, definition: Definition) -> DifferentialReader:
@@ -145,7 +146,7 @@ class WhatIfReader:
         wanted = [ROW, *names]
         schema = pa.schema([self.record.row_schema.field(name) for name in wanted])
         if entry is None:
-            return schema.empty_table()
+            return no_rows(schema)
         one = bounds if len(bounds.points or ()) == 1 else ALL
         found = self._base.rows(entry, wanted, None, one)
         return pa.Table.from_arrays(found.columns, schema=schema)

@@ -20,6 +20,7 @@ from strandline.detect.annotated.fixing import Site, row_batches, rows_schema
 from strandline.detect.annotated.names import ADDRESS
 from strandline.detect.annotated.program import ALL
 from strandline.errors import Damaged, SchemaError, StorageError
+from strandline.relations.no_rows import no_rows
 from strandline.relations.signature import row_signatures, scheme_of
 from strandline.replicas import Definition, Replica
 from strandline.replicas.definition import ABOVE, UPTO
@@ -102,7 +103,7 @@ def rows_at(site: Site, copy: CopyRecord, addresses: Addresses) -> pa.Table:
     """What the base has at these addresses for the copy."""
     schema = rows_schema(site, copy.columns)
     if not len(addresses):
-        return schema.empty_table()
+        return no_rows(schema)
     chosen = pa.array(addresses, pa.int64())
     batches = [batch.filter(pc.is_in(batch.column(ADDRESS), chosen)) for batch in _wanted(site, copy)]
     return pa.Table.from_batches(batches, schema=schema)
