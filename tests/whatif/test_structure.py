@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 from tests.tables.shop import entries, numbered, shop
@@ -42,6 +44,20 @@ def test_a_read_restricted_by_key_opens_only_the_pages_of_its_range_and_the_inde
             full = store.what_if(name).to_arrow()
             part = store.what_if(name).to_arrow(where="id between 300 and 420")
             assert part.equals(full.filter((pa.compute.field("id") >= 300) & (pa.compute.field("id") <= 420)))
+
+
+def test_very_many_tuples_at_once_make_larger_pages_which_small_updates_change_like_others() -> None:
+    with shop(limits=replace(SMALL, large_rows=4 * SMALL.page_rows)) as store:
+        store.create_table("t", numbered(ROWS), key="id")
+        w = store.table("t").what_if("w")
+        w.update(where="id >= 20", set={"v": "-v"})
+        assert [entry.rows for entry in entries(store, "_what_if.w")] == [248] * 7 + [244]
+        w.update(where="id % 100 = 0", set={"v": "1"})
+        w.delete(where="id % 250 = 7")
+        expected = {key: -10 * key if key >= 20 else 10 * key for key in range(ROWS)}
+        expected |= dict.fromkeys(range(0, ROWS, 100), 1)
+        kept = [(key, value) for key, value in expected.items() if key % 250 != 7]
+        assert [tuple(row.values()) for row in w.to_arrow().to_pylist()] == kept
 
 
 def test_the_index_of_ids_grows_with_updates_and_goes_with_the_what_if() -> None:

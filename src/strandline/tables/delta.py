@@ -27,13 +27,14 @@ FRESH = -2
 class Delta:
     """Changes in order of their keys.
 
-    `live[i]` is the position in `images` of the row that shall stand under `keys[i]`, or −1 when none shall;
-    `rows[i]` is the row's number where it is known, else `NONE` or `FRESH`.
+    `live[i]` is the position in `images` of the row that shall stand under `keys[i]`, or −1 when none shall; without
+    `live` every key has the row of its own position. `rows[i]` is the row's number where it is known, else `NONE` or
+    `FRESH`.
     `images` has the table's columns without `_row`.
     """
 
     keys: Sequence[bytes]
-    live: Numbers
+    live: Numbers | None
     rows: Numbers
     images: pa.Table
 
@@ -42,12 +43,25 @@ class Delta:
 
     def slice(self, start: int, end: int) -> Delta:
         """The changes from `start` (inclusive) to `end` (exclusive)."""
-        return Delta(self.keys[start:end], self.live[start:end], self.rows[start:end], self.images)
+        keys, rows = self.keys[start:end], self.rows[start:end]
+        if self.live is None:
+            return Delta(keys, None, rows, self.images.slice(start, end - start))
+        return Delta(keys, self.live[start:end], rows, self.images)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether all it does is that each key gets its row, under a new number unless one stands there already."""
+        return self.live is None and bool(np.all(self.rows == NONE))
+
+    @property
+    def positions(self) -> Numbers:
+        """`live`, made where it is missing."""
+        return np.arange(len(self)) if self.live is None else self.live
 
     @property
     def put(self) -> Numbers:
         """Which entries put a row in place."""
-        return np.flatnonzero(self.live >= 0)
+        return np.arange(len(self)) if self.live is None else np.flatnonzero(self.live >= 0)
 
 
 @dataclass(frozen=True)
@@ -78,7 +92,7 @@ def merged(deltas: Sequence[Delta]) -> Delta:
     shifts = np.cumsum([0, *(len(delta.images) for delta in deltas[:-1])])
     keys = [key for delta in deltas for key in delta.keys]
     live = np.concatenate(
-        [np.where(d.live >= 0, d.live + shift, NONE) for d, shift in zip(deltas, shifts, strict=True)]
+        [np.where(d.positions >= 0, d.positions + shift, NONE) for d, shift in zip(deltas, shifts, strict=True)]
     )
     rows = np.concatenate([delta.rows for delta in deltas])
     images = pa.concat_tables([delta.images for delta in deltas]).combine_chunks()

@@ -22,7 +22,7 @@ from strandline.tables.keys import encode_keys, encode_rows, is_provisional
 from strandline.tables.page_files import encode_overlay, encode_page
 from strandline.tables.parallel import parallel
 from strandline.tables.record import Record
-from strandline.tables.revising import SMALL_WRITES, Limits, Revision, resolve, revise
+from strandline.tables.revising import SMALL_WRITES, Limits, Revision, cut, resolve, revise
 
 FEW = 32
 """Up to so many keys are looked up in the directory one by one."""
@@ -71,6 +71,9 @@ class _PageEdit:
     def revise(self, entry: Entry, delta: Delta) -> bool:
         """Make the changes of one page; true when so many rows went that it should be tidied."""
         contents = self._contents(entry)
+        if delta.is_new and not entry.rows and not len(contents.base.table):
+            self._fill(entry, delta.images)
+            return False
         resolved = resolve(contents, entry.rows, delta)
         if resolved.unnumbered:
             resolved = resolved.numbered(self._edit.take_sequence(resolved.unnumbered))
@@ -80,6 +83,17 @@ class _PageEdit:
         else:
             self._put_bases(entry, revision.bases or (no_rows(self._record.row_schema),))
         return revision.count < min(self._limits.join_rows, entry.rows)
+
+    def _fill(self, entry: Entry, rows: pa.Table) -> None:
+        """The first rows of a page; there may be millions, so they get their numbers piece by piece."""
+        first = self._edit.take_sequence(len(rows))
+        pieces = []
+        for piece in cut(rows, True, self._limits):
+            numbers = pa.array(np.arange(first, first + len(piece)))
+            arrays = [numbers, *(piece.column(name) for name in self._record.names)]
+            pieces.append(pa.Table.from_arrays(arrays, schema=self._record.row_schema))
+            first += len(piece)
+        self._put_bases(entry, pieces)
 
     def tidy(self, separator: bytes) -> None:
         """Take an empty page away, or join a small one with a neighbour, when nobody else has locked them."""

@@ -184,7 +184,7 @@ class _Standing:
 
     def leaving(self, delta: Delta) -> dict[bytes, int]:
         """The keys that are deleted, with the numbers of their rows."""
-        keys = [delta.keys[place] for place in np.flatnonzero(delta.live == NONE).tolist()]
+        keys = [delta.keys[place] for place in np.flatnonzero(delta.positions == NONE).tolist()]
         rows = self.contents.rows_of(keys).tolist()
         return {key: row for key, row in zip(keys, rows, strict=True) if row != NONE}
 

@@ -27,16 +27,22 @@ class Limits:
     """When to fold, where to cut, when to join.
 
     A page with more than `page_rows` rows is cut: behind each `page_rows` rows when rows were only appended, else into
-    pieces of at most `cut_rows`, so that they have room. A page that lost rows and has fewer than `join_rows` joins a
-    neighbour when the two fit into `cut_rows`. An overlay has at most a tenth of its base page's rows, and at most
-    `most_in_overlay`; a page with fewer rows than `fewest_for_overlay` has none.
+    pieces of at most `cut_rows`, so that they have room. So many appended at once that they make more than
+    `MANY_PAGES` of those are cut into larger pieces, of up to `large_rows`. A page that lost rows and has fewer than
+    `join_rows` joins a neighbour when the two fit into `cut_rows`. An overlay has at most a tenth of its base page's
+    rows, and at most `most_in_overlay`; a page with fewer rows than `fewest_for_overlay` has none.
     """
 
     page_rows: int = 16_384
+    large_rows: int = 0
     cut_rows: int = 12_288
     join_rows: int = 4_096
     most_in_overlay: int = 4_096
     fewest_for_overlay: int = 512
+
+    def appended_rows(self, rows: int) -> int:
+        """How many go onto one page where rows were only appended."""
+        return max(self.page_rows, min(self.large_rows, -(-rows // MANY_PAGES)))
 
     def overlay_rows(self, base_rows: int) -> int:
         """How many rows an overlay may have."""
@@ -45,9 +51,10 @@ class Limits:
         return min(self.most_in_overlay, int(base_rows * OVERLAY_SHARE))
 
 
+MANY_PAGES = 8
 OVERLAY_SHARE = 0.10
-SMALL_WRITES = Limits()
-"""Pages under small writes have at most about 16,384 rows."""
+SMALL_WRITES = Limits(large_rows=65_536)
+"""Pages under small writes have at most about 16,384 rows; where very many came at once, four times as many."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +123,7 @@ def revise(contents: Contents, resolved: Resolved, record: Record, limits: Limit
         overlay = _overlaid(contents, resolved, record)
         if len(overlay.table) <= limits.overlay_rows(size):
             return Revision(resolved.count, overlay)
-    return Revision(resolved.count, bases=_cut(*folded(contents, resolved, record), limits))
+    return Revision(resolved.count, bases=cut(*folded(contents, resolved, record), limits))
 
 
 def must_fold(size: int, resolved: Resolved, limits: Limits, standing: int = 0) -> bool:
@@ -128,7 +135,7 @@ def must_fold(size: int, resolved: Resolved, limits: Limits, standing: int = 0) 
 def image_rows(resolved: Resolved, record: Record) -> pa.Table:
     """The rows that come, in the row schema, in order of their keys."""
     delta = resolved.delta
-    chosen = delta.live[resolved.put]
+    chosen = delta.positions[resolved.put]
     whole = len(chosen) == len(delta.images) and bool(np.array_equal(chosen, np.arange(len(chosen))))
     images = delta.images if whole else delta.images.take(pa.array(chosen))
     arrays = [pa.chunked_array([pa.array(resolved.rows)]), *(images.column(name) for name in record.names)]
@@ -190,12 +197,13 @@ def folded(contents: Contents, resolved: Resolved, record: Record) -> tuple[pa.T
     return (both if order is None else both.take(pa.array(order))), order is None and len(come) > 0
 
 
-def _cut(table: pa.Table, appended: bool, limits: Limits) -> tuple[pa.Table, ...]:
+def cut(table: pa.Table, appended: bool, limits: Limits) -> tuple[pa.Table, ...]:
+    """Rows as pages; `appended`: nothing but appending made them so many."""
     rows = len(table)
     if rows <= limits.page_rows:
         return (table,) if rows else ()
     if appended:
-        starts: Sequence[int] = range(0, rows, limits.page_rows)
+        starts: Sequence[int] = range(0, rows, limits.appended_rows(rows))
     else:
         pieces = -(-rows // limits.cut_rows)
         starts = [rows * piece // pieces for piece in range(pieces)]

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from strandline.pages import DomainEdit, Installer, RowChange
 from strandline.tables.delta import NONE, Delta
 from strandline.tables.keys import IntegerKeys, encode_keys
+from strandline.whatif.constants import constant, constant_value
 from strandline.whatif.tuples import KEY, MAXDATE, MINDATE, PLACE, STORED, UNDATED, numbers
 
 
@@ -44,15 +46,21 @@ class DatingInstaller:
 
 def _delta(tuples: pa.Table, commit: int) -> Delta:
     for name in (STORED[MINDATE], STORED[MAXDATE]):
-        found = numbers(tuples, name)
-        dates = pa.array(np.where(found == UNDATED, commit, found))
+        dates = _dated(tuples.column(name), commit)
         tuples = tuples.set_column(tuples.column_names.index(name), tuples.schema.field(name), dates)
-    rows = np.full(len(tuples), NONE, dtype=np.int64)
+    rows = np.broadcast_to(np.int64(NONE), len(tuples))
     if _ascends(tuples.column(STORED[PLACE])):
-        return Delta(IntegerKeys.of(tuples, KEY), np.arange(len(tuples)), rows, tuples)
+        return Delta(IntegerKeys([numbers(tuples, name) for name in KEY]), None, rows, tuples)
     keys = encode_keys(tuples, KEY)
     order = sorted(range(len(keys)), key=keys.__getitem__)
     return Delta([keys[place] for place in order], np.array(order, dtype=np.int64), rows, tuples)
+
+
+def _dated(column: pa.ChunkedArray, commit: int) -> pa.ChunkedArray | pa.Array:
+    same = constant_value(column)
+    if same is not None:
+        return constant(commit, column.type, len(column)) if same == UNDATED else column
+    return pc.if_else(pc.equal(column, UNDATED), commit, column)
 
 
 def _ascends(places: pa.ChunkedArray) -> bool:

@@ -50,7 +50,7 @@ def key_numbers(rows: pa.Table, key: Sequence[str]) -> npt.NDArray[np.uint64] | 
     return number_array(rows, key)
 
 
-def places(tnames: tuple[Numbers, Numbers], rows: pa.Table, record: Record) -> pa.Array:
+def places(tnames: tuple[int | Numbers, Numbers], rows: pa.Table, record: Record) -> pa.Array:
     """Where tuples with these TNAMEs and rows stand."""
     if not record.key:
         level, tupnum = tnames

@@ -164,7 +164,7 @@ class Opened:
         self.work.put_definition(self.definition)
         self.chain = replace(self.chain, definitions=(self.definition, *self.chain.definitions[1:]))
 
-    def append(self, own: dict[str, pa.Array], data: pa.Table | None) -> None:
+    def append(self, own: dict[str, pa.Array | pa.ChunkedArray], data: pa.Table | None) -> None:
         """New tuples, or tuples with another `maxdate`: D's own columns, and data under the table's names."""
         schema = self.work.tables.schema(self.definition.differential)
         count = len(next(iter(own.values())))
@@ -187,7 +187,7 @@ class Opened:
         """Hand the tuples over. `added`: ids that D did not hold; `ids`: all that it holds from now on."""
         if not self._tuples:
             return
-        tuples = pa.concat_tables(self._tuples).combine_chunks()
+        tuples = self._tuples[0] if len(self._tuples) == 1 else pa.concat_tables(self._tuples).combine_chunks()
         domain = self.work.domain(self.definition).domain
         self.work.inner.change(domain, Undated(tuples))
         if self.record.key:

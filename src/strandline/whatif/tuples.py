@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from strandline.tables.record import DISTINCT
+from strandline.whatif.constants import constant, constant_value
 
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -83,8 +83,11 @@ def differential_schema(data: pa.Schema, place: pa.DataType, distinct: Sequence[
 
 
 def numbers(table: pa.Table, name: str) -> Numbers:
-    """A column of integers as numpy has it; one chunk of 64 bits is not copied."""
+    """A column of integers as numpy has it, to be read; one chunk of 64 bits is not copied, nor is a constant."""
     column = table.column(name)
+    same = constant_value(column)
+    if same is not None:
+        return np.broadcast_to(np.int64(same), len(column))
     return np.asarray(column.chunk(0) if column.num_chunks == 1 else column, dtype=np.int64)
 
 
@@ -96,20 +99,19 @@ def valid(table: pa.Table, scan: int) -> Flags:
 
 def own_columns(
     places: pa.Array,
-    tnames: tuple[Any, Any],
+    tnames: tuple[int | Numbers, Numbers],
     kind: Type,
     signatures: pa.Array | None = None,
-) -> dict[str, pa.Array]:
+) -> dict[str, pa.Array | pa.ChunkedArray]:
     """The fields of new tuples of one type (section 3.2.2); they get their `mindate` when they are installed."""
     count = len(places)
     level, tupnum = tnames
-    held = pa.nulls(count, pa.binary(SIGNATURE_BYTES)) if signatures is None else signatures
     return {
         PLACE: places,
-        LEVEL: pa.array(np.broadcast_to(level, count).astype(np.int16)),
-        TUPNUM: pa.array(np.asarray(tupnum, dtype=np.int64)),
-        MINDATE: pa.array(np.full(count, UNDATED, dtype=np.int64)),
-        MAXDATE: pa.array(np.full(count, INFINITY, dtype=np.int64)),
-        TYPE: pa.array(np.full(count, int(kind), dtype=np.int8)),
-        SIGNATURE: held,
+        LEVEL: constant(level, pa.int16(), count) if isinstance(level, int) else pa.array(level.astype(np.int16)),
+        TUPNUM: pa.array(tupnum),
+        MINDATE: constant(UNDATED, pa.int64(), count),
+        MAXDATE: constant(INFINITY, pa.int64(), count),
+        TYPE: constant(int(kind), pa.int8(), count),
+        SIGNATURE: constant(None, pa.binary(SIGNATURE_BYTES), count) if signatures is None else signatures,
     }

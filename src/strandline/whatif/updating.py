@@ -47,7 +47,7 @@ class Update:
         level = self.opened.level
         tupnum = np.arange(self._next, self._next + len(rows))
         self._next += len(rows)
-        tnames = (np.full(len(rows), level, dtype=np.int64), tupnum)
+        tnames = (level, tupnum)
         self.opened.append(own_columns(places(tnames, rows, self.record), tnames, Type.APPEND), rows)
 
     def replace(self, affected: Tuples, rows: pa.Table, own: pa.Table | None) -> None:
