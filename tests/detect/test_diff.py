@@ -19,7 +19,6 @@ from strandline.relations import spooled
 
 ALGORITHMS = ("merge", "hash", "kb", "kbp", "window")
 WITH_BEFORE = ("merge", "hash", "kbp", "window")
-UNBOUNDED = (pa.time32("s"), pa.time64("ns"), pa.duration("ms"), pa.float16(), pa.date64())
 
 
 @pytest.fixture
@@ -68,6 +67,23 @@ def test_a_table_with_uuids_that_did_not_change_has_no_changes(algorithm: str) -
     found = sl.diff(same, same, key=["id"], algorithm=algorithm, runner="inline")
     assert found.to_arrow().num_rows == 0
     assert [field.type for field in found.to_arrow().schema if field.name == "u"] == [pa.uuid()]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.list_(pa.null()), [None, None]),
+        (pa.list_(pa.null(), 2), [None, None]),
+        (pa.map_(pa.string(), pa.struct([("a", pa.null())])), [("a", None), ("b", {"a": None})]),
+        (pa.struct([("a", pa.list_(pa.dictionary(pa.int8(), pa.string()), 2))]), None),
+    ],
+    ids=str,
+)
+def test_nulls_inside_nested_values_are_carried_along(algorithm: str, kind: pa.DataType, value: Any) -> None:
+    new = pa.table({"id": [1, 2], "v": pa.array([value, value], kind)})
+    found = sl.diff(new.slice(0, 0), new, key=["id"], algorithm=algorithm, runner="inline").to_arrow()
+    assert found.sort_by("id")["v"].to_pylist() == [value, value]
 
 
 @pytest.mark.usefixtures("many_pieces")

@@ -84,8 +84,7 @@ class Machine(RuleBasedStateMachine):
         return [(key, *row) for key, row in sorted(model.keyed.items())]
 
     def _watch_numbers(self, version: str, *, moved: bool) -> None:
-        found = self.versions[version].table("t").to_arrow(columns=["_row", "id"])
-        now = dict(zip(found["id"].to_pylist(), found["_row"].to_pylist(), strict=True))
+        now = _numbers(self.versions[version])
         assert len(set(now.values())) == len(now), "row numbers are unique"
         came = set(now.values()) - set(self.numbers[version].values())
         assert not came & self.used[version], ("row numbers are never used again", now, self.numbers[version], came)
@@ -209,9 +208,11 @@ class Machine(RuleBasedStateMachine):
             return  # a branch stands on it; the name stays
         del self.frozen[name]
 
-    def _new_version(self, name: str, parent: str, store: Store, model: Model) -> str:
+    def _new_version(self, name: str, parent: str | None, store: Store, model: Model) -> str:
+        """`parent` is the version whose numbers it goes on with; a branch of a snapshot begins at the snapshot's."""
         self.versions[name], self.models[name] = store, model
-        self.numbers[name], self.used[name] = {}, set(self.used[parent])
+        self.numbers[name] = _numbers(store)
+        self.used[name] = {*self.numbers[name].values(), *(self.used[parent] if parent is not None else ())}
         return name
 
     @rule(version=branches, target=branches)
@@ -220,7 +221,6 @@ class Machine(RuleBasedStateMachine):
             return multiple()
         name = self._next_name("b")
         self._new_version(name, version, self.versions[version].branch(name), self.models[version].copy())
-        self.numbers[name] = dict(self.numbers[version])
         return name
 
     @rule(snapshot=snapshots, target=branches)
@@ -233,7 +233,7 @@ class Machine(RuleBasedStateMachine):
             with pytest.raises(InputError, match="partial"):
                 self.versions[version].branch(name, at=snapshot)
             return multiple()
-        return self._new_version(name, version, self.versions[version].branch(name, at=snapshot), model.copy())
+        return self._new_version(name, None, self.versions[version].branch(name, at=snapshot), model.copy())
 
     @rule(version=branches, data=st.data(), kept=st.booleans(), target=branches)
     def try_out(self, version: str, data: st.DataObject, kept: bool) -> Any:
@@ -345,6 +345,12 @@ class Machine(RuleBasedStateMachine):
         self.store.close()
         report = check(self.storage)
         assert report.ok, (report.findings, report.unreachable)
+
+
+def _numbers(store: Store) -> dict[int, int]:
+    """The row numbers of the keyed table, by key."""
+    found = store.table("t").to_arrow(columns=["_row", "id"])
+    return dict(zip(found["id"].to_pylist(), found["_row"].to_pylist(), strict=True))
 
 
 def _rows(table: pa.Table) -> list[Row]:

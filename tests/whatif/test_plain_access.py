@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.tables.shop import numbered
+from tests.tables.shop import numbered, shop
 
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
@@ -205,3 +205,11 @@ def test_decoding_only_what_a_read_needs_makes_no_difference(
         assert w.to_arrow(columns=columns, where="id > 400") == store.what_if("w").to_arrow(
             columns=columns, where="id > 400 or id > 5000"
         )
+
+
+def test_a_zero_is_shown_with_the_sign_that_the_what_if_gave_it() -> None:
+    with shop() as store:
+        table = store.create_table("t", pa.table({"id": [1, 2, 3], "f": [None, -0.0, 1.0]}), key="id")
+        w = table.what_if("w")
+        w.update(where="id = 2", values={"f": 0.0})
+        assert repr(w.to_arrow()["f"].to_pylist()) == "[None, 0.0, 1.0]"

@@ -86,6 +86,9 @@ def restored(array: pa.Array, type_: pa.DataType) -> pa.Array:
     source = array.type
     if isinstance(source, pa.BaseExtensionType):
         return restored(array.storage, type_)
+    if pt.is_dictionary(source) and not len(array.dictionary):
+        # Slots behind nulls further out may hold any index, so there is nothing to look up.
+        return pa.nulls(len(array), type_)
     if pt.is_dictionary(source) and plain_type(source) == source.value_type:
         return restored(array.dictionary_decode(), type_)
     if pt.is_dictionary(source):
