@@ -12,8 +12,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 from tests.tables.properties import given
+from tests.tables.shop import shop
 
 from strandline.errors import KeysError, SchemaError
+from strandline.tables import selecting
 from strandline.tables.keys import (
     IntegerKeys,
     after_prefix,
@@ -154,3 +156,25 @@ def test_values_without_an_order_are_no_key() -> None:
     for name in ("l", "n"):
         with pytest.raises(SchemaError, match="no order"):
             check_key_types(schema, [name])
+
+
+@pytest.mark.parametrize("many", [200, 0])
+def test_no_key_is_taken_for_that_of_a_row_without_one(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of tables without a key stand under ten bytes that begin with 0xffff until they have a number."""
+    monkeypatch.setattr(selecting, "MANY_ROWS", many)
+    keys = [b"\xff" * 10, b"\xff\xff12345678", b"\xff\xff"]
+    with shop() as store:
+        table = store.create_table("t", pa.table({"k": pa.array(keys), "v": [1, 2, 3]}), key="k")
+        table.upsert([{"k": keys[0], "v": 10}, {"k": b"\xff\xffabcdefgh", "v": 4}])
+        table.update(where="v = 2", set={"v": "20"})
+        table.delete(where="v = 10")
+        with store.transaction() as tx:
+            tx.insert("t", [{"k": keys[0], "v": 5}])
+            tx.update("t", set={"v": "v + 1"})
+            tx.delete("t", where="v = 4")
+        found = table.to_arrow(columns=["k", "v"]).to_pylist()
+        assert [(row["k"], row["v"]) for row in found] == [
+            (keys[1], 21),
+            (b"\xff\xffabcdefgh", 5),
+            (keys[0], 6),
+        ]

@@ -15,7 +15,7 @@ from strandline.errors import ChangesError
 from strandline.pages import Mode
 from strandline.relations.encoding import restore
 from strandline.tables.incoming import check_not_null
-from strandline.tables.keys import encode_keys, is_provisional, show_keys
+from strandline.tables.keys import encode_keys, show_keys
 from strandline.tables.multiset import Settled, apply_counts, overwrite
 from strandline.tables.pending import Pending
 from strandline.tables.selecting import Selection
@@ -123,8 +123,7 @@ def _meet(old: pa.Table, new: pa.Table) -> tuple[Rows, Flags]:
 
 def _change(tx: TableTransaction, pending: Pending, keys: Sequence[bytes], rows: pa.Table, settled: Settled) -> int:
     gone = [keys[place] for place in settled.gone]
-    pending.forget([key for key in gone if is_provisional(key)])
-    pending.delete([key for key in gone if not is_provisional(key)])
+    pending.remove(gone)
     new = rows.take(pa.array(settled.new - len(keys)))
     if len(new) and pending.record.key:
         tx.insert(pending.name, new)

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from strandline.tables.keys import encode_rows, provisional_start
+
 Numbers = npt.NDArray[np.int64]
 
 NONE = -1
@@ -83,6 +85,17 @@ class Statement:
     set: Mapping[str, str]
     where: str | None
     params: Mapping[str, Any]
+
+
+def with_numbers(delta: Delta, first: int) -> Delta:
+    """A delta of a table without a key whose new rows have numbers from `first` on, which are their keys."""
+    start = provisional_start(delta.keys)
+    if start == len(delta):
+        return delta
+    numbers = np.arange(first, first + len(delta) - start)
+    # Provisional keys are greater than all others, and so are new numbers: the order stays.
+    keys = [*delta.keys[:start], *encode_rows(numbers)]
+    return Delta(keys, delta.live, np.concatenate([delta.rows[:start], numbers]), delta.images)
 
 
 def merged(deltas: Sequence[Delta]) -> Delta:

@@ -17,8 +17,8 @@ from strandline.pages import DomainEdit, Draft, Entry, PageRef, RowChange
 from strandline.relations.no_rows import no_rows
 from strandline.tables.cache import PageCache
 from strandline.tables.contents import Contents, Overlay, base_of
-from strandline.tables.delta import Delta, Expected, merged
-from strandline.tables.keys import encode_keys, encode_rows, is_provisional
+from strandline.tables.delta import Delta, Expected, merged, with_numbers
+from strandline.tables.keys import encode_keys, provisional_start
 from strandline.tables.page_files import encode_overlay, encode_page
 from strandline.tables.parallel import parallel
 from strandline.tables.record import Record
@@ -211,17 +211,8 @@ def split_by_page(pages: Sequence[Place], delta: Delta) -> Iterator[tuple[bytes,
 
 def _numbered(edit: DomainEdit, delta: Delta) -> Delta:
     """Rows of a table without a key get their numbers, which are their keys."""
-    new = [place for place, key in enumerate(delta.keys) if is_provisional(key)]
-    if not new:
-        return delta
-    numbers = np.arange(len(new)) + edit.take_sequence(len(new))
-    rows = delta.rows.copy()
-    rows[new] = numbers
-    keys = list(delta.keys)
-    for place, key in zip(new, encode_rows(numbers), strict=True):
-        keys[place] = key
-    # Provisional keys are greater than all others, and so are new numbers: the order stays.
-    return Delta(keys, delta.live, rows, delta.images)
+    new = len(delta) - provisional_start(delta.keys)
+    return with_numbers(delta, edit.take_sequence(new)) if new else delta
 
 
 def _take_expected(edit: DomainEdit, expected: Expected) -> None:

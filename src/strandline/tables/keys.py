@@ -11,6 +11,7 @@ and that have no number yet go by provisional keys, greater than every number.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
@@ -109,7 +110,13 @@ def provisional_key(number: int) -> bytes:
 
 
 def is_provisional(key: bytes) -> bool:
+    """Whether a key of a table without one is provisional; keys of others may look like that."""
     return len(key) == 10 and key.startswith(_PROVISIONAL)
+
+
+def provisional_start(keys: Sequence[bytes]) -> int:
+    """Where provisional keys begin among those of a table without a key, in order: they are greater than all others."""
+    return bisect_left(keys, _PROVISIONAL)
 
 
 def after_prefix(prefix: bytes) -> bytes | None:

@@ -19,9 +19,9 @@ from strandline.pages.ids import UNBORN
 from strandline.relations.no_rows import no_rows
 from strandline.tables.cache import PageCache, Read
 from strandline.tables.contents import Contents
-from strandline.tables.delta import Delta
+from strandline.tables.delta import Delta, with_numbers
 from strandline.tables.installer import ends, overlay_draft, split_by_page
-from strandline.tables.keys import encode_rows, is_provisional
+from strandline.tables.keys import provisional_start
 from strandline.tables.page_files import encode_overlay, encode_page
 from strandline.tables.parallel import parallel
 from strandline.tables.pending import LocalPage, Pending
@@ -188,16 +188,11 @@ def join_pages(pending: Pending, work: PageRewriter) -> None:
 
 def _numbered(pending: Pending, delta: Delta) -> Delta:
     """Rows of a table without a key get their numbers, which are their keys."""
-    new = [place for place, key in enumerate(delta.keys) if is_provisional(key)]
-    if not new:
+    if pending.record.key:
         return delta
-    numbers = np.arange(len(new)) + pending.sequence + pending.taken
-    pending.taken += len(new)
-    rows, keys = delta.rows.copy(), list(delta.keys)
-    rows[new] = numbers
-    for place, key in zip(new, encode_rows(numbers), strict=True):
-        keys[place] = key
-    return Delta(keys, delta.live, rows, delta.images)
+    numbered = with_numbers(delta, pending.sequence + pending.taken)
+    pending.taken += len(delta) - provisional_start(delta.keys)
+    return numbered
 
 
 def _draft(table: pa.Table, page: PageRef, record: Record) -> Draft:

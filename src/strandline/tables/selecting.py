@@ -62,7 +62,7 @@ class Reach:
     def lock_keys(self, pending: Pending, keys: Sequence[bytes], mode: Mode) -> list[tuple[Entry, list[bytes]]]:
         """Lock keys, or the pages that they belong to when they are many; the pages with their keys, in order."""
         self._footprint.note_keys(pending.domain, keys)
-        ordered = sorted(key for key in keys if not is_provisional(key))
+        ordered = sorted(keys if pending.record.key else (key for key in keys if not is_provisional(key)))
         if pending.pages is not None:
             return _grouped([(page.separator, page.entry) for page in pending.pages], ordered)
         if len(ordered) > MANY_ROWS:
@@ -217,7 +217,8 @@ class Reach:
         gone = {key: one[2] for key, one in pending.net.items() if one[0] == NONE and one[2] != FRESH}
         standing = self._standing(pending, [key for key, number in gone.items() if number == NONE])
         known = {key: number for key, number in gone.items() if number != NONE}
-        pending.left.note({key: row for key, row in {**standing, **known}.items() if not is_provisional(key)})
+        left = {**standing, **known}
+        pending.left.note(left if pending.record.key else {k: row for k, row in left.items() if not is_provisional(k)})
 
     def _standing(self, pending: Pending, keys: Sequence[bytes]) -> dict[bytes, int]:
         """The numbers of rows that stand under these keys on pages."""

@@ -21,7 +21,7 @@ from strandline.tables.cache import PageCache
 from strandline.tables.delta import Statement
 from strandline.tables.hidden import NAMED
 from strandline.tables.incoming import check_distinct, fitted, in_order, taken_keys
-from strandline.tables.keys import encode_keys, is_provisional
+from strandline.tables.keys import encode_keys
 from strandline.tables.large_writes import LargeWrites
 from strandline.tables.open_tables import OpenTables
 from strandline.tables.page_files import check_storable
@@ -178,8 +178,7 @@ class TableTransaction:
         """Delete the rows that satisfy `where`, or all; how many they were."""
         pending = self._tables.open(table)
         chosen = self.reach.select(pending, condition_of(where, pending, params), Mode.X)
-        pending.forget([key for key in chosen.keys if is_provisional(key)])
-        pending.delete([key for key in chosen.keys if not is_provisional(key)])
+        pending.remove(chosen.keys, chosen.numbers)
         return len(chosen.keys)
 
     def apply(self, table: str, changes: Changes | ChangeSet, *, lenient: bool = False) -> int:
