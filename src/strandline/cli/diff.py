@@ -11,7 +11,6 @@ import click
 from strandline.cli.options import pairs, running
 from strandline.cli.output import console, emit_json, say
 from strandline.cli.sides import open_side
-from strandline.relations.no_rows import no_rows
 
 if TYPE_CHECKING:
     from strandline.detect import Differential
@@ -247,6 +246,7 @@ def _sample(changes: Differential) -> Any:
     import pyarrow.compute as pc
 
     from strandline.changes.shape import CHANGE, COUNTED
+    from strandline.relations.no_rows import no_rows
 
     if changes.form == COUNTED:
         return next(changes.tables(), no_rows(changes.header.rows_schema)).slice(0, SAMPLE)

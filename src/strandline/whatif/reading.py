@@ -105,7 +105,7 @@ class WhatIfReader:
         """The tuples that satisfy a condition, with everything that changing them needs."""
         bounds = key_bounds(condition, self.record) if bounds is None else bounds
         plan = Plan(self, self._needed(self.record.names, condition), bounds)
-        found = [self._select(plan, one, condition) for one in plan.ranges]
+        found = each(lambda one: self._select(plan, one, condition), plan.ranges, plan.size)
         names = list(self.record.names)
         own = plan.read[0].rows if plan.read else None
         return Selection(

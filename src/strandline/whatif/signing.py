@@ -9,9 +9,12 @@ import pyarrow as pa
 
 from strandline.relations.signature import row_signatures, scheme_of
 from strandline.tables import Record
+from strandline.tables.parallel import parallel
 from strandline.whatif.tuples import SIGNATURE_BYTES
 
 BITS = 128
+PIECE_ROWS = 131_072
+"""So many rows are signed by one thread at a time."""
 
 
 def signatures(rows: pa.Table, record: Record, columns: Sequence[int]) -> pa.Array:
@@ -19,6 +22,11 @@ def signatures(rows: pa.Table, record: Record, columns: Sequence[int]) -> pa.Arr
     names = [column.name for number in columns for column in record.columns if column.id == number]
     if not len(rows):
         return pa.array([], pa.binary(SIGNATURE_BYTES))
-    words = row_signatures(rows, scheme_of(rows.schema, names, bits=BITS))
-    data = pa.py_buffer(np.ascontiguousarray(words.astype("<u8")).tobytes())
-    return pa.Array.from_buffers(pa.binary(SIGNATURE_BYTES), len(rows), [None, data])
+    scheme = scheme_of(rows.schema, names, bits=BITS)
+    held = np.empty((len(rows), BITS // 64), dtype="<u8")
+
+    def sign(start: int) -> None:
+        held[start : start + PIECE_ROWS] = row_signatures(rows.slice(start, PIECE_ROWS), scheme)
+
+    parallel(sign, range(0, len(rows), PIECE_ROWS))
+    return pa.Array.from_buffers(pa.binary(SIGNATURE_BYTES), len(rows), [None, pa.py_buffer(held)])

@@ -84,9 +84,10 @@ class Update:
         below = affected.level != self.opened.level
         self._level.append(affected.level[~here & below])
         self._tupnum.append(affected.tupnum[~here & below])
-        fresh = signatures(affected.rows.filter(pa.array(~here)), self.record, self.opened.definition.shapes[-1])
+        shape = self.opened.definition.shapes[-1]
         if not here.any():
-            return fresh
+            return signatures(affected.rows, self.record, shape)
+        fresh = signatures(affected.rows.filter(pa.array(~here)), self.record, shape)
         assert own is not None
         standing = own.take(pa.array(affected.source[here]))
         close(self.opened, standing)
