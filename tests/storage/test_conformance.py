@@ -171,3 +171,13 @@ def test_a_url_with_credentials_is_refused() -> None:
         open_storage("s3://key:secret@bucket/shop")
     with pytest.raises(InputError, match="not known"):
         open_storage("ftp://host/shop")
+
+
+def test_a_bucket_that_is_not_there_is_said(bucket: str) -> None:
+    url = f"s3://{bucket}-elsewhere/shop"
+    missing = open_storage(url)
+    for write in (lambda: missing.put_if_absent("a", b"1"), lambda: missing.compare_and_swap("a", None, b"1")):
+        with pytest.raises(StorageError, match=f"{url}: there is no such bucket.*Create the bucket"):
+            write()
+    with pytest.raises(NotFound):
+        missing.get("a")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import obstore
@@ -52,7 +52,7 @@ class ObjectStorage:
             return bytes(obstore.get_range(self._store, name, start=start, end=min(size, start + length)))
 
     def put_if_absent(self, name: str, value: bytes) -> None:
-        with _refusals("Writing", name):
+        with self._bucket_is_there(), _refusals("Writing", name):
             obstore.put(self._store, checked_name(name), value, mode="create", use_multipart=False)
 
     def put_all(self, objects: Mapping[str, bytes]) -> None:
@@ -64,9 +64,22 @@ class ObjectStorage:
             for done in [pool.submit(self.put_if_absent, name, value) for name, value in objects.items()]:
                 done.result()
 
-    def compare_and_swap(self, name: str, expected: Token | None, value: bytes) -> Token:
+    @contextmanager
+    def _bucket_is_there(self) -> Iterator[None]:
+        """Nothing that is new can be missing, so only its bucket can."""
         try:
-            with _refusals("Swapping", name):
+            yield
+        except NotFound as error:
+            raise StorageError(
+                "there is no such bucket",
+                doing=f"Writing to {self._url}",
+                hint="Create the bucket first, or correct its name, the endpoint or the credentials",
+            ) from error
+
+    def compare_and_swap(self, name: str, expected: Token | None, value: bytes) -> Token:
+        there = self._bucket_is_there() if expected is None else nullcontext()
+        try:
+            with there, _refusals("Swapping", name):
                 result = obstore.put(
                     self._store,
                     checked_name(name),
@@ -82,7 +95,7 @@ class ObjectStorage:
         except StorageError as error:
             # The request may be on its way still: the caller must not undo anything before it has settled
             # this.
-            raise Unanswered(error.why, doing=error.doing) from error
+            raise Unanswered(error.why, doing=error.doing, hint=error.hint) from error
 
     def delete(self, name: str) -> None:
         try:
