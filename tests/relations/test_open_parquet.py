@@ -6,13 +6,14 @@ import datetime as dt
 import os
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from strandline.errors import FormatError, InputError, NotFound, SchemaError
-from strandline.relations import ReadOptions, Relation, Scan, open_relation, read_scan, read_table
+from strandline.relations import ReadOptions, Relation, Scan, open_relation, parquet_files, read_scan, read_table
 
 ZONED = pa.timestamp("us", "Europe/Berlin")
 MOMENT = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
@@ -303,3 +304,41 @@ def test_importing_relations_loads_no_engine() -> None:
         "assert not {'pyspark', 'duckdb', 'deltalake', 'pyiceberg', 'pandas'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": "src"})
+
+
+def test_texts_with_few_values_are_decoded_as_dictionaries_and_come_out_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = 6000
+    colours = [None if n % 7 == 0 else ("red", "grün", "")[n % 3] for n in range(rows)]
+    table = pa.table(
+        {
+            "id": range(rows),
+            "colour": colours,
+            "bytes": pa.array([None if text is None else text.encode() for text in colours], pa.large_binary()),
+            "name": [f"name {n}" for n in range(rows)],
+            "nested": [[text] for text in colours],
+        }
+    )
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=2500)
+    asked: list[list[str] | None] = []
+    opened = parquet_files.parquet_file
+
+    def noted(path: str, *, dictionaries: list[str] | None = None) -> Any:
+        asked.append(dictionaries)
+        return opened(path, dictionaries=dictionaries)
+
+    monkeypatch.setattr(parquet_files, "parquet_file", noted)
+    found = rows_of(open_relation(tmp_path / "t.parquet"))
+    assert found.equals(table)
+    assert [one for one in asked if one] == [["bytes", "colour"]]
+
+
+def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    for n in range(3):
+        table = pa.table({"id": [n, n + 1]})
+        pq.write_table(table, tmp_path / "next.parquet")
+        os.replace(tmp_path / "next.parquet", path)
+        os.utime(path, ns=(0, 0))
+        assert rows_of(open_relation(path)).equals(table)
