@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.annotated.conftest import Source
-from tests.annotated.test_copies import INSERT, ORDERS, query, rows_at
+from tests.annotated.orders import INSERT, ORDERS, query, rows_at
 
 from strandline.cli import main
 

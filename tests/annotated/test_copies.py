@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,45 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.annotated.conftest import Source, of_postgres
+from tests.annotated.orders import INSERT, ORDERS, TARGETS, orders, query, rows_at
 from tests.examples import examples
 from tests.replicas.servers import Postgres
 
-from strandline.detect.annotated import Base, Copy, base, bases
-from strandline.detect.annotated.copy import opened
+from strandline.detect.annotated import Copy, base, bases
 from strandline.errors import InputError
-from strandline.replicas.databases import Database, connect, parse_address
-
-ORDERS = "CREATE TABLE orders (id INTEGER PRIMARY KEY, name TEXT, price DOUBLE PRECISION)"
-INSERT = "INSERT INTO orders (id, name, price) VALUES "
-TARGETS = ["duckdb", "sqlite", "parquet"]
-
-
-def orders(source: Source, rows: int = 20, algorithm: str = "marked") -> Base:
-    source.run(ORDERS)
-    source.run(INSERT + ", ".join(f"({i}, 'n{i}', {i % 10})" for i in range(1, rows + 1)))
-    return base(source.url, source.table("orders"), algorithm=algorithm)
-
-
-def rows_at(url: str) -> list[tuple[Any, ...]]:
-    """What a user finds at a target."""
-    address = parse_address(url)
-    if address.kind == "parquet":
-        import pyarrow.dataset as ds
-
-        return sorted(
-            tuple(row.values()) for row in ds.dataset(address.location, format="parquet").to_table().to_pylist()
-        )
-    if address.kind == "store":
-        import strandline as sl
-
-        with sl.open(address.location) as store:
-            return sorted(tuple(row.values()) for row in store.table(address.table).to_arrow().to_pylist())
-    with connect(address) as database:
-        return sorted(tuple(row) for row in database.execute(f'SELECT * FROM "{address.table}"'))
-
-
-def query(source: Source, where: str = "1 = 1", columns: str = "id, name, price") -> list[tuple[Any, ...]]:
-    return sorted(tuple(row) for row in source.run(f"SELECT {columns} FROM orders WHERE {where}"))
 
 
 @pytest.mark.parametrize("target", [*TARGETS, "strandline"])
@@ -125,69 +91,6 @@ def happen(source: Source, kind: str, key: int, price: int) -> None:
         source.run(f"DELETE FROM orders WHERE id = {key}")
     elif kind == "t" and price == 0:
         source.run("DELETE FROM orders")
-
-
-def test_a_table_without_an_integer_key_gets_addresses_from_a_sequence(source: Source) -> None:
-    source.run("CREATE TABLE orders (name TEXT, price DOUBLE PRECISION)")
-    source.run("INSERT INTO orders (name, price) VALUES ('a', 1), ('a', 1), ('b', 9), (NULL, NULL)")
-    found = base(source.url, source.table("orders"))
-    url = source.target("sqlite", "copy")
-    copy = found.replicate(url, where="price < 5")
-    assert rows_at(url) == [("a", 1.0), ("a", 1.0)]
-    source.run("DELETE FROM orders WHERE name = 'b'")
-    source.run("INSERT INTO orders (name, price) VALUES ('a', 1), ('c', 2)")
-    source.run("UPDATE orders SET price = 4 WHERE name IS NULL")
-    copy.refresh("differential")
-    found_rows = rows_at_unsorted(url)
-    assert sorted(found_rows, key=repr) == sorted([("a", 1.0)] * 3 + [("c", 2.0), (None, 4.0)], key=repr)
-
-
-def rows_at_unsorted(url: str) -> list[tuple[Any, ...]]:
-    with connect(parse_address(url)) as database:
-        return [tuple(row) for row in database.execute('SELECT * FROM "copy"')]
-
-
-def test_a_table_without_rowid_is_a_base_by_its_integer_key_or_refused(sqlite: Source) -> None:
-    sqlite.run(ORDERS + " WITHOUT ROWID")
-    sqlite.run(INSERT + "(1, 'a', 1), (2, 'b', 2)")
-    url = sqlite.target("duckdb", "all")
-    copy = base(sqlite.url, "orders").replicate(url)
-    sqlite.run("UPDATE orders SET price = 7 WHERE id = 2")
-    sqlite.run("DELETE FROM orders WHERE id = 1")
-    copy.refresh("differential")
-    assert rows_at(url) == query(sqlite)
-    sqlite.run("CREATE TABLE named (name TEXT PRIMARY KEY) WITHOUT ROWID")
-    with pytest.raises(InputError, match="WITHOUT ROWID"):
-        base(sqlite.url, "named")
-
-
-def test_negative_and_zero_keys_are_addresses_too(source: Source) -> None:
-    found = orders(source, 5)
-    url = source.target("duckdb", "all")
-    copy = found.replicate(url)
-    source.run(INSERT + "(0, 'zero', 1), (-7, 'below', 2)")
-    copy.refresh("differential")
-    assert rows_at(url) == query(source)
-    source.run("DELETE FROM orders WHERE id < 3")
-    copy.refresh("differential")
-    assert rows_at(url) == query(source)
-
-
-def test_far_apart_keys_do_not_overflow(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strandline.detect.annotated.fixing.FEW", 2.0)
-    source.run("CREATE TABLE orders (id BIGINT PRIMARY KEY, name TEXT, price DOUBLE PRECISION)")
-    if source.kind == "sqlite":
-        source.run("DROP TABLE orders")
-        source.run(ORDERS)
-    far = 2**63 - 1
-    source.run(INSERT + f"({-far}, 'a', 1), (-5, 'b', 1), (3, 'c', 1), (4, 'd', 1), ({far}, 'e', 1)")
-    url = source.target("sqlite", "all")
-    copy = base(source.url, source.table("orders")).replicate(url)
-    for gone in (-5, -far, 4, far):
-        source.run(f"DELETE FROM orders WHERE id = {gone}")
-        copy.refresh("differential")
-        assert rows_at(url) == query(source)
-    assert copy.refresh("differential").messages == 0
 
 
 def test_an_emptied_base_empties_its_copy(source: Source) -> None:
@@ -365,78 +268,6 @@ def test_the_improved_algorithm_sends_no_more_than_the_paper_and_the_ideal_for_u
     assert messages["marked"] < messages["paper"]
 
 
-def test_writers_may_work_while_copies_are_refreshed(source: Source) -> None:
-    found = orders(source, 50)
-    url = source.target("duckdb", "cheap")
-    copy = found.replicate(url, where="price < 5")
-    stop = threading.Event()
-    troubles: list[BaseException] = []
-    worker = threading.Thread(target=_write_until, args=(source, stop, troubles))
-    worker.start()
-    try:
-        for _ in range(6):
-            copy.refresh("differential")
-    finally:
-        stop.set()
-        worker.join()
-    assert not troubles
-    copy.refresh("differential")
-    assert rows_at(url) == query(source, "price < 5")
-
-
-def _write_until(source: Source, stop: threading.Event, troubles: list[BaseException]) -> None:
-    chance = random.Random(3)
-    try:
-        with connect(parse_address(source.url, source.table("orders"))) as database:
-            if source.schema:
-                database.execute(f"SET search_path = {source.schema}")
-            while not stop.wait(0.002):  # SQLite lets whoever asks first on, and does not queue
-                key, price = chance.randint(1, 60), chance.randint(0, 9)
-                database.execute(f"DELETE FROM orders WHERE id = {key}")
-                database.execute(f"{INSERT}({key}, 'w', {price})")
-                database.execute(f"UPDATE orders SET price = {price} WHERE id = {chance.randint(1, 60)}")
-    except BaseException as error:
-        troubles.append(error)
-
-
-def test_readers_go_on_and_writers_wait_while_a_base_is_fixed_up(
-    source: Source, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = orders(source, 5)
-    copy = found.replicate(source.target("duckdb", "all"))
-    source.run("UPDATE orders SET price = 1 WHERE id = 1")
-    seen: list[int] = []
-    refused: list[bool] = []
-
-    def look(database: Database, step: str) -> None:
-        if step.startswith("UPDATE") and "_strandline_previous" in step:
-            with opened(parse_address(source.url, source.table("orders"))) as other:
-                seen.append(other.table.database.execute(f"SELECT count(*) FROM {other.table.sql}")[0][0])
-                refused.append(_cannot_write(source))
-
-    monkeypatch.setattr(Database, "watch", look)
-    copy.refresh("differential")
-    assert seen == [5]
-    assert refused == [True]
-
-
-def _cannot_write(source: Source) -> bool:
-    import sqlite3
-
-    try:
-        if source.kind == "postgres":
-            source.run("DO $$ BEGIN LOCK TABLE orders IN ROW EXCLUSIVE MODE NOWAIT; END $$")
-        else:
-            other = sqlite3.connect(source.folder / "base.db", timeout=0, isolation_level=None)
-            try:
-                other.execute("BEGIN IMMEDIATE")
-            finally:
-                other.close()
-    except Exception:
-        return True
-    return False
-
-
 def test_the_same_call_again_is_the_same_copy_and_another_definition_is_refused(source: Source) -> None:
     found = orders(source)
     url = source.target("duckdb", "cheap")
@@ -447,16 +278,3 @@ def test_the_same_call_again_is_the_same_copy_and_another_definition_is_refused(
         found.replicate(url, where="price < 6")
     assert [record.name for record in found.copies()] == ["cheap"]
     assert found.copy("cheap").refresh().messages == 0
-
-
-@pytest.mark.parametrize(("algorithm", "first"), [("marked", 0), ("marked", -(2**63) + 1), ("paper", -7)])
-def test_deletions_are_found_wherever_addresses_begin(source: Source, algorithm: str, first: int) -> None:
-    source.run(ORDERS.replace("INTEGER", "BIGINT") if "postgresql" in source.url else ORDERS)
-    ids = [*range(first, first + 300), 2**63 - 1]
-    source.run(INSERT + ", ".join(f"({i}, 'n', 1)" for i in ids))
-    url = source.target("duckdb", "all")
-    copy = base(source.url, source.table("orders"), algorithm=algorithm).replicate(url)
-    for gone in (first + 8, first + 150, first):
-        source.run(f"DELETE FROM orders WHERE id = {gone}")
-        assert copy.refresh("differential").method == "differential"
-        assert rows_at(url) == query(source)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.annotated.conftest import Source
-from tests.annotated.test_copies import INSERT, ORDERS
+from tests.annotated.orders import INSERT, ORDERS
 
 from strandline.detect.annotated import ideal
 from strandline.detect.annotated.names import ADDRESS, MARKED, fields

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.annotated.conftest import Source
-from tests.annotated.test_copies import INSERT, orders, query, rows_at
+from tests.annotated.orders import INSERT, orders, query, rows_at
 
 from strandline.detect.annotated import program
 from strandline.detect.annotated.copy import opened

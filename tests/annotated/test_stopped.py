@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.annotated.conftest import Source, of_postgres
-from tests.annotated.test_copies import INSERT, orders, query, rows_at
+from tests.annotated.orders import INSERT, orders, query, rows_at
 
 from strandline.detect.annotated import Base, first
 from strandline.engine import Attempt, Kernel, Result, WorkItem, kernel

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.annotated.conftest import Source
-from tests.annotated.test_copies import orders, query, rows_at
+from tests.annotated.orders import orders, query, rows_at
 from tests.replicas.servers import Postgres
 
 from strandline.detect.annotated import base
