@@ -159,6 +159,17 @@ def test_rows_are_replaced_where_they_stand_only_when_nothing_else_happens_there
     assert _read(_differential(2, [], [2]), _differential(1, [_replaced(4, 2)])) == [0, 1, 3, 4]
 
 
+def test_levels_that_replace_rows_where_they_stand_are_laid_over_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    below = _differential(1, [_replaced(4, 2), _replaced(6, 3), _replaced(8, 4)])
+    above = _differential(2, [{**_replaced(0, 0), "v": 7}, {**_replaced(4, 2), "v": 8}])
+    # A tuple that is replaced above, but stands in another range there.
+    elsewhere = _differential(2, [{**_replaced(0, 0), "v": 7}], [2])
+    assert _read(elsewhere, below) == [7, 1, 9, 9]
+    monkeypatch.setattr("strandline.whatif.plain_access.candidates_of", None)  # what is in place needs no weaving
+    assert _read(above, below) == [7, 1, 8, 9, 9]
+    assert _read(_differential(3, []), above, _differential(1, [])) == [7, 1, 8, 3, 4]
+
+
 def test_what_is_kept_decoded_is_never_written_over() -> None:
     page = Columns(_base(FIVE, 5), fresh=False)
     found = access_rows([_differential(1, [_replaced(4, 2)])], page, ("id",), ["v"], SCAN)

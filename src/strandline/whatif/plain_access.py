@@ -1,7 +1,7 @@
 """The rows of one key range without their TNAMEs: what a plain read wants. Touches nothing that it can leave.
 
-Most ranges of most what-ifs are alike: their tuples are REPLACEs of rows of the base that keep their keys. Then every
-row stays in its place, and columns that are the same as in the base are not even copied.
+Most ranges of most what-ifs are alike: their tuples, at every level, are REPLACEs of rows of the base that keep their
+keys. Then every row stays in its place, and columns that are the same as in the base are not even copied.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ import pyarrow as pa
 from strandline.tables.page_files import Columns
 from strandline.tables.record import ROW
 from strandline.whatif.accessing import Differential, candidates_of, weave
-from strandline.whatif.seen_ids import run_start, seen
+from strandline.whatif.seen_ids import SeenIds, run_start, seen
 from strandline.whatif.substituting import same, substituted
-from strandline.whatif.tuples import Numbers, Type, numbers
+from strandline.whatif.tuples import Flags, Numbers, Type, numbers
+
+Layer = tuple[Numbers, pa.Table]
+"""Rows of the base that one level replaces, by their numbers or places in a page, and what stands there for it."""
 
 
 def access_rows(
@@ -43,29 +46,45 @@ def access_rows(
 def _in_place(
     differentials: Sequence[Differential], page: Columns, key: Sequence[str], columns: Sequence[str], scan: int
 ) -> pa.Table | None:
-    """The rows where nothing happens to the base but that one level replaces rows, which keep their keys; else None."""
+    """The rows where nothing happens to the base but that levels replace rows, which keep their keys; else None."""
     base = page.table
     start = page.first if page.first is not None else _run_of(base.column(ROW))
-    if start is None:
+    layers = None if start is None else _layers(differentials, start, len(base), scan)
+    if layers is None:
         return None
-    affected = _seen_rows(differentials, start, len(base))
-    busy = [place for place, one in enumerate(differentials) if len(one.rows)]
-    if not busy:
-        return None if affected else base.select(list(columns))
-    if len(busy) > 1:
-        return None
-    tuples = _replacing(differentials[: busy[0] + 1], scan)
-    if tuples is None:
-        return None
-    tupnum, rows = tuples
-    places = tupnum - start
-    # Whatever is replaced here is seen; so where no more is seen than that, the two are the same rows.
-    if not _ascends_within(places, len(base)) or len(places) != affected:
-        return None
-    if not all(same(base.column(name), places, rows.column(name)) for name in key):
+    if not all(same(base.column(name), places, rows.column(name)) for places, rows in layers for name in key):
         return None
     changed = [name for name in columns if name not in key]
-    return substituted(base.select(list(columns)), places, rows.select(changed), over=page.fresh)
+    found = base.select(list(columns))
+    for places, rows in reversed(layers):
+        found = substituted(found, places, rows.select(changed), over=page.fresh)
+    return found
+
+
+def _layers(differentials: Sequence[Differential], start: int, count: int, scan: int) -> list[Layer] | None:
+    """What each level replaces of consecutive rows, highest first; None where anything else happens to one of them."""
+    layers: list[Layer] = []
+    above: list[SeenIds] = []
+    replaced: Flags = np.zeros(count if sum(len(one.rows) > 0 for one in differentials) > 1 else 0, dtype=np.bool_)
+    for one in differentials:
+        if len(one.rows):
+            tuples = _replacing(one, scan)
+            if tuples is None:
+                return None
+            places = tuples[0] - start
+            if not _ascends_within(places, count):
+                return None
+            # What is seen from above must be replaced above, and on this very page.
+            if above and bool(np.any(seen(above, 0, tuples[0]) & ~(replaced[places] if layers else False))):
+                return None
+            layers.append((places, tuples[1]))
+            if len(replaced):
+                replaced[places] = True
+        if len(one.ids):
+            above.append(one.ids)
+    # Whatever is replaced here is seen; so where no more is seen than that, the two are the same rows.
+    shown = int(np.count_nonzero(replaced)) if len(layers) > 1 else sum(len(places) for places, _ in layers)
+    return layers if shown == _seen_rows(differentials, start, count) else None
 
 
 def _numbered(page: Columns) -> pa.Table:
@@ -76,17 +95,13 @@ def _numbered(page: Columns) -> pa.Table:
     return page.table.add_column(0, pa.field(ROW, pa.int64()), rows)
 
 
-def _replacing(differentials: Sequence[Differential], scan: int) -> tuple[Numbers, pa.Table] | None:
-    """Numbers and rows of the tuples of the last of these, if all are REPLACEs of the base's rows that none hides."""
-    last = differentials[-1]
-    looked = last.alike or last.own
+def _replacing(one: Differential, scan: int) -> Layer | None:
+    """Numbers and rows of a level's valid tuples, if all are REPLACEs of the base's rows."""
+    looked = one.alike or one.own
     valid = looked.valid(scan)
     if not bool(np.all(~valid | ((looked.kinds == int(Type.REPLACE)) & (looked.level == 0)))):
         return None
-    tupnum, rows = last.tupnum, last.rows
-    above = [one.ids for one in differentials[:-1] if len(one.ids)]
-    if above and bool(np.any(valid & seen(above, 0, tupnum))):
-        return None
+    tupnum, rows = one.tupnum, one.rows
     if bool(valid.all()):
         return tupnum, rows
     chosen = np.broadcast_to(valid, len(rows))
