@@ -65,7 +65,7 @@ def _layers(differentials: Sequence[Differential], start: int, count: int, scan:
     """What each level replaces of consecutive rows, highest first; None where anything else happens to one of them."""
     layers: list[Layer] = []
     above: list[SeenIds] = []
-    replaced: Flags = np.zeros(count if sum(len(one.rows) > 0 for one in differentials) > 1 else 0, dtype=np.bool_)
+    replaced: Flags = np.zeros(count, dtype=np.bool_)
     for one in differentials:
         if len(one.rows):
             tuples = _replacing(one, scan)
@@ -75,16 +75,14 @@ def _layers(differentials: Sequence[Differential], start: int, count: int, scan:
             if not _ascends_within(places, count):
                 return None
             # What is seen from above must be replaced above, and on this very page.
-            if above and bool(np.any(seen(above, 0, tuples[0]) & ~(replaced[places] if layers else False))):
+            if above and bool(np.any(seen(above, 0, tuples[0]) & ~replaced[places])):
                 return None
             layers.append((places, tuples[1]))
-            if len(replaced):
-                replaced[places] = True
+            replaced[places] = True
         if len(one.ids):
             above.append(one.ids)
     # Whatever is replaced here is seen; so where no more is seen than that, the two are the same rows.
-    shown = int(np.count_nonzero(replaced)) if len(layers) > 1 else sum(len(places) for places, _ in layers)
-    return layers if shown == _seen_rows(differentials, start, count) else None
+    return layers if np.count_nonzero(replaced) == _seen_rows(differentials, start, count) else None
 
 
 def _numbered(page: Columns) -> pa.Table:
