@@ -45,7 +45,7 @@ from strandline.detect.state import State
 from strandline.detect.state_building import build_state, check_unique
 from strandline.engine import Attempt, Result, WorkItem, kernel
 from strandline.relations.encoding import plain, restore
-from strandline.relations.matching import Matching, match, match_numbers
+from strandline.relations.matching import BLOCK_ROWS, Matching, match, match_numbers
 from strandline.relations.no_rows import no_rows
 from strandline.relations.unequal import unequal
 
@@ -155,7 +155,10 @@ def differing(saved: pa.Table, mine: pa.Table, matching: Matching, names: Sequen
     """Where matched rows of two segments disagree in any of the named signature columns."""
     found = np.zeros(len(matching.old), dtype=np.bool_)
     for name in names:
-        found |= np.asarray(saved.column(name))[matching.old] != np.asarray(mine.column(name))[matching.new]
+        old, new = np.asarray(saved.column(name)), np.asarray(mine.column(name))
+        for start in range(0, len(found), BLOCK_ROWS):
+            block = slice(start, start + BLOCK_ROWS)
+            found[block] |= old[matching.old[block]] != new[matching.new[block]]
     return found
 
 

@@ -25,6 +25,7 @@ _NONE: Positions = np.empty(0, dtype=np.int64)
 DENSE = 2
 """Numbers are dense when they span at most so many times their count."""
 BLOCK_ROWS = 65_536
+"""Large arrays are gone through in blocks of so many rows: what fits the processor's cache takes no new memory."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,10 @@ def _merge(old: Numbers, new: Numbers) -> Matching:
     if len(old) == 0 or len(new) == 0:
         return Matching(_NONE, _NONE, np.arange(len(old)), np.arange(len(new)), _NONE, _NONE)
     place = _places(old, new)
-    pairs = old[place] == new
+    pairs = np.empty(len(new), dtype=np.bool_)
+    for start in range(0, len(new), BLOCK_ROWS):
+        block = slice(start, start + BLOCK_ROWS)
+        pairs[block] = old[place[block]] == new[block]
     return Matching(
         old=place[pairs],
         new=np.flatnonzero(pairs),
@@ -110,8 +114,7 @@ def _places(old: Numbers, new: Numbers) -> Positions:
     least, span = int(old[0]), int(old[-1]) - int(old[0]) + 1
     if span > (len(old) + len(new)) * DENSE:
         return np.minimum(np.searchsorted(old, new), len(old) - 1)
-    # Most keys are numbers that were given one after the other: a table of addresses is three times as fast. Both are
-    # gone through in blocks, for what fits the processor's cache takes no new memory.
+    # Most keys are numbers that were given one after the other: a table of addresses is three times as fast.
     address = np.zeros(span, dtype=np.int32 if len(old) < 2**31 else np.int64)
     for start in range(0, len(old), BLOCK_ROWS):
         block = old[start : start + BLOCK_ROWS]
