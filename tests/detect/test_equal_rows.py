@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from tests.detect.arrow_strategies import arrays
 from tests.detect.properties import for_all
-from tests.detect.sl1_oracle import oracle_signature
+from tests.detect.sl2_oracle import oracle_signature
 
 from strandline.detect.window.equal_rows import rows_differ
 

@@ -30,7 +30,7 @@ FACTS = RunFacts(
     miss_probability=5.4e-13,
     runs_to_first_miss=math.inf,
     warnings=("the state is three days old",),
-    more={"signature": "sl1"},
+    more={"signature": "sl2"},
 )
 
 
@@ -144,7 +144,7 @@ def test_the_json_object_is_valid_and_has_the_counts_on_top(sample: Any) -> None
     ]
     assert again["algorithm"] == "kb"
     assert again["facts"]["runs_to_first_miss"] is None
-    assert again["facts"]["signature"] == "sl1"
+    assert again["facts"]["signature"] == "sl2"
 
 
 def test_json_says_null_for_what_nobody_counted() -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from strandline.detect.window.compiled import kernels
 from strandline.relations.signature.arrow_buffers import bits, byte_ranges, fixed_width, validity
 from strandline.relations.signature.scheme import is_list
-from strandline.relations.signature.sl1 import plain_layout, signature
+from strandline.relations.signature.sl2 import plain_layout, signature
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 Differ: TypeAlias = npt.NDArray[np.bool_]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strandline.detect.window.options import WindowOptions
-from strandline.relations.signature.sl1 import plain_layout
+from strandline.relations.signature.sl2 import plain_layout
 
 
 @dataclass(frozen=True)

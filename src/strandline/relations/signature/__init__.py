@@ -1,4 +1,4 @@
-"""Row signatures (sl1): their computation, their description, checksums of relations."""
+"""Row signatures (sl2): their computation, their description, checksums of relations."""
 
 from strandline.relations.signature.row_signatures import (
     at_recorded_scale,
@@ -7,7 +7,7 @@ from strandline.relations.signature.row_signatures import (
     row_signatures,
 )
 from strandline.relations.signature.scheme import DEFAULT_SEED, Scheme, kind_of, scheme_of
-from strandline.relations.signature.sl1 import column_signatures, second_seed, signature
+from strandline.relations.signature.sl2 import column_signatures, second_seed, signature
 
 __all__ = [
     "DEFAULT_SEED",

@@ -1,4 +1,4 @@
-"""sl1's primitives compiled with numba: the same words as `numpy_engine`, several times as fast.
+"""sl2's primitives compiled with numba: the same words as `numpy_engine`, several times as fast.
 
 Importing this module loads numba and the compiled code, so import it only when there is work for it. The
 first process on a machine compiles for some seconds; later ones load what it left on disk.

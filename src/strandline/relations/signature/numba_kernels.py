@@ -24,7 +24,7 @@ _S27, _S30, _S31, _S32 = (np.uint64(shift) for shift in (27, 30, 31, 32))
 _NULL = np.uint64(NULL)
 _LENGTH = np.uint64(LENGTH)
 _NAN = np.uint64(NOT_A_NUMBER)
-_ZERO = np.uint64(0)
+_ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 _WORD = types.uint64
 _OUT = types.Array(_WORD, 1, "C")
@@ -97,7 +97,7 @@ def hash_bytes(out: Any, offsets: Any, data: Any, seed: Any) -> None:
     for i in range(out.shape[0]):
         p = np.uint64(offsets[i])
         length = np.uint64(offsets[i + 1]) - p
-        s = _mix((length * _LENGTH) ^ seed)
+        s = _mix(((length + _ONE) * _LENGTH) ^ seed)
         for _ in range(length >> np.uint64(3)):
             s = _mix(s ^ _word_at(data, p))
             p += np.uint64(8)
@@ -116,7 +116,7 @@ def hash_bytes(out: Any, offsets: Any, data: Any, seed: Any) -> None:
 @_compiled(*(types.void(_OUT, offsets, _IN, _WORD) for offsets in _OFFSETS))
 def hash_lists(out: Any, offsets: Any, elements: Any, seed: Any) -> None:
     for i in range(out.shape[0]):
-        s = _mix((np.uint64(offsets[i + 1] - offsets[i]) * _LENGTH) ^ seed)
+        s = _mix(((np.uint64(offsets[i + 1] - offsets[i]) + _ONE) * _LENGTH) ^ seed)
         for k in range(offsets[i], offsets[i + 1]):
             s = _mix(s ^ elements[k])
         out[i] = s

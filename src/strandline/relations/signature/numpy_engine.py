@@ -1,6 +1,6 @@
-"""The reference implementation of sl1's primitives, in numpy.
+"""The reference implementation of sl2's primitives, in numpy.
 
-Each function works on a block of rows at a time; `sl1` keeps blocks small enough for their temporaries to
+Each function works on a block of rows at a time; `sl2` keeps blocks small enough for their temporaries to
 stay in the processor's cache. `h` is always changed in place.
 """
 
@@ -17,6 +17,7 @@ Offsets: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 NULL = 0x9E3779B97F4A7C15
 LENGTH = 0xD6E8FEB86659FD93
+STRUCT = 0xA0761D6478BD642F
 NOT_A_NUMBER = 0x7FF8000000000000
 
 BLOCK_ROWS = 1 << 14
@@ -25,6 +26,7 @@ _M2 = np.uint64(0x94D049BB133111EB)
 _S27, _S30, _S31, _S32 = (np.uint64(shift) for shift in (27, 30, 31, 32))
 _NULL = np.uint64(NULL)
 _LENGTH = np.uint64(LENGTH)
+_STRUCT = np.uint64(STRUCT)
 # The mask that keeps the first k bytes of a little-endian word, for k = 0 … 8.
 _KEEP = np.array([(1 << (8 * k)) - 1 for k in range(9)], dtype=np.uint64)
 
@@ -111,4 +113,9 @@ def hash_lists(offsets: Offsets, elements: Words, seed: int) -> Words:
 
 
 def _length_hashes(lengths: npt.NDArray[np.int64], seed: int) -> Words:
-    return mix(lengths.astype(np.uint64) * _LENGTH ^ np.uint64(seed))
+    return mix((lengths + 1).astype(np.uint64) * _LENGTH ^ np.uint64(seed))
+
+
+def struct_words(h: Words) -> Words:
+    """The words of structs whose fields have these hashes: m(rotl(h, 32) ⊕ S)."""
+    return mix((h << _S32 | h >> _S32) ^ _STRUCT)

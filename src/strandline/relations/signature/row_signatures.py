@@ -8,7 +8,7 @@ import pyarrow as pa
 from strandline.errors import StateError
 from strandline.relations.signature.numpy_engine import Words
 from strandline.relations.signature.scheme import Scheme, is_list, kind_of
-from strandline.relations.signature.sl1 import Column, EngineName, second_seed, signature
+from strandline.relations.signature.sl2 import Column, EngineName, second_seed, signature
 
 
 def row_signatures(table: pa.Table | pa.RecordBatch, scheme: Scheme, engine: EngineName = "auto") -> Words:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from strandline.errors import InputError, SchemaError, StateError
 
-ALGORITHM = "sl1"
+ALGORITHM = "sl2"
 DEFAULT_SEED = 0x737472616E640001
 MINIMUM_BITS = 32
 MAXIMUM_BITS = 128

@@ -1,4 +1,4 @@
-"""sl1: a stable, seeded hash of rows, the same on every machine and with every library version.
+"""sl2: a stable, seeded hash of rows, the same on every machine and with every library version.
 
     m    splitmix64's finaliser, a bijection of 64-bit words
     h₀ = m(seed)
@@ -14,17 +14,20 @@ The words of a value:
     date                   days since 1970-01-01
     time, timestamp,       microseconds (rounded down), then the rest in nanoseconds if it is not zero;
     duration               zones don't matter, instants do
-    string, binary         s, where s = m(length · C ⊕ seed), then s = m(s ⊕ v) for each little-endian 8-byte
-                           word v, the last one padded with zeros
+    string, binary         s, where s = m((length + 1) · C ⊕ seed), then s = m(s ⊕ v) for each little-endian
+                           8-byte word v, the last one padded with zeros
     list                   s likewise, with the number of elements for length and their hashes for v
     map                    as the list of its entries, sorted by the key's hash, then by the entry's
-    struct                 the hash of its fields, taken as a row of their own
+    struct                 m(rotl(f, 32) ⊕ S), where f is the hash of its fields, taken as a row of their own
 
-The hash of an element, key or entry is that of a row with this one value (an entry has two). N and C are
-`numpy_engine.NULL` and `LENGTH`. Dictionaries, views, run-ends and large layouts hash as what they stand for.
+The hash of an element, key or entry is that of a row with this one value (an entry has two). N, C and S are
+`numpy_engine.NULL`, `LENGTH` and `STRUCT`. Dictionaries, views, run-ends and large layouts hash as what they stand for.
 Numbers beyond the microseconds that 64 bits hold wrap around. 128 bits: a second hash with `second_seed`.
 
 It is no defence against an adversary who may choose the rows.
+
+sl1, which came before, took a struct's hash as its word and a length for itself: a value that changed places with the
+one field of a struct beside it, or a null with an empty text, could go unnoticed.
 """
 
 from __future__ import annotations
@@ -84,7 +87,7 @@ def second_seed(seed: int) -> int:
 
 
 def signature(columns: Sequence[Column], seed: int, engine: EngineName = "auto") -> Words:
-    """The 64-bit sl1 hash of each row of `columns`, which must be of one length."""
+    """The 64-bit sl2 hash of each row of `columns`, which must be of one length."""
     rows = _rows(columns)
     for column in columns:
         kind_of(column.type)
@@ -298,7 +301,7 @@ def _struct_words(engine: Engine, array: pa.Array, seed: int) -> Words:
     h = np.full(len(array), mix(seed), dtype=np.uint64)
     for k in range(array.type.num_fields):
         _fold_array(engine, h, array.field(k), seed)
-    return h
+    return numpy_engine.struct_words(h)
 
 
 def _list_words(engine: Engine, array: pa.Array, seed: int) -> Words:

@@ -1,4 +1,4 @@
-"""sl1 once more, value by value in plain Python: slow, obvious, and sharing no code with the real one."""
+"""sl2 once more, value by value in plain Python: slow, obvious, and sharing no code with the real one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 MASK = 2**64 - 1
 N = 0x9E3779B97F4A7C15
 C = 0xD6E8FEB86659FD93
+S = 0xA0761D6478BD642F
 
 
 def m(x: int) -> int:
@@ -61,7 +62,7 @@ def words(scalar: Any, seed: int) -> list[int]:
         h = m(seed)
         for k in range(t.num_fields):
             h = fold(h, scalar[k], seed)
-        return [h]
+        return [m(((h << 32 | h >> 32) & MASK) ^ S)]
     if types.is_map(t):
         return [sequence([entry for _, entry in sorted(map_entries(scalar, seed))], seed)]
     if isinstance(scalar, pa.ListScalar):
@@ -94,14 +95,14 @@ def decimal_words(scalar: Any) -> list[int]:
 
 def bytes_word(value: bytes, seed: int) -> int:
     padded = value + bytes(-len(value) % 8)
-    s = m((len(value) * C & MASK) ^ seed)
+    s = m(((len(value) + 1) * C & MASK) ^ seed)
     for k in range(0, len(padded), 8):
         s = m(s ^ int.from_bytes(padded[k : k + 8], "little"))
     return s
 
 
 def sequence(elements: list[int], seed: int) -> int:
-    s = m((len(elements) * C & MASK) ^ seed)
+    s = m(((len(elements) + 1) * C & MASK) ^ seed)
     for element in elements:
         s = m(s ^ element)
     return s
