@@ -62,15 +62,6 @@ def window_messages(question: Question, options: WindowOptions) -> tuple[pa.Tabl
     return no_rows(pa.schema([pa.field("_change", pa.string()), *schema])), report
 
 
-def _retyped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    # Arrow's cast of a list of nulls to its own type leaves values away, so what fits already is not cast.
-    columns = [
-        column if column.type == field.type else column.cast(field.type)
-        for column, field in zip(batch.columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
 @kernel
 def slide(item: WorkItem, attempt: Attempt) -> Result:
     """Runs the window over one slice; writes the updates it found and spills the rest."""
@@ -85,7 +76,7 @@ def slide(item: WorkItem, attempt: Attempt) -> Result:
     def take(messages: Messages) -> None:
         updates.append((messages.before, messages.after))
         for spill, batch in zip(spills.values(), messages.leftovers(), strict=True):
-            spill.write(_retyped(batch, spilled))
+            spill.write(restore(pa.Table.from_batches([batch]), spilled))
 
     report = window(
         _batches(sides["old"], schema),
