@@ -89,7 +89,8 @@ def test_bytes_stand_in_the_order_of_the_values(
 def test_keys_of_integers_that_are_encoded_when_asked_for_are_the_same_keys(rows: list[tuple[int, int]]) -> None:
     columns = list(zip(*rows, strict=True)) if rows else [(), ()]
     table = pa.table({"a": pa.array(columns[0], pa.int64()), "b": pa.array(columns[1], pa.int16())})
-    keys, all_at_once = IntegerKeys.of(table, ["a", "b"]), encode_keys(table, ["a", "b"])
+    keys = IntegerKeys([np.asarray(table[name], dtype=np.int64) for name in ("a", "b")])
+    all_at_once = encode_keys(table, ["a", "b"])
     assert (list(keys), list(keys[1:]), len(keys)) == (all_at_once, all_at_once[1:], len(rows))
     assert [keys[place] for place in range(len(keys))] == all_at_once
 

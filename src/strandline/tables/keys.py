@@ -60,10 +60,6 @@ class IntegerKeys(Sequence[bytes]):
     def __init__(self, columns: Sequence[npt.NDArray[np.int64]]) -> None:
         self._columns = columns
 
-    @staticmethod
-    def of(table: pa.Table, key: Sequence[str]) -> IntegerKeys:
-        return IntegerKeys([np.asarray(table.column(name), dtype=np.int64) for name in key])
-
     def __len__(self) -> int:
         return len(self._columns[0])
 
