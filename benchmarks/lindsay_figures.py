@@ -17,11 +17,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.oracles import annotated as paper
+from tests.oracles.annotated import Entry
+from tests.oracles.annotated_marked import Marked, Tail, marked_fix_up, marked_refresh
+
 import strandline as sl
-from strandline.detect.annotated import Copy, paper
+from strandline.detect.annotated import Copy
 from strandline.detect.annotated.ideal import QUALIFYING, expected_differential, expected_full, expected_ideal
-from strandline.detect.annotated.marked import Marked, Tail, marked_fix_up, marked_refresh
-from strandline.detect.annotated.paper import Entry
 
 ACTIVITIES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 SCALE = 10_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from strandline.detect.annotated.paper import Element, Entry, Sent
+from tests.oracles.annotated import Element, Entry, Sent
 
 
 class Person(NamedTuple):

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from tests.annotated.conftest import Source
 from tests.annotated.figures import BASE_AFTER, BASE_TIME, MESSAGES, SETTLED_BASE, SNAP_TIME, SNAPSHOT_AFTER, Person
 from tests.examples import examples
+from tests.oracles import annotated as paper
+from tests.oracles.annotated import Entry, Sent
+from tests.oracles.annotated_marked import KEPT, Marked, Tail, marked_fix_up, marked_refresh
 
-from strandline.detect.annotated import base, ideal, paper
+from strandline.detect.annotated import base, ideal
 from strandline.detect.annotated.base import Base
 from strandline.detect.annotated.copy import opened
 from strandline.detect.annotated.fixing import Sending, differential
-from strandline.detect.annotated.marked import KEPT, Marked, Tail, marked_fix_up, marked_refresh
-from strandline.detect.annotated.paper import Entry, Sent
 from strandline.replicas import open_replica
 from strandline.replicas.databases import parse_address
 

@@ -23,10 +23,11 @@ from tests.annotated.figures import (
     Person,
     restrict,
 )
+from tests.oracles import annotated as paper
+from tests.oracles.annotated import Entry, Sent
+from tests.oracles.annotated_marked import Marked, Tail, marked_fix_up, marked_refresh, marked_snap_refresh
 
-from strandline.detect.annotated import ideal, paper
-from strandline.detect.annotated.marked import Marked, Tail, marked_fix_up, marked_refresh, marked_snap_refresh
-from strandline.detect.annotated.paper import Entry, Sent
+from strandline.detect.annotated import ideal
 
 
 def test_figure_1_sends_laura_and_three_empty_elements() -> None:

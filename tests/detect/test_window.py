@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 from tests.detect.properties import for_all
+from tests.oracles.window import Record, Reference, reference_window
 
 from strandline.detect.window import Messages, WindowOptions, WindowReport, algorithm, settle, window
-from strandline.detect.window.reference import Record, Reference, reference_window
 from strandline.errors import InputError, SchemaError
 from strandline.relations.signature import DEFAULT_SEED, second_seed, signature
 

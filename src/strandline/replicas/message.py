@@ -21,6 +21,7 @@ from strandline.changes.shape import COUNT as CHANGES_COUNT
 from strandline.errors import ChangesError, FormatError
 from strandline.relations.no_rows import no_rows
 from strandline.replicas.definition import COUNT, RANGES, Definition
+from strandline.views.statement import Statement
 
 CHANGES, LOAD = "changes", "load"
 _MARK = b"STRANDLINE MESSAGE 1\n"
@@ -52,21 +53,6 @@ class Envelope:
     epoch: int
     number: int
     fingerprint: str
-
-
-@dataclass(frozen=True)
-class Statement:
-    """`UPDATE … SET … WHERE …` over the copy's own columns, in its dialect: names, and SQL that we made ourselves."""
-
-    set: tuple[tuple[str, str], ...]
-    where: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {"set": [list(pair) for pair in self.set], "where": self.where}
-
-    @staticmethod
-    def from_json(record: Mapping[str, Any]) -> Statement:
-        return Statement(tuple((name, value) for name, value in record["set"]), record["where"])
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,13 @@ from strandline.replicas.definition import COUNT, PREFIX, Definition, check_no_n
 from strandline.replicas.emptying import Emptying
 from strandline.replicas.evolution import Evolution
 from strandline.replicas.holding import own_batch, stored_table
-from strandline.replicas.message import LOAD, Message, Segment, Statement
+from strandline.replicas.message import LOAD, Message, Segment
 from strandline.replicas.range_checksums import RangeChecksums, range_checksums
 from strandline.replicas.sql_evolution import SqlEvolution
 from strandline.replicas.sql_layout import GONE, ROWS, STATES, Layout
 from strandline.replicas.sql_mending import lost, made_anew, without_unreadable_rows
 from strandline.replicas.state import State, after, is_new, the_same
+from strandline.views.statement import Statement
 
 
 class SqlReplica:

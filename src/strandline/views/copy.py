@@ -31,7 +31,15 @@ from strandline.views.position import Position
 from strandline.views.regenerating import regenerate
 from strandline.views.retention import collapse_unused, expire, release
 from strandline.views.segments import all_segments, try_entering
-from strandline.views.sending import OrderedPart, Sent, held, send_difference, send_everything, send_parts
+from strandline.views.sending import (
+    OrderedPart,
+    Sent,
+    held,
+    send_difference,
+    send_everything,
+    send_parts,
+    view_position,
+)
 from strandline.views.site import Site
 from strandline.views.subscription import Subscription, subscription
 from strandline.views.verification import Verification, compare, mended
@@ -133,7 +141,7 @@ class Copy:
             state = replica.state()
             if state is None or state.position is None:
                 raise StateError("the copy is empty: the first refresh fills it", doing=f"explaining {self.name!r}")
-            position = Position.of(state.position)
+            position = view_position(state.position)
             eager = record.view in all_segments(now.view, self._home.cache)
             changed = NO_START if position is None else changes_since(self._home, record, wanted, position, now)
             known = isinstance(changed, int)
@@ -196,7 +204,7 @@ class Copy:
             return _Way(FIRST, "nothing of the copy was at its target any more" if gone else "the copy was empty")
         if method in (FULL, REPAIR):
             return _Way(method, "asked for")
-        position = Position.of(state.position)
+        position = view_position(state.position)
         found = NO_START if position is None else line.difference(position)
         if isinstance(found, str):
             if method == DIFFERENCE:

@@ -18,7 +18,6 @@ from strandline.changes.difference import difference as table_difference
 from strandline.changes.shape import COUNT
 from strandline.pages import Snapshot
 from strandline.relations.no_rows import no_rows
-from strandline.replicas.message import Statement
 from strandline.tables import TableTransaction
 from strandline.tables.hidden import COPIES, SEGMENTS
 from strandline.views import catalogue, segments
@@ -34,6 +33,7 @@ from strandline.views.retention import collapse_in
 from strandline.views.running import Running
 from strandline.views.segments import Segments, all_segments
 from strandline.views.site import Site
+from strandline.views.statement import Statement
 from strandline.views.subscription import Subscription
 
 

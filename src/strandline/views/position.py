@@ -9,12 +9,9 @@ from one position to the next and applies only where the copy is at the first.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from strandline.replicas import Position as Place
 
 
 @dataclass(frozen=True)
@@ -34,19 +31,3 @@ class Position:
     @staticmethod
     def from_json(record: Mapping[str, Any] | None) -> Position | None:
         return None if record is None else Position(**record)
-
-    def place(self) -> Place:
-        """The position as a copy records it."""
-        rest = [self.store, self.lineage, self.version, self.view, self.id]
-        return Place(self.commit, json.dumps(rest))
-
-    @staticmethod
-    def of(place: Place) -> Position | None:
-        """The position that a copy recorded; None if it is not one of a view, or no difference may start from it."""
-        if not place.anchored:
-            return None
-        try:
-            store, lineage, version, view, id_ = json.loads(place.token)
-        except (ValueError, TypeError):
-            return None
-        return Position(store, lineage, version, view, place.time, id_)

