@@ -28,11 +28,12 @@ def base(action: str, url: str, algorithm: str | None, as_json: bool) -> int:
       strandline base add sqlite:///shop.db#orders
       strandline base list postgresql://me@host/shop
     """
-    from strandline.detect import annotated
+    from strandline.detect.annotated.base import Base, bases
+    from strandline.detect.annotated.base import base as annotated_base
     from strandline.replicas.databases import parse_address
 
     if action == "list":
-        records = annotated.bases(url)
+        records = bases(url)
         if as_json:
             emit_json({"bases": [asdict(record) for record in records]})
             return 0
@@ -40,9 +41,9 @@ def base(action: str, url: str, algorithm: str | None, as_json: bool) -> int:
         draw_rows("", names, [[getattr(record, name) for name in names] for record in records])
         return 0
     if action == "add":
-        annotated.base(url, algorithm=algorithm)
+        annotated_base(url, algorithm=algorithm)
     else:
-        annotated.Base(parse_address(url)).release()
+        Base(parse_address(url)).release()
     shown = parse_address(url).shown
     if as_json:
         emit_json({"action": action, "base": shown})

@@ -61,9 +61,9 @@ def replicate(places: tuple[str, ...], columns: tuple[str, ...], method: str, as
 def _of_a_base(places: Sequence[str], columns: list[str] | None, method: str, given: dict[str, Any]) -> dict[str, Any]:
     if given.pop("keep") is not None:
         raise click.UsageError("--keep is for copies of a view or a table of a store")
-    from strandline.detect import annotated
+    from strandline.detect.annotated.base import base as annotated_base
 
-    return annotated.base(places[0]).replicate(places[1], columns=columns, method=method, **given).status()
+    return annotated_base(places[0]).replicate(places[1], columns=columns, method=method, **given).status()
 
 
 def _of_a_view(places: Sequence[str], columns: list[str] | None, given: dict[str, Any]) -> dict[str, Any]:

@@ -22,13 +22,13 @@ from strandline.tables.delta import Statement
 from strandline.views.catalogue import CopyRecord, copy_records
 from strandline.views.definition import Definition
 from strandline.views.range_modification import Images, decide, range_modification
+from strandline.views.same_meaning import KINDS
 from strandline.views.segments import Statements
 from strandline.views.site import Site
 from strandline.views.subscription import subscription
 
 WORTH = 8
 """Fewer changed rows of the view are not worth a statement: a segment of its own costs two more entries."""
-KINDS = ("duckdb", "sqlite", "postgres")
 """Kinds of copies that a database keeps, and that can run a statement."""
 
 
