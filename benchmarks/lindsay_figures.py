@@ -22,8 +22,13 @@ from tests.oracles.annotated import Entry
 from tests.oracles.annotated_marked import Marked, Tail, marked_fix_up, marked_refresh
 
 import strandline as sl
-from strandline.detect.annotated import Copy
-from strandline.detect.annotated.ideal import QUALIFYING, expected_differential, expected_full, expected_ideal
+from strandline.replication.senders.annotated.copy import BaseCopy
+from strandline.replication.senders.annotated.cost import (
+    QUALIFYING,
+    expected_differential,
+    expected_full,
+    expected_ideal,
+)
 
 ACTIVITIES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 SCALE = 10_000
@@ -78,7 +83,9 @@ def refreshed(folder: Path, rows: int, activities: Sequence[float], qualifying: 
     connection.close()
 
 
-def _copied(connection: sqlite3.Connection, folder: Path, algorithm: str, limit: int, places: Sequence[int]) -> Copy:
+def _copied(
+    connection: sqlite3.Connection, folder: Path, algorithm: str, limit: int, places: Sequence[int]
+) -> BaseCopy:
     """A base with a copy of the rows whose place is below the limit."""
     name = f"{algorithm}_{limit}"
     connection.execute(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY, place INTEGER, note TEXT)")

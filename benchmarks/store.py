@@ -28,10 +28,10 @@ from rich.table import Table as Shown
 from strandline.pages import Draft, Visits
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create, create_on
-from strandline.tables import Record, rewriting
+from strandline.tables import TableSchema, page_rewrite
 from strandline.tables.keys import encode_key
-from strandline.tables.page_files import encode_page
-from strandline.tables.record import new_record
+from strandline.tables.page import encode_page
+from strandline.tables.schema import new_record
 
 Line = tuple[str, str, str]
 """What, the figure to reach, what was measured."""
@@ -156,7 +156,7 @@ def changes_lines(options: argparse.Namespace) -> Iterator[Line]:
     """What changed between two snapshots when 1 % of the pages did, against the differential of the same as files."""
     import strandline as sl
 
-    rewriting.BULK_ROWS = max(options.rows // 200, 1000)
+    page_rewrite.BULK_ROWS = max(options.rows // 200, 1000)
     base = _orders(np.arange(options.rows))
     with _folder() as folder, create(folder / "shop") as store:
         store.create_table("t", base, key="id")
@@ -219,7 +219,7 @@ def ten_lines(options: argparse.Namespace) -> Iterator[Line]:
 @contextmanager
 def _store_of(pages: int) -> Iterator[Store]:
     """A store in memory with a table of so many pages of one row."""
-    record: Record = new_record(pa.schema([("id", pa.int64()), ("v", pa.int64())]), ["id"])
+    record: TableSchema = new_record(pa.schema([("id", pa.int64()), ("v", pa.int64())]), ["id"])
     with create_on(MemoryStorage()) as store:
         inner = store.pages.begin()
         domain = inner.create_domain("t", record.to_bytes())

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from strandline.store import Store, create
 from strandline.views.cost import Load, delay_maintained, delay_scanned, messages_counted, messages_keyed
-from strandline.views.measuring import prices
+from strandline.views.maintenance import prices
 
 ROWS, QUALIFIED = 20_000, 0.1
 STEPS = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)

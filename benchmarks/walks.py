@@ -32,7 +32,7 @@ def observed(walk: Callable[[], object]) -> set[CodeType]:
         if event == "call" and frame.f_code.co_filename.startswith(HOUSE):
             called.add(frame.f_code)
 
-    threading.setprofile_all_threads(note) if sys.version_info >= (3, 12) else threading.setprofile(note)
+    threading.setprofile(note)
     sys.setprofile(note)
     try:
         walk()

@@ -25,9 +25,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.relations.matching import match
 from strandline.store import Store, create
 from strandline.store import open as open_store
+from strandline.values.matching import match
 
 COLOURS = np.array(["red", "green", "blue", "white", "black"])
 PAPER_ROWS = 5000

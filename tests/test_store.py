@@ -28,7 +28,7 @@ from strandline.errors import (
 from strandline.relations import open_relation, read_relation
 from strandline.storage import LocalStorage, MemoryStorage
 from strandline.store import create_on, open_on
-from strandline.tables import large_writes
+from strandline.tables import bulk_write
 
 
 def test_a_state_is_named_by_name_snapshot_commit_number_and_time() -> None:
@@ -177,7 +177,7 @@ print([name for name in ("pyspark", "duckdb", "numba", "sqlglot") if name in sys
 
 
 def test_large_relations_are_loaded_by_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_writes, "INLINE_LIMIT", 1000)
+    monkeypatch.setattr(bulk_write, "INLINE_LIMIT", 1000)
     shuffled = pa.table({"id": [(n * 7919) % 50_021 for n in range(50_000)], "v": range(50_000)})
     pq.write_table(shuffled, tmp_path / "rows.parquet", row_group_size=9000)
     with shop(LocalStorage(tmp_path / "shop")) as store:
@@ -197,7 +197,7 @@ def test_large_relations_are_loaded_by_kernels(tmp_path: Path, monkeypatch: pyte
 
 
 def test_spark_reads_loads_and_queries_tables(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_writes, "INLINE_LIMIT", 1000)
+    monkeypatch.setattr(bulk_write, "INLINE_LIMIT", 1000)
     storage = LocalStorage(tmp_path / "shop")
     with create_on(storage, session=spark) as store:
         frame = spark.range(0, 30_000).selectExpr("id * 7 % 30011 AS id", "id AS v", "cast(id AS string) AS s")

@@ -14,21 +14,21 @@ from strandline.errors import StrandlineError
 
 if TYPE_CHECKING:
     from strandline.changes import Changes
-    from strandline.detect import diff
-    from strandline.detect.annotated import base
+    from strandline.diff.diff import diff
     from strandline.dumps import restore
     from strandline.engine.session import session
-    from strandline.sources import register
+    from strandline.replication.senders.annotated.base import base
+    from strandline.spark_source.register import register
     from strandline.store import Store, create, open
 
 _HOMES = {
     "Changes": "strandline.changes",
     "Store": "strandline.store",
-    "base": "strandline.detect.annotated",
+    "base": "strandline.replication.senders.annotated.base",
     "create": "strandline.store",
-    "diff": "strandline.detect",
+    "diff": "strandline.diff.diff",
     "open": "strandline.store",
-    "register": "strandline.sources",
+    "register": "strandline.spark_source.register",
     "restore": "strandline.dumps",
     "session": "strandline.engine.session",
 }

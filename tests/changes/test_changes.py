@@ -21,7 +21,7 @@ from tests.random_tables import Case, bags, cases
 from strandline.changes import Applied, Changes
 from strandline.changes.consolidate import consolidate
 from strandline.changes.difference import difference
-from strandline.changes.running import Running
+from strandline.changes.execution import VerbRunner
 from strandline.errors import ChangesError, NotFound
 
 FEW = settings(LAWS, max_examples=examples(8))
@@ -46,7 +46,7 @@ def changes_of(old: pa.Table, new: pa.Table, key: tuple[str, ...] | None) -> Cha
 def count(request: pytest.FixtureRequest) -> Iterator[int]:
     """How many buckets every verb of the test uses, whatever the size of its input."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Running, "buckets", lambda _self, _bytes: request.param)
+        patch.setattr(VerbRunner, "buckets", lambda _self, _bytes: request.param)
         yield request.param
 
 

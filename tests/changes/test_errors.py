@@ -12,13 +12,12 @@ from tests.model import Satisfies, kinds_of, relation_of
 from strandline.changes.apply import apply
 from strandline.changes.compose import compose
 from strandline.changes.consolidate import consolidate
+from strandline.changes.conversion import to_counted, to_keyed
 from strandline.changes.difference import difference
 from strandline.changes.invert import invert
 from strandline.changes.project import project
 from strandline.changes.restrict import restrict
 from strandline.changes.shape import ChangeSet, finish
-from strandline.changes.to_counted import to_counted
-from strandline.changes.to_keyed import to_keyed
 from strandline.errors import ChangesError, InputError, KeysError, NoBeforeImages, SchemaError
 
 

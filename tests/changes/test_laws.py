@@ -16,12 +16,11 @@ from tests.random_tables import Case, bags, cases
 from strandline.changes.apply import apply
 from strandline.changes.compose import compose
 from strandline.changes.consolidate import consolidate
+from strandline.changes.conversion import to_counted, to_keyed
 from strandline.changes.difference import difference
 from strandline.changes.invert import invert
 from strandline.changes.project import project
 from strandline.changes.restrict import restrict
-from strandline.changes.to_counted import to_counted
-from strandline.changes.to_keyed import to_keyed
 
 
 def bag(table: pa.Table, case: Case) -> Counter[tuple[Any, ...]]:

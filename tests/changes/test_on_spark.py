@@ -12,16 +12,14 @@ from tests.random_tables import Case, cases
 
 from strandline.changes import Changes
 from strandline.changes.difference import difference
-from strandline.changes.header_json import header_from_json
-from strandline.changes.kernels import apply_set, run_verb
-from strandline.changes.parts import read_parts
-from strandline.changes.running import Stored, store
+from strandline.changes.execution import StoredChanges, apply_set, run_verb, store
+from strandline.changes.part_files import header_from_json, read_parts
 from strandline.changes.shape import ChangeSet
-from strandline.detect.comparison import Comparison, Side
-from strandline.detect.whole import compare_pair, pair_item
+from strandline.diff.comparison import Comparison, Side
+from strandline.diff.partitioned_hash import compare_pair, pair_item
 from strandline.engine import InlineRunner, Kernel, Outcome, Spool, WorkItem
-from strandline.engine.spark import SparkRunner
-from strandline.relations.open import open_relation
+from strandline.engine.spark_runner import SparkRunner
+from strandline.relations.open_relation import open_relation
 from strandline.relations.scan import schema_to_text
 
 CASES = 30
@@ -99,7 +97,7 @@ def test_a_change_set_becomes_a_dataframe_and_runs_its_verbs_on_spark(spark: Any
     assert len(undone) == 0
 
 
-def _stored(old: pa.Table, new: pa.Table, case: Case, spool: Spool) -> Stored:
+def _stored(old: pa.Table, new: pa.Table, case: Case, spool: Spool) -> StoredChanges:
     return store(difference(old, new, case.key), spool)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from strandline.changes.spark_types import spark_schema, spark_table
 from strandline.errors import SchemaError
+from strandline.values.spark_types import spark_schema, spark_table
 
 CASTS: list[tuple[pa.DataType, Any, pa.DataType, Any]] = [
     (pa.bool_(), True, pa.bool_(), True),

@@ -16,7 +16,7 @@ import pytest
 
 import strandline as sl
 from strandline.cli.main import COMMANDS, Commands, cli, main
-from strandline.pages.envelope import checksum
+from strandline.pages.format.envelope import checksum
 
 STORE_COMMANDS = (
     *("create", "load", "query", "changes", "log", "space", "check"),

@@ -18,13 +18,13 @@ from tests.pages.toy import created, put
 from tests.tables.shop import numbered, rows, shop
 
 import strandline as sl
-from strandline.dumps import Dumps, copying, pace
-from strandline.dumps.copying import Means
+from strandline.dumps import Dumps, pace, packs
 from strandline.dumps.dump import Request, make_dump
 from strandline.dumps.pace import Pace, beside_writers
+from strandline.dumps.packs import CopyMeans
 from strandline.dumps.target import Target
 from strandline.storage import LocalStorage, MemoryStorage, Token
-from strandline.storage.machine_cache import cached_share
+from strandline.storage.local import cached_share
 
 
 class Counting(MemoryStorage):
@@ -196,24 +196,24 @@ def test_beside_writers_everything_that_a_dump_writes_is_in_a_turn(monkeypatch: 
     with created(MemoryStorage()) as store:
         for number in range(6):
             put(store.version(), "t", **{f"k{number}": number})
-        make_dump(store, Target(Watched()), Request(means=Means("inline")))
+        make_dump(store, Target(Watched()), Request(means=CopyMeans("inline")))
     assert len(written) >= 5
     assert all(paced for _, paced in written), written
 
 
 def test_much_goes_to_spark_and_little_does_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     here, there = LocalStorage(tmp_path / "a"), LocalStorage(tmp_path / "b")
-    assert Means().spark(copying.SPARK_BYTES, here, there, plain=True)
-    assert not Means().spark(copying.SPARK_BYTES - 1, here, there, plain=True)
-    assert not Means().spark(copying.SPARK_BYTES, here, there, plain=False), "the key travels nowhere"
-    assert not INLINE.spark(copying.SPARK_BYTES, here, there, plain=True)
-    assert Means("spark").spark(1, here, there, plain=True)
+    assert CopyMeans().spark(packs.SPARK_BYTES, here, there, plain=True)
+    assert not CopyMeans().spark(packs.SPARK_BYTES - 1, here, there, plain=True)
+    assert not CopyMeans().spark(packs.SPARK_BYTES, here, there, plain=False), "the key travels nowhere"
+    assert not INLINE.spark(packs.SPARK_BYTES, here, there, plain=True)
+    assert CopyMeans("spark").spark(1, here, there, plain=True)
 
 
 KILLED = """
 import os, signal, sys
 import strandline as sl
-from strandline.dumps import copying
+from strandline.dumps import packs as copying
 copying.PACK_BYTES, copying.THREADS, left = 2000, 1, [3]
 write = copying.write_pack
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.dumps import calendar
-from strandline.dumps.calendar import due, kept_by, parse_rule, parse_schedule
+from strandline.dumps import prune
 from strandline.dumps.catalog import COMPLETE, DumpEntry, Tried
-from strandline.dumps.draw import draw
-from strandline.dumps.facts import Scope
+from strandline.dumps.dumps import draw
+from strandline.dumps.manifest import DumpScope
+from strandline.dumps.prune import due, kept_by, parse_rule, parse_schedule
 from strandline.errors import InputError
 
 SCHEDULE = parse_schedule("weekly=0, daily=1, hourly=2")
@@ -22,7 +22,9 @@ MONDAY = dt.datetime(2026, 10, 5, 0, 30, tzinfo=dt.UTC)
 
 def entry(when: dt.datetime, level: int, parent: str | None = None) -> DumpEntry:
     name = f"{when:%m%dT%H%M}-L{level}"
-    return DumpEntry(name, COMPLETE, "s", level, parent, when.timestamp(), Scope(), (Tried(1, 1),), bytes=10, pages=1)
+    return DumpEntry(
+        name, COMPLETE, "s", level, parent, when.timestamp(), DumpScope(), (Tried(1, 1),), bytes=10, pages=1
+    )
 
 
 def test_a_week_of_hourly_calls_makes_each_level_once_in_its_period() -> None:
@@ -96,4 +98,4 @@ def test_the_chain_is_drawn_as_a_tree() -> None:
 
 
 def test_the_examples_hold() -> None:
-    assert doctest.testmod(calendar).failed == 0
+    assert doctest.testmod(prune).failed == 0

@@ -11,11 +11,11 @@ from tests.dumps.toys import Facts, dumped, facts, restored, restored_facts
 from tests.pages.faults import STOPS, TROUBLES, Crash, Fault, FaultyStorage
 from tests.pages.toy import Clock, all_rows, assert_sound, created, opened, put
 
-from strandline.dumps import copying
+from strandline.dumps import packs
 from strandline.dumps.catalog import CATALOG, require_catalog
+from strandline.dumps.dumps import synthesize
 from strandline.dumps.prune import prune
 from strandline.dumps.restore import RESTORING
-from strandline.dumps.synthesize import synthesize
 from strandline.dumps.target import Target, manifest_name
 from strandline.dumps.verify import verify
 from strandline.errors import NotFound, StrandlineError
@@ -24,7 +24,7 @@ from strandline.storage import MemoryStorage
 
 @pytest.fixture(autouse=True)
 def _small_packs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "PACK_BYTES", 300)
+    monkeypatch.setattr(packs, "PACK_BYTES", 300)
 
 
 class World:

@@ -13,10 +13,10 @@ from tests.tables.shop import numbered, rows
 
 from strandline.dumps import restore
 from strandline.dumps.restore import RESTORING
-from strandline.dumps.tables import CURTAIN
+from strandline.dumps.restore_tables import CURTAIN
 from strandline.errors import AlreadyExists, Damaged
 from strandline.pages import check
-from strandline.pages.master import decode_master
+from strandline.pages.format.master import decode_master
 from strandline.storage import MemoryStorage, Storage
 from strandline.store import Store, create_on, open_on
 

@@ -6,12 +6,12 @@ import pytest
 from tests.dumps.toys import Facts, dumped, facts, restored, restored_facts
 from tests.pages.toy import Clock, created, put
 
-from strandline.dumps import copying
+from strandline.dumps import packs
 from strandline.dumps.catalog import CATALOG, change_catalog, require_catalog
 from strandline.dumps.target import Target
 from strandline.dumps.verify import verify
 from strandline.errors import Damaged, FormatError, StrandlineError
-from strandline.pages.envelope import seal
+from strandline.pages.format.envelope import seal
 from strandline.storage import MemoryStorage
 
 
@@ -36,7 +36,7 @@ class Shelf:
 
 @pytest.fixture
 def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
-    monkeypatch.setattr(copying, "PACK_BYTES", 300)
+    monkeypatch.setattr(packs, "PACK_BYTES", 300)
     return Shelf()
 
 

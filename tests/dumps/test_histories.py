@@ -15,7 +15,7 @@ from strandline.dumps.catalog import require_catalog
 from strandline.dumps.target import Target
 from strandline.errors import InUse
 from strandline.pages import PageStore
-from strandline.pages.page_table import items
+from strandline.pages.format.page_table import items
 from strandline.storage import MemoryStorage
 
 TABLES = ["red", "green", "blue"]

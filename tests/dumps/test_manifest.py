@@ -8,10 +8,10 @@ from typing import Any
 from tests.tables.shop import numbered, rows, shop
 
 from strandline.dumps import Dumps, restore
-from strandline.dumps.facts import FORMAT
+from strandline.dumps.manifest import FORMAT
 from strandline.dumps.target import Target
 from strandline.pages import check
-from strandline.pages.envelope import unseal
+from strandline.pages.format.envelope import unseal
 from strandline.storage import MemoryStorage
 from strandline.store import open_on
 

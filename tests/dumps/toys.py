@@ -7,9 +7,9 @@ from contextlib import suppress
 
 from tests.pages.toy import Clock, all_rows, assert_sound, opened, put
 
-from strandline.dumps.copying import Means
 from strandline.dumps.dump import Dump, Request, make_dump
-from strandline.dumps.facts import Scope
+from strandline.dumps.manifest import DumpScope
+from strandline.dumps.packs import CopyMeans
 from strandline.dumps.restore import At, Restored, Wish, restore_store
 from strandline.dumps.target import Target
 from strandline.errors import InUse
@@ -17,7 +17,7 @@ from strandline.pages import PageStore
 from strandline.storage import MemoryStorage, Storage
 
 Facts = dict[str, object]
-INLINE = Means("inline", hurry=True)
+INLINE = CopyMeans("inline", hurry=True)
 """The toys' clock hardly moves: their stores look busy always."""
 
 
@@ -39,7 +39,7 @@ def facts(store: PageStore) -> Facts:
 def dumped(
     store: PageStore, target: Storage, level: int = 0, version: str | None = None, tables: Sequence[str] | None = None
 ) -> Dump:
-    scope = Scope(version, None if tables is None else tuple(tables))
+    scope = DumpScope(version, None if tables is None else tuple(tables))
     return make_dump(store, Target(target), Request(level, scope, INLINE))
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import speculation
 
 import strandline as sl
-from strandline.detect import question
+from strandline.diff import plan
 from strandline.engine.session import session
 
 ALGORITHMS = ("merge", "hash", "kb", "kbp", "window")
@@ -30,7 +30,7 @@ def main(folder: Path) -> dict[str, Any]:
     for path, data in ((old, rows), (new, [*later, *((n, "new", 0.0) for n in range(20_000, 20_100))])):
         table = pa.table(dict(zip(("id", "name", "price"), map(list, zip(*data, strict=True)), strict=True)))
         pq.write_table(table, path, row_group_size=2_500)
-    question.PIECE_BYTES = 20_000  # several work items for little data
+    plan.PIECE_BYTES = 20_000  # several work items for little data
     over_connect = os.environ["STRANDLINE_MASTER"].startswith("sc://")
     spark = session()
     found = {}

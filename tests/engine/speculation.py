@@ -17,8 +17,8 @@ import pyarrow as pa
 import strandline as sl
 from strandline.engine import Attempt, Result, WorkItem, kernel
 from strandline.store import Store
-from strandline.tables import bulk, large_writes, rewriting
-from strandline.tables.range_pages import merge_range
+from strandline.tables import bulk_write, page_rewrite
+from strandline.tables.bulk_pages import merge_range
 
 MARK = "{}-{}-of-{}"
 """What an attempt leaves beside the store: the kind of task, the attempt's number in Spark, the task's."""
@@ -70,11 +70,11 @@ def _merge(store: Store) -> None:
     import pytest  # here, because workers import this file and have no pytest
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(large_writes, "LARGE_ROWS", 100)
-        patch.setattr(large_writes, "INLINE_LIMIT", 0)
-        patch.setattr(rewriting, "BULK_ROWS", 100)
-        patch.setattr(bulk, "LEAST_BYTES", 500)
-        patch.setattr(bulk, "merge_range", merge_that_hangs_once)
+        patch.setattr(bulk_write, "LARGE_ROWS", 100)
+        patch.setattr(bulk_write, "INLINE_LIMIT", 0)
+        patch.setattr(page_rewrite, "BULK_ROWS", 100)
+        patch.setattr(bulk_write, "LEAST_BYTES", 500)
+        patch.setattr(bulk_write, "merge_range", merge_that_hangs_once)
         store.create_table("orders", _numbered(400, 0), key="id")
         store.table("orders").upsert(_numbered(400, 1))
     assert store.table("orders").to_arrow().to_pylist() == _numbered(400, 1).to_pylist()

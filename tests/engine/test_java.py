@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.engine.java import find_java, java_version
-from strandline.engine.session import start
+from strandline.engine.session import find_java, java_version, start
 from strandline.errors import EngineError, InputError
 
 ROOT = Path(__file__).parents[2]

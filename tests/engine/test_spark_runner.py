@@ -13,7 +13,7 @@ from sample_kernels import always_fail, fail_once, refuse_odd, slow, square
 
 from strandline.engine import InlineRunner, Spool, choose_runner
 from strandline.engine.session import ask_worker, check_worker, prepare
-from strandline.engine.spark import SparkRunner
+from strandline.engine.spark_runner import SparkRunner
 from strandline.errors import Cancelled, EngineError, InputError
 
 

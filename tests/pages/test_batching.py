@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 from tests.pages.toy import created
 
-from strandline.pages.batching import BatchQueue
+from strandline.pages.commit import BatchQueue
 from strandline.pages.ids import CommitNumber
-from strandline.pages.installing import Ticket
+from strandline.pages.install import PendingCommit
 from strandline.storage import MemoryStorage
 
 
@@ -29,10 +29,10 @@ class Stopped(threading.Event):
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_thread_that_is_stopped_while_it_waits_holds_up_nobody(late: bool) -> None:
-    batches: list[list[Ticket]] = []
+    batches: list[list[PendingCommit]] = []
     leading, go_on = threading.Event(), threading.Event()
 
-    def process(batch: Sequence[Ticket]) -> None:
+    def process(batch: Sequence[PendingCommit]) -> None:
         leading.set()
         go_on.wait()
         batches.append(list(batch))
@@ -44,7 +44,7 @@ def test_a_thread_that_is_stopped_while_it_waits_holds_up_nobody(late: bool) -> 
     with created(MemoryStorage()) as store:
         main = store.version()
         transactions = [main.begin() for _ in range(4)]
-        first, stopped, third, last = (Ticket(transaction) for transaction in transactions)
+        first, stopped, third, last = (PendingCommit(transaction) for transaction in transactions)
         stopped.called = Stopped(late=late)
         threads = [threading.Thread(target=queue.serve, args=(first,))]
         threads[0].start()

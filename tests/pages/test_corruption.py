@@ -9,7 +9,7 @@ from tests.pages.toy import all_rows, assert_sound, created, opened, put
 
 from strandline.errors import AlreadyExists, Damaged, FormatError, NotFound, StrandlineError
 from strandline.pages import check
-from strandline.pages.envelope import FORMAT, seal
+from strandline.pages.format.envelope import FORMAT, seal
 from strandline.storage import MemoryStorage
 
 

@@ -17,10 +17,10 @@ from tests.pages.toy import Clock, all_rows, assert_sound, created, domain_of, o
 
 from strandline.errors import AlreadyExists, NotFound, StrandlineError
 from strandline.pages import Draft, PageStore, page_name
-from strandline.pages.envelope import checksum
+from strandline.pages.format.envelope import checksum
+from strandline.pages.format.node import PageRef
 from strandline.pages.ids import UNBORN
-from strandline.pages.installing import Ticket
-from strandline.pages.node import PageRef
+from strandline.pages.install import PendingCommit
 from strandline.storage import MemoryStorage, Storage
 
 Operation = Callable[[PageStore], object]
@@ -73,7 +73,7 @@ def commit_batch(store: PageStore) -> None:
     for n, transaction in enumerate(transactions):
         write(transaction, t, f"k{n:02}", "batch")
         transaction._ended = True
-    tickets = [Ticket(transaction) for transaction in transactions]
+    tickets = [PendingCommit(transaction) for transaction in transactions]
     main._committer._process(tickets)
     for ticket in tickets:
         if ticket.error is not None:

@@ -8,23 +8,22 @@ import pytest
 from tests.pages.toy import all_rows, assert_sound, created, domain_of, put
 
 from strandline.errors import InUse
-from strandline.pages import CATALOG, DomainId, PageStore, Visits
-from strandline.pages.drop import freed_by_drop
+from strandline.pages import CATALOG, PageStore, TableId, Visits
+from strandline.pages.format.node import NodeRef, TableEntry
+from strandline.pages.format.page_table import find, items, only_in
+from strandline.pages.format.pointer import Pointer, SnapshotRecord
 from strandline.pages.ids import NEVER
-from strandline.pages.node import DomainEntry, NodeRef
-from strandline.pages.page_table import find, items
-from strandline.pages.pointer import Pointer, SnapshotRecord
-from strandline.pages.walk import only_in
+from strandline.pages.reclamation import freed_by_drop
 from strandline.storage import MemoryStorage
 
 Places = dict[object, str]
 
 
-def places(store: PageStore, state: SnapshotRecord, domain: DomainId) -> Places:
+def places(store: PageStore, state: SnapshotRecord, domain: TableId) -> Places:
     """Every object of a domain in a state, by its place in the page table."""
     load = store.context.objects.node
     item = find(load, state.root, domain)
-    if not isinstance(item, DomainEntry):
+    if not isinstance(item, TableEntry):
         return {}
     found: Places = {}
 
@@ -58,7 +57,7 @@ def oracle(store: PageStore, pointer: Pointer, dropped: SnapshotRecord) -> set[s
         item.domain
         for state in (*chain, dropped, current)
         for item in items(store.context.objects.node, state.root)
-        if isinstance(item, DomainEntry)
+        if isinstance(item, TableEntry)
     }
     freed: set[str] = set()
     for domain in every:

@@ -9,13 +9,12 @@ import pytest
 from tests.pages.toy import assert_sound, created, put
 
 from strandline.pages import check
+from strandline.pages.check import INVARIANTS
+from strandline.pages.format.master import MASTER, decode_master, encode_master
+from strandline.pages.format.node import NodeRef
+from strandline.pages.format.pointer import ChunkedList, Freed, LogEntry, Pointer, decode_pointer, encode_pointer
 from strandline.pages.ids import NO_DOMAIN, CommitNumber, ProcessId, VersionObject
-from strandline.pages.invariants import INVARIANTS
-from strandline.pages.master import MASTER, decode_master, encode_master
-from strandline.pages.node import NodeRef
-from strandline.pages.pointer import Freed, LogEntry, Pointer, decode_pointer, encode_pointer
-from strandline.pages.roll import PROCESSES, Roll, decode_roll, encode_roll
-from strandline.pages.roster import Roster
+from strandline.pages.process_registry import PROCESSES, ProcessRegistry, decode_registry, encode_registry
 from strandline.storage import MemoryStorage
 
 
@@ -36,8 +35,8 @@ def edited(storage: MemoryStorage, name: VersionObject, edit: Callable[[Pointer]
     storage.objects[name] = encode_pointer(edit(pointer))
 
 
-def roll(storage: MemoryStorage, edit: Callable[[Roll], Roll]) -> None:
-    storage.objects[PROCESSES] = encode_roll(edit(decode_roll(storage.objects[PROCESSES])))
+def roll(storage: MemoryStorage, edit: Callable[[ProcessRegistry], ProcessRegistry]) -> None:
+    storage.objects[PROCESSES] = encode_registry(edit(decode_registry(storage.objects[PROCESSES])))
 
 
 def root(pointer: Pointer) -> NodeRef:
@@ -70,13 +69,13 @@ def root_in_another_place(storage: MemoryStorage, versions: dict[str, VersionObj
 def freed_although_named(storage: MemoryStorage, versions: dict[str, VersionObject]) -> None:
     def free(now: Pointer) -> Pointer:
         freed = Freed(CommitNumber(99), CommitNumber(1), NO_DOMAIN, root(now).name)
-        return replace(now, freed=Roster((freed.to_json(),)))
+        return replace(now, freed=ChunkedList((freed.to_json(),)))
 
     edited(storage, versions["main"], free)
 
 
 def floor_of_no_state(storage: MemoryStorage, versions: dict[str, VersionObject]) -> None:
-    def raised(now: Roll) -> Roll:
+    def raised(now: ProcessRegistry) -> ProcessRegistry:
         record = next(iter(now.processes.values()))
         return now.with_record(replace(record, floors={**record.floors, versions["main"]: CommitNumber(999)}))
 
@@ -91,7 +90,7 @@ def not_fenced_everywhere(storage: MemoryStorage, versions: dict[str, VersionObj
 def log_goes_down(storage: MemoryStorage, versions: dict[str, VersionObject]) -> None:
     def turned(now: Pointer) -> Pointer:
         late = LogEntry(CommitNumber(now.commit + 9), "x", 0.0, "commit", "")
-        return replace(now, log=Roster((late.to_json(), *now.log.inline)))
+        return replace(now, log=ChunkedList((late.to_json(), *now.log.inline)))
 
     edited(storage, versions["main"], turned)
 

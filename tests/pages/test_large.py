@@ -12,8 +12,8 @@ from pathlib import Path
 from tests.pages.toy import Clock, all_rows, assert_sound, created, domain_of, opened, put
 
 from strandline.pages import Draft, PageRef, space
+from strandline.pages.format.pointer import INLINE
 from strandline.pages.ids import UNBORN, PhysicalPage
-from strandline.pages.roster import INLINE
 from strandline.storage import LocalStorage, MemoryStorage
 
 

@@ -9,16 +9,16 @@ import pytest
 from tests.pages.toy import ToyInstaller, all_rows, assert_sound, created, domain_of, put, read, write
 
 from strandline.errors import Deadlock
-from strandline.pages import DomainEdit, Mode, PageStore, RowChange, Transaction
+from strandline.pages import Mode, PageStore, RowChange, TableEdit, Transaction
 from strandline.pages import transaction as transactions
-from strandline.pages.ids import DomainId, LogicalPage, TransactionId
+from strandline.pages.ids import LogicalPage, TableId, TransactionId
 from strandline.pages.locks import LockManager, join, key_resource, page_resource, table_resource
 from strandline.storage import MemoryStorage
 
 ONE, TWO, THREE = TransactionId(1), TransactionId(2), TransactionId(3)
-TABLE = table_resource(DomainId(1))
-PAGE = page_resource(DomainId(1), LogicalPage(1))
-OTHER = page_resource(DomainId(1), LogicalPage(2))
+TABLE = table_resource(TableId(1))
+PAGE = page_resource(TableId(1), LogicalPage(1))
+OTHER = page_resource(TableId(1), LogicalPage(2))
 FITS = {
     (Mode.IS, Mode.IS), (Mode.IS, Mode.IX), (Mode.IS, Mode.S), (Mode.IS, Mode.SIX), (Mode.IX, Mode.IX),
     (Mode.S, Mode.S),
@@ -95,7 +95,7 @@ def test_two_readers_who_both_want_to_write_end_the_younger() -> None:
 
 def test_a_circle_of_three_ends_the_youngest_wherever_it_closes() -> None:
     locks = LockManager()
-    resources = [key_resource(DomainId(1), bytes([n])) for n in range(3)]
+    resources = [key_resource(TableId(1), bytes([n])) for n in range(3)]
     for who, what in zip((ONE, TWO, THREE), resources, strict=True):
         locks.acquire(who, what, Mode.X)
     third = Waiter(locks, THREE, resources[0], Mode.X)
@@ -181,7 +181,7 @@ def commit_one_and_then_the_others_together(store: PageStore, transactions: Sequ
     installing, go_on = threading.Event(), threading.Event()
 
     class Slow(ToyInstaller):
-        def install(self, edit: DomainEdit, changes: Sequence[RowChange]) -> None:
+        def install(self, edit: TableEdit, changes: Sequence[RowChange]) -> None:
             installing.set()
             go_on.wait()
             super().install(edit, changes)

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from tests.examples import examples
 from tests.pages.toy import Clock, all_rows, assert_sound, created, opened, write
 
-from strandline.pages import PageStore, Snapshot
+from strandline.pages import PageSnapshot, PageStore
 from strandline.storage import MemoryStorage
 
 TABLES = ["red", "green", "blue"]
@@ -42,7 +42,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store: PageStore = created(self.storage, self.clock)
         self.current: dict[str, Rows] = {"main": {}}
         self.named: dict[tuple[str, str], Rows] = {}
-        self.open: dict[int, tuple[str, Snapshot, Rows]] = {}
+        self.open: dict[int, tuple[str, PageSnapshot, Rows]] = {}
         self.counter = 0
 
     @initialize(target=versions)

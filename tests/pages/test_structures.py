@@ -7,16 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from strandline.pages.directory import FULL, DirectoryPages, Leafage, delete, floor, insert, scan
-from strandline.pages.envelope import checksum
-from strandline.pages.free_list import FreeList
-from strandline.pages.ids import NEVER, CommitNumber, DomainId, LogicalPage, PhysicalPage
-from strandline.pages.node import Entry, Node, NodeRef, PageRef, decode_node, encode_node
-from strandline.pages.page_table import find, items, rewrite
-from strandline.pages.roster import CHUNK, INLINE, Chunk, Roster
-from strandline.pages.walk import differences, only_in
+from strandline.pages.format.directory import FULL, DirectoryPages, Leafage, delete, floor, insert, scan
+from strandline.pages.format.envelope import checksum
+from strandline.pages.format.node import Entry, Node, NodeRef, PageRef, decode_node, encode_node
+from strandline.pages.format.page_table import FreeList, differences, find, items, only_in, rewrite
+from strandline.pages.format.pointer import CHUNK, INLINE, Chunk, ChunkedList
+from strandline.pages.ids import NEVER, CommitNumber, LogicalPage, PhysicalPage, TableId
 
-DOMAIN = DomainId(1)
+DOMAIN = TableId(1)
 
 
 @settings(max_examples=examples(50), deadline=None)
@@ -185,7 +183,7 @@ def test_a_roster_spills_its_oldest_records_to_extension_pages() -> None:
         chunks[name] = rows
         return Chunk(name, 0, "", len(rows), rows[0][0], rows[-1][0])
 
-    roster = Roster()
+    roster = ChunkedList()
     for number in range(1000):
         roster = roster.extended([[number]], write)
         assert len(roster.inline) <= INLINE
@@ -197,4 +195,4 @@ def test_a_roster_spills_its_oldest_records_to_extension_pages() -> None:
     shorter, retired = roster.without(lambda row: row[0] == 3, load, write)
     assert [row[0] for row in shorter.records(load)] == [n for n in range(5000) if n != 3]
     assert len(retired) == 1
-    assert Roster.from_json(shorter.to_json()) == shorter
+    assert ChunkedList.from_json(shorter.to_json()) == shorter

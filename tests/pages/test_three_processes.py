@@ -11,7 +11,7 @@ import pytest
 from tests.pages.toy import Clock, all_rows, assert_sound, created, opened, put
 
 from strandline.errors import InUse
-from strandline.pages import PageStore, Snapshot
+from strandline.pages import PageSnapshot, PageStore
 from strandline.storage import MemoryStorage
 
 Rows = dict[str, dict[str, object]]
@@ -28,7 +28,7 @@ class World:
         self.stores: list[PageStore] = [opened(self.storage, self.clock) for _ in range(3)]
         self.rows: dict[str, Rows] = {"main": {}}
         self.named: dict[tuple[str, str], Rows] = {}
-        self.readers: list[tuple[int, str, Snapshot, Rows]] = []
+        self.readers: list[tuple[int, str, PageSnapshot, Rows]] = []
         self.count = 0
 
     def step(self) -> None:

@@ -7,7 +7,7 @@ from tests.pages.toy import Clock, created, opened
 
 from strandline.errors import Fenced, StoreError
 from strandline.pages import Grant, PageStore, Transaction, WorkerOutput, check
-from strandline.pages.edit import Draft
+from strandline.pages.state_edit import Draft
 from strandline.storage import MemoryStorage
 
 

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from strandline.pages import (
-    DomainEdit,
-    DomainId,
     Draft,
     Entry,
+    Environment,
     Mode,
     PageStore,
     PageVersion,
+    ReadView,
     RowChange,
-    Surroundings,
+    TableEdit,
+    TableId,
     Transaction,
-    View,
     check,
     create_store,
     open_store,
@@ -31,14 +31,14 @@ FULL = 8
 class ToyInstaller:
     """Row changes are (key, value) pairs; the value None deletes."""
 
-    def install(self, edit: DomainEdit, changes: Sequence[RowChange]) -> None:
+    def install(self, edit: TableEdit, changes: Sequence[RowChange]) -> None:
         for change in changes:
             key, value = row_change(change.payload)
             if value == "poison":
                 raise ValueError("poison")
             self._one(edit, key, value)
 
-    def _one(self, edit: DomainEdit, key: str, value: object) -> None:
+    def _one(self, edit: TableEdit, key: str, value: object) -> None:
         found = edit.page_for(key.encode())
         if found is None:
             if value is not None:
@@ -63,7 +63,7 @@ class ToyInstaller:
             edit.index(middle.encode(), new)
             edit.moved(entry.number, new)
 
-    def _mend(self, edit: DomainEdit) -> None:
+    def _mend(self, edit: TableEdit) -> None:
         """The first page of a table always has the separator b""."""
         pages = edit.pages_between()
         if pages and pages[0][0] != b"":
@@ -75,14 +75,14 @@ class ToyInstaller:
 class Footprint:
     """The keys that a transaction read or wrote, by domain; None for a whole table."""
 
-    keys: set[tuple[DomainId, str]] = field(default_factory=set)
-    tables: set[DomainId] = field(default_factory=set)
+    keys: set[tuple[TableId, str]] = field(default_factory=set)
+    tables: set[TableId] = field(default_factory=set)
 
 
 class ToyValidator:
     """A conflict is a row that changed and that was read or written."""
 
-    def conflict(self, transaction: Transaction, older: View, newer: View) -> str | None:
+    def conflict(self, transaction: Transaction, older: ReadView, newer: ReadView) -> str | None:
         footprint = transaction.footprint
         if not isinstance(footprint, Footprint):
             return None
@@ -104,19 +104,19 @@ def row_change(payload: object) -> tuple[str, object]:
     return payload[0], payload[1]
 
 
-def draft(edit: DomainEdit, rows: dict[str, object]) -> Draft:
+def draft(edit: TableEdit, rows: dict[str, object]) -> Draft:
     data = json.dumps(rows).encode()
     keys = sorted(rows)
     return Draft(edit.write(data, len(rows)), rows=len(rows), least=keys[0].encode(), greatest=keys[-1].encode())
 
 
-def read_rows(source: DomainEdit | View, entry: Entry) -> dict[str, object]:
+def read_rows(source: TableEdit | ReadView, entry: Entry) -> dict[str, object]:
     assert entry.base is not None
     rows: dict[str, object] = json.loads(source.read(entry.base))
     return rows
 
 
-def table_rows(view: View, domain: DomainId) -> dict[str, object]:
+def table_rows(view: ReadView, domain: TableId) -> dict[str, object]:
     """All rows of a table; empty when it is not there."""
     rows: dict[str, object] = {}
     for entry in view.entries(domain):
@@ -124,19 +124,19 @@ def table_rows(view: View, domain: DomainId) -> dict[str, object]:
     return rows
 
 
-def all_rows(view: View) -> dict[str, dict[str, object]]:
+def all_rows(view: ReadView) -> dict[str, dict[str, object]]:
     """Every table with its rows."""
     return {entry.name: table_rows(view, entry.domain) for entry in view.domains()}
 
 
-def domain_of(version: PageVersion | View, name: str) -> DomainId:
-    view = version if isinstance(version, View) else version.view()
+def domain_of(version: PageVersion | ReadView, name: str) -> TableId:
+    view = version if isinstance(version, ReadView) else version.view()
     found = view.find_domain(name)
     assert found is not None, name
     return found.domain
 
 
-def read(transaction: Transaction, domain: DomainId, key: str) -> object:
+def read(transaction: Transaction, domain: TableId, key: str) -> object:
     """A locked read that sees the transaction's own writes."""
     _note(transaction, domain, key)
     transaction.lock_row(domain, key.encode(), Mode.S)
@@ -147,7 +147,7 @@ def read(transaction: Transaction, domain: DomainId, key: str) -> object:
     return None if entry is None else read_rows(transaction.view(), entry).get(key)
 
 
-def write(transaction: Transaction, domain: DomainId, key: str, value: object) -> None:
+def write(transaction: Transaction, domain: TableId, key: str, value: object) -> None:
     _note(transaction, domain, key)
     if domain > 0:
         transaction.lock_row(domain, key.encode(), Mode.X)
@@ -164,7 +164,7 @@ def put(version: PageVersion, table: str, **rows: object) -> int:
     return version.view().commit
 
 
-def _note(transaction: Transaction, domain: DomainId, key: str) -> None:
+def _note(transaction: Transaction, domain: TableId, key: str) -> None:
     if transaction.footprint is None:
         transaction.footprint = Footprint()
     assert isinstance(transaction.footprint, Footprint)
@@ -179,8 +179,8 @@ class Clock:
     def __init__(self) -> None:
         self.time = 1000.0
 
-    def surroundings(self) -> Surroundings:
-        return Surroundings(now=self._now, monotonic=lambda: self.time, new_id=self._id, patience=60.0)
+    def surroundings(self) -> Environment:
+        return Environment(now=self._now, monotonic=lambda: self.time, new_id=self._id, patience=60.0)
 
     def _now(self) -> float:
         self.time += 0.001
@@ -195,7 +195,7 @@ def created(storage: Storage, clock: Clock | None = None) -> PageStore:
 
 
 def opened(storage: Storage, clock: Clock | None = None) -> PageStore:
-    surroundings = clock.surroundings() if clock is not None else Surroundings()
+    surroundings = clock.surroundings() if clock is not None else Environment()
     return open_store(storage, ToyInstaller(), ToyValidator(), surroundings)
 
 

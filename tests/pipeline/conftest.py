@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.pipeline.shop import Shop
-from tests.replicas.servers import postgres
+from tests.replication.servers import postgres
 
 __all__ = ["postgres", "shop"]
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import strandline as sl
-from strandline.cli.run import facts, means_of
-from strandline.detect import question
+from strandline.cli.pipeline import facts, means_of
+from strandline.diff import plan
 from strandline.pipeline import Pipeline, read_settings
 
 FILE = """
@@ -38,7 +38,7 @@ to = "backups"
 
 
 def main(folder: Path) -> list[Any]:
-    question.PIECE_BYTES = 20_000  # several work items for little data
+    plan.PIECE_BYTES = 20_000  # several work items for little data
     (folder / "shop.toml").write_text(FILE)
     runs = []
     for night in range(2):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import strandline as sl
-from strandline.pipeline import Means, Pipeline, Ran, read_settings
+from strandline.pipeline import Pipeline, Ran, RunMeans, read_settings
 
 ORDERS = pa.schema([("id", pa.int64()), ("state", pa.string()), ("price", pa.float64())])
 Rows = list[dict[str, Any]]
@@ -50,7 +50,7 @@ class Shop:
 
         return Pipeline(
             read_settings(self.folder / "shop.toml"),
-            means=Means(runner),
+            means=RunMeans(runner),
             environment=self.environment,
             clock=lambda: self.now,
             watch=passed,

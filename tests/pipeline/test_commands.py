@@ -13,7 +13,7 @@ from tests.cli.command import Command, bytes_below
 from tests.pipeline.shop import Shop, orders
 
 from strandline.errors import InUse
-from strandline.pipeline.watching import stopping, until_next, watch
+from strandline.pipeline.pipeline import stopping, until_next, watch
 
 FILE = """
 store = "shop.store"

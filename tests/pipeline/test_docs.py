@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from strandline.cli.main import COMMANDS
-from strandline.pipeline import read_settings, toml_file
+from strandline.pipeline import read_settings, settings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text("utf-8")
 
@@ -21,7 +21,7 @@ def test_every_file_on_the_page_is_a_pipeline(tmp_path: Path) -> None:
 
 def test_the_page_names_every_key() -> None:
     told = set(re.findall(r"`(\w+)", PAGE)) | set(re.findall(r"^\[(\w+)", PAGE, re.MULTILINE))
-    assert told >= {*toml_file._TOP, *toml_file._SOURCE, *toml_file._GUARDS} - {"guards"}
+    assert told >= {*settings._TOP, *settings._SOURCE, *settings._GUARDS} - {"guards"}
 
 
 def test_commands_on_the_page_of_operations_are_there() -> None:

@@ -19,12 +19,12 @@ from deltalake import write_deltalake
 from tests.pages.faults import Crash
 from tests.pipeline.shop import Rows, Shop, read_copy
 from tests.relations.folder_catalog import FolderCatalog
-from tests.replicas.servers import Postgres
+from tests.replication.servers import Postgres
 
 import strandline as sl
 from strandline.errors import GuardTripped
-from strandline.replicas import open_replica
-from strandline.replicas.definition import COUNT
+from strandline.replication.definition import COUNT
+from strandline.replication.targets.open_target import open_replica
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("price", pa.float64())])
 WIDE = SCHEMA.append(pa.field("note", pa.string()))

@@ -10,8 +10,8 @@ import pytest
 from tests.pipeline.shop import Shop, read_copy
 
 from strandline.engine import runner
-from strandline.pipeline import detecting, planning
-from strandline.tables import large_writes
+from strandline.pipeline import detection, plan
+from strandline.tables import bulk_write
 
 FILE = """
 store = "shop.store"
@@ -39,9 +39,9 @@ def test_large_extracts_are_loaded_compared_and_applied_on_spark(
 ) -> None:
     for module, limit in (
         (runner, "INLINE_LIMIT"),
-        (planning, "INLINE_LIMIT"),
-        (large_writes, "INLINE_LIMIT"),
-        (detecting, "SIGNATURES_FROM"),
+        (plan, "INLINE_LIMIT"),
+        (bulk_write, "INLINE_LIMIT"),
+        (detection, "SIGNATURES_FROM"),
     ):
         monkeypatch.setattr(module, limit, 1)
     shop.write(FILE.format(folder=shop.folder))

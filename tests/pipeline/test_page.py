@@ -11,7 +11,7 @@ from tests.pipeline.browser import contrast, measured
 from tests.pipeline.shop import Shop, orders
 
 import strandline as sl
-from strandline.pipeline import stages
+from strandline.pipeline import step
 
 FILE = """
 store = "shop.store"
@@ -75,8 +75,8 @@ def test_what_a_copy_was_sent_earlier_is_not_counted_again(ran: Any, shop: Shop)
 def test_the_stages_stand_in_the_order_of_the_run(ran: Any) -> None:
     page = Path(ran.report).read_text("utf-8")
     told = re.findall(r'<span class="stage-\d+">(\w+) ', page)
-    assert told == [name for name in stages.ORDER if name in told]
-    assert set(ran.stages) <= set(stages.ORDER)
+    assert told == [name for name in step.ORDER if name in told]
+    assert set(ran.stages) <= set(step.ORDER)
 
 
 def test_each_step_has_its_page_and_the_latest_is_always_at_hand(ran: Any, shop: Shop) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from strandline.errors import InputError, NotFound
 from strandline.pipeline import duration, read_settings
-from strandline.pipeline.secret import Secrets
+from strandline.pipeline.places import Secrets
 from strandline.pipeline.settings import Guards, Settings
 
 GOOD = """

@@ -11,7 +11,7 @@ from tests.pipeline.shop import ORDERS, Rows, Shop, by_key, orders
 
 import strandline as sl
 from strandline.errors import GuardTripped, InputError, NotFound
-from strandline.pipeline import detecting
+from strandline.pipeline import detection
 
 FILE = """
 store = "shop.store"
@@ -106,7 +106,7 @@ def test_signatures_stand_for_the_last_extract(shop: Shop) -> None:
 def test_auto_takes_signatures_for_a_large_table_that_nobody_touched(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(detecting, "SIGNATURES_FROM", 1)
+    monkeypatch.setattr(detection, "SIGNATURES_FROM", 1)
     shop.write(FILE)
     ways = []
     for night in range(1, 6):

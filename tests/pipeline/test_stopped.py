@@ -16,7 +16,7 @@ from tests.pages.faults import Crash, Fault, FaultyStorage
 from tests.pipeline.shop import Shop, orders, read_copy
 
 import strandline as sl
-from strandline.pages import Surroundings
+from strandline.pages import Environment
 from strandline.pipeline import journal
 from strandline.pipeline import pipeline as module
 from strandline.storage import MemoryStorage
@@ -133,10 +133,10 @@ def on(storage: FaultyStorage | MemoryStorage, monkeypatch: pytest.MonkeyPatch) 
     """The pipeline's store on a storage of the test's own."""
 
     def opened(url: str, *, session: object = None) -> Store:
-        return open_on(storage, surroundings=Surroundings())
+        return open_on(storage, surroundings=Environment())
 
     def created(url: str, *, session: object = None) -> Store:
-        return create_on(storage, surroundings=Surroundings())
+        return create_on(storage, surroundings=Environment())
 
     with monkeypatch.context() as patched:
         patched.setattr(module, "open", opened)

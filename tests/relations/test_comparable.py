@@ -17,8 +17,8 @@ from tests.model import value
 from tests.random_tables import nullable, typed_values
 
 from strandline.errors import SchemaError
-from strandline.relations.comparable import comparable, is_plain
-from strandline.relations.meeting_types import Incomparable, common_type
+from strandline.values.equality import comparable, is_plain
+from strandline.values.type_unification import Incomparable, common_type
 
 
 def equal_in_duckdb(left: pa.Array, right: pa.Array) -> list[list[bool]]:

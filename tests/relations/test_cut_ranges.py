@@ -23,15 +23,15 @@ from tests.examples import examples
 from strandline.relations import (
     Bounds,
     KeyRange,
-    Part,
     Scan,
+    Split,
     clustering,
     cut_ranges,
     inside,
     open_relation,
     read_table,
 )
-from strandline.relations.cut_ranges import MAX_LEFTOVERS
+from strandline.relations.key_ranges import MAX_LEFTOVERS
 
 Row = tuple[Any, ...]
 Group = list[Row]
@@ -39,14 +39,14 @@ Sides = tuple[list[Group], list[Group]]
 NAMES = ("k1", "k2")
 
 
-def part_of(rows: Group, width: int) -> Part:
+def part_of(rows: Group, width: int) -> Split:
     """A part whose bounds are what Parquet's statistics would say of these rows."""
     bounds = {}
     for name, values in zip(NAMES[:width], zip(*rows, strict=True), strict=True):
         some = [v for v in values if v is not None and not (isinstance(v, float) and math.isnan(v))]
         nulls = sum(v is None for v in values)
         bounds[name] = Bounds(min(some), max(some), nulls) if some else Bounds(None, None, nulls)
-    return Part(Scan("parquet", "x", pa.schema([])), len(rows), 100 * len(rows), bounds)
+    return Split(Scan("parquet", "x", pa.schema([])), len(rows), 100 * len(rows), bounds)
 
 
 def batch_of(rows: Group, kinds: list[pa.DataType]) -> pa.RecordBatch:
@@ -188,7 +188,7 @@ def test_unclustered_unknown_or_mixed_keys_make_one_piece() -> None:
     ordered = group_rows([(n,) for n in range(100)], 10)
     mixed = group_rows([(n * 37 % 100,) for n in range(100)], 10)
     assert len(check(ordered, mixed, 4, [pa.int64()])) == 1
-    unknown = Part(Scan("parquet", "x", pa.schema([])), 10, 10)
+    unknown = Split(Scan("parquet", "x", pa.schema([])), 10, 10)
     parts = [part_of(group, 1) for group in ordered]
     assert cut_ranges(parts, [unknown], ["k1"], 4)[0].whole
     words = [part_of([(str(n),)], 1) for n in range(10)]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from strandline.relations import ReadOptions
-from strandline.relations.formats import FORMATS
+from strandline.relations.formats.files import FORMATS
 
 TEXT = Path("docs/inputs.md").read_text()
 

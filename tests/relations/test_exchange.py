@@ -17,8 +17,7 @@ import pytest
 from strandline.engine import InlineRunner, Spool
 from strandline.errors import InputError, KeysError, SchemaError
 from strandline.relations import ReadOptions, Scan, exchange, open_relation, read_table
-from strandline.relations.buckets import buckets_of
-from strandline.relations.exchange import shares
+from strandline.relations.exchange import buckets_of, shares
 
 
 def scans_of(path: Path, table: pa.Table, **options: Any) -> list[Scan]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from strandline.errors import SqlError
-from strandline.relations.expressions import parse_condition, parse_expression
+from strandline.values.expressions import parse_condition, parse_expression
 
 UTC = datetime.UTC
 TABLE = pa.table(
@@ -143,7 +143,7 @@ def test_an_error_in_the_data_is_told_as_an_sql_error() -> None:
 
 
 def test_importing_expressions_loads_neither_sqlglot_nor_duckdb() -> None:
-    code = "import sys, strandline.relations.expressions; print({'sqlglot', 'duckdb', 'pyspark'} & set(sys.modules))"
+    code = "import sys, strandline.values.expressions; print({'sqlglot', 'duckdb', 'pyspark'} & set(sys.modules))"
     there = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=there)
     assert done.stdout.strip() == "set()"

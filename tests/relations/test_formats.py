@@ -11,7 +11,7 @@ import pytest
 
 from strandline.errors import FormatError, InputError, SchemaError
 from strandline.relations import open_relation, read_scan, read_table
-from strandline.relations.formats import format_of_file, said_format, sniffed_delimiter
+from strandline.relations.formats.files import format_of_file, said_format, sniffed_delimiter
 
 TABLE = pa.table({"a": [1, 2, 3], "s": ["x", None, "z"]})
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.relations import matching
-from strandline.relations.matching import match_numbers
+from strandline.values import matching
+from strandline.values.matching import match_numbers
 
 _ENDS = [-(2**63), -(2**63) + 1, 2**63 - 2, 2**63 - 1]
 _numbers = st.one_of(

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from strandline.errors import FormatError, InputError, NotFound, SchemaError
-from strandline.relations import ReadOptions, Relation, Scan, open_relation, parquet_files, read_scan, read_table
+from strandline.relations import ReadOptions, Relation, Scan, open_relation, read_scan, read_table
+from strandline.relations.formats import parquet
 
 ZONED = pa.timestamp("us", "Europe/Berlin")
 MOMENT = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
@@ -322,13 +323,13 @@ def test_texts_with_few_values_are_decoded_as_dictionaries_and_come_out_as_they_
     )
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=2500)
     asked: list[list[str] | None] = []
-    opened = parquet_files.parquet_file
+    opened = parquet.parquet_file
 
     def noted(path: str, *, dictionaries: list[str] | None = None) -> Any:
         asked.append(dictionaries)
         return opened(path, dictionaries=dictionaries)
 
-    monkeypatch.setattr(parquet_files, "parquet_file", noted)
+    monkeypatch.setattr(parquet, "parquet_file", noted)
     found = rows_of(open_relation(tmp_path / "t.parquet"))
     assert found.equals(table)
     assert [one for one in asked if one] == [["bytes", "colour"]]

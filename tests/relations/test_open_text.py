@@ -12,17 +12,9 @@ import pyarrow as pa
 import pytest
 
 from strandline.errors import FormatError, InputError, SchemaError
-from strandline.relations import (
-    ReadOptions,
-    Scan,
-    csv_files,
-    json_files,
-    open_relation,
-    read_relation,
-    read_scan,
-    read_table,
-)
-from strandline.relations.text import TextGuess
+from strandline.relations import ReadOptions, Scan, open_relation, read_relation, read_scan, read_table
+from strandline.relations.formats import csv, json
+from strandline.values.text import TextGuess
 
 
 def opened(path: Path, text: str | bytes, **options: Any) -> pa.Table:
@@ -126,12 +118,12 @@ def test_a_late_value_widens_a_type_only_if_early_ones_keep_their_meaning(
     for value in [early] * 3 + [late]:
         guess.narrow(pa.array([value]))
     assert str(guess.type) == expected
-    monkeypatch.setattr(csv_files, "_BLOCK", block)
+    monkeypatch.setattr(csv, "_BLOCK", block)
     assert types(opened(tmp_path / "t.csv", "v\n" + f"{early}\n" * 9 + f"{late}\n"))["v"] == expected
 
 
 def test_csv_types_are_guessed_over_the_whole_of_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_files, "_BLOCK", 64)
+    monkeypatch.setattr(csv, "_BLOCK", 64)
     (tmp_path / "a.csv").write_text("v,w\n" + "1,1\n" * 100)
     (tmp_path / "b.csv").write_text("w,v\n" + "2,1\n" * 100 + "3,late\n")
     relation = open_relation(tmp_path)
@@ -270,7 +262,7 @@ def test_json_lines_keep_their_own_types(tmp_path: Path) -> None:
 
 
 def test_json_types_are_found_over_all_lines_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_files, "_CHUNK", 16)
+    monkeypatch.setattr(json, "_CHUNK", 16)
     (tmp_path / "a.jsonl").write_text('{"v":1}\n' * 20 + '{"v":2.5}\n{"w":{"x":1}}\n')
     (tmp_path / "b.jsonl").write_text('{"w":{"y":"z"},"v":null}\n')
     relation = open_relation(tmp_path)

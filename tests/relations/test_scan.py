@@ -11,7 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from strandline.relations import Scan, json_files, merged, open_relation, read_relation, read_table
+from strandline.relations import Scan, merged, open_relation, read_relation, read_table
+from strandline.relations.formats import json as json_format
 
 SCHEMA = pa.schema([("a", pa.list_(pa.decimal128(10, 2))), ("ü", pa.timestamp("ns", "Asia/Tokyo"))])
 
@@ -65,8 +66,8 @@ def test_a_scan_of_a_scratch_file_keeps_it_alive(tmp_path: Path) -> None:
 def test_large_json_files_are_cut_into_parts_at_lines(tmp_path: Path) -> None:
     lines = [json.dumps({"n": n, "s": "é" * (n % 7)}) for n in range(1000)]
     (tmp_path / "t.jsonl").write_bytes(b"\xef\xbb\xbf" + "\n\n".join(lines).encode())
-    before = json_files._CHUNK
-    json_files._CHUNK = 1000
+    before = json_format._CHUNK
+    json_format._CHUNK = 1000
     try:
         relation = open_relation(tmp_path / "t.jsonl")
         assert len(relation.parts()) > 20
@@ -74,4 +75,4 @@ def test_large_json_files_are_cut_into_parts_at_lines(tmp_path: Path) -> None:
         backwards = [part.scan for part in reversed(relation.parts())]
         assert sorted(read_table(backwards)["n"].to_pylist()) == list(range(1000))
     finally:
-        json_files._CHUNK = before
+        json_format._CHUNK = before

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from strandline.relations import Bounds, Part, ReadOptions, open_relation
+from strandline.relations import Bounds, ReadOptions, Split, open_relation
 
 
-def parts_of(path: Path, table: pa.Table, **options: Any) -> list[Part]:
+def parts_of(path: Path, table: pa.Table, **options: Any) -> list[Split]:
     pq.write_table(table, path / "t.parquet", row_group_size=2)
     return open_relation(path / "t.parquet", options=ReadOptions(**options)).parts()
 

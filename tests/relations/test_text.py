@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from strandline.relations.text import TextGuess, convert_text, guess_type
+from strandline.values.text import TextGuess, convert_text, guess_type
 
 numbers = st.one_of(
     st.integers(-(10**20), 10**20).map(str),

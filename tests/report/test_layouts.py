@@ -7,14 +7,22 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.detect.properties import for_all
+from tests.diff.properties import for_all
 from tests.report.samples import MIXED, counted, empty, mixed_rows, mixed_table, orders
 
 from strandline.changes.difference import difference
 from strandline.changes.shape import BEFORE, CHANGED, ChangeSet
 from strandline.errors import ChangesError, InputError, NoBeforeImages
-from strandline.report.column_by_column import column_by_column, column_by_column_schema
-from strandline.report.layouts import LAYOUTS, lay_out, left, right, side_by_side, sparse
+from strandline.report.layouts import (
+    LAYOUTS,
+    column_by_column,
+    column_by_column_schema,
+    lay_out,
+    left,
+    right,
+    side_by_side,
+    sparse,
+)
 from strandline.report.paths import changed_paths, same
 from strandline.report.values import python_values
 

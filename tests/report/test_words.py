@@ -17,7 +17,7 @@ from strandline.changes.difference import difference
 from strandline.changes.shape import BEFORE, CHANGED, ChangeSet, Counts, Header
 from strandline.report import Example, RunFacts, examples, summary_json, summary_view, summary_words
 from strandline.report.examples import one_line, shortened_pair
-from strandline.report.facts import bytes_told, facts_told, probability_told, seconds_told
+from strandline.report.run_facts import bytes_told, facts_told, probability_told, seconds_told
 
 FACTS = RunFacts(
     algorithm="kb",

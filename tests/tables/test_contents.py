@@ -12,10 +12,10 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from tests.tables.properties import given
 
-from strandline.tables.changed_rows import _rows, _touched
-from strandline.tables.contents import Contents, base_of, overlay_of
 from strandline.tables.keys import encode_key, encode_keys, sort_order
-from strandline.tables.record import DELETED, Record, new_record
+from strandline.tables.page import Contents, base_of, overlay_of
+from strandline.tables.schema import DELETED, TableSchema, new_record
+from strandline.tables.table_changes import _rows, _touched
 
 FEW = st.integers(-2, 5)
 KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -33,7 +33,7 @@ VALUES = st.one_of(st.none(), st.sampled_from([0.0, float("nan"), 1.5]))
 class Page:
     """A base page's rows, and overlays over it: row numbers with a value, or None for rows that they delete."""
 
-    record: Record
+    record: TableSchema
     rows: pa.Table
     overlays: tuple[pa.Table | None, ...]
 
@@ -58,7 +58,7 @@ def pages(draw: st.DrawFn) -> Page:
 
 
 @st.composite
-def overlay(draw: st.DrawFn, record: Record, images: list[dict[str, Any]]) -> pa.Table:
+def overlay(draw: st.DrawFn, record: TableSchema, images: list[dict[str, Any]]) -> pa.Table:
     chosen = draw(st.lists(st.sampled_from(images), unique_by=lambda one: one["_row"])) if images else []
     rows = [
         {"_row": one["_row"], DELETED: True} if draw(st.booleans()) else {**one, "v": draw(VALUES), DELETED: False}

@@ -22,7 +22,7 @@ from strandline.pages import check
 from strandline.relations import open_relation
 from strandline.storage import MemoryStorage, Storage
 from strandline.store import Store, create_on, open_on
-from strandline.tables import Limits, bulk, by_value, large_writes, rewriting, selecting
+from strandline.tables import Limits, bulk_write, locked_reads, page_rewrite
 
 TINY = Limits(page_rows=8, cut_rows=6, join_rows=3, most_in_overlay=3, fewest_for_overlay=4)
 ROOM = Room()
@@ -85,12 +85,12 @@ def large(operation: Operation) -> Operation:
 
     def run(store: Store) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(large_writes, "LARGE_ROWS", 4)
-            patch.setattr(large_writes, "INLINE_LIMIT", 0)
-            patch.setattr(large_writes, "InlineRunner", lambda: InlineRunner(1))
-            patch.setattr(bulk, "LEAST_BYTES", 1)
-            patch.setattr(bulk, "RANGE_BYTES", 2000)
-            patch.setattr(by_value, "Room", lambda *_: ROOM)
+            patch.setattr(bulk_write, "LARGE_ROWS", 4)
+            patch.setattr(bulk_write, "INLINE_LIMIT", 0)
+            patch.setattr(bulk_write, "InlineRunner", lambda: InlineRunner(1))
+            patch.setattr(bulk_write, "LEAST_BYTES", 1)
+            patch.setattr(bulk_write, "RANGE_BYTES", 2000)
+            patch.setattr(bulk_write, "Room", lambda *_: ROOM)
             operation(store)
 
     return run
@@ -120,9 +120,11 @@ OPERATIONS: dict[str, Operation] = {
 
 @pytest.fixture(autouse=True)
 def _small_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewriting, "BULK_ROWS", 10)
-    monkeypatch.setattr(rewriting, "BULK", Limits(page_rows=14, cut_rows=10, most_in_overlay=4, fewest_for_overlay=4))
-    monkeypatch.setattr(selecting, "MANY_ROWS", 20)
+    monkeypatch.setattr(page_rewrite, "BULK_ROWS", 10)
+    monkeypatch.setattr(
+        page_rewrite, "BULK", Limits(page_rows=14, cut_rows=10, most_in_overlay=4, fewest_for_overlay=4)
+    )
+    monkeypatch.setattr(locked_reads, "MANY_ROWS", 20)
 
 
 def opened(storage: Storage, clock: Clock | None = None) -> Store:

@@ -16,7 +16,7 @@ from strandline.errors import StorageError
 from strandline.pages import check
 from strandline.storage import LocalStorage
 from strandline.store import Store
-from strandline.tables import bulk, large_writes, rewriting
+from strandline.tables import bulk_write, page_rewrite
 
 WRITES: dict[str, Callable[[Store], Any]] = {
     "a row": lambda store: store.table("t").upsert(numbered(1, 1000)),
@@ -49,9 +49,9 @@ class Disk:
 def test_a_full_disk_leaves_the_old_state_and_the_next_commit_works(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rewriting, "BULK_ROWS", 100)
-    monkeypatch.setattr(bulk, "LEAST_BYTES", 1000)
-    monkeypatch.setattr(large_writes, "LARGE_ROWS", 250)
+    monkeypatch.setattr(page_rewrite, "BULK_ROWS", 100)
+    monkeypatch.setattr(bulk_write, "LEAST_BYTES", 1000)
+    monkeypatch.setattr(bulk_write, "LARGE_ROWS", 250)
     disk = Disk(monkeypatch)
     with sl.create(tmp_path / "shop") as store:
         store.create_table("t", numbered(400), key="id")

@@ -17,9 +17,9 @@ from tests.tables.shop import numbered, rows, shop
 from strandline.errors import Conflict
 from strandline.pages import check
 from strandline.storage import MemoryStorage
+from strandline.storage.retry import pause
 from strandline.store import Store, create, open, open_on
 from strandline.tables import Limits
-from strandline.tables.pause import pause
 
 ACCOUNTS = 40
 TURNS = 2

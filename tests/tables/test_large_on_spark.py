@@ -13,10 +13,10 @@ from tests.tables import troubled_kernels
 from tests.tables.shop import entries, numbered
 
 import strandline as sl
-from strandline.engine.spark import SparkRunner
+from strandline.engine.spark_runner import SparkRunner
 from strandline.errors import EngineError, KeysError
 from strandline.store import Store
-from strandline.tables import bulk, large_writes, rewriting
+from strandline.tables import bulk_write, page_rewrite
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +28,10 @@ def workers(spark: Any) -> Any:
 @pytest.fixture
 def store(workers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """A table of eight pages; every write of more than a hundred rows goes to Spark."""
-    monkeypatch.setattr(large_writes, "LARGE_ROWS", 100)
-    monkeypatch.setattr(large_writes, "INLINE_LIMIT", 0)
-    monkeypatch.setattr(rewriting, "BULK_ROWS", 500)
-    monkeypatch.setattr(bulk, "LEAST_BYTES", 1000)
+    monkeypatch.setattr(bulk_write, "LARGE_ROWS", 100)
+    monkeypatch.setattr(bulk_write, "INLINE_LIMIT", 0)
+    monkeypatch.setattr(page_rewrite, "BULK_ROWS", 500)
+    monkeypatch.setattr(bulk_write, "LEAST_BYTES", 1000)
     # Kernels of a test are found by a name that workers know.
     monkeypatch.setattr(troubled_kernels, "__name__", "troubled_kernels")
     for kernel in (
@@ -119,14 +119,14 @@ def test_rows_without_a_key_are_overwritten_and_counted_changes_applied_in_the_t
 def test_tasks_that_are_tried_again_or_run_twice_leave_no_page(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: str
 ) -> None:
-    monkeypatch.setattr(bulk, "merge_range", getattr(troubled_kernels, kernel))
+    monkeypatch.setattr(bulk_write, "merge_range", getattr(troubled_kernels, kernel))
     store.table("t").upsert(file_of(tmp_path, numbered(4000).set_column(1, "v", pa.array([5] * 4000))))
     assert store.table("t").to_arrow()["v"].to_pylist() == [5] * 4000
     assert pages(store) == named(store)
 
 
 def test_a_load_whose_tasks_fail_once_is_a_load(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "load_range", troubled_kernels.load_fails_once)
+    monkeypatch.setattr(bulk_write, "load_range", troubled_kernels.load_fails_once)
     store.create_table("u", file_of(tmp_path, numbered(1000)), key="id")
     assert store.table("u").to_arrow().to_pylist() == numbered(1000).to_pylist()
     store.drop_table("u")
@@ -140,8 +140,8 @@ def test_a_write_that_fails_for_good_leaves_the_old_rows_and_nothing_else(
     with pytest.raises(KeysError, match=r"already: \(id=3900\)"):
         store.table("t").insert(file_of(tmp_path, numbered(2000, 3900)))
     assert pages(store) == before
-    monkeypatch.setattr(bulk, "ATTEMPTS", 1)
-    monkeypatch.setattr(bulk, "merge_range", troubled_kernels.merge_fails_once)
+    monkeypatch.setattr(bulk_write, "ATTEMPTS", 1)
+    monkeypatch.setattr(bulk_write, "merge_range", troubled_kernels.merge_fails_once)
     with pytest.raises((EngineError, sl.StrandlineError), match="tried more than 1 times"):
         store.table("t").upsert(file_of(tmp_path, numbered(4000).set_column(1, "v", pa.array([5] * 4000))))
     assert pages(store) == before

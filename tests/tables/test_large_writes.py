@@ -21,8 +21,8 @@ from strandline.changes.difference import difference
 from strandline.errors import ChangesError, KeysError, SchemaError
 from strandline.storage import MemoryStorage
 from strandline.store import Store
-from strandline.tables import Limits, bulk, by_value, large_writes, rewriting
-from strandline.tables.selecting import Reach
+from strandline.tables import Limits, bulk_write, page_rewrite
+from strandline.tables.locked_reads import Reach
 
 Rows = dict[tuple[Any, ...], Any]
 
@@ -41,12 +41,12 @@ KEYS: dict[str, tuple[pa.Schema, Callable[[int], tuple[Any, ...]]]] = {
 @pytest.fixture(autouse=True)
 def _everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of some rows, ranges of a page or less."""
-    monkeypatch.setattr(large_writes, "LARGE_ROWS", 4)
-    monkeypatch.setattr(rewriting, "BULK_ROWS", 6)
-    monkeypatch.setattr(rewriting, "BULK", Limits(page_rows=10**6, most_in_overlay=3, fewest_for_overlay=4))
-    monkeypatch.setattr(bulk, "LEAST_BYTES", 1)
-    monkeypatch.setattr(bulk, "RANGE_BYTES", 700)
-    monkeypatch.setattr(by_value, "BUCKET_BYTES", 5000)
+    monkeypatch.setattr(bulk_write, "LARGE_ROWS", 4)
+    monkeypatch.setattr(page_rewrite, "BULK_ROWS", 6)
+    monkeypatch.setattr(page_rewrite, "BULK", Limits(page_rows=10**6, most_in_overlay=3, fewest_for_overlay=4))
+    monkeypatch.setattr(bulk_write, "LEAST_BYTES", 1)
+    monkeypatch.setattr(bulk_write, "RANGE_BYTES", 700)
+    monkeypatch.setattr(bulk_write, "BUCKET_BYTES", 5000)
 
 
 def table_of(kind: str, rows: dict[int, int | None]) -> pa.Table:

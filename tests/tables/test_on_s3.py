@@ -14,7 +14,7 @@ from tests.tables.shop import numbered
 
 import strandline as sl
 from strandline.errors import KeysError
-from strandline.tables import bulk, large_writes, rewriting
+from strandline.tables import bulk_write, page_rewrite
 
 
 @contextmanager
@@ -31,8 +31,8 @@ def known_to_workers(spark: Any) -> Iterator[None]:
 
 
 def test_tables_live_on_an_object_store(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewriting, "BULK_ROWS", 100)
-    monkeypatch.setattr(bulk, "LEAST_BYTES", 1000)
+    monkeypatch.setattr(page_rewrite, "BULK_ROWS", 100)
+    monkeypatch.setattr(bulk_write, "LEAST_BYTES", 1000)
     with bucket() as name, sl.create(f"s3://{name}/shop", session=spark) as store, known_to_workers(spark):
         orders = store.create_table("orders", numbered(500), key="id")
         store.snapshot("monday")
@@ -50,7 +50,7 @@ def test_tables_live_on_an_object_store(spark: Any, monkeypatch: pytest.MonkeyPa
         idea = store.branch("idea", at="monday")
         # A large write: pages are put into the bucket by Spark's workers, and by threads of this process.
         for runner in ("spark", "inline"):
-            monkeypatch.setattr(large_writes, "LARGE_ROWS", 50)
+            monkeypatch.setattr(bulk_write, "LARGE_ROWS", 50)
             with idea.transaction(runner=runner) as tx:
                 tx.upsert("orders", pa.table({"id": range(200, 700), "v": [len(runner)] * 500}))
             assert idea.table("orders").to_arrow(where="id >= 200")["v"].to_pylist() == [len(runner)] * 500

@@ -16,9 +16,9 @@ from tests.tables.shop import entries, numbered, rows, shop
 from strandline.errors import SchemaError, SnapshotExpired
 from strandline.storage import LocalStorage, MemoryStorage
 from strandline.store import Store
-from strandline.tables import Limits, rewriting
-from strandline.tables.page_files import decode_columns, decode_page, encode_page
-from strandline.tables.record import DISTINCT, Record, new_record
+from strandline.tables import Limits, page_rewrite
+from strandline.tables.page import decode_columns, decode_page, encode_page
+from strandline.tables.schema import DISTINCT, TableSchema, new_record
 
 SMALL = Limits(page_rows=200, cut_rows=150, join_rows=50, most_in_overlay=40, fewest_for_overlay=20)
 
@@ -109,7 +109,7 @@ def test_pages_that_lose_their_rows_are_joined_or_go() -> None:
 
 
 def test_a_large_transaction_writes_overlays_of_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewriting, "BULK_ROWS", 20_000)
+    monkeypatch.setattr(page_rewrite, "BULK_ROWS", 20_000)
     with shop() as store:
         store.create_table("t", numbered(100_000), key="id")
         bases = [entry.base for entry in entries(store, "t")]
@@ -131,7 +131,7 @@ def opened(store: Store) -> int:
 
 
 def test_reading_by_key_opens_only_pages_that_can_hold_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewriting, "BULK_ROWS", 100)
+    monkeypatch.setattr(page_rewrite, "BULK_ROWS", 100)
     storage = MemoryStorage()
     with shop(storage) as store:
         store.create_table("t", numbered(10_000), key="id")
@@ -172,7 +172,7 @@ def test_reading_by_key_opens_only_pages_that_can_hold_it(monkeypatch: pytest.Mo
 
 
 def test_changes_between_states_open_only_pages_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewriting, "BULK_ROWS", 5000)
+    monkeypatch.setattr(page_rewrite, "BULK_ROWS", 5000)
     with shop() as store:
         store.create_table("t", numbered(500_000), key="id")
         size = sum(page.size for entry in entries(store, "t") for page in entry.pages)
@@ -323,7 +323,7 @@ def test_encodings_are_stored_as_values_and_what_parquet_lacks_is_refused() -> N
 def test_a_page_tells_its_row_numbers_where_they_are_consecutive_and_repeats_nothing_it_can_leave_out() -> None:
     schema = pa.schema([pa.field("id", pa.int64(), metadata={DISTINCT: b""}), ("c", pa.int16()), ("s", pa.string())])
     record = new_record(schema, ("id",))
-    assert Record.from_bytes(record.to_bytes()) == record
+    assert TableSchema.from_bytes(record.to_bytes()) == record
     rows = 5000
     data = {"id": np.arange(rows) * 3, "c": np.full(rows, 7, dtype=np.int16), "s": ["a", None] * (rows // 2)}
     for first, numbers in ((40, np.arange(40, 40 + rows)), (None, np.arange(rows)[::-1])):

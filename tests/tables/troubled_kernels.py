@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from strandline.engine import Attempt, Result, WorkItem, kernel
-from strandline.tables.range_pages import load_range, merge_range
+from strandline.tables.bulk_pages import load_range, merge_range
 
 
 @kernel

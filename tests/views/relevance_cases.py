@@ -13,7 +13,7 @@ import pyarrow as pa
 import sqlglot
 from hypothesis import strategies as st
 
-from strandline.views.definition import Definition, Occurrence
+from strandline.views.definition.definition import Occurrence, ViewDefinition
 
 OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,
@@ -24,11 +24,11 @@ OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def definition_of(condition: str | None, **relations: str) -> Definition:
+def definition_of(condition: str | None, **relations: str) -> ViewDefinition:
     """A view over aliases and their relations; what it shows plays no part in relevance."""
     tree = None if condition is None else sqlglot.parse_one(condition, dialect="duckdb")
     occurrences = tuple(Occurrence(alias, relation) for alias, relation in relations.items())
-    return Definition("v", "select …", occurrences, tree, (), (), pa.schema([]))
+    return ViewDefinition("v", "select …", occurrences, tree, (), (), pa.schema([]))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.command import Command
 
 from strandline.store import create, open
-from strandline.views.following import Following
+from strandline.views.change_feed import Following
 
 CHEAP = "select id, price from orders where price < 10"
 

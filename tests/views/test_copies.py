@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.replicas.conftest import KINDS, Place, place_of
-from tests.replicas.servers import Postgres, postgres
+from tests.replication.conftest import KINDS, Place, place_of
+from tests.replication.servers import Postgres, postgres
 
 from strandline.errors import Damaged, InputError, InUse, NotFound, SchemaError, SqlError, StateError, StorageError
 from strandline.store import Store, create

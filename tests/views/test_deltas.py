@@ -17,8 +17,8 @@ from strandline.pages import check
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
 from strandline.views.delta_query import TwoStates, delta_rows
-from strandline.views.running import Running
-from strandline.views.site import Site
+from strandline.views.join import JoinRunner
+from strandline.views.store_state import StoreState
 
 
 def counted(rows: pa.Table) -> Counter[tuple[Any, ...]]:
@@ -53,7 +53,7 @@ def test_the_old_view_and_its_delta_are_the_new_view(data: st.DataObject) -> Non
                 perform(store, known, data.draw(transactions(known)))
                 for place, (view, sql) in enumerate(zip(made, texts, strict=True)):
                     with store.state(then) as older, store.state() as newer:
-                        sides = TwoStates(Site(older, store.cache), Site(newer, store.cache))
+                        sides = TwoStates(StoreState(older, store.cache), StoreState(newer, store.cache))
                         delta = counted(delta_rows(view.definition, sides))
                     before[place] = after(before[place], delta)
                     assert before[place] == known.query(sql) == multiset(view.to_arrow())
@@ -106,4 +106,4 @@ def test_kernels_join_what_is_too_large_for_one_process(runner: str, spark: obje
             found = view.changes(since=then, runner=runner)
             assert found.summary().updated == sum(1 for n in range(50, 200) if n % 20 < 3)
             assert found.summary().deleted == 50
-    assert Running("spark", None, None).inline_limit == float("inf")
+    assert JoinRunner("spark", None, None).inline_limit == float("inf")

@@ -16,10 +16,10 @@ from strandline.errors import InputError
 from strandline.pages import check
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
-from strandline.tables.hidden import SEGMENTS
+from strandline.tables.schema import SEGMENTS
 from strandline.views.delta_query import TwoStates, delta_rows
-from strandline.views.segments import all_segments, difference
-from strandline.views.site import Site
+from strandline.views.difference_table import all_segments, difference
+from strandline.views.store_state import StoreState
 
 
 @settings(max_examples=examples(25))
@@ -41,7 +41,7 @@ def test_eager_is_deferred_is_regenerated(data: st.DataObject) -> None:
                     with store.state(then) as older, store.state() as newer:
                         assert not all_segments(newer, store.cache)[view.name].broken
                         eager = counted(difference(newer, store.cache, definition, 1))
-                        sides = TwoStates(Site(older, store.cache), Site(newer, store.cache))
+                        sides = TwoStates(StoreState(older, store.cache), StoreState(newer, store.cache))
                         assert eager == counted(delta_rows(definition, sides))
                     assert after(before, eager) == known.query(sql) == multiset(view.to_arrow())
     assert check(storage).ok

@@ -12,8 +12,8 @@ from tests.pages.faults import FaultyStorage
 from strandline.errors import Conflict
 from strandline.storage import MemoryStorage, Token
 from strandline.store import Store, create_on, open_on
-from strandline.tables.hidden import SEGMENTS
-from strandline.views.segments import Segments, all_segments, difference, records
+from strandline.tables.schema import SEGMENTS
+from strandline.views.difference_table import Segments, all_segments, difference, records
 
 JOIN = "select o.id, c.name from o join c on o.c = c.id"
 

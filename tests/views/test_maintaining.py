@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from strandline.replication.senders.view.copy import Copy
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
-from strandline.views import Copy, catalogue
-from strandline.views.maintaining import retune
-from strandline.views.measuring import MAINTAIN, Seen, prices, with_seen
-from strandline.views.segments import all_segments
+from strandline.views import catalog
+from strandline.views.difference_table import all_segments
+from strandline.views.maintenance import MAINTAIN, Seen, prices, retune, with_seen
 
 ROWS = 1000
 
@@ -32,7 +32,7 @@ def is_eager(store: Store) -> bool:
 def measured(store: Store, copy: Copy, **found: float) -> None:
     def work(transaction: Any) -> None:
         prices = {"scan": 1e-6, "relevance": 1e-6, "maintain": 1e-6, "message": 1e-6, "refreshes": 9}
-        catalogue.put(transaction, replace(copy.record, measured={**prices, **found}), exists=True)
+        catalog.put(transaction, replace(copy.record, measured={**prices, **found}), exists=True)
 
     store.autocommit(work)
     retune(store, "v")

@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.replicas.conftest import Place, place_of
-from tests.replicas.senders import load
-from tests.replicas.servers import postgres
+from tests.replication.conftest import Place, place_of
+from tests.replication.senders import load
+from tests.replication.servers import postgres
 
 from strandline.errors import InputError, SchemaError, SqlError
-from strandline.relations.expressions import parse_condition
-from strandline.replicas import Definition as CopyDefinition
-from strandline.replicas import open_replica
-from strandline.tables.expressions import Expression
-from strandline.views import Definition, Shape, define
-from strandline.views.range_modification import Decision, Images, decide, range_modification
-from strandline.views.same_meaning import KINDS
+from strandline.replication.definition import CopyDefinition
+from strandline.replication.targets.open_target import open_replica
+from strandline.tables.predicates import TableExpression
+from strandline.values.expressions import parse_condition
+from strandline.views import Shape, ViewDefinition, define
+from strandline.views.range_modifications.portable_expressions import KINDS
+from strandline.views.range_modifications.range_modification import Decision, Images, decide, range_modification
 
 __all__ = ["postgres"]
 
@@ -61,7 +61,9 @@ SCHEMAS = {"items": SCHEMA}
 ALL = define("v", "select * from items", ITEMS)
 
 
-def decided(kind: str, set: dict[str, str], where: str | None = None, view: Definition = ALL, **more: Any) -> Decision:
+def decided(
+    kind: str, set: dict[str, str], where: str | None = None, view: ViewDefinition = ALL, **more: Any
+) -> Decision:
     return decide(view, SCHEMAS, range_modification("items", SCHEMA, set, where), kind, **more)
 
 
@@ -71,7 +73,7 @@ def row_wise(set: dict[str, str], where: str | None) -> pa.Table:
     result = ROWS
     for name, text in set.items():
         place = SCHEMA.get_field_index(name)
-        new = Expression(text, SCHEMA).values(ROWS.filter(chosen), SCHEMA.field(name)).to_pylist()
+        new = TableExpression(text, SCHEMA).values(ROWS.filter(chosen), SCHEMA.field(name)).to_pylist()
         values = [
             new.pop(0) if yes else old
             for yes, old in zip(chosen.to_pylist(), ROWS.column(name).to_pylist(), strict=True)
@@ -82,7 +84,7 @@ def row_wise(set: dict[str, str], where: str | None) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Place]]:
-    from tests.replicas.servers import Postgres, _server
+    from tests.replication.servers import Postgres, _server
 
     server = Postgres(str(_server().get_uri()), "range_modifications")
     Postgres(server.url, "public").run("CREATE SCHEMA range_modifications")

@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.replicas.conftest import Place, place_of
-from tests.replicas.servers import Postgres, postgres
+from tests.replication.conftest import Place, place_of
+from tests.replication.servers import Postgres, postgres
 
-from strandline.replicas import Message
-from strandline.replicas.sql_replica import SqlReplica
+from strandline.replication.message import Message
+from strandline.replication.senders.view.copy import Copy
+from strandline.replication.targets.sql import SqlReplica
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
-from strandline.views import Copy
 
 __all__ = ["postgres"]
 ROWS = 400

@@ -16,18 +16,18 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.pages.faults import Crash
-from tests.replicas.conftest import KINDS, Place, place_of
-from tests.replicas.servers import Postgres, postgres
+from tests.replication.conftest import KINDS, Place, place_of
+from tests.replication.servers import Postgres, postgres
 from tests.views.histories import multiset
 from tests.views.test_replica_kinds import held
 
 from strandline.errors import StateError
-from strandline.replicas import open_replica
-from strandline.replicas.databases.database import Database
-from strandline.replicas.parquet_folder import Folder, Manifest
-from strandline.replicas.parquet_replica import ParquetReplica
-from strandline.replicas.sql_replica import SqlReplica
-from strandline.replicas.store_replica import StoreReplica
+from strandline.relations.databases.database import Database
+from strandline.replication.targets.open_target import open_replica
+from strandline.replication.targets.parquet import ParquetReplica
+from strandline.replication.targets.parquet_folder import FolderManifest, ParquetFolder
+from strandline.replication.targets.sql import SqlReplica
+from strandline.replication.targets.store import StoreReplica
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
 
@@ -269,15 +269,15 @@ def test_a_folder_stopped_around_the_change_of_its_columns_is_whole(
     place = place_of("parquet", tmp_path, None)
     copy = store.view("v", CHEAP).replicate(place.url)
     store.view("v", "select id, note from orders")
-    commit = Folder.commit
+    commit = ParquetFolder.commit
 
-    def stopping(folder: Folder, manifest: Manifest) -> None:
+    def stopping(folder: ParquetFolder, manifest: FolderManifest) -> None:
         if done:
             commit(folder, manifest)
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(Folder, "commit", stopping)
+        patch.setattr(ParquetFolder, "commit", stopping)
         with pytest.raises(Crash):
             copy.refresh()
     assert copy.refresh().messages == 8

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.replicas.servers import Postgres, _server
+from tests.replication.servers import Postgres, _server
 from tests.views.histories import TINY, Relations, multiset, perform, relations, transactions, views
 
-from strandline.replicas import open_replica
-from strandline.replicas.definition import COUNT
+from strandline.replication.definition import COUNT
+from strandline.replication.targets.open_target import open_replica
 from strandline.storage import MemoryStorage
 from strandline.store import create_on
 

@@ -14,8 +14,8 @@ from strandline.pages import check
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create, create_on
 from strandline.store import open as open_store
+from strandline.views.difference_table import all_segments
 from strandline.views.retention import DAY, UNUSED, expire
-from strandline.views.segments import all_segments
 
 MAINTAIN = pytest.mark.parametrize("maintain", ["eager", "deferred"])
 

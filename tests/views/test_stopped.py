@@ -20,11 +20,12 @@ from tests.pages.faults import Crash, Fault, FaultyStorage
 from tests.pages.toy import Clock
 
 from strandline.pages import check
-from strandline.replicas import Message, State
-from strandline.replicas.sql_replica import SqlReplica
+from strandline.replication.copy_state import CopyState
+from strandline.replication.message import Message
+from strandline.replication.targets.sql import SqlReplica
 from strandline.storage import MemoryStorage, Storage
 from strandline.store import Store, create_on, open_on
-from strandline.views.segments import all_segments
+from strandline.views.difference_table import all_segments
 
 COUNTED = "select o.x, c.y from o join c on o.c = c.id"
 KEYED = "select o.id, o.x, c.y from o join c on o.c = c.id"
@@ -123,8 +124,10 @@ def test_a_sender_stopped_at_any_storage_operation_loses_and_doubles_nothing(mai
             assert held("slow") == rows_of(store, COUNTED)
 
 
-def stopping(when: str, apply: Callable[[SqlReplica, Message], State]) -> Callable[[SqlReplica, Message], State]:
-    def stopped(replica: SqlReplica, message: Message) -> State:
+def stopping(
+    when: str, apply: Callable[[SqlReplica, Message], CopyState]
+) -> Callable[[SqlReplica, Message], CopyState]:
+    def stopped(replica: SqlReplica, message: Message) -> CopyState:
         if when == "before the message is taken":
             raise Crash
         state = apply(replica, message)
@@ -155,7 +158,7 @@ def test_commits_during_a_refresh_come_with_the_next_one(maintain: str, monkeypa
     apply = SqlReplica.apply
     with opened(inner) as store:
 
-        def committing(replica: SqlReplica, message: Message) -> State:
+        def committing(replica: SqlReplica, message: Message) -> CopyState:
             store.table("o").insert([{"id": 500, "c": 2, "x": 77}])
             state = apply(replica, message)
             store.table("o").insert([{"id": 501, "c": 2, "x": 77}])

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from strandline.tables.page_files import Columns
-from strandline.whatif.accessing import Accessed, Differential, access, ids_of, lines_of
-from strandline.whatif.plain_access import access_rows
+from strandline.tables.page import Columns
 from strandline.whatif.seen_ids import IdSet, SeenIds, seen
 from strandline.whatif.table_1 import ACCEPT, SEE, TABLE_1, base_lines, differential_lines, line_of
 from strandline.whatif.tuples import INFINITY, LEVEL, MAXDATE, MINDATE, OWN_FIELDS, PLACE, TUPNUM, TYPE, Type
+from strandline.whatif.visibility import Accessed, DifferentialRelation, access, ids_of, lines_of
+from strandline.whatif.visible_rows import access_rows
 
 A, R, D, F = Type.APPEND, Type.REPLACE, Type.DELETE, Type.FORWARD
 DATA = [pa.field("name", pa.string()), pa.field("salary", pa.int64())]
@@ -35,14 +35,14 @@ def base(*rows: tuple[int, str, int]) -> pa.Table:
     )
 
 
-def differential(level: int, tuples: Sequence[Tuple], scan: int = NOW) -> Differential:
+def differential(level: int, tuples: Sequence[Tuple], scan: int = NOW) -> DifferentialRelation:
     rows = [
         {PLACE: 0, "name": t[0], "salary": t[1], MINDATE: t[2], MAXDATE: t[3]}
         | {LEVEL: t[4], TUPNUM: t[5], TYPE: int(t[6])}
         for t in tuples
     ]
     table = pa.Table.from_pylist(rows, schema=pa.schema([*OWN_FIELDS, *DATA]))
-    found = Differential(level, table, SeenIds())
+    found = DifferentialRelation(level, table, SeenIds())
     return replace(found, ids=ids_of(level, found.own, scan))
 
 
@@ -165,7 +165,7 @@ def test_a_tuple_that_moved_away_and_back_is_there() -> None:
 
 def test_a_range_is_read_with_the_ids_of_the_whole_differential_relation() -> None:
     whole = differential(1, [("suzy", 1, 10, INFINITY, 0, 0, R)])
-    range_of_kelly = Differential(1, whole.rows.slice(0, 0), whole.ids)
+    range_of_kelly = DifferentialRelation(1, whole.rows.slice(0, 0), whole.ids)
     # Meanwhile the base renamed tuple 0.
     assert shown(access([range_of_kelly], base((0, "kelly", 3000)), ["name"], NOW)) == []
 

@@ -13,7 +13,7 @@ from tests.tables.shop import numbered, shop
 
 from strandline.errors import ChangesError, InputError, InUse, KeysError, NotFound, SchemaError, SqlError
 from strandline.store import Store
-from strandline.whatif import WhatIf
+from strandline.store.what_if import WhatIf
 
 
 def made(store: Store) -> WhatIf:

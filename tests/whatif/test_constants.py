@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from strandline.whatif.constants import CHUNK_ROWS, constant, constant_value
-from strandline.whatif.tuples import numbers
+from strandline.whatif.tuples import CHUNK_ROWS, constant, constant_value, numbers
 
 
 @pytest.mark.parametrize("count", [0, 1, CHUNK_ROWS, CHUNK_ROWS + 1, 3 * CHUNK_ROWS + 7])

@@ -7,7 +7,7 @@ from typing import Any
 from tests.tables.shop import shop
 
 from strandline.store import Store
-from strandline.whatif import WhatIf
+from strandline.store.what_if import WhatIf
 
 
 def lines(what_if: WhatIf) -> list[tuple[Any, ...]]:

@@ -24,10 +24,10 @@ from strandline.pages import check
 from strandline.storage import MemoryStorage
 from strandline.store import Snapshot, Store, create_on
 from strandline.tables import Limits
-from strandline.tables.key_bounds import ALL, KeyBounds
 from strandline.tables.keys import encode_key
+from strandline.tables.predicates import ALL, KeyBounds
 from strandline.whatif import relation_of
-from strandline.whatif.planning import Span
+from strandline.whatif.scan import PageSpan
 
 TINY = Limits(page_rows=4, cut_rows=3, join_rows=2, most_in_overlay=1, fewest_for_overlay=3)
 DEEPEST = 4
@@ -244,7 +244,7 @@ class Machine(RuleBasedStateMachine):
                 reader = relation_of(view, self.store.cache, name, "").reader
                 assert _rows(reader.rows(None, None, ALL)) == rows
                 separators = [separator for separator, _ in reader.base_pages(ALL)]
-                spans = [Span(*ends) for ends in zip(separators, [*separators[1:], None], strict=True)]
+                spans = [PageSpan(*ends) for ends in zip(separators, [*separators[1:], None], strict=True)]
                 assert [row for one in spans for row in _rows(reader.rows_within(one, ["id", "v"]))] == rows
                 low = self.now * 7 % 37 - 7
                 chosen = {*range(low, low + 6)}

@@ -9,7 +9,7 @@ from tests.tables.shop import numbered, rows, shop
 
 from strandline.errors import ChangesError
 from strandline.store import Store
-from strandline.whatif import WhatIf
+from strandline.store.what_if import WhatIf
 
 
 def conflicting(store: Store) -> WhatIf:

@@ -17,13 +17,13 @@ from tests.tables.shop import numbered, shop
 
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
-from strandline.tables import Limits, page_files
-from strandline.tables.page_files import Columns
-from strandline.whatif import differentials, reading
-from strandline.whatif.accessing import Differential, access, all_alike, ids_of
-from strandline.whatif.plain_access import access_rows
+from strandline.tables import Limits, page
+from strandline.tables.page import Columns
+from strandline.whatif import differential, scan
 from strandline.whatif.seen_ids import IdSet, SeenIds
 from strandline.whatif.tuples import INFINITY, LEVEL, MAXDATE, MINDATE, OWN_FIELDS, TUPNUM, TYPE, Type
+from strandline.whatif.visibility import DifferentialRelation, access, all_alike, ids_of
+from strandline.whatif.visible_rows import access_rows
 
 SMALL = Limits(page_rows=64, cut_rows=48, join_rows=8, most_in_overlay=4, fewest_for_overlay=16)
 DATA = pa.schema(
@@ -102,9 +102,9 @@ def _changed(draw: st.DrawFn, one: dict[str, Any], kind: Type, level: int) -> di
     return {**{name: row.get(name) for name in DATA.names}, **own}
 
 
-def _differential(level: int, tuples: list[dict[str, Any]], elsewhere: Sequence[int] = ()) -> Differential:
+def _differential(level: int, tuples: list[dict[str, Any]], elsewhere: Sequence[int] = ()) -> DifferentialRelation:
     table = pa.Table.from_pylist(tuples, schema=pa.schema([*OWN_FIELDS, *DATA]))
-    found = Differential(level, table, SeenIds())
+    found = DifferentialRelation(level, table, SeenIds())
     others = SeenIds.of(np.zeros(len(elsewhere), dtype=np.int64), np.array(elsewhere, dtype=np.int64))
     ids = SeenIds.united([ids_of(level, found.own, SCAN), others])
     return replace(found, ids=ids, alike=all_alike([found.own]))
@@ -128,8 +128,8 @@ def test_a_plain_read_of_a_range_gives_the_rows_that_the_walk_through_all_levels
     numbers = [row["_row"] for row in rows]
     if rows and numbers == [*range(numbers[0], numbers[0] + len(rows))]:
         pages.append(Columns(_base(rows, cut).drop_columns(["_row"]), numbers[0], fresh=True))
-    for page in pages:
-        assert repr(access_rows(ds, page, key, DATA.names, SCAN).to_pylist()) == repr(expected)
+    for columns in pages:
+        assert repr(access_rows(ds, columns, key, DATA.names, SCAN).to_pylist()) == repr(expected)
 
 
 FIVE = [{"_row": n, "id": 2 * n, "v": n} for n in range(5)]
@@ -139,7 +139,7 @@ def _replaced(key: int, tupnum: int, maxdate: int = INFINITY) -> dict[str, Any]:
     return {"id": key, "v": 9, LEVEL: 0, TUPNUM: tupnum, MINDATE: 1, MAXDATE: maxdate, TYPE: int(Type.REPLACE)}
 
 
-def _read(*differentials: Differential) -> list[int]:
+def _read(*differentials: DifferentialRelation) -> list[int]:
     page = Columns(_base(FIVE, 3).drop_columns(["_row"]), 0, fresh=True)
     found: list[int] = access_rows(differentials, page, ("id",), ["v"], SCAN)["v"].to_pylist()
     return found
@@ -165,7 +165,7 @@ def test_levels_that_replace_rows_where_they_stand_are_laid_over_each_other(monk
     # A tuple that is replaced above, but stands in another range there.
     elsewhere = _differential(2, [{**_replaced(0, 0), "v": 7}], [2])
     assert _read(elsewhere, below) == [7, 1, 9, 9]
-    monkeypatch.setattr("strandline.whatif.plain_access.candidates_of", None)  # what is in place needs no weaving
+    monkeypatch.setattr("strandline.whatif.visible_rows.candidates_of", None)  # what is in place needs no weaving
     assert _read(above, below) == [7, 1, 8, 9, 9]
     assert _read(_differential(3, []), above, _differential(1, [])) == [7, 1, 8, 3, 4]
 
@@ -202,13 +202,13 @@ def _changing(store: Store) -> list[int]:
 def test_decoding_only_what_a_read_needs_makes_no_difference(
     monkeypatch: pytest.MonkeyPatch, columns: list[str] | None
 ) -> None:
-    monkeypatch.setattr(page_files, "SMALL_PAGE", 0)
+    monkeypatch.setattr(page, "SMALL_PAGE", 0)
     with create_on(MemoryStorage(), limits=SMALL) as store:
         commits = _changing(store)
         w = store.what_if("w")
         expected = [w.to_arrow(as_of=commit, columns=columns) for commit in commits]
-        monkeypatch.setattr(differentials, "KEPT_TUPLES", 0)
-        monkeypatch.setattr(reading, "KEPT_ROWS", 0)
+        monkeypatch.setattr(differential, "KEPT_TUPLES", 0)
+        monkeypatch.setattr(scan, "KEPT_ROWS", 0)
         for kept in (True, False):
             if not kept:
                 store.cache.clear()

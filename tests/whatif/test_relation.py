@@ -11,13 +11,13 @@ from tests.tables.shop import entries, numbered, shop
 
 import strandline as sl
 from strandline.errors import InputError, NotFound, SqlError
-from strandline.relations.read import read_relation, read_scan
+from strandline.relations.reader import read_relation, read_scan
 from strandline.relations.scan import Scan
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
+from strandline.store.what_if import WhatIf
 from strandline.tables import Limits
-from strandline.whatif import WhatIf
-from strandline.whatif import relation as relations
+from strandline.whatif import scan as relations
 
 SMALL = Limits(page_rows=64, cut_rows=48, join_rows=8, most_in_overlay=4, fewest_for_overlay=16)
 
@@ -250,16 +250,16 @@ def test_the_data_source_reads_and_writes_what_ifs(spark: Any, tmp_path: Path) -
         more.write.format("strandline").option("table", "two").option("merge", "key").mode("append").save(path)
         assert two.to_arrow(where="id in (4, 8888)")["v"].to_pylist() == [44, 1]
         assert store.tables() == ["t"]
-    sl.sources.release()
+    sl.spark_source.register.release()
 
 
 def test_what_the_data_source_can_not_do_with_a_what_if_is_said_before_any_job(tmp_path: Path) -> None:
     from pyspark.sql.types import LongType, StructField, StructType
 
-    from strandline.sources.holding import Holdings
-    from strandline.sources.options import ReadRequest, WriteRequest
-    from strandline.sources.what_if_rows import holds_what_if, what_if_schema
-    from strandline.sources.writer import checked
+    from strandline.spark_source.leases import Holdings
+    from strandline.spark_source.options import ReadRequest, WriteRequest
+    from strandline.spark_source.readers import holds_what_if, what_if_schema
+    from strandline.spark_source.writer import checked
 
     path = str(tmp_path / "shop")
     rows = StructType([StructField("id", LongType()), StructField("v", LongType())])

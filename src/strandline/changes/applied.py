@@ -13,16 +13,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.changes.apply import check_base
-from strandline.changes.frames import frame_of
-from strandline.changes.kernels import apply_set
-from strandline.changes.parts import check_carried, read_batches, read_parts
-from strandline.changes.running import PartFile, Running, Stored, exchange_scans, exchange_set, part_of
+from strandline.changes.execution import (
+    PartFile,
+    StoredChanges,
+    VerbRunner,
+    apply_set,
+    exchange_scans,
+    exchange_set,
+    frame_of,
+    part_of,
+)
+from strandline.changes.part_files import check_carried, read_batches, read_parts
 from strandline.changes.shape import COUNTED
 from strandline.engine import Spool
 from strandline.errors import InputError
-from strandline.relations import Part, Relation, Scan
-from strandline.relations.encoding import plain_schema
+from strandline.relations import Relation, Scan, Split
 from strandline.relations.scan import schema_to_text
+from strandline.values.encoding import plain_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,8 +52,8 @@ class Applied:
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files)
 
-    def parts(self, columns: Sequence[str] | None = None) -> list[Part]:
-        return [Part(scan, file.rows, file.bytes) for scan, file in zip(self._scans(), self.files, strict=True)]
+    def parts(self, columns: Sequence[str] | None = None) -> list[Split]:
+        return [Split(scan, file.rows, file.bytes) for scan, file in zip(self._scans(), self.files, strict=True)]
 
     def to_arrow(self) -> pa.Table:
         """All rows in memory, in exactly the relation's types."""
@@ -98,7 +105,7 @@ class Applied:
         return [Scan("parquet", file.path, schema, rows=file.rows, bytes=file.bytes) for file in self.files]
 
 
-def apply_stored(running: Running, changes: Stored, base: Relation, *, lenient: bool = False) -> Applied:
+def apply_stored(running: VerbRunner, changes: StoredChanges, base: Relation, *, lenient: bool = False) -> Applied:
     """A stored set applied to a relation, once it is sure that the schemas fit.
 
     What one item can hold keeps the base's order; beyond that both sides are exchanged by key, and order is lost.

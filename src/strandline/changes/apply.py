@@ -11,11 +11,10 @@ import pyarrow as pa
 from strandline.changes.fill import fill as fill_in
 from strandline.changes.fill import widen
 from strandline.changes.matching import Room, Rows, canonical, classes, match, own_room, show
-from strandline.changes.require import require_whole
-from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds
+from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds, require_whole
 from strandline.errors import ChangesError, KeysError
-from strandline.relations.encoding import plain, restore
-from strandline.relations.meeting_types import Incomparable, common_type
+from strandline.values.encoding import plain, restore
+from strandline.values.type_unification import Incomparable, common_type
 
 _DOING = "applying a change set"
 _LENIENT = "Apply it to the relation it was made from, or use lenient for last-writer semantics"

@@ -15,21 +15,27 @@ from strandline.changes import files
 from strandline.changes.applied import Applied, apply_stored
 from strandline.changes.compose import composed_header
 from strandline.changes.consolidate import consolidated_header
+from strandline.changes.conversion import counted_again, keyed_again
+from strandline.changes.execution import (
+    Call,
+    PartFile,
+    StoredChanges,
+    VerbRunner,
+    frame_of,
+    run_by_part,
+    run_by_value,
+    store,
+)
 from strandline.changes.fill import filled_header
-from strandline.changes.frames import frame_of
-from strandline.changes.header_json import header_to_json
 from strandline.changes.invert import inverted_header
-from strandline.changes.parts import check_carried, read_parts
+from strandline.changes.part_files import check_carried, header_to_json, read_parts
 from strandline.changes.project import projected_header
 from strandline.changes.restrict import restricted_header
-from strandline.changes.running import Call, PartFile, Running, Stored, run_by_part, run_by_value, store
 from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds
 from strandline.changes.summary import Summary, summarise
-from strandline.changes.to_counted import counted_again
-from strandline.changes.to_keyed import keyed_again
 from strandline.engine import Spool
-from strandline.relations.expressions import parse_condition
-from strandline.relations.open import open_relation
+from strandline.relations.open_relation import open_relation
+from strandline.values.expressions import parse_condition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +48,7 @@ class Changes:
     `session`, a Spark session to use instead of Strandline's own.
     """
 
-    def __init__(self, stored: Stored, spool: Spool | None = None) -> None:
+    def __init__(self, stored: StoredChanges, spool: Spool | None = None) -> None:
         self._stored = stored
         self._spool = spool  # kept alive: the parts are in it
 
@@ -57,7 +63,7 @@ class Changes:
     def of_parts(header: Header, paths: Sequence[str], spool: Spool | None) -> Changes:
         """Part files that kernels wrote, with the header of all of them; `spool` lives as long as the set."""
         parts = [PartFile(path, pq.read_metadata(path).num_rows, os.path.getsize(path)) for path in paths]
-        return Changes(Stored(header, tuple(parts)), spool)
+        return Changes(StoredChanges(header, tuple(parts)), spool)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Changes:
@@ -140,7 +146,7 @@ class Changes:
         sets = [each if fill is None else each._filled(fill, runner, session) for each in (self, later)]
         columns = header.columns if header.form == COUNTED else header.key
         stored = [each._stored for each in sets]
-        running = Running.choose(runner, sum(each.bytes for each in stored), session)
+        running = VerbRunner.choose(runner, sum(each.bytes for each in stored), session)
         return Changes(run_by_value(running, Call("compose", header), stored, columns), running.spool)
 
     def apply(
@@ -160,7 +166,7 @@ class Changes:
         whole = self if fill is None else self._filled(fill, runner, session)
         spool = Spool()
         base = open_relation(relation, session=session, spool=spool)
-        running = replace(Running.choose(runner, base.bytes + whole._stored.bytes, session), spool=spool)
+        running = replace(VerbRunner.choose(runner, base.bytes + whole._stored.bytes, session), spool=spool)
         return apply_stored(running, whole._stored, base, lenient=lenient)
 
     def consolidate(
@@ -218,7 +224,7 @@ class Changes:
         return self._by_part(call, self.header.counts.unchanged, runner, session)
 
     def _by_part(self, call: Call, unchanged: int | None, runner: str, session: SparkSession | None) -> Changes:
-        running = Running.choose(runner, self._stored.bytes, session)
+        running = VerbRunner.choose(runner, self._stored.bytes, session)
         return Changes(run_by_part(running, call, self._stored), running.spool)._knowing(unchanged)
 
     def _by_value(
@@ -229,7 +235,7 @@ class Changes:
         session: SparkSession | None,
         columns: Sequence[str] = (),
     ) -> Changes:
-        running = Running.choose(runner, self._stored.bytes, session)
+        running = VerbRunner.choose(runner, self._stored.bytes, session)
         met = columns or (call.header.key if call.header.form != COUNTED else call.header.columns)
         return Changes(run_by_value(running, call, [self._stored], met), running.spool)._knowing(unchanged)
 

@@ -13,7 +13,6 @@ from strandline.changes.consolidate import consolidate, net
 from strandline.changes.fill import fill as fill_in
 from strandline.changes.fill import filled_header
 from strandline.changes.matching import Room, own_room
-from strandline.changes.require import require_whole
 from strandline.changes.shape import (
     BEFORE,
     CHANGE,
@@ -24,10 +23,11 @@ from strandline.changes.shape import (
     before_table,
     image_struct,
     kinds,
+    require_whole,
 )
 from strandline.errors import ChangesError
-from strandline.relations.encoding import restore
-from strandline.relations.meeting_types import Incomparable, common_type
+from strandline.values.encoding import restore
+from strandline.values.type_unification import Incomparable, common_type
 
 _DOING = "composing change sets"
 

@@ -23,7 +23,7 @@ from strandline.changes.shape import (
     kinds,
 )
 from strandline.errors import ChangesError, NoBeforeImages
-from strandline.relations.unequal import unequal
+from strandline.values.equality import unequal
 
 _DELETE, _UPDATE, _INSERT = range(3)
 _DOING = "collapsing changes of one key"

@@ -25,9 +25,9 @@ from strandline.changes.shape import (
     keyed_header,
 )
 from strandline.errors import KeysError
-from strandline.relations.encoding import plain, restore
-from strandline.relations.matching import match
-from strandline.relations.unequal import unequal
+from strandline.values.encoding import plain, restore
+from strandline.values.equality import unequal
+from strandline.values.matching import match
 
 Unequal = Callable[[pa.ChunkedArray, pa.ChunkedArray], Flags]
 

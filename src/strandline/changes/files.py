@@ -18,8 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.changes.header_json import header_from_json, header_to_json
-from strandline.changes.running import PartFile, Stored
+from strandline.changes.execution import PartFile, StoredChanges
+from strandline.changes.part_files import header_from_json, header_to_json
 from strandline.errors import FormatError, InputError, NotFound
 
 FORMAT = 1
@@ -27,7 +27,7 @@ KIND = "strandline changes"
 MANIFEST = "manifest.json"
 
 
-def save(changes: Stored, path: str | os.PathLike[str]) -> None:
+def save(changes: StoredChanges, path: str | os.PathLike[str]) -> None:
     """Writes a change set to the folder `path`, replacing a change set that is there, and nothing else."""
     folder = os.path.abspath(os.fspath(path))
     replaced = _check_target(folder)
@@ -49,7 +49,7 @@ def save(changes: Stored, path: str | os.PathLike[str]) -> None:
         raise
 
 
-def load(path: str | os.PathLike[str]) -> Stored:
+def load(path: str | os.PathLike[str]) -> StoredChanges:
     """The change set in the folder `path`, once every byte of it is checked."""
     folder = os.path.abspath(os.fspath(path))
     doing = f"loading {os.fspath(path)}"
@@ -70,7 +70,7 @@ def load(path: str | os.PathLike[str]) -> Stored:
         if os.path.getsize(part) != size or _sha256(part) != digest:
             raise FormatError(f"part {name} is damaged: its checksum differs", doing=doing, hint="Save it again")
         parts.append(PartFile(part, rows, size))
-    return Stored(header, tuple(parts))
+    return StoredChanges(header, tuple(parts))
 
 
 def is_saved(path: str | os.PathLike[str]) -> bool:
@@ -95,7 +95,7 @@ def _check_target(folder: str) -> bool:
     )
 
 
-def _write_parts(changes: Stored, folder: str) -> list[str]:
+def _write_parts(changes: StoredChanges, folder: str) -> list[str]:
     """Copies the parts under names that nobody used before."""
     token = secrets.token_hex(4)
     names = []
@@ -109,7 +109,7 @@ def _write_parts(changes: Stored, folder: str) -> list[str]:
     return names
 
 
-def _manifest(changes: Stored, names: list[str], folder: str) -> bytes:
+def _manifest(changes: StoredChanges, names: list[str], folder: str) -> bytes:
     parts = [
         {"name": name, "rows": part.rows, "bytes": part.bytes, "sha256": _sha256(os.path.join(folder, name))}
         for name, part in zip(names, changes.parts, strict=True)

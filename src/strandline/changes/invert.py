@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 from strandline.changes.consolidate import consolidate
 from strandline.changes.matching import Room
-from strandline.changes.require import require_before
 from strandline.changes.shape import (
     BEFORE,
     CHANGE,
@@ -24,8 +23,9 @@ from strandline.changes.shape import (
     finish,
     image_struct,
     kinds,
+    require_before,
 )
-from strandline.relations.encoding import restore
+from strandline.values.encoding import restore
 
 
 def invert(changes: ChangeSet, *, room: Room | None = None) -> ChangeSet:

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.changes.consolidate import consolidate
+from strandline.changes.conversion import counted_again, to_counted
 from strandline.changes.matching import Flags, Room, names_of, own_room
-from strandline.changes.require import require_before
 from strandline.changes.shape import (
     BEFORE,
     CHANGE,
@@ -25,10 +25,10 @@ from strandline.changes.shape import (
     finish,
     image_struct,
     kinds,
+    require_before,
 )
-from strandline.changes.to_counted import counted_again, to_counted
 from strandline.errors import NoBeforeImages
-from strandline.relations.unequal import unequal
+from strandline.values.equality import unequal
 
 
 def project(changes: ChangeSet, columns: Sequence[str], *, room: Room | None = None) -> ChangeSet:

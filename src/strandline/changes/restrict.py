@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes.matching import Flags, Rows
-from strandline.changes.require import require_before
 from strandline.changes.shape import (
     BEFORE,
     CHANGE,
@@ -23,10 +22,11 @@ from strandline.changes.shape import (
     check_columns,
     finish,
     kinds,
+    require_before,
 )
 
 
-class Condition(Protocol):
+class RowCondition(Protocol):
     """What a row satisfies or not; `relations.expressions.parse_condition` makes one from SQL."""
 
     @property
@@ -39,7 +39,7 @@ class Condition(Protocol):
         ...
 
 
-def restrict(changes: ChangeSet, condition: Condition) -> ChangeSet:
+def restrict(changes: ChangeSet, condition: RowCondition) -> ChangeSet:
     """The set between the two relations restricted to the rows that satisfy `condition`.
 
     An update that leaves the condition becomes a delete, one that enters it an insert. Needs before images, unless
@@ -60,7 +60,7 @@ def restrict(changes: ChangeSet, condition: Condition) -> ChangeSet:
     return finish(header, rows.filter(pa.array(keep)))
 
 
-def restricted_header(header: Header, condition: Condition) -> Header:
+def restricted_header(header: Header, condition: RowCondition) -> Header:
     """The header of the restriction, once it is sure that the set can tell which rows satisfy the condition."""
     doing = "restricting a change set"
     if condition.columns:
@@ -72,7 +72,7 @@ def restricted_header(header: Header, condition: Condition) -> Header:
     return header
 
 
-def _flags(condition: Condition, table: pa.Table) -> Flags:
+def _flags(condition: RowCondition, table: pa.Table) -> Flags:
     return np.asarray(condition.mask(table), dtype=bool)
 
 

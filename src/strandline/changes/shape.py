@@ -8,6 +8,8 @@ and `_count` (+n added, −n removed, never 0), at most one row per value.
 Every field of the rows is nullable and plainly encoded; the header keeps the relations' own schemas. Where the two
 schemas differ, only the columns that both have, in comparable types, are in the rows, and the set is **partial**
 until `fill` says what the added columns hold.
+
+What verbs ask of a change set before they start.
 """
 
 from __future__ import annotations
@@ -22,10 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.changes.matching import Flags, Rows
-from strandline.errors import InputError, KeysError, SchemaError
-from strandline.relations.encoding import plain_schema, plain_type, restore
-from strandline.relations.meeting_types import Incomparable, common_type
-from strandline.relations.no_rows import no_rows
+from strandline.errors import ChangesError, InputError, KeysError, NoBeforeImages, SchemaError
+from strandline.values.encoding import no_rows, plain_schema, plain_type, restore
+from strandline.values.type_unification import Incomparable, common_type
 
 CHANGE, BEFORE, CHANGED, COUNT = "_change", "_before", "_changed", "_count"
 RESERVED = (CHANGE, BEFORE, CHANGED, COUNT, "_row")
@@ -339,3 +340,27 @@ def _joined(old: pa.Schema, new: pa.Field) -> pa.DataType | None:
         return theirs
     joined = common_type(mine, theirs)
     return None if isinstance(joined, Incomparable) else joined
+
+
+def require_before(header: Header, doing: str) -> None:
+    """Refuses a keyed set without before images."""
+    if header.form != COUNTED and not header.knows_before:
+        raise NoBeforeImages(
+            "the change set has no before images",
+            doing=doing,
+            hint="Make it with a differential that has the old rows at hand, as `diff` of two files does",
+        )
+
+
+def require_whole(header: Header, doing: str) -> None:
+    """Refuses a partial set, naming the columns whose values it does not hold."""
+    if not header.partial:
+        return
+    parts = [("added", header.added), ("removed", header.removed), ("retyped", header.retyped)]
+    told = "; ".join(f"{what} {', '.join(names)}" for what, names in parts if names)
+    wanted = ", ".join(f"{name!r}: …" for name in (*header.added, *header.retyped))
+    raise ChangesError(
+        f"the change set is partial: it does not hold the columns that were {told}",
+        doing=doing,
+        hint=f"Say what new columns hold with fill={{{wanted}}}",
+    )

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from strandline.cli.options import pairs, running
-from strandline.cli.output import console, emit_json, say
-from strandline.cli.sides import open_side
+from strandline.cli.output import console, emit_json, pairs, running, say
+from strandline.cli.store_access import open_side
 
 if TYPE_CHECKING:
-    from strandline.detect import Differential
+    from strandline.diff.diff import Differential
 
 SAMPLE = 2000
 """Change rows from which examples are drawn."""
@@ -92,7 +91,7 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
       strandline diff a.csv b.csv -k shop,id --compare price=abs:0.01 --html report.html
       strandline diff shop#staff shop#cut --key name
     """
-    from strandline.detect import find_changes
+    from strandline.diff.diff import find_changes
 
     old, new = _old_and_new(sides, given["state"])
     options = _options(given)
@@ -127,7 +126,7 @@ def _old_and_new(sides: Sequence[str], state: str | None) -> tuple[str | None, s
 
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:
-    from strandline.relations.options import ReadOptions
+    from strandline.relations.read_options import ReadOptions
 
     read = ReadOptions(
         types=pairs(given["types"], "--types"),
@@ -160,7 +159,7 @@ def _names(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def _raw(old: Any, new: Any, key: Sequence[str], options: dict[str, Any], *, as_json: bool) -> int:
-    from strandline.detect import window_raw
+    from strandline.diff.diff import window_raw
 
     if old is None or options["state"] or options["save_state"]:
         raise click.UsageError("--raw reads both sides, and neither takes nor leaves signatures: give OLD and NEW.")
@@ -246,7 +245,7 @@ def _sample(changes: Differential) -> Any:
     import pyarrow.compute as pc
 
     from strandline.changes.shape import CHANGE, COUNTED
-    from strandline.relations.no_rows import no_rows
+    from strandline.values.encoding import no_rows
 
     if changes.form == COUNTED:
         return next(changes.tables(), no_rows(changes.header.rows_schema)).slice(0, SAMPLE)

@@ -1,17 +1,88 @@
-"""`strandline dumps`: the dumps at a place, drawn, verified, pruned."""
+"""`strandline dump`: a dump of a store, while others work on it.
+
+`strandline dumps`: the dumps at a place, drawn, verified, pruned.
+
+`strandline restore`: a store, a branch or tables out of dumps.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from strandline.cli.output import console, emit_json, say
-from strandline.cli.stores import instant, json_option, several, size
+from strandline.cli.output import console, emit_json, pairs, running, say
+from strandline.cli.store_access import control, instant, json_option, several, size, store_argument, when
 from strandline.engine.progress import set_quiet
 
 if TYPE_CHECKING:
     from strandline.dumps import DumpEntry, Dumps, Pruned
+
+
+@click.command()
+@store_argument
+@click.argument("target", metavar="TARGET", type=click.Path())
+@click.option("--level", type=int, default=0, show_default=True, help="0: everything; n: changes since a lower level.")
+@click.option("--due", is_flag=True, help="The level that is due by the schedule; nothing when none is.")
+@click.option("--schedule", metavar="LEVELS", help="Levels by calendar.  [default: weekly=0, daily=1, hourly=2]")
+@click.option("--table", "tables", multiple=True, metavar="NAME", help="This table only; may be repeated.")
+@click.option("--version", "version", metavar="NAME", help="This branch only.")
+@click.option("--key-file", type=click.Path(), help="Encrypt with the key in this file; else STRANDLINE_DUMP_KEY.")
+@click.option("--hurry", is_flag=True, help="At full speed, even while writers commit.")
+@running
+def dump(
+    store: str,
+    target: str,
+    level: int,
+    due: bool,
+    schedule: str | None,
+    tables: tuple[str, ...],
+    version: str | None,
+    key_file: str | None,
+    hurry: bool,
+    runner: str,
+    as_json: bool,
+) -> int:
+    """Dumps STORE to TARGET, a folder or an s3:// URL: everything, or what changed since the last lower level.
+
+    Writers go on meanwhile; while they commit, the dump works a twentieth of the time. One that was interrupted is gone
+    on with.
+
+    \b
+    Examples:
+      strandline dump shop backups
+      strandline dump shop backups --level 1
+      strandline dump shop s3://bucket/backups --due --schedule "weekly=0, daily=1"
+    """
+    from strandline.dumps import SCHEDULE, Dumps
+    from strandline.dumps import dump as make
+
+    if due and (tables or version):
+        raise click.UsageError("--due dumps the whole store; leave --table and --version out")
+    with control(store) as pages:
+        pages.start_heart()
+        if due:
+            found = Dumps(target, key_file=key_file).due(pages, schedule or SCHEDULE)
+            if found is None:
+                if as_json:
+                    emit_json({"due": None})
+                else:
+                    say("No dump is due.")
+                return 0
+            level = found
+        scope: dict[str, Any] = {"tables": tables or None, "version": version}
+        made = make(pages, target, level=level, key_file=key_file, runner=runner, hurry=hurry, **scope)
+    if as_json:
+        emit_json({**asdict(made), "taken": instant(made.taken)})
+        return 0
+    if made.notice:
+        say(made.notice)
+    upon = f", upon {made.parent}" if made.parent else ""
+    say(f"{made.id}: level {made.level} as of {when(made.taken)}{upon}.")
+    say(f"{several(made.pages, 'page')}, {size(made.bytes)}, {made.freed:,} freed since, in {made.seconds:.1f} s.")
+    return 0
 
 
 @click.command()
@@ -66,7 +137,7 @@ def dumps(
 
 
 def _draw(here: Dumps, as_json: bool) -> int:
-    from strandline.dumps.draw import draw
+    from strandline.dumps.dumps import draw
 
     entries = here.entries()
     if as_json:
@@ -124,3 +195,62 @@ def _removed(done: Pruned, as_json: bool) -> int:
     else:
         say(f"Would remove {count:,}, {size(done.bytes)}. Nothing was done; add --confirm to do it.")
     return 0
+
+
+@click.command()
+@click.argument("target", metavar="TARGET", type=click.Path())
+@click.argument("path", metavar="PATH", type=click.Path())
+@click.option("--at", metavar="WHEN", help="A dump's id, or a time: the last dump taken by then.  [default: the last]")
+@click.option("--version", "version", metavar="NAME", help="This branch only, as the new store's main.")
+@click.option("--table", "tables", multiple=True, metavar="NAME[=NEW]", help="This table only; may be repeated.")
+@click.option("--branch", metavar="NAME", help="All tables, as a new branch of a store that is there.")
+@click.option("--key-file", type=click.Path(), help="The key of encrypted dumps; else STRANDLINE_DUMP_KEY.")
+@running
+def restore(
+    target: str,
+    path: str,
+    at: str | None,
+    version: str | None,
+    tables: tuple[str, ...],
+    branch: str | None,
+    key_file: str | None,
+    runner: str,
+    as_json: bool,
+) -> int:
+    """Restores a store from the dumps at TARGET to PATH. Every checksum is verified.
+
+    A whole store needs an empty PATH. Tables go into a store that is there, under a name that is free, or into a new
+    one; a branch with all tables goes into a store that is there. A restore that was interrupted is gone on with by the
+    same command.
+
+    \b
+    Examples:
+      strandline restore backups shop2
+      strandline restore backups shop2 --at "2026-10-05 12:00"
+      strandline restore backups shop --table orders=orders_monday
+      strandline restore backups shop --at "2026-10-05 12:00" --branch monday
+    """
+    from strandline.dumps import restore as bring_back
+
+    chosen: dict[str, str] = {}
+    for text in tables:
+        chosen |= pairs([text], "--table") if "=" in text else {text: text}
+    what: dict[str, Any] = {"at": _meant(at), "version": version, "tables": chosen or None, "branch": branch}
+    done = bring_back(target, path, key_file=key_file, runner=runner, **what)
+    if as_json:
+        emit_json({**asdict(done), "taken": instant(done.taken)})
+        return 0
+    place = f"{', '.join(done.tables)} in {path}" if done.tables else path
+    place += f", branch {branch}" if branch else ""
+    say(f"{place}: as of {when(done.taken)}, from {' → '.join(done.chain)}.")
+    say(f"{several(done.pages, 'page')}, {size(done.bytes)}, every checksum verified, in {done.seconds:.1f} s.")
+    return 0
+
+
+def _meant(at: str | None) -> str | dt.datetime | None:
+    if at is None or "-L" in at:
+        return at
+    try:
+        return dt.datetime.fromisoformat(at)
+    except ValueError:
+        return at

@@ -1,4 +1,7 @@
-"""`strandline load`: rows into a table."""
+"""`strandline create`: a new store.
+
+`strandline load`: rows into a table.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,31 @@ from typing import Any
 
 import click
 
-from strandline.cli.options import pairs, running
-from strandline.cli.output import emit_json, say
-from strandline.cli.stores import store_argument, tables_of, version_option
+from strandline.cli.output import emit_json, pairs, running, say
+from strandline.cli.store_access import NoRows, json_option, store_argument, tables_of, version_option
 from strandline.errors import InputError
+
+
+@click.command()
+@store_argument
+@json_option
+def create(store: str, as_json: bool) -> int:
+    """Makes a new, empty store in a folder or at an s3://bucket/prefix URL.
+
+    \b
+    Example:
+      strandline create shop
+    """
+    from strandline.pages import create_store
+    from strandline.storage import open_storage
+
+    storage = open_storage(store)
+    create_store(storage, NoRows(), NoRows()).close()
+    if as_json:
+        emit_json({"store": storage.url})
+    else:
+        say(f"A new store: {store}. Load a table with: strandline load {store} TABLE SOURCE --key COLUMN")
+    return 0
 
 
 @click.command()
@@ -77,7 +101,7 @@ def load(store: str, table: str, source: str, as_json: bool, runner: str, **give
 
 def _relation(source: str, given: dict[str, Any]) -> Any:
     from strandline.relations import open_relation
-    from strandline.relations.options import ReadOptions
+    from strandline.relations.read_options import ReadOptions
 
     options = ReadOptions(
         types=pairs(given["types"], "--types"), header=not given["no_header"], delimiter=given["delimiter"]

@@ -2,6 +2,8 @@
 
 Exit codes: 0 fine, 1 differences found or a check that failed, 2 trouble. With `--json` a failure is a JSON object
 on standard output too, so that a program that reads it always finds one.
+
+`strandline completion`: what a shell needs to complete commands, options and files.
 """
 
 from __future__ import annotations
@@ -16,27 +18,35 @@ import click
 
 from strandline._version import __version__
 from strandline.cli.output import complain, emit_json
+from strandline.cli.store_access import json_option
 from strandline.engine.progress import set_quiet
 from strandline.errors import Cancelled, StrandlineError
 
-COMMANDS = (
-    *("diff", "show", "apply", "invert", "compose"),
-    *("create", "load", "query", "changes"),
-    *("snapshot", "snapshots", "branch", "branches", "drop"),
-    *("log", "space", "check"),
-    *("whatif",),
-    *("view", "base", "replicate", "refresh", "replicas", "forget"),
-    *("dump", "restore", "dumps"),
-    *("run", "plan", "status"),
-    *("demo", "bench", "completion"),
-)
+COMMANDS = {
+    "diff": "diff",
+    **dict.fromkeys(("show", "apply", "invert", "compose"), "change_sets"),
+    **dict.fromkeys(("create", "load"), "load"),
+    "query": "inspect",
+    "changes": "change_sets",
+    **dict.fromkeys(("snapshot", "snapshots", "branch", "branches", "drop"), "snapshots"),
+    **dict.fromkeys(("log", "space", "check"), "inspect"),
+    "whatif": "whatif",
+    "view": "view",
+    **dict.fromkeys(("base", "replicate", "refresh", "replicas", "forget"), "replication"),
+    **dict.fromkeys(("dump", "restore", "dumps"), "dumps"),
+    **dict.fromkeys(("run", "plan", "status"), "pipeline"),
+    "demo": "demo",
+    "bench": "bench",
+    "completion": "main",
+}
+"""Each command and the file that it stands in, in the order of the help."""
 TROUBLE = 2
 TRACEBACK = "STRANDLINE_TRACEBACK"
 """Set, it lets a mistake of ours through with its stack trace."""
 
 
 class Commands(click.Group):
-    """The commands by name; each stands in the file of its name, and that file is imported when it is asked for."""
+    """The commands by name; the file of a command is imported when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -46,8 +56,8 @@ class Commands(click.Group):
             near = difflib.get_close_matches(cmd_name, COMMANDS, 1)
             meant = f"Did you mean {near[0]}?" if near else f"Choose from {', '.join(COMMANDS)}."
             raise click.UsageError(f"There is no command {cmd_name!r}. {meant}", ctx)
-        found: click.Command = getattr(importlib.import_module(f"strandline.cli.{cmd_name}"), cmd_name)
-        return found
+        command: click.Command = getattr(importlib.import_module(f"strandline.cli.{COMMANDS[cmd_name]}"), cmd_name)
+        return command
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -115,3 +125,32 @@ def _usage(error: click.ClickException) -> str:
     if context is not None:
         words += f"\nTry: {context.command_path} --help"
     return words
+
+
+VARIABLE = "_STRANDLINE_COMPLETE"
+"""Set by the shell's script when it asks what could come next; click answers."""
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@json_option
+@click.pass_context
+def completion(context: click.Context, shell: str, as_json: bool) -> int:
+    """Prints a script that makes SHELL complete commands, options and files.
+
+    \b
+    Examples:
+      eval "$(strandline completion bash)"                                     # in ~/.bashrc
+      eval "$(strandline completion zsh)"                                      # in ~/.zshrc
+      strandline completion fish > ~/.config/fish/completions/strandline.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    script = found(context.find_root().command, {}, "strandline", VARIABLE).source()
+    if as_json:
+        emit_json({"shell": shell, "script": script})
+    else:
+        sys.stdout.write(script.strip() + "\n")
+    return 0

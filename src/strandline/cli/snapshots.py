@@ -1,20 +1,67 @@
-"""`strandline snapshots`: the named states."""
+"""`strandline snapshot`: a state kept under a name.
+
+`strandline snapshots`: the named states.
+
+`strandline branch`: a writable version of a store.
+
+`strandline branches`: the versions of a store.
+
+`strandline drop`: a snapshot, a branch or a table.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
+
 import click
 
-from strandline.cli.output import emit_json
-from strandline.cli.stores import (
+from strandline.cli.output import emit_json, say
+from strandline.cli.store_access import (
+    STATE,
     control,
+    found,
     instant,
     json_option,
     show_rows,
+    size,
+    storage_of,
     store_argument,
+    tables_of,
     version_of,
     version_option,
     when,
 )
+from strandline.errors import InputError
+
+
+@click.command()
+@store_argument
+@click.argument("name", required=False)
+@click.option("--tables", multiple=True, help="Keep only these tables; repeat, or separate by commas.")
+@version_option
+@json_option
+def snapshot(store: str, name: str | None, tables: tuple[str, ...], version: str, as_json: bool) -> int:
+    """Keeps the present state of STORE under NAME (default: the present time) until it is dropped.
+
+    \b
+    Examples:
+      strandline snapshot shop monday
+      strandline snapshot shop --tables orders,items
+    """
+    chosen = [table for text in tables for table in text.split(",") if table]
+    name = name or dt.datetime.now().strftime("%Y-%m-%dT%H.%M.%S")
+    with control(store) as pages:
+        opened = version_of(pages, version)
+        domains = {entry.name: entry.domain for entry in opened.look().domains()}
+        for table in chosen:
+            found(sorted(domains), table, "table")
+        record = opened.name_snapshot(name, domains=[domains[table] for table in chosen] if chosen else None)
+    if as_json:
+        emit_json({"snapshot": name, "commit": record.commit, "version": version, "tables": chosen or None})
+    else:
+        of = f" of {', '.join(chosen)}" if chosen else ""
+        say(f"The snapshot {name}{of} keeps the state of commit {record.commit}.")
+    return 0
 
 
 @click.command()
@@ -48,3 +95,132 @@ def snapshots(store: str, version: str, as_json: bool) -> int:
         [(one.name, one.commit, when(one.taken), "all" if held is None else ", ".join(held)) for one, held in rows],
     )
     return 0
+
+
+@click.command()
+@store_argument
+@click.argument("name")
+@click.option("--at", metavar="STATE", help=f"Stand on an older state: {STATE}.")
+@click.option("--of", "parent", metavar="BRANCH", default="main", show_default=True, help="The branch to stand on.")
+@json_option
+def branch(store: str, name: str, at: str | None, parent: str, as_json: bool) -> int:
+    """Makes the branch NAME: a version of STORE that can be changed without touching the others.
+
+    \b
+    Examples:
+      strandline branch shop idea
+      strandline branch shop idea --at monday
+    """
+    from strandline.pages import parse_at, state_at
+
+    with control(store) as pages:
+        base = version_of(pages, parent)
+        if at is None:
+            made = pages.fork(name, parent=parent)
+        else:
+            with state_at(base, parse_at(base, at)) as state:
+                made = pages.fork(name, parent=parent, of=state)
+        commit = made.pointer().commit
+    if as_json:
+        emit_json({"branch": name, "of": parent, "commit": commit})
+    else:
+        say(f"The branch {name} stands on commit {commit} of {parent}.")
+    return 0
+
+
+@click.command()
+@store_argument
+@json_option
+def branches(store: str, as_json: bool) -> int:
+    """The branches of STORE, where each stands, and on what.
+
+    \b
+    Example:
+      strandline branches shop
+    """
+    with control(store) as pages:
+        pointers = {name: pages.version(name).pointer() for name in sorted(pages.versions())}
+    by_object = {pointer.object: name for name, pointer in pointers.items()}
+    rows = [
+        (
+            name,
+            pointer.commit,
+            None if pointer.base is None else by_object.get(pointer.base.parent),
+            None if pointer.base is None else pointer.base.commit,
+        )
+        for name, pointer in pointers.items()
+    ]
+    if as_json:
+        names = ("name", "commit", "of", "from")
+        emit_json({"branches": [dict(zip(names, row, strict=True)) for row in rows]})
+    else:
+        show_rows(("name", "commit", "of", "from commit"), rows)
+    return 0
+
+
+@click.command()
+@store_argument
+@click.argument("kind", type=click.Choice(["snapshot", "branch", "table"]))
+@click.argument("name")
+@click.option("--confirm", is_flag=True, help="Really drop it; without, only what would happen is said.")
+@version_option
+@json_option
+def drop(store: str, kind: str, name: str, confirm: bool, version: str, as_json: bool) -> int:
+    """Drops a snapshot, a branch or a table; what nobody else sees is freed.
+
+    Without --confirm nothing is dropped. A table that is dropped stays readable in the snapshots that hold it.
+
+    \b
+    Examples:
+      strandline drop shop snapshot monday
+      strandline drop shop branch idea --confirm
+    """
+    freed = _freed(store, kind, name, version)
+    if confirm:
+        _drop(store, kind, name, version)
+    if as_json:
+        emit_json({"kind": kind, "name": name, "dropped": confirm, "bytes": freed})
+    elif confirm:
+        say(f"The {kind} {name} is dropped; it alone held {size(freed)}.")
+    else:
+        say(f"Would drop the {kind} {name}, which alone holds {size(freed)}. Nothing was done; add --confirm to do it.")
+    return 0
+
+
+def _freed(store: str, kind: str, name: str, version: str) -> int:
+    """How many bytes nobody else holds; whether the thing is there is found out on the way."""
+    from strandline.pages import space
+
+    with control(store) as pages:
+        if kind == "branch":
+            version_of(pages, name)
+            if name == "main":
+                raise InputError(
+                    "main can't be dropped", doing="Dropping main", hint="Delete the store's folder instead"
+                )
+        elif kind == "snapshot":
+            found([one.name for one in version_of(pages, version).snapshots()], name, "snapshot")
+        else:
+            found(sorted(one.name for one in version_of(pages, version).look().domains()), name, "table")
+
+    storage = storage_of(store)
+    if kind == "branch":
+        return sum(one.own for one in space(storage, by=["version"]) if one.version == name)
+    snapshot, table = (name, None) if kind == "snapshot" else ("", name)
+    return sum(
+        one.own
+        for one in space(storage)
+        if (one.version, one.snapshot, one.fork) == (version, snapshot, "") and table in (None, one.table)
+    )
+
+
+def _drop(store: str, kind: str, name: str, version: str) -> None:
+    if kind == "table":
+        with tables_of(store, version) as opened:
+            opened.drop_table(name)
+        return
+    with control(store) as pages:
+        if kind == "branch":
+            pages.drop_version(name)
+        else:
+            version_of(pages, version).drop_snapshot(name)

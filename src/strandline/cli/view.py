@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from strandline.cli.output import draw_rows, emit_json, say
-from strandline.cli.stores import json_option, store_argument, tables_of
+from strandline.cli.store_access import json_option, store_argument, tables_of
 
 SHOWN = ("name", "form", "key", "maintain", "copies", "sql")
 

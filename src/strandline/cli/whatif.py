@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from strandline.cli.options import pairs
-from strandline.cli.output import emit_json, say
-from strandline.cli.stores import json_option, show_rows, tables_of, version_option
+from strandline.cli.output import emit_json, pairs, say
+from strandline.cli.store_access import json_option, show_rows, tables_of, version_option
 
 if TYPE_CHECKING:
-    from strandline.whatif import WhatIf
+    from strandline.store.what_if import WhatIf
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -8,12 +8,11 @@ To read the source: `facts` (what a dump says), `plan` (what it shall hold), `wr
 `chain` (several dumps as one), `rebuild` (a store from them).
 """
 
-from strandline.dumps.calendar import SCHEDULE
 from strandline.dumps.catalog import DumpEntry
 from strandline.dumps.dump import Dump
-from strandline.dumps.face import Dumps, dump, restore
-from strandline.dumps.facts import Manifest, Scope
-from strandline.dumps.prune import Pruned
+from strandline.dumps.dumps import Dumps, dump, restore
+from strandline.dumps.manifest import DumpManifest, DumpScope
+from strandline.dumps.prune import SCHEDULE, Pruned
 from strandline.dumps.restore import Restored
 from strandline.dumps.verify import Damage, Verified
 
@@ -22,11 +21,11 @@ __all__ = [
     "Damage",
     "Dump",
     "DumpEntry",
+    "DumpManifest",
+    "DumpScope",
     "Dumps",
-    "Manifest",
     "Pruned",
     "Restored",
-    "Scope",
     "Verified",
     "dump",
     "restore",

@@ -16,9 +16,9 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from strandline.dumps.facts import FORMAT, Scope, check_format
+from strandline.dumps.manifest import FORMAT, DumpScope, check_format
 from strandline.errors import InputError, NotFound, StorageError, SwapLost
-from strandline.pages.envelope import Json, seal, unseal
+from strandline.pages.format.envelope import Json, seal, unseal
 from strandline.storage import Storage, Token, auditing
 
 CATALOG = "DUMPS"
@@ -59,7 +59,7 @@ class DumpEntry:
     level: int
     parent: str | None
     taken: float
-    scope: Scope
+    scope: DumpScope
     attempts: tuple[Tried, ...]
     owner: Owner | None = None
     manifest: str = ""
@@ -79,7 +79,7 @@ class DumpEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Catalog:
+class DumpCatalog:
     """All entries, oldest first. `fingerprint` is that of the key, None when the target is not encrypted."""
 
     target: str
@@ -95,21 +95,21 @@ class Catalog:
         """The dumps, in the order of the states that they hold; of one state, the shortest chain last."""
         return sorted((one for one in self.dumps if one.complete), key=lambda one: (one.taken, -one.level))
 
-    def with_entry(self, entry: DumpEntry) -> Catalog:
+    def with_entry(self, entry: DumpEntry) -> DumpCatalog:
         """With one entry added or replaced."""
         if self.find(entry.id) is None:
             return replace(self, dumps=(*self.dumps, entry))
         return replace(self, dumps=tuple(entry if one.id == entry.id else one for one in self.dumps))
 
-    def without(self, id_: str) -> Catalog:
+    def without(self, id_: str) -> DumpCatalog:
         """Without an entry."""
         return replace(self, dumps=tuple(one for one in self.dumps if one.id != id_))
 
 
-Edit = Callable[[Catalog], Catalog]
+Edit = Callable[[DumpCatalog], DumpCatalog]
 
 
-def needed_by(catalog: Catalog, entry: DumpEntry) -> list[DumpEntry]:
+def needed_by(catalog: DumpCatalog, entry: DumpEntry) -> list[DumpEntry]:
     """The dumps that one stands on, nearest first."""
     found: list[DumpEntry] = []
     while entry.parent is not None and (parent := catalog.find(entry.parent)) is not None and parent not in found:
@@ -118,7 +118,7 @@ def needed_by(catalog: Catalog, entry: DumpEntry) -> list[DumpEntry]:
     return found
 
 
-def read_catalog(storage: Storage) -> Catalog | None:
+def read_catalog(storage: Storage) -> DumpCatalog | None:
     """The catalog of a target; None when nothing at all is there. A target that holds something else is refused."""
     stored = _read(storage)
     if stored is not None:
@@ -134,7 +134,7 @@ def read_catalog(storage: Storage) -> Catalog | None:
     return None
 
 
-def require_catalog(storage: Storage) -> Catalog:
+def require_catalog(storage: Storage) -> DumpCatalog:
     """The catalog of a target that must have one."""
     catalog = read_catalog(storage)
     if catalog is None:
@@ -144,9 +144,9 @@ def require_catalog(storage: Storage) -> Catalog:
     return catalog
 
 
-def create_catalog(storage: Storage, target: str, fingerprint: str | None) -> Catalog:
+def create_catalog(storage: Storage, target: str, fingerprint: str | None) -> DumpCatalog:
     """The first catalog of a target; another one's when that was first."""
-    first = Catalog(target, secrets.token_hex(8), fingerprint)
+    first = DumpCatalog(target, secrets.token_hex(8), fingerprint)
     try:
         storage.compare_and_swap(CATALOG, None, _encoded(first))
     except StorageError:
@@ -157,7 +157,7 @@ def create_catalog(storage: Storage, target: str, fingerprint: str | None) -> Ca
     return first
 
 
-def change_catalog(storage: Storage, edit: Edit) -> Catalog:
+def change_catalog(storage: Storage, edit: Edit) -> DumpCatalog:
     """Replace the catalog by `edit(catalog)`, again until nobody is in between.
 
     `edit` must be idempotent, and return the same catalog when nothing is to be done: it meets its own effect when an
@@ -185,7 +185,7 @@ def change_catalog(storage: Storage, edit: Edit) -> Catalog:
                 return edited
 
 
-def _read(storage: Storage) -> tuple[Catalog, Token] | None:
+def _read(storage: Storage) -> tuple[DumpCatalog, Token] | None:
     try:
         stored = storage.get_with_token(CATALOG)
     except NotFound:
@@ -193,7 +193,7 @@ def _read(storage: Storage) -> tuple[Catalog, Token] | None:
     return _decoded(stored.value), stored.token
 
 
-def _encoded(catalog: Catalog) -> bytes:
+def _encoded(catalog: DumpCatalog) -> bytes:
     return seal(
         "dumps",
         {
@@ -206,11 +206,11 @@ def _encoded(catalog: Catalog) -> bytes:
     )
 
 
-def _decoded(data: bytes) -> Catalog:
+def _decoded(data: bytes) -> DumpCatalog:
     body = unseal("dumps", CATALOG, data)
     check_format(body, CATALOG)
     dumps = tuple(_entry_from_json(row) for row in body["dumps"])
-    return Catalog(body["target"], body["swap"], body["fingerprint"], dumps)
+    return DumpCatalog(body["target"], body["swap"], body["fingerprint"], dumps)
 
 
 def _entry_to_json(one: DumpEntry) -> Json:
@@ -237,7 +237,7 @@ def _entry_from_json(row: Json) -> DumpEntry:
     known = {name: row[name] for name in _PLAIN}
     return DumpEntry(
         **known,
-        scope=Scope.from_json(row["scope"]),
+        scope=DumpScope.from_json(row["scope"]),
         attempts=tuple(Tried(*tried) for tried in row["attempts"]),
         owner=None if row["owner"] is None else Owner(*row["owner"]),
     )

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from strandline.dumps.catalog import Catalog, DumpEntry
-from strandline.dumps.facts import Holds, Manifest, Pack, Recorded, StateChanges, StateKey, covers
+from strandline.dumps.catalog import DumpCatalog, DumpEntry
+from strandline.dumps.manifest import DumpManifest, Holds, Pack, Recorded, StateChanges, StateKey, covers
 from strandline.dumps.target import Target
 from strandline.errors import Damaged
-from strandline.pages import CommitNumber, DomainEntry, DomainId, Entry, LogicalPage
+from strandline.pages import CommitNumber, Entry, LogicalPage, TableEntry, TableId
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +24,14 @@ class Place:
     pack: Pack
 
 
-class Chain:
+class DumpChain:
     """See the module. The last manifest is the wanted dump's. Parts of the index are read when needed, once."""
 
-    def __init__(self, target: Target, entries: Sequence[DumpEntry], manifests: Sequence[Manifest]) -> None:
+    def __init__(self, target: Target, entries: Sequence[DumpEntry], manifests: Sequence[DumpManifest]) -> None:
         self.target = target
         self.entries = tuple(entries)
         self.manifests = tuple(manifests)
-        self.recorded: dict[StateKey, tuple[Manifest, Recorded]] = {}
+        self.recorded: dict[StateKey, tuple[DumpManifest, Recorded]] = {}
         for manifest in manifests:
             self.recorded.update({one.key: (manifest, one) for one in manifest.recorded})
         self._changes: dict[StateKey, StateChanges] = {}
@@ -39,7 +39,7 @@ class Chain:
             self._recorded(key)
 
     @property
-    def last(self) -> Manifest:
+    def last(self) -> DumpManifest:
         """The manifest of the wanted dump."""
         return self.manifests[-1]
 
@@ -54,8 +54,8 @@ class Chain:
             yield one
             key = one.pred
 
-    def headers_since(self, key: StateKey, after: CommitNumber) -> Mapping[DomainId, DomainEntry]:
-        found: dict[DomainId, DomainEntry] = {}
+    def headers_since(self, key: StateKey, after: CommitNumber) -> Mapping[TableId, TableEntry]:
+        found: dict[TableId, TableEntry] = {}
         for one in self.preds(key):
             if one.key.commit <= after:
                 break
@@ -63,14 +63,14 @@ class Chain:
                 found.setdefault(domain, header)
         return {domain: header for domain, header in found.items() if header.changed > after}
 
-    def header(self, key: StateKey, domain: DomainId) -> DomainEntry | None:
+    def header(self, key: StateKey, domain: TableId) -> TableEntry | None:
         for one in self.preds(key):
             header = self.changes(one.key).headers.get(domain)
             if header is not None:
                 return header
         return None
 
-    def entries_since(self, key: StateKey, domain: DomainId, after: CommitNumber) -> Iterator[Entry]:
+    def entries_since(self, key: StateKey, domain: TableId, after: CommitNumber) -> Iterator[Entry]:
         # The newest entry of a place counts. Entries never vanish: a deleted page leaves a null entry.
         found: dict[LogicalPage, Entry] = {}
         for one in self.preds(key):
@@ -96,7 +96,7 @@ class Chain:
                 found.update({page.name: Place(manifest.id, pack) for page in pack.pages})
         return found
 
-    def _recorded(self, key: StateKey) -> tuple[Manifest, Recorded]:
+    def _recorded(self, key: StateKey) -> tuple[DumpManifest, Recorded]:
         try:
             return self.recorded[key]
         except KeyError:
@@ -107,7 +107,7 @@ class Chain:
             ) from None
 
 
-def open_chain(target: Target, catalog: Catalog, entry: DumpEntry) -> Chain:
+def open_chain(target: Target, catalog: DumpCatalog, entry: DumpEntry) -> DumpChain:
     """The dumps that `entry` needs, verified link by link; `Damaged` names what is missing."""
     entries, manifests = [entry], [target.manifest(entry)]
     while manifests[-1].parent is not None:
@@ -129,4 +129,4 @@ def open_chain(target: Target, catalog: Catalog, entry: DumpEntry) -> Chain:
             raise Damaged(f"dump {parent} stands on itself", doing=f"Reading dump {entry.id}")
         entries.append(found)
         manifests.append(target.manifest(found))
-    return Chain(target, entries[::-1], manifests[::-1])
+    return DumpChain(target, entries[::-1], manifests[::-1])

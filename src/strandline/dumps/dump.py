@@ -1,28 +1,283 @@
-"""Dumping a store while writers work on it: hold it still, plan, write (Ylönen et al., section 4.2)."""
+"""Writing a dump: announce it, write index, manifest and packs, complete it. The order is what makes it safe.
+
+    announce   the catalog's entry says how many objects there may be          one swap
+    index      page-table entries, then the manifest: what the packs shall hold
+    packs      pages, each verified on its way
+    complete   the entry says so, with the manifest's checksum                 one swap: now it is a dump
+
+A crash leaves an entry that says `begun`. Whoever dumps the store next takes over the whole packs that it left, or
+`sweep` deletes them. The former maker, should it live after all, finds its entry changed and gives up.
+
+Dumping a store while writers work on it: hold it still, plan, write (Ylönen et al., section 4.2).
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 import os
+import secrets
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from strandline.dumps.catalog import BEGUN, Catalog, DumpEntry, Owner, read_catalog
-from strandline.dumps.chain import Chain, open_chain
-from strandline.dumps.copying import Means, fill_packs
-from strandline.dumps.facts import Scope, TableFacts
-from strandline.dumps.pace import beside_writers, commits_arrive
-from strandline.dumps.plan import holds, plan
+from strandline.dumps.catalog import (
+    BEGUN,
+    COMPLETE,
+    DumpCatalog,
+    DumpEntry,
+    Owner,
+    Tried,
+    change_catalog,
+    create_catalog,
+    read_catalog,
+)
+from strandline.dumps.chain import DumpChain, open_chain
+from strandline.dumps.manifest import (
+    DumpManifest,
+    DumpScope,
+    Holds,
+    ManifestPart,
+    Pack,
+    StateKey,
+    TableFacts,
+    VersionFacts,
+    changes_to_json,
+    packs_to_json,
+)
+from strandline.dumps.pace import Pace, beside_writers, commits_arrive
+from strandline.dumps.packs import CopyMeans, fill_packs, packed
+from strandline.dumps.plan import DumpPlan, holds, plan
 from strandline.dumps.source import Frozen, check_scope
-from strandline.dumps.sweep import finish_dropping
-from strandline.dumps.target import Target
-from strandline.dumps.writing import Order, Subject, write_dump
-from strandline.errors import Conflict, Damaged, InputError, SnapshotExpired
+from strandline.dumps.target import DumpFolder, Target, finish_dropping, manifest_name, pack_name, part_name
+from strandline.errors import Conflict, Damaged, InputError, SnapshotExpired, StrandlineError
 from strandline.pages import CATALOG, PageStore
+from strandline.pages.format.envelope import checksum
 from strandline.pages.ids import NEVER
-from strandline.pages.roll import read_roll
+from strandline.pages.process_registry import read_registry
 from strandline.storage import LocalStorage
+
+Fill = Callable[[DumpFolder, Sequence[Pack]], None]
+"""Writes the packs of a dump."""
+
+MARGIN = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is dumped: of which store, as of when, which versions and states."""
+
+    store: str
+    taken: float
+    scope: DumpScope
+    next_block: int
+    versions: tuple[VersionFacts, ...]
+    states: dict[StateKey, Holds]
+    tables: tuple[TableFacts, ...]
+    synthetic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to write: the plan, its level and parent, and the interrupted attempt that is gone on with."""
+
+    subject: Subject
+    planned: DumpPlan
+    level: int
+    parent: DumpChain | None = None
+    before: DumpEntry | None = None
+    owner: Owner | None = None
+    pace: Pace = field(default_factory=Pace)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenDump:
+    """The complete dump, and how many of its pages an interrupted attempt had copied."""
+
+    entry: DumpEntry
+    resumed: int
+
+
+def write_dump(target: Target, order: Order, fill: Fill) -> WrittenDump:
+    """See the module."""
+    before, turn = order.before, order.pace.turn
+    id_ = before.id if before is not None else _new_id(order)
+    attempt = before.attempt + 1 if before is not None else 1
+    folder = target.folder(id_)
+    kept = _kept(folder, order)
+    have = {page.name for pack in kept for page in pack.pages} & order.planned.pages.keys()
+    wanted = [page for name, page in order.planned.pages.items() if name not in have]
+    packs = packed(wanted, lambda number: pack_name(attempt, number), folder)
+    with turn():
+        manifest = _manifest(id_, attempt, order, (*kept, *packs))
+        manifest, index = _indexed(folder, manifest, order.planned)
+        name, sealed = folder.encoded_manifest(manifest)
+        needed = sum(pack.bytes for pack in packs) + sum(map(len, (*index.values(), sealed))) + MARGIN
+        target.refuse_without_room(needed, f"Dumping to {target.storage.url}")
+        entry = _announced(target, order, manifest, Tried(len(index), len(packs)))
+    try:
+        with turn():
+            folder.put_all({**index, name: sealed})
+            _clear_attempts(folder, order, kept)
+        fill(folder, packs)
+        with turn():
+            return WrittenDump(_completed(target, entry, checksum(sealed)), len(have))
+    except BaseException:
+        _let_go(target, entry)
+        raise
+
+
+def _new_id(order: Order) -> str:
+    """When, which level, and something random."""
+    when = dt.datetime.fromtimestamp(order.subject.taken, dt.UTC)
+    return f"{when:%Y-%m-%dT%H%M%SZ}-L{order.level}-{secrets.token_hex(3)}"
+
+
+def _kept(folder: DumpFolder, order: Order) -> list[Pack]:
+    """Packs of earlier attempts that are whole and have at least one page that is wanted now."""
+    kept: dict[str, Pack] = {}
+    for attempt in range(1, order.before.attempt + 1 if order.before is not None else 1):
+        with suppress(StrandlineError):
+            for pack in folder.with_pages(folder.manifest(attempt)):
+                if any(page.name in order.planned.pages for page in pack.pages) and _is_whole(folder, pack):
+                    kept[pack.name] = pack
+    return list(kept.values())
+
+
+def _is_whole(folder: DumpFolder, pack: Pack) -> bool:
+    try:
+        return all(True for _ in folder.pages(pack))
+    except Damaged:
+        return False
+
+
+def _manifest(id_: str, attempt: int, order: Order, packs: tuple[Pack, ...]) -> DumpManifest:
+    subject, parent = order.subject, order.parent
+    return DumpManifest(
+        id=id_,
+        attempt=attempt,
+        level=order.level,
+        parent=None if parent is None else (parent.last.id, parent.entries[-1].manifest),
+        store=subject.store,
+        taken=subject.taken,
+        scope=subject.scope,
+        synthetic=subject.synthetic,
+        next_block=subject.next_block,
+        versions=subject.versions,
+        states=subject.states,
+        recorded=tuple(order.planned.recorded),
+        packs=packs,
+        tables=subject.tables,
+        freed=order.planned.freed,
+        dropped=tuple(_dropped(subject, parent)),
+    )
+
+
+def _dropped(subject: Subject, parent: DumpChain | None) -> list[str]:
+    """Versions and snapshots that the parent has and that are gone."""
+    if parent is None:
+        return []
+    now = {one.object: {s.name for s in one.snapshots} for one in subject.versions}
+    gone = []
+    for one in parent.last.versions:
+        if one.object not in now:
+            gone.append(f"version {one.name}")
+        gone += [f"snapshot {s.name} of {one.name}" for s in one.snapshots if s.name not in now.get(one.object, set())]
+    return gone
+
+
+def _indexed(folder: DumpFolder, manifest: DumpManifest, planned: DumpPlan) -> tuple[DumpManifest, dict[str, bytes]]:
+    """The parts of the index by name, and the manifest that names them."""
+    index: dict[str, bytes] = {}
+    bodies = [*(changes_to_json(changes) for changes in planned.changes), packs_to_json(manifest.packs)]
+    for number, body in enumerate(bodies):
+        name = part_name(manifest.attempt, number)
+        index[name] = folder.encode(name, "index", body)
+    parts = tuple(ManifestPart(name, len(data), checksum(data)) for name, data in index.items())
+    return replace(manifest, parts=parts), index
+
+
+def _announced(target: Target, order: Order, manifest: DumpManifest, tried: Tried) -> DumpEntry:
+    before = order.before
+    main = next((one for one in manifest.versions if one.base is None), manifest.versions[0])
+    entry = DumpEntry(
+        id=manifest.id,
+        state=BEGUN,
+        store=manifest.store,
+        level=manifest.level,
+        parent=None if manifest.parent is None else manifest.parent[0],
+        taken=manifest.taken,
+        scope=manifest.scope,
+        attempts=(*(before.attempts if before is not None else ()), tried),
+        owner=order.owner,
+        pages=len(order.planned.pages),
+        bytes=sum(pack.bytes for pack in manifest.packs),
+        commit=main.commit,
+        synthetic=manifest.synthetic,
+    )
+
+    def edit(catalog: DumpCatalog) -> DumpCatalog:
+        now = catalog.find(entry.id)
+        if now == entry:
+            return catalog
+        if now != before:
+            raise Conflict("another process went on with the interrupted dump", doing=f"Dumping {entry.id}")
+        _require_parent(catalog, entry)
+        return catalog.with_entry(entry)
+
+    _require_catalog(target)
+    change_catalog(target.storage, edit)
+    return entry
+
+
+def _require_catalog(target: Target) -> None:
+    catalog = read_catalog(target.storage)
+    if catalog is None:
+        name = secrets.token_hex(8)
+        catalog = create_catalog(target.storage, name, target.fingerprint(name))
+    target.check_key(catalog)
+
+
+def _require_parent(catalog: DumpCatalog, entry: DumpEntry) -> None:
+    found = catalog.find(entry.parent) if entry.parent is not None else None
+    if entry.parent is not None and (found is None or not found.complete):
+        raise Conflict(f"dump {entry.parent} was removed meanwhile", doing=f"Dumping {entry.id}", hint="Dump again")
+
+
+def _clear_attempts(folder: DumpFolder, order: Order, kept: Sequence[Pack]) -> None:
+    """Delete what earlier attempts left and this one does not use: the manifest that names the rest is in place."""
+    used = {pack.name for pack in kept}
+    for attempt, tried in enumerate(order.before.attempts if order.before is not None else (), start=1):
+        names = [pack_name(attempt, number) for number in range(tried.packs)]
+        names += [part_name(attempt, number) for number in range(tried.parts)]
+        for name in (*names, manifest_name(attempt)):
+            if name not in used:
+                folder.storage.delete(folder.path(name))
+
+
+def _completed(target: Target, entry: DumpEntry, sealed: str) -> DumpEntry:
+    done = replace(entry, state=COMPLETE, owner=None, manifest=sealed)
+
+    def edit(catalog: DumpCatalog) -> DumpCatalog:
+        now = catalog.find(entry.id)
+        if now == done:
+            return catalog
+        if now != entry:
+            raise Conflict("another process took this dump over", doing=f"Completing dump {entry.id}")
+        _require_parent(catalog, entry)
+        return catalog.with_entry(done)
+
+    change_catalog(target.storage, edit)
+    return done
+
+
+def _let_go(target: Target, entry: DumpEntry) -> None:
+    """It is nobody's now, so that the next dump can go on with it at once. Should this fail, it waits for our death."""
+    free = replace(entry, owner=None)
+    with suppress(StrandlineError):
+        change_catalog(target.storage, lambda one: one.with_entry(free) if one.find(entry.id) == entry else one)
+
 
 HIGHEST_LEVEL = 9
 ATTEMPTS = 5
@@ -52,8 +307,8 @@ class Request:
     """What is asked for."""
 
     level: int = 0
-    scope: Scope = field(default_factory=Scope)
-    means: Means = field(default_factory=Means)
+    scope: DumpScope = field(default_factory=DumpScope)
+    means: CopyMeans = field(default_factory=CopyMeans)
 
 
 def make_dump(store: PageStore, target: Target, request: Request) -> Dump:
@@ -105,7 +360,9 @@ def _try_dump(store: PageStore, target: Target, request: Request) -> Dump:
     )  # fmt: skip
 
 
-def _find_parent(target: Target, catalog: Catalog | None, frozen: Frozen, request: Request) -> tuple[Chain | None, str]:
+def _find_parent(
+    target: Target, catalog: DumpCatalog | None, frozen: Frozen, request: Request
+) -> tuple[DumpChain | None, str]:
     """The last whole dump of a lower level, of this store, this scope and this past; and what there is to say."""
     level, notices = request.level, []
     if level == 0:
@@ -128,7 +385,7 @@ def _find_parent(target: Target, catalog: Catalog | None, frozen: Frozen, reques
     return None, " ".join(notices)
 
 
-def _interrupted(catalog: Catalog | None, frozen: Frozen, store: PageStore) -> DumpEntry | None:
+def _interrupted(catalog: DumpCatalog | None, frozen: Frozen, store: PageStore) -> DumpEntry | None:
     """An attempt at a dump of this store whose maker is dead."""
     for entry in catalog.dumps if catalog is not None else ():
         if entry.state == BEGUN and not entry.synthetic and entry.store == frozen.store and is_dead(entry.owner, store):
@@ -138,7 +395,7 @@ def _interrupted(catalog: Catalog | None, frozen: Frozen, store: PageStore) -> D
 
 def is_dead(owner: Owner | None, store: PageStore) -> bool:
     """Whether a dump's maker is gone: off the store's roll, or no process of this machine any more."""
-    if owner is None or owner.process not in read_roll(store.context.storage).roll.processes:
+    if owner is None or owner.process not in read_registry(store.context.storage).roll.processes:
         return True
     here = Owner.here(owner.process)
     return owner.host == here.host and owner.pid != here.pid and not process_runs(owner.pid)
@@ -155,7 +412,7 @@ def process_runs(pid: int) -> bool:
     return True
 
 
-def _tables(frozen: Frozen, parent: Chain | None) -> Iterator[TableFacts]:
+def _tables(frozen: Frozen, parent: DumpChain | None) -> Iterator[TableFacts]:
     """The tables of each version's present state. A record that is as old as the parent's is the parent's."""
     older = parent.last if parent is not None else None
     known = {(one.version, one.name): one.record for one in (older.tables if older is not None else ())}

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from strandline.dumps.chain import Chain
-from strandline.dumps.facts import Holds, Recorded, StateChanges, StateKey, VersionFacts, covers
-from strandline.dumps.source import Source
-from strandline.pages import CATALOG, CommitNumber, DomainId, Entry, PageRef
+from strandline.dumps.chain import DumpChain
+from strandline.dumps.manifest import Holds, Recorded, StateChanges, StateKey, VersionFacts, covers
+from strandline.dumps.source import DumpSource
+from strandline.pages import CATALOG, CommitNumber, Entry, PageRef, TableId
+from strandline.pages.format.node import TableEntry
 from strandline.pages.ids import NEVER
-from strandline.pages.node import DomainEntry
 
 
 @dataclass(slots=True)
-class Plan:
+class DumpPlan:
     """The recorded states with their changes, in an order in which each stands on earlier ones; the pages to copy."""
 
     recorded: list[Recorded] = field(default_factory=list)
@@ -52,8 +52,8 @@ class Family:
 
 
 def plan(
-    source: Source, versions: Sequence[VersionFacts], states: Mapping[StateKey, Holds], parent: Chain | None
-) -> Plan:
+    source: DumpSource, versions: Sequence[VersionFacts], states: Mapping[StateKey, Holds], parent: DumpChain | None
+) -> DumpPlan:
     """`versions` are in an order in which each comes after the one that it stands on."""
     work = _Planning(source, Family(versions), parent)
     for key in work.family.in_order(states):
@@ -63,11 +63,11 @@ def plan(
 
 
 class _Planning:
-    def __init__(self, source: Source, family: Family, parent: Chain | None) -> None:
+    def __init__(self, source: DumpSource, family: Family, parent: DumpChain | None) -> None:
         self._source = source
         self.family = family
         self._parent = parent
-        self.plan = Plan()
+        self.plan = DumpPlan()
         # States that may be stood on: those of the parent, and those recorded so far.
         self._known: dict[StateKey, Holds] = dict(parent.last.states) if parent is not None else {}
         self._own: dict[StateKey, Recorded] = {}
@@ -75,7 +75,7 @@ class _Planning:
     def record(self, key: StateKey, held: Holds) -> None:
         pred = next((one for one in self.family.before(key, self._known) if one != key), None)
         headers = self._source.headers_since(key, pred.commit if pred is not None else NEVER)
-        entries: dict[DomainId, tuple[Entry, ...]] = {}
+        entries: dict[TableId, tuple[Entry, ...]] = {}
         for header, after in self._tables(key, held, pred):
             rows = tuple(self._source.entries_since(key, header.domain, after))
             self._take_pages(key, header, rows, after)
@@ -87,7 +87,7 @@ class _Planning:
         self._known[key] = held
         self._own[key] = one
 
-    def _tables(self, key: StateKey, held: Holds, pred: StateKey | None) -> Iterator[tuple[DomainEntry, CommitNumber]]:
+    def _tables(self, key: StateKey, held: Holds, pred: StateKey | None) -> Iterator[tuple[TableEntry, CommitNumber]]:
         """The tables that a state holds and that changed, each with the commit since which its entries are wanted."""
         before = list(self._preds(pred))
         full = next((one.key.commit for one in before if one.domains is None), NEVER)
@@ -109,7 +109,7 @@ class _Planning:
             assert self._parent is not None
             yield from self._parent.preds(key)
 
-    def _take_pages(self, key: StateKey, header: DomainEntry, rows: Sequence[Entry], after: CommitNumber) -> None:
+    def _take_pages(self, key: StateKey, header: TableEntry, rows: Sequence[Entry], after: CommitNumber) -> None:
         found = [page for entry in rows for page in entry.pages]
         found += [header.record] if header.record is not None else []
         self.plan.freed += sum(entry.base is None for entry in rows)
@@ -127,6 +127,6 @@ class _Planning:
         return younger and page.name in self._parent.places
 
 
-def holds(held: Holds, domain: DomainId) -> bool:
+def holds(held: Holds, domain: TableId) -> bool:
     """Whether a state's table is there with its pages. The catalog always is."""
     return domain == CATALOG or covers(held, frozenset([domain]))

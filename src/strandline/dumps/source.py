@@ -12,16 +12,16 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Protocol
 
-from strandline.dumps.facts import Holds, Scope, SnapshotFacts, StateKey, VersionFacts
+from strandline.dumps.manifest import DumpScope, Holds, SnapshotFacts, StateKey, VersionFacts
 from strandline.dumps.pace import Pace
 from strandline.errors import InputError, NotFound
-from strandline.pages import CommitNumber, DomainEntry, DomainId, Entry, PageStore, SnapshotRecord, View
-from strandline.pages.master import read_master
-from strandline.pages.node import Node, NodeRef
+from strandline.pages import CommitNumber, Entry, PageStore, ReadView, SnapshotRecord, TableEntry, TableId
+from strandline.pages.format.master import read_master
+from strandline.pages.format.node import Node, NodeRef
+from strandline.pages.format.page_table import find, items
+from strandline.pages.format.pointer import Pointer, implicit
 from strandline.pages.objects import Objects
-from strandline.pages.page_table import find, items
-from strandline.pages.pointer import Pointer, implicit
-from strandline.pages.roll import read_roll
+from strandline.pages.process_registry import read_registry
 from strandline.pages.snapshots import open_record
 from strandline.pages.version import Version
 
@@ -29,26 +29,26 @@ LOG = 100
 """How many of a version's last swaps a dump keeps."""
 
 
-class Source(Protocol):
+class DumpSource(Protocol):
     """States that can be asked what changed in them: a store held still, or a chain of dumps."""
 
-    def headers_since(self, key: StateKey, after: CommitNumber) -> Mapping[DomainId, DomainEntry]:
+    def headers_since(self, key: StateKey, after: CommitNumber) -> Mapping[TableId, TableEntry]:
         """The headers of tables changed after `after` (exclusive), dropped tables and the catalog's own included."""
         ...
 
-    def header(self, key: StateKey, domain: DomainId) -> DomainEntry | None:
+    def header(self, key: StateKey, domain: TableId) -> TableEntry | None:
         """The header of one table, that of a dropped one included."""
         ...
 
-    def entries_since(self, key: StateKey, domain: DomainId, after: CommitNumber) -> Iterator[Entry]:
+    def entries_since(self, key: StateKey, domain: TableId, after: CommitNumber) -> Iterator[Entry]:
         """The entries changed after `after` (exclusive), null and directory entries included."""
         ...
 
 
 class Frozen:
-    """A store held still. A context manager; a `Source` for the states that were opened."""
+    """A store held still. A context manager; a `DumpSource` for the states that were opened."""
 
-    def __init__(self, store: PageStore, scope: Scope) -> None:
+    def __init__(self, store: PageStore, scope: DumpScope) -> None:
         self._stack = ExitStack()
         self._objects = Objects(store.context.storage, cached=1024)
         self._roots: dict[StateKey, NodeRef | None] = {}
@@ -62,7 +62,7 @@ class Frozen:
             self.versions = tuple(self._freeze(store, scope))
             self.taken = store.context.surroundings.now()
             # Read after the states: every name in them is of a block given out before.
-            self.next_block = read_roll(self.storage).roll.next_block
+            self.next_block = read_registry(self.storage).roll.next_block
         except BaseException:
             self.close()
             raise
@@ -107,20 +107,20 @@ class Frozen:
         order = sorted(self.versions, key=lambda one: -one.log[-1][2] if one.log else 0.0)
         return [str(one.object) for one in order]
 
-    def headers_since(self, key: StateKey, after: CommitNumber) -> Mapping[DomainId, DomainEntry]:
+    def headers_since(self, key: StateKey, after: CommitNumber) -> Mapping[TableId, TableEntry]:
         found = {}
         for item in items(self._node, self._roots[key], lambda ref: ref.born > after):
-            assert isinstance(item, DomainEntry)
+            assert isinstance(item, TableEntry)
             if item.changed > after:
                 found[item.domain] = item
         return found
 
-    def header(self, key: StateKey, domain: DomainId) -> DomainEntry | None:
+    def header(self, key: StateKey, domain: TableId) -> TableEntry | None:
         item = find(self._node, self._roots[key], domain)
-        assert item is None or isinstance(item, DomainEntry)
+        assert item is None or isinstance(item, TableEntry)
         return item
 
-    def entries_since(self, key: StateKey, domain: DomainId, after: CommitNumber) -> Iterator[Entry]:
+    def entries_since(self, key: StateKey, domain: TableId, after: CommitNumber) -> Iterator[Entry]:
         header = self.header(key, domain)
         root = header.root if header is not None else None
         for item in items(self._node, root, lambda ref: ref.born > after):
@@ -128,7 +128,7 @@ class Frozen:
             if item.changed > after:
                 yield item
 
-    def record(self, header: DomainEntry) -> str:
+    def record(self, header: TableEntry) -> str:
         """What the tables wrote down about a table."""
         assert header.record is not None
         with self.pace.turn():
@@ -139,7 +139,7 @@ class Frozen:
         with self.pace.turn():
             return self._objects.node(ref)
 
-    def _freeze(self, store: PageStore, scope: Scope) -> Iterator[VersionFacts]:
+    def _freeze(self, store: PageStore, scope: DumpScope) -> Iterator[VersionFacts]:
         # The names first: whatever a version stands on is in its parent's pointer when that is read later.
         names = [scope.version] if scope.version is not None else sorted(store.versions())
         if scope.tables is not None and scope.version is None:
@@ -147,7 +147,7 @@ class Frozen:
         frozen: dict[str, VersionFacts] = {}
         for name in names:
             # One that was dropped just now is left out, unless it is what was asked for.
-            with suppress(NotFound) if scope == Scope() else ExitStack():
+            with suppress(NotFound) if scope == DumpScope() else ExitStack():
                 one = self._freeze_version(store, name, scope)
                 frozen[one.object] = one
         for one in _standing(frozen):
@@ -156,7 +156,7 @@ class Frozen:
                 self.states[key] = None if held is None or before is None else held | before
             yield one
 
-    def _freeze_version(self, store: PageStore, name: str, scope: Scope) -> VersionFacts:
+    def _freeze_version(self, store: PageStore, name: str, scope: DumpScope) -> VersionFacts:
         version = store.version(name)
         version.look()
         snapshot = self._stack.enter_context(version.snapshot())
@@ -167,7 +167,7 @@ class Frozen:
         self._roots[key] = snapshot.view.state.root
         log = [one for one in pointer.all_log(load) if one.commit <= snapshot.commit]
         self._logs[key] = [(int(one.commit), one.id) for one in log]
-        alone = scope != Scope()
+        alone = scope != DumpScope()
         base = None if alone or pointer.base is None else StateKey(pointer.base.parent, pointer.base.commit)
         facts = VersionFacts(
             version.object, name, snapshot.commit, log[-1].id if log else "", base, (),
@@ -216,7 +216,7 @@ def _standing(frozen: Mapping[str, VersionFacts]) -> Iterator[VersionFacts]:
         waiting = [one for one in waiting if one not in ready]
 
 
-def _domain(view: View, table: str) -> DomainEntry:
+def _domain(view: ReadView, table: str) -> TableEntry:
     found = view.find_domain(table)
     if found is None:
         # What begins with _ is the store's own.
@@ -225,7 +225,7 @@ def _domain(view: View, table: str) -> DomainEntry:
     return found
 
 
-def check_scope(scope: Scope) -> None:
+def check_scope(scope: DumpScope) -> None:
     """Refuse an empty choice, and a table named twice."""
     if scope.tables is not None and (not scope.tables or len(set(scope.tables)) < len(scope.tables)):
         raise InputError("no table is chosen, or one twice", doing="Dumping", hint="Leave `tables` out to dump all")

@@ -1,4 +1,11 @@
-"""Where dumps are kept: a folder or an object store, plain or encrypted, one folder for each dump.
+"""Authenticated encryption of everything in a dump: AES-256-GCM, with a key that never comes near the dump.
+
+Each dump has a key of its own, derived from the user's by HKDF with the dump's id; each object and each page is bound
+to its place, so that intact bytes in a wrong place are refused. The target keeps a fingerprint of the key, which tells
+a wrong key from damage and nothing about the key. The library is loaded where there is a key: Spark's workers never see
+one, and need not have it.
+
+Where dumps are kept: a folder or an object store, plain or encrypted, one folder for each dump.
 
     backups/
       DUMPS                     which dumps there are (catalog.py)
@@ -8,32 +15,124 @@
 
 All names are relative to the dump, and checked: a dump works wherever it was moved to, and nothing in it can lead out
 of it.
+
+Deleting dumps, and what interrupted ones left: say so in the catalog, delete, forget. Each step can be repeated.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
+import secrets
 import shutil
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from strandline.dumps.catalog import Catalog, DumpEntry
-from strandline.dumps.cipher import OVERHEAD, Cipher, DumpCipher
-from strandline.dumps.facts import (
-    Manifest,
+from strandline.dumps.catalog import BEGUN, DROPPING, DumpCatalog, DumpEntry, change_catalog
+from strandline.dumps.manifest import (
+    DumpManifest,
+    ManifestPart,
     Pack,
-    Part,
     StateChanges,
     changes_from_json,
     manifest_from_json,
     manifest_to_json,
     packs_from_json,
 )
-from strandline.errors import AlreadyExists, Damaged, InputError, NotFound, StorageError
+from strandline.errors import AlreadyExists, Conflict, Damaged, InputError, InUse, NotFound, StorageError
 from strandline.pages import PageRef
-from strandline.pages.envelope import Json, checksum, seal, unseal
+from strandline.pages.format.envelope import Json, checksum, seal, unseal
 from strandline.storage import LocalStorage, Storage, checked_name, get_in_passing, put_in_passing
+
+VARIABLE = "STRANDLINE_DUMP_KEY"
+KEY_BYTES = 32
+NONCE = 12
+OVERHEAD = NONCE + 16
+"""How many bytes longer an encrypted page is."""
+
+
+class Cipher:
+    """Encrypts and decrypts. Safe for many threads."""
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) != KEY_BYTES:
+            raise InputError(f"a key has {KEY_BYTES} bytes, this one {len(key)}", doing="Reading the key of the dumps")
+        self._key = key
+
+    def fingerprint(self, target: str) -> str:
+        """What a target remembers about its key."""
+        return _derived(self._key, target, "fingerprint", 8).hex()
+
+    def of(self, dump: str) -> DumpCipher:
+        """The cipher of one dump."""
+        return DumpCipher(dump, _derived(self._key, dump, "dump", KEY_BYTES))
+
+
+class DumpCipher:
+    """The cipher of one dump."""
+
+    def __init__(self, dump: str, key: bytes) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        self._dump = dump
+        self._aead = AESGCM(key)
+
+    def encrypt(self, place: str, data: bytes) -> bytes:
+        """`data` bound to a place of the dump."""
+        nonce = secrets.token_bytes(NONCE)
+        return nonce + self._aead.encrypt(nonce, data, self._place(place))
+
+    def decrypt(self, place: str, data: bytes) -> bytes:
+        """The reverse; `Damaged` when a byte or the place is another."""
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            return self._aead.decrypt(data[:NONCE], data[NONCE:], self._place(place))
+        except (InvalidTag, ValueError):
+            doing = f"Reading {place} of dump {self._dump}"
+            raise Damaged("its authentication does not hold", doing=doing, hint="Run dumps --verify") from None
+
+    def _place(self, place: str) -> bytes:
+        return f"{self._dump}/{place}".encode()
+
+
+def find_key(key_file: str | os.PathLike[str] | None = None) -> Cipher | None:
+    """The key of a file, else of the environment, else none."""
+    hint = "A key is 32 random bytes, as they are or in hexadecimal or base64: openssl rand -hex 32 > key"
+    if key_file is not None:
+        doing = f"Reading the key file {os.fspath(key_file)}"
+        try:
+            raw = Path(key_file).read_bytes()
+        except OSError as error:
+            raise NotFound(error.strerror or str(error), doing=doing, hint=hint) from None
+        return Cipher(_decoded(raw, doing, hint))
+    text = os.environ.get(VARIABLE)
+    return Cipher(_decoded(text.encode(), f"Reading the key in {VARIABLE}", hint)) if text else None
+
+
+def _decoded(raw: bytes, doing: str, hint: str) -> bytes:
+    if len(raw) == KEY_BYTES:
+        return raw
+    text = raw.strip()
+    for decode in (bytes.fromhex, lambda one: base64.b64decode(one, validate=True)):
+        try:
+            found = decode(text.decode("ascii"))
+        except (ValueError, binascii.Error, UnicodeDecodeError):
+            continue
+        if len(found) == KEY_BYTES:
+            return found
+    raise InputError(f"that is no key of {KEY_BYTES} bytes", doing=doing, hint=hint)
+
+
+def _derived(key: bytes, salt: str, purpose: str, length: int) -> bytes:
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    info = f"strandline dumps 1 {purpose}".encode()
+    return HKDF(algorithm=SHA256(), length=length, salt=salt.encode(), info=info).derive(key)
 
 
 class Target:
@@ -43,15 +142,15 @@ class Target:
         self.storage = storage
         self.cipher = cipher
 
-    def folder(self, dump: str) -> Folder:
+    def folder(self, dump: str) -> DumpFolder:
         """The objects of one dump."""
-        return Folder(self.storage, dump, self.cipher.of(dump) if self.cipher is not None else None)
+        return DumpFolder(self.storage, dump, self.cipher.of(dump) if self.cipher is not None else None)
 
     def fingerprint(self, target: str) -> str | None:
         """That of the key; None without one."""
         return self.cipher.fingerprint(target) if self.cipher is not None else None
 
-    def check_key(self, catalog: Catalog) -> None:
+    def check_key(self, catalog: DumpCatalog) -> None:
         """Refuse a wrong key, a missing one, and one where none belongs."""
         doing = f"Opening the dumps at {self.storage.url}"
         if catalog.fingerprint is None and self.cipher is not None:
@@ -67,7 +166,7 @@ class Target:
         if catalog.fingerprint != self.fingerprint(catalog.target):
             raise InputError("this is not the key of these dumps", doing=doing, hint="Give the key they were made with")
 
-    def manifest(self, entry: DumpEntry) -> Manifest:
+    def manifest(self, entry: DumpEntry) -> DumpManifest:
         """The manifest of a complete dump, verified against the catalog."""
         manifest = self.folder(entry.id).manifest(entry.attempt, entry.manifest)
         if (manifest.id, manifest.store, manifest.level) != (entry.id, entry.store, entry.level):
@@ -88,7 +187,7 @@ class Target:
             )
 
 
-class Folder:
+class DumpFolder:
     """The objects of one dump."""
 
     def __init__(self, storage: Storage, dump: str, cipher: DumpCipher | None) -> None:
@@ -128,22 +227,22 @@ class Folder:
             self.storage.delete(path)
             put_in_passing(self.storage, path, pages)
 
-    def manifest(self, attempt: int, expected: str | None = None) -> Manifest:
+    def manifest(self, attempt: int, expected: str | None = None) -> DumpManifest:
         """The manifest of an attempt, `expected` being the checksum of its stored bytes."""
         name = manifest_name(attempt)
         body = self._body(name, "manifest", expected)
         return manifest_from_json(body, f"{self.dump}/{name}")
 
-    def encoded_manifest(self, manifest: Manifest) -> tuple[str, bytes]:
+    def encoded_manifest(self, manifest: DumpManifest) -> tuple[str, bytes]:
         """The manifest's name, and the bytes to store."""
         name = manifest_name(manifest.attempt)
         return name, self.encode(name, "manifest", manifest_to_json(manifest))
 
-    def changes(self, part: Part) -> StateChanges:
+    def changes(self, part: ManifestPart) -> StateChanges:
         """What a recorded state changed."""
         return changes_from_json(self._body(part.name, "index", part.checksum))
 
-    def with_pages(self, manifest: Manifest) -> tuple[Pack, ...]:
+    def with_pages(self, manifest: DumpManifest) -> tuple[Pack, ...]:
         """The packs of a dump with their pages."""
         part = manifest.parts[-1]
         packs = packs_from_json(self._body(part.name, "index", part.checksum))
@@ -231,3 +330,44 @@ def free_bytes(storage: Storage) -> int | None:
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return shutil.disk_usage(os.fspath(folder)).free
+
+
+def drop_dumps(target: Target, entries: list[DumpEntry]) -> None:
+    """Delete dumps that nothing stands on, or attempts at dumps. From the first swap on they are no dumps."""
+    chosen = {entry.id: entry for entry in entries}
+
+    def edit(catalog: DumpCatalog) -> DumpCatalog:
+        for one in catalog.dumps:
+            if one.parent in chosen and one.id not in chosen and one.state != DROPPING:
+                raise InUse(
+                    f"dump {one.id} stands on dump {one.parent}", doing=f"Deleting dump {one.parent}",
+                    hint="Delete that first, or make a synthetic full",
+                )  # fmt: skip
+        edited = catalog
+        for entry in chosen.values():
+            now = catalog.find(entry.id)
+            if now is None or now.state == DROPPING:
+                continue
+            if now != entry:
+                raise Conflict(f"dump {entry.id} changed meanwhile", doing="Deleting dumps", hint="Try again")
+            edited = edited.with_entry(replace(now, state=DROPPING, owner=None))
+        return edited
+
+    if chosen:
+        finish_dropping(target, change_catalog(target.storage, edit))
+
+
+def finish_dropping(target: Target, catalog: DumpCatalog) -> None:
+    """Go on with what was being deleted."""
+    gone = [entry for entry in catalog.dumps if entry.state == DROPPING]
+    for entry in gone:
+        folder = target.folder(entry.id)
+        for name in names_of(entry):
+            target.storage.delete(folder.path(name))
+    for entry in gone:
+        change_catalog(target.storage, lambda one, id_=entry.id: one.without(id_) if one.find(id_) else one)  # type: ignore[misc]
+
+
+def attempts(catalog: DumpCatalog) -> list[DumpEntry]:
+    """Dumps that were begun and are not complete."""
+    return [entry for entry in catalog.dumps if entry.state == BEGUN]

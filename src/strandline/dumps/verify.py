@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from strandline.dumps.catalog import Catalog, DumpEntry, needed_by, require_catalog
-from strandline.dumps.chain import Chain, open_chain
+from strandline.dumps.catalog import DumpCatalog, DumpEntry, needed_by, require_catalog
+from strandline.dumps.chain import DumpChain, open_chain
 from strandline.dumps.plan import plan
-from strandline.dumps.rebuild import Identity, rebuild
+from strandline.dumps.restore import Identity, rebuild
 from strandline.dumps.target import Target
 from strandline.errors import Damaged, StrandlineError
 
@@ -55,7 +55,7 @@ def verify(target: Target) -> Verified:
     return report
 
 
-def last_good(target: Target, catalog: Catalog, before: DumpEntry) -> DumpEntry | None:
+def last_good(target: Target, catalog: DumpCatalog, before: DumpEntry) -> DumpEntry | None:
     """The last whole dump of the same store taken before another; reads what that takes."""
     found: dict[str, _Found] = {}
     for entry in reversed(catalog.complete()):
@@ -102,7 +102,7 @@ def _read_back(target: Target, entry: DumpEntry, report: Verified) -> _Found:
     return found
 
 
-def _why_not(target: Target, catalog: Catalog, entry: DumpEntry, found: Mapping[str, _Found]) -> str | None:
+def _why_not(target: Target, catalog: DumpCatalog, entry: DumpEntry, found: Mapping[str, _Found]) -> str | None:
     """Why a dump can't be restored, or None."""
     try:
         chain = open_chain(target, catalog, entry)
@@ -119,7 +119,7 @@ def _why_not(target: Target, catalog: Catalog, entry: DumpEntry, found: Mapping[
     return None
 
 
-def _needed(chain: Chain) -> Iterable[str]:
+def _needed(chain: DumpChain) -> Iterable[str]:
     """The pages that the states of a dump name."""
     if chain.last.scope.tables is None:
         return rebuild(chain, Identity("", "", 0.0)).pages

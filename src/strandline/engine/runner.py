@@ -2,14 +2,16 @@
 
 `InlineRunner` runs them in this process: small work does not wait for a JVM. `SparkRunner` (in `spark.py`) runs one
 item per Spark task. `choose_runner` takes inline below `INLINE_LIMIT` bytes of input and Spark above it.
+
+Doing one thing to many items on all processors: Arrow's work runs beside Python's.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from strandline.engine.memory import machine_memory
 from strandline.engine.progress import Progress
@@ -19,6 +21,7 @@ from strandline.errors import Cancelled, InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 INLINE_LIMIT = 64 << 20
 RUNNERS = ("auto", "spark", "inline")
@@ -86,6 +89,20 @@ def choose_runner(runner: str, input_bytes: int, session: SparkSession | None = 
     check_runner(runner)
     if runner == "inline" or (runner == "auto" and session is None and input_bytes < INLINE_LIMIT):
         return InlineRunner()
-    from strandline.engine.spark import SparkRunner
+    from strandline.engine.spark_runner import SparkRunner
 
     return SparkRunner(session)
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def parallel(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """The results in order, computed on as many threads as there are processors."""
+    work: Sequence[T] = list(items)
+    if len(work) < 2:
+        return [function(item) for item in work]
+    with ThreadPoolExecutor(min(len(work), os.cpu_count() or 1)) as pool:
+        futures: list[Future[R]] = [pool.submit(function, item) for item in work]
+        return [future.result() for future in futures]

@@ -15,7 +15,7 @@
 
 What the tables provide:
 - `Installer.install(edit, changes)` puts a batch's row changes onto the pages of one domain, through
-  `DomainEdit`: `page_for, pages_between, entry, read` to look; `write` for a new physical page; `add, put,
+  `TableEdit`: `page_for, pages_between, entry, read` to look; `write` for a new physical page; `add, put,
   remove` for logical pages, described by a `Draft`; `index, unindex` for the directory (key → page);
   `take_sequence` for row numbers; `moved(old, new)` when rows go to another page (locks follow);
   `try_exclusive(pages)` before joining pages. It may be called again for the same changes.
@@ -37,50 +37,45 @@ separator b"". A domain is a table. Its record is UTF-8 text of the tables' own;
 numbers. A process that may idle longer than a minute must `start_heart()`, or others take it for dead.
 """
 
-from strandline.pages.at import parse_at, state_at
 from strandline.pages.check import Finding, Report, check
 from strandline.pages.context import Installer, Validator
-from strandline.pages.edit import DomainEdit, Draft
-from strandline.pages.envelope import checksum
+from strandline.pages.format.envelope import checksum
+from strandline.pages.format.node import Entry, PageRef, TableEntry
+from strandline.pages.format.page_table import Visits
+from strandline.pages.format.pointer import LogEntry, SnapshotRecord
 from strandline.pages.ids import (
     CATALOG,
     UNBORN,
     CommitNumber,
-    DomainId,
+    Environment,
     LogicalPage,
     PhysicalPage,
     ProcessId,
+    TableId,
     TransactionId,
     VersionObject,
 )
 from strandline.pages.locks import Mode
-from strandline.pages.node import DomainEntry, Entry, PageRef
 from strandline.pages.objects import page_name
-from strandline.pages.opening import create_store, open_store
-from strandline.pages.page_version import PageVersion, TemporaryPageVersion
-from strandline.pages.pointer import LogEntry, SnapshotRecord
-from strandline.pages.roll import Block
-from strandline.pages.snapshots import Snapshot
+from strandline.pages.page_version import PageVersion, TemporaryPageVersion, parse_at, state_at
+from strandline.pages.process_registry import NameBlock
+from strandline.pages.read_view import ReadView, State
+from strandline.pages.snapshots import PageSnapshot
 from strandline.pages.space import EVERY, Holding, Part, space
-from strandline.pages.store import MAIN, PageStore
-from strandline.pages.surroundings import Surroundings
+from strandline.pages.state_edit import Draft, TableEdit
+from strandline.pages.store import MAIN, PageStore, create_store, open_store
 from strandline.pages.transaction import RowChange, Transaction
-from strandline.pages.view import State, View
-from strandline.pages.walk import Visits
-from strandline.pages.workers import Grant, WorkerOutput
+from strandline.pages.worker_output import Grant, WorkerOutput
 
 __all__ = [
     "CATALOG",
     "EVERY",
     "MAIN",
     "UNBORN",
-    "Block",
     "CommitNumber",
-    "DomainEdit",
-    "DomainEntry",
-    "DomainId",
     "Draft",
     "Entry",
+    "Environment",
     "Finding",
     "Grant",
     "Holding",
@@ -88,24 +83,27 @@ __all__ = [
     "LogEntry",
     "LogicalPage",
     "Mode",
+    "NameBlock",
     "PageRef",
+    "PageSnapshot",
     "PageStore",
     "PageVersion",
     "Part",
     "PhysicalPage",
     "ProcessId",
+    "ReadView",
     "Report",
     "RowChange",
-    "Snapshot",
     "SnapshotRecord",
     "State",
-    "Surroundings",
+    "TableEdit",
+    "TableEntry",
+    "TableId",
     "TemporaryPageVersion",
     "Transaction",
     "TransactionId",
     "Validator",
     "VersionObject",
-    "View",
     "Visits",
     "WorkerOutput",
     "check",

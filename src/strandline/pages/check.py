@@ -1,4 +1,10 @@
-"""Checking a store: every checksum, and every numbered invariant (docs/store-format.md).
+"""Everything that a store's pointers lead to, walked once for a check: facts, which the invariants then judge.
+
+The numbered invariants of docs/store-format.md, one predicate for each. A predicate tells where it does not hold.
+
+What can only be seen while trees are walked (2, 4, 5) was noted by the census; the rest is judged from its facts.
+
+Checking a store: every checksum, and every numbered invariant (docs/store-format.md).
 
 `check` reads everything from storage, nothing from a running store's memory. It is the only user of
 listing. Repairing removes only what is proved unreachable: named by no state of any version, not waiting in
@@ -7,16 +13,304 @@ any list of freed objects, and outside every block of names that a process on th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from strandline.errors import StrandlineError
-from strandline.pages.census import Census, take_census
-from strandline.pages.ids import PhysicalPage
-from strandline.pages.invariants import INVARIANTS, unreachable
-from strandline.pages.master import read_master
+from strandline.pages.format.master import Master, read_master
+from strandline.pages.format.node import Entry, Item, NodeRef, PageRef, TableEntry
+from strandline.pages.format.pointer import Freed, LogEntry, Pointer, SnapshotRecord, decode_pointer
+from strandline.pages.ids import PhysicalPage, ProcessId, TableId, VersionObject
 from strandline.pages.objects import Objects
-from strandline.pages.roll import read_roll
-from strandline.storage import Storage
+from strandline.pages.process_registry import ProcessRegistry, read_registry
+from strandline.storage import Storage, auditing
+
+Place = tuple[TableId, int, int]
+"""Where an object stands: domain, level (pages: -1 and -2 for base and overlay, -3 for records), number."""
+
+Told = tuple[str, str]
+"""Where something is wrong, and what."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionChain:
+    """A pointer with what stands on its extension pages."""
+
+    pointer: Pointer
+    states: list[SnapshotRecord]
+    """Every permanent state, the current one last."""
+    freed: list[Freed]
+    log: list[LogEntry]
+
+
+@dataclass(slots=True)
+class StoreScan:
+    """What was met: places by name, and what each pointer says. The lists hold what the walk itself found wrong."""
+
+    objects: Objects
+    master: Master
+    roll: ProcessRegistry
+    read_pages: bool = True
+    chains: dict[VersionObject, VersionChain] = field(default_factory=dict)
+    places: dict[PhysicalPage, Place] = field(default_factory=dict)
+    others: set[PhysicalPage] = field(default_factory=set)
+    """Extension pages."""
+    pages: int = 0
+    bytes: int = 0
+    unreadable: list[Told] = field(default_factory=list)
+    """MASTER's and the pointers' own pages."""
+    incomplete: list[Told] = field(default_factory=list)
+    misdated: list[Told] = field(default_factory=list)
+    misplaced: list[Told] = field(default_factory=list)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether something could not be read: what it led to is not known then."""
+        return bool(self.unreadable or self.incomplete)
+
+
+def scan_store(census: StoreScan) -> None:
+    """Read every pointer, and walk every tree that it names."""
+    with _noting(census.unreadable, "MASTER"):
+        census.others |= {chunk.name for chunk in census.master.versions.chunks} | set(census.master.retired)
+        names = census.master.all_versions(census.objects.chunk)
+        for name in [*names.values(), *census.master.dropping]:
+            with _noting(census.incomplete, name):
+                _read_chain(census, decode_pointer(name, census.objects.storage.get(name)))
+    for chain in census.chains.values():
+        for state in chain.states:
+            _walk_tree(census, state, f"{chain.pointer.name}@{state.commit}")
+
+
+def _read_chain(census: StoreScan, pointer: Pointer) -> None:
+    load = census.objects.chunk
+    with _noting(census.unreadable, pointer.object):
+        for roster in (pointer.snapshots, pointer.freed, pointer.log):
+            census.others |= {chunk.name for chunk in roster.chunks}
+        current = SnapshotRecord(pointer.commit, "", pointer.root, 0.0)
+        states = [*pointer.chain(load), current]
+        census.chains[pointer.object] = VersionChain(pointer, states, pointer.all_freed(load), pointer.all_log(load))
+
+
+def _walk_tree(census: StoreScan, state: SnapshotRecord, where: str) -> None:
+    if state.root is not None:
+        if state.root.born > state.commit:
+            census.misdated.append((where, f"its root was made by commit {state.root.born}"))
+        _walk_node(census, state, state.root, (TableId(-1), state.root.level, 0), where)
+
+
+def _walk_node(census: StoreScan, state: SnapshotRecord, ref: NodeRef, place: Place, where: str) -> None:
+    seen = census.places.get(ref.name) == place
+    if not _stands(census, ref.name, place, where) or (seen and state.domains is None and place[0] >= 0):
+        return
+    with _noting(census.incomplete, f"{where}: {ref.name}"):
+        node = census.objects.node(ref)
+        if (node.domain, node.level, node.first) != place:
+            census.misplaced.append((ref.name, f"stands at {place} but says {node.domain, node.level, node.first}"))
+        if node.sums() != ref.sums:
+            census.misdated.append((ref.name, f"sums to {node.sums()}, its parent says {ref.sums}"))
+        for slot, item in node.slots.items():
+            number = node.first + (slot << (7 * node.level))
+            _walk_item(census, state, item, ref, (node.domain, node.level, number), where)
+
+
+def _walk_item(census: StoreScan, state: SnapshotRecord, item: Item, parent: NodeRef, place: Place, where: str) -> None:
+    domain, level, number = place
+    changed = item.born if isinstance(item, NodeRef) else item.changed
+    if changed > parent.born:
+        census.misdated.append((f"{where}: {parent.name}", f"was made by {parent.born}, its part by {changed}"))
+    if isinstance(item, NodeRef):
+        _walk_node(census, state, item, (domain, level - 1, number), where)
+        return
+    if isinstance(item, TableEntry):
+        if not state.holds(item.domain):
+            return
+        if item.root is not None:
+            _walk_node(census, state, item.root, (item.domain, item.root.level, 0), where)
+        domain = item.domain
+    for kind, page in enumerate(_placed(item), start=1):
+        if page is not None:
+            if page.born > changed:
+                census.misdated.append((page.name, f"born at {page.born}, its entry changed at {changed}"))
+            _check_page(census, page, (domain, -kind, number), where)
+
+
+def _placed(item: Entry | TableEntry) -> tuple[PageRef | None, ...]:
+    if isinstance(item, Entry):
+        return item.base, item.overlay
+    return None, None, item.record
+
+
+def _check_page(census: StoreScan, page: PageRef, place: Place, where: str) -> None:
+    seen = page.name in census.places
+    if _stands(census, page.name, place, where) and not seen:
+        census.pages += 1
+        census.bytes += page.size
+        if census.read_pages:
+            with _noting(census.incomplete, f"{where}: {page.name}"):
+                census.objects.page(page)
+
+
+def _stands(census: StoreScan, name: PhysicalPage, place: Place, where: str) -> bool:
+    """Invariant 5: one physical object, one logical place."""
+    before = census.places.setdefault(name, place)
+    if before != place:
+        census.misplaced.append((f"{where}: {name}", f"stands at {place} and at {before}"))
+        return False
+    return True
+
+
+@contextmanager
+def _noting(found: list[Told], where: str) -> Iterator[None]:
+    """Turn an error into a fact and go on."""
+    try:
+        yield
+    except StrandlineError as error:
+        found.append((where, error.message()))
+
+
+Predicate = Callable[[StoreScan], Iterator[Told]]
+
+
+def names_are_given_out_once(census: StoreScan) -> Iterator[Told]:
+    """1: names come from blocks that PROCESSES gave out, each to one process."""
+    roll = census.roll
+    owners: dict[int, int] = {}
+    for number, record in roll.processes.items():
+        for block in record.blocks:
+            if block.number >= roll.next_block or owners.setdefault(block.number, number) != number:
+                yield "PROCESSES", f"block {block.number} is given out twice, or not yet"
+    for name in census.places:
+        if block_of(name) >= roll.next_block:
+            yield name, "its name is from a block that was not given out"
+
+
+def trees_are_complete(census: StoreScan) -> Iterator[Told]:
+    """2: a pointer names a tree whose every part is there, and is what was named."""
+    yield from census.incomplete
+
+
+def a_swap_is_one_step(census: StoreScan) -> Iterator[Told]:
+    """3: a pointer is what its last logged swap put in place."""
+    for name, chain in census.chains.items():
+        if not chain.log or chain.log[-1].id != chain.pointer.swap:
+            yield name, "its last swap is not the last of its log"
+
+
+def entries_are_dated(census: StoreScan) -> Iterator[Told]:
+    """4: an entry carries the commit that last changed it, and a node's is not older than its parts'."""
+    yield from census.misdated
+
+
+def objects_stand_in_one_place(census: StoreScan) -> Iterator[Told]:
+    """5: one physical object, one logical place, in all states."""
+    yield from census.misplaced
+
+
+def freed_is_what_nobody_names(census: StoreScan) -> Iterator[Told]:
+    """6: no permanent state names what is listed to be deleted."""
+    for chain in census.chains.values():
+        for freed in chain.freed:
+            if freed.name in census.places:
+                yield freed.name, f"is freed in {chain.pointer.name}, and a permanent state names it"
+
+
+def floors_are_of_states_that_were(census: StoreScan) -> Iterator[Told]:
+    """7: a reader publishes the floor of a state that it has read."""
+    for number, record in census.roll.processes.items():
+        for version, floor in record.floors.items():
+            chain = census.chains.get(version)
+            if chain is not None and floor > chain.pointer.commit:
+                yield "PROCESSES", f"process {number} has a floor beyond {version}'s commit"
+
+
+def the_dead_are_fenced_everywhere(census: StoreScan) -> Iterator[Told]:
+    """8: who is fenced in MASTER, and buried, is fenced in every pointer."""
+    for version, chain in census.chains.items():
+        missing = census.master.fenced - chain.pointer.fenced - set(census.roll.processes)
+        if missing and not chain.pointer.dropped:
+            yield version, f"processes {sorted(missing)} are fenced in MASTER but not here"
+
+
+def commits_grow_along_a_chain(census: StoreScan) -> Iterator[Told]:
+    """9: commit numbers grow, from where a version left its parent to its current state."""
+    for name, chain in census.chains.items():
+        pointer = chain.pointer
+        if any(one.commit > other.commit for one, other in pairwise(chain.log)):
+            yield name, "commit numbers go down in its log"
+        for one in chain.states:
+            if one.commit > pointer.commit:
+                yield name, f"the snapshot {one.name} is of a future commit {one.commit}"
+        if pointer.base is not None and any(one.commit < pointer.base.commit for one in chain.states):
+            yield name, "it holds states from before its own beginning"
+
+
+def forks_and_bases_agree(census: StoreScan) -> Iterator[Told]:
+    """10: what a version stands on is held by its parent, and nothing is held for nobody."""
+    for name, chain in census.chains.items():
+        for one in chain.pointer.forks:
+            known = one.child in census.chains
+            if not known and (one.maker is None or one.maker not in census.roll.processes):
+                yield name, f"holds a fork for {one.name}, which does not exist"
+        base = chain.pointer.base
+        if base is None or chain.pointer.dropped:
+            continue
+        parent = census.chains.get(base.parent)
+        if parent is None or not any(f.child == name and f.commit == base.commit for f in parent.pointer.forks):
+            yield name, "its parent does not hold the fork that it stands on"
+
+
+INVARIANTS: dict[int, Predicate] = {
+    1: names_are_given_out_once,
+    2: trees_are_complete,
+    3: a_swap_is_one_step,
+    4: entries_are_dated,
+    5: objects_stand_in_one_place,
+    6: freed_is_what_nobody_names,
+    7: floors_are_of_states_that_were,
+    8: the_dead_are_fenced_everywhere,
+    9: commits_grow_along_a_chain,
+    10: forks_and_bases_agree,
+}
+
+
+def unreachable(census: StoreScan) -> Iterator[PhysicalPage]:
+    """What exists although nothing names it, it does not wait to be deleted, and nobody may be writing it."""
+    known = set(census.places) | census.others | {PhysicalPage(name) for name in census.chains}
+    known |= {one.name for chain in census.chains.values() for one in chain.freed}
+    blocks = [block for record in census.roll.processes.values() for block in record.blocks]
+    open_names = {block.number: block.count for block in blocks}
+    with auditing():
+        for folder in ("nodes/", "pages/", "versions/"):
+            for name in census.objects.storage.list(folder):
+                # A block given out since is somebody's who is at work.
+                fresh = block_of(name) >= census.roll.next_block
+                is_open = _index(name) < open_names.get(block_of(name), 0)
+                if name not in known and not is_open and not fresh:
+                    yield PhysicalPage(name)
+        for name in census.objects.storage.list("staging/"):
+            # What a write has staged begins with the number of the process that answers for it.
+            owner = ProcessId(block_of(name))
+            if owner not in census.roll.processes and owner < census.roll.next_process:
+                yield PhysicalPage(name)
+
+
+def block_of(name: str) -> int:
+    """The number of the block that a name is from; 0 for a name of another making, which is nobody's."""
+    try:
+        return int(name.rpartition("/")[2].partition("-")[0], 16)
+    except ValueError:
+        return 0
+
+
+def _index(name: str) -> int:
+    """The place of a name in its block."""
+    try:
+        return int(name.rpartition("/")[2].partition(".")[0].partition("-")[2], 16)
+    except ValueError:
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +346,12 @@ def check(storage: Storage, *, repair: bool = False, pages: bool = True) -> Repo
     try:
         # The roll before the pointers: what a process settled before is in the pointers, what it has not is
         # here.
-        roll = read_roll(storage).roll
+        roll = read_registry(storage).roll
         master = read_master(objects).master
     except StrandlineError as error:
         return Report([Finding(0, "MASTER or PROCESSES", error.message())])
-    census = Census(objects, master, roll, read_pages=pages)
-    take_census(census)
+    census = StoreScan(objects, master, roll, read_pages=pages)
+    scan_store(census)
     report = Report(objects=census.pages, bytes=census.bytes)
     report.findings += [Finding(0, where, what) for where, what in census.unreadable]
     for number, predicate in INVARIANTS.items():

@@ -1,4 +1,10 @@
-"""Committing: one committer takes whatever is queued (commit batching, section 2).
+"""The queue before the committer: one thread at a time leads, and takes whatever is queued (section 2).
+
+Whoever finds nobody leading leads. Its batch is everything queued by then; meanwhile others queue up, and the first of
+them leads the next batch. A thread sleeps until its own transaction is through or it has to lead, so that nobody is
+woken in vain.
+
+Committing: one committer takes whatever is queued (commit batching, section 2).
 
 Many threads call `commit`. One of them leads: it takes all queued transactions, installs them together on
 the newest state, and makes them visible by one swap. Meanwhile others queue up for the next batch.
@@ -7,28 +13,109 @@ the newest state, and makes them visible by one swap. Meanwhile others queue up 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from strandline.errors import Conflict, StorageError
-from strandline.pages.batching import BatchQueue
-from strandline.pages.clearing import Litter, clear_away, clear_failed
 from strandline.pages.context import Deriver
-from strandline.pages.edit import Outcome
-from strandline.pages.free_list import FreeList
-from strandline.pages.freeing import seen_by
-from strandline.pages.ids import CommitNumber, DomainId, LogicalPage, TransactionId
-from strandline.pages.installing import Ticket, install_catalog, install_page, resolve, rows_by_domain
+from strandline.pages.format.node import Entry, TableEntry
+from strandline.pages.format.page_table import FreeList, items
+from strandline.pages.format.pointer import Pointer, Reservation
+from strandline.pages.ids import CommitNumber, LogicalPage, TableId, TransactionId
+from strandline.pages.install import PendingCommit, install_catalog, install_page, resolve, rows_by_domain
 from strandline.pages.locks import page_resource
-from strandline.pages.node import DomainEntry, Entry
-from strandline.pages.objects import Output
-from strandline.pages.page_table import items
-from strandline.pages.plan import Current, Plan
-from strandline.pages.pointer import Pointer, Reservation
-from strandline.pages.state_edit import StateEdit
+from strandline.pages.objects import ObjectWriter
+from strandline.pages.process_registry import seen_by
+from strandline.pages.read_view import ReadView
+from strandline.pages.reclamation import Leftovers, clear_away, clear_failed
+from strandline.pages.state_edit import EditOutcome, StateEdit
+from strandline.pages.swap import Current, SwapPlan
 from strandline.pages.transaction import Transaction
 from strandline.pages.version import Version
-from strandline.pages.view import View
+
+LARGEST_BATCH = 256
+GATHERING = 0.4
+"""How long a batch may gather, as a part of what the last one took."""
+LONGEST = 0.05
+"""It gathers no longer than this (seconds), however long the last one took."""
+
+
+class BatchQueue:
+    """Hands batches to `process`, which ends every ticket of its batch. Safe for many threads."""
+
+    def __init__(self, process: Callable[[Sequence[PendingCommit]], None]) -> None:
+        self._process = process
+        self._mutex = threading.Lock()
+        self._complete = threading.Condition(self._mutex)
+        self._queue: list[PendingCommit] = []
+        self._led = False
+        self._crowd, self._began, self._took = 1, 0.0, 0.0
+
+    @property
+    def crowded(self) -> bool:
+        """Whether several threads commit at the moment."""
+        return self._crowd > 1
+
+    def serve(self, ticket: PendingCommit) -> None:
+        """Returns when the ticket is done, by another thread or by this one."""
+        with self._mutex:
+            self._queue.append(ticket)
+            leads, self._led = not self._led, True
+            if len(self._queue) >= self._crowd:
+                self._complete.notify()
+        if not leads:
+            self._wait(ticket)
+        if not ticket.done:
+            self._lead()
+
+    def _wait(self, ticket: PendingCommit) -> None:
+        try:
+            ticket.called.wait()
+        except BaseException:
+            # The thread is being stopped. Its transaction is queued and goes its way, but it can't lead any more.
+            with self._mutex:
+                ticket.abandoned = True
+                if ticket.called.is_set() and ticket in self._queue:
+                    self._pass_on()
+            raise
+
+    def let_go(self, tickets: Sequence[PendingCommit]) -> None:
+        """These are done: their threads may go on while the leader still tidies up."""
+        with self._mutex:
+            self._crowd, self._took = len(tickets) + len(self._queue), time.monotonic() - self._began
+        for ticket in tickets:
+            ticket.called.set()
+
+    def _lead(self) -> None:
+        batch = self._gather()
+        try:
+            self._process(batch)
+        finally:
+            for ticket in batch:
+                ticket.called.set()
+            with self._mutex:
+                self._pass_on()
+
+    def _pass_on(self) -> None:
+        """The first who can lead is called; the caller holds the mutex."""
+        following = next((ticket for ticket in self._queue if not ticket.abandoned), None)
+        self._led = following is not None
+        if following is not None:
+            following.called.set()
+
+    def _gather(self) -> list[PendingCommit]:
+        """Wait a moment for those whom the last batch has just let go: else two crowds take turns, each with half of
+        the threads in every batch. One thread alone never waits.
+        """
+        with self._mutex:
+            if self._crowd > 1:
+                patience = min(self._took * GATHERING, LONGEST)
+                self._complete.wait_for(lambda: len(self._queue) >= self._crowd, timeout=patience)
+            batch, self._queue = self._queue[:LARGEST_BATCH], self._queue[LARGEST_BATCH:]
+            self._began = time.monotonic()
+            return batch
+
 
 UNTIDIED = 8
 """So many batches may leave deleting to the next while many threads commit: deleting makes them all wait."""
@@ -49,8 +136,8 @@ class Committer:
         self._batches = BatchQueue(self._process)
         self._untidied = 0
         self._last = _INSTALLING
-        self._free_lists: dict[DomainId, FreeList] = {}
-        self._litter = Litter(version)
+        self._free_lists: dict[TableId, FreeList] = {}
+        self._litter = Leftovers(version)
         version.on_new_state(self._forget_free_lists)
 
     def begin(self, message: str = "") -> Transaction:
@@ -62,7 +149,7 @@ class Committer:
 
     def commit(self, transaction: Transaction) -> CommitNumber:
         """Make a transaction visible, together with whatever else is queued."""
-        ticket = Ticket(transaction)
+        ticket = PendingCommit(transaction)
         self._batches.serve(ticket)
         if ticket.error is not None:
             raise ticket.error
@@ -76,21 +163,21 @@ class Committer:
         finally:
             self._ended([transaction])
 
-    def reserve(self, transaction: Transaction, domain: DomainId) -> None:
+    def reserve(self, transaction: Transaction, domain: TableId) -> None:
         """Put a table reservation into the pointer."""
         number = self.version.context.membership.number
         mine = Reservation(domain, number, str(transaction.number))
 
-        def build(base: Current, _output: Output) -> Plan:
+        def build(base: Current, _output: ObjectWriter) -> SwapPlan:
             for other in base.pointer.reservations:
                 if other.domain == domain:
                     raise Conflict("the table is being loaded by another process", doing="Reserving a table")
             pointer = replace(base.pointer, reservations=(*base.pointer.reservations, mine))
-            return Plan(pointer, "reserve")
+            return SwapPlan(pointer, "reserve")
 
         self.version.swap(build)
 
-    def _process(self, batch: Sequence[Ticket]) -> None:
+    def _process(self, batch: Sequence[PendingCommit]) -> None:
         try:
             try:
                 self._swap(batch)
@@ -109,7 +196,7 @@ class Committer:
                     clear_failed(self.version, ticket)
             self._ended([ticket.transaction for ticket in batch])
 
-    def _swap_alone(self, ticket: Ticket) -> None:
+    def _swap_alone(self, ticket: PendingCommit) -> None:
         """One transaction by itself: only the guilty ones of a batch fail."""
         if not ticket.done:
             try:
@@ -117,10 +204,10 @@ class Committer:
             except Exception as error:
                 ticket.error = error
 
-    def _swap(self, batch: Sequence[Ticket]) -> None:
-        outcome = Outcome(None)
+    def _swap(self, batch: Sequence[PendingCommit]) -> None:
+        outcome = EditOutcome(None)
 
-        def build(base: Current, output: Output) -> Plan | None:
+        def build(base: Current, output: ObjectWriter) -> SwapPlan | None:
             nonlocal outcome
             self.version.locks.release_all([_INSTALLING])
             self._validate(batch)
@@ -151,7 +238,7 @@ class Committer:
         self._untidied = 0
         return True
 
-    def _committed(self, batch: Sequence[Ticket], commit: CommitNumber, outcome: Outcome) -> None:
+    def _committed(self, batch: Sequence[PendingCommit], commit: CommitNumber, outcome: EditOutcome) -> None:
         """Let those go whose changes stand; what remains to be done is the leader's."""
         live = [ticket for ticket in batch if not ticket.done]
         self._ended([ticket.transaction for ticket in live])
@@ -161,7 +248,7 @@ class Committer:
             self._litter.add(ticket.transaction, frozenset(outcome.named))
         self._batches.let_go(live)
 
-    def _validate(self, batch: Sequence[Ticket]) -> None:
+    def _validate(self, batch: Sequence[PendingCommit]) -> None:
         """Sections of history that other processes wrote: whom they concern must try again."""
         for ticket in batch:
             transaction = ticket.transaction
@@ -173,19 +260,19 @@ class Committer:
                     )
                 transaction.validated = newer.commit
 
-    def _conflict(self, transaction: Transaction, older: View, newer: View) -> str | None:
+    def _conflict(self, transaction: Transaction, older: ReadView, newer: ReadView) -> str | None:
         for domain in transaction.touched():
             before, after = older.domain(domain), newer.domain(domain)
             if before is not None and after is not None and before.record != after.record:
                 return f"the description of table {before.name} has changed"
         return self.version.context.validator.conflict(transaction, older, newer)
 
-    def _install(self, live: Sequence[Ticket], base: Current, output: Output) -> StateEdit:
+    def _install(self, live: Sequence[PendingCommit], base: Current, output: ObjectWriter) -> StateEdit:
         """Row changes and page changes of all transactions, as if one had made them (section 2.2)."""
         batch = frozenset(ticket.transaction.number for ticket in live)
         commit = CommitNumber(base.pointer.commit + 1)
 
-        def exclusive(domain: DomainId, pages: tuple[LogicalPage, ...]) -> bool:
+        def exclusive(domain: TableId, pages: tuple[LogicalPage, ...]) -> bool:
             resources = [page_resource(domain, page) for page in pages]
             return self.version.locks.try_exclusive(_INSTALLING, resources, batch)
 
@@ -212,7 +299,9 @@ class Committer:
             raise
         return edit
 
-    def _plan(self, live: Sequence[Ticket], base: Current, edit: StateEdit, outcome: Outcome) -> Plan | None:
+    def _plan(
+        self, live: Sequence[PendingCommit], base: Current, edit: StateEdit, outcome: EditOutcome
+    ) -> SwapPlan | None:
         mine = {str(t.transaction.number) for t in live if t.transaction.reservations}
         number = self.version.context.membership.number
         kept = tuple(r for r in base.pointer.reservations if r.process != number or r.id not in mine)
@@ -225,7 +314,7 @@ class Committer:
             for domain, one in edit.domains.items()
             for old, new in one.splits
         ]
-        return Plan(
+        return SwapPlan(
             replace(base.pointer, commit=edit.commit, root=outcome.root, reservations=kept),
             "commit",
             message,
@@ -245,7 +334,7 @@ class Committer:
                     hint="Try again when the load has ended",
                 )
 
-    def _free_list(self, entry: DomainEntry) -> FreeList:
+    def _free_list(self, entry: TableEntry) -> FreeList:
         """A copy of a domain's free list; extracted from the null entries of the page table when first
         needed.
         """
@@ -256,7 +345,7 @@ class Committer:
             self._free_lists[entry.domain] = known
         return known.copy()
 
-    def _installed(self, live: Sequence[Ticket], edit: StateEdit) -> None:
+    def _installed(self, live: Sequence[PendingCommit], edit: StateEdit) -> None:
         """The new state is in place: its free lists count, and its transactions read nothing any more."""
         for domain, one in edit.domains.items():
             if one.free_list is not None:

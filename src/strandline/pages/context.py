@@ -6,23 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from strandline.pages.freeing import DeathWatch
-from strandline.pages.membership import Membership
-from strandline.pages.objects import Objects, Output
-from strandline.pages.surroundings import Surroundings
+from strandline.pages.ids import Environment
+from strandline.pages.objects import Objects, ObjectWriter
+from strandline.pages.process_registry import DeathWatch, Membership
 from strandline.storage import Storage
 
 if TYPE_CHECKING:
-    from strandline.pages.edit import DomainEdit
-    from strandline.pages.state_edit import StateEdit
+    from strandline.pages.read_view import ReadView
+    from strandline.pages.state_edit import StateEdit, TableEdit
     from strandline.pages.transaction import RowChange, Transaction
-    from strandline.pages.view import View
 
 
 class Installer(Protocol):
     """Puts row changes onto pages, when a commit batch is processed (section 2.2). The tables provide it."""
 
-    def install(self, edit: DomainEdit, changes: Sequence[RowChange]) -> None:
+    def install(self, edit: TableEdit, changes: Sequence[RowChange]) -> None:
         """Install the changes of a batch to one domain, in order, as if one transaction had made them.
 
         It may be called again for the same changes, on a newer state, when another process committed first:
@@ -47,11 +45,11 @@ class Deriver(Protocol):
 class Validator(Protocol):
     """Judges whether a transaction may go on although another process committed in between."""
 
-    def conflict(self, transaction: Transaction, older: View, newer: View) -> str | None:
+    def conflict(self, transaction: Transaction, older: ReadView, newer: ReadView) -> str | None:
         """Why the transaction must be tried again, or None: no row that changed from `older` to `newer`
         concerns it.
 
-        `View.changed_entries` gives the pages to look at.
+        `ReadView.changed_entries` gives the pages to look at.
         """
         ...
 
@@ -63,17 +61,17 @@ class Context:
     storage: Storage
     objects: Objects
     membership: Membership
-    surroundings: Surroundings
+    surroundings: Environment
     watch: DeathWatch
     installer: Installer
     validator: Validator
     closed: bool = False
 
-    def output(self) -> Output:
+    def output(self) -> ObjectWriter:
         """A collection of new objects, named from this process's block."""
-        return Output(self.objects, self.membership.stem)
+        return ObjectWriter(self.objects, self.membership.stem)
 
-    def abandon(self, output: Output) -> None:
+    def abandon(self, output: ObjectWriter) -> None:
         """Take back new objects that nothing names."""
         output.abandon()
         self.membership.settled(output.taken)

@@ -14,30 +14,30 @@ from dataclasses import replace
 
 from strandline.errors import AlreadyExists, InputError, InUse, NotFound, SnapshotExpired, StorageError, Unanswered
 from strandline.pages.context import Context
-from strandline.pages.drop import Neighbours, freed_for_good
-from strandline.pages.ids import CommitNumber, PhysicalPage, ProcessId, VersionObject
-from strandline.pages.master import Master, change_master, with_version, without_version
-from strandline.pages.objects import Output, version_name
-from strandline.pages.plan import Current, Plan
-from strandline.pages.pointer import (
-    Base,
+from strandline.pages.format.master import Master, change_master, with_version, without_version
+from strandline.pages.format.pointer import (
+    ChunkedList,
     Fork,
+    ForkBase,
     LogEntry,
     Pointer,
     SnapshotRecord,
     decode_pointer,
     encode_pointer,
 )
-from strandline.pages.roll import read_roll
-from strandline.pages.roster import Roster
-from strandline.pages.snapshots import Snapshot, freed_without, unfree
+from strandline.pages.ids import CommitNumber, PhysicalPage, ProcessId, VersionObject
+from strandline.pages.objects import ObjectWriter, version_name
+from strandline.pages.process_registry import read_registry
+from strandline.pages.reclamation import Neighbours, freed_for_good
+from strandline.pages.snapshots import PageSnapshot, freed_without, unfree
+from strandline.pages.swap import Current, SwapPlan
 from strandline.pages.version import Version
 from strandline.storage import Token
 
 OpenVersion = Callable[[VersionObject], Version]
 
 
-def swap_master(context: Context, edit: Callable[[Master, Output], Master]) -> Master:
+def swap_master(context: Context, edit: Callable[[Master, ObjectWriter], Master]) -> Master:
     """`change_master` with this process's names; extension pages written in vain are taken back."""
     output = context.output()
     try:
@@ -54,7 +54,7 @@ def swap_master(context: Context, edit: Callable[[Master, Output], Master]) -> M
     return master
 
 
-def fork(parent: Version, name: str, of: Snapshot | None = None) -> VersionObject:
+def fork(parent: Version, name: str, of: PageSnapshot | None = None) -> VersionObject:
     """A new version on the current state, or on a snapshot. The pointer's storage name."""
     context = parent.context
     if of is not None and of.view.state.domains is not None:
@@ -72,7 +72,7 @@ def enter_version(parent: Version, made: Fork, new: Pointer, token: Token) -> No
     """Let MASTER name a version that stands on a fork, its pointer being in place: only then is it there."""
     context, child, name = parent.context, made.child, made.name
 
-    def enter(master: Master, output: Output) -> Master:
+    def enter(master: Master, output: ObjectWriter) -> Master:
         nonlocal new, token
         versions = master.all_versions(output.load_chunk)
         if versions.get(name) == child:
@@ -97,18 +97,18 @@ def enter_version(parent: Version, made: Fork, new: Pointer, token: Token) -> No
     context.membership.settled([PhysicalPage(child)])
 
 
-def hold_fork(parent: Version, child: VersionObject, name: str, of: Snapshot | None) -> Fork:
+def hold_fork(parent: Version, child: VersionObject, name: str, of: PageSnapshot | None) -> Fork:
     """The parent holds the state that a child is going to stand on."""
     made: Fork | None = None
     parent.refresh()
 
-    def build(base: Current, output: Output) -> Plan:
+    def build(base: Current, output: ObjectWriter) -> SwapPlan:
         nonlocal made
         state = of.view.state if of is not None else base.view.state
         made = Fork(state.commit, child, name, state.root, parent.context.membership.number, state.commit_id)
         pointer = replace(base.pointer, forks=(*base.pointer.forks, made))
         record = SnapshotRecord(made.commit, name, made.root, 0.0)
-        return Plan(unfree(pointer, record, output), "fork", name)
+        return SwapPlan(unfree(pointer, record, output), "fork", name)
 
     parent.swap(build)
     assert made is not None
@@ -126,18 +126,18 @@ def child_pointer(context: Context, parent: Pointer, made: Fork) -> Pointer:
         swap=swap,
         root=made.root,
         commit_id=made.commit_id,
-        base=Base(parent.object, made.commit, made.root, made.commit_id),
+        base=ForkBase(parent.object, made.commit, made.root, made.commit_id),
         fenced=parent.fenced,
-        log=Roster((entry.to_json(),)),
+        log=ChunkedList((entry.to_json(),)),
     )
 
 
 def _adopt_fork(parent: Version, child: VersionObject) -> None:
     """The child is in MASTER: the fork is no longer its maker's affair."""
 
-    def build(base: Current, _output: Output) -> Plan | None:
+    def build(base: Current, _output: ObjectWriter) -> SwapPlan | None:
         forks = tuple(replace(f, maker=None) if f.child == child else f for f in base.pointer.forks)
-        return None if forks == base.pointer.forks else Plan(replace(base.pointer, forks=forks), "forked")
+        return None if forks == base.pointer.forks else SwapPlan(replace(base.pointer, forks=forks), "forked")
 
     parent.swap(build)
 
@@ -145,7 +145,7 @@ def _adopt_fork(parent: Version, child: VersionObject) -> None:
 def release_fork(parent: Version, child: VersionObject) -> None:
     """Drop the implicit snapshot that a child stood on; no error when it is gone already."""
 
-    def build(base: Current, output: Output) -> Plan | None:
+    def build(base: Current, output: ObjectWriter) -> SwapPlan | None:
         pointer = base.pointer
         forks = tuple(one for one in pointer.forks if one.child != child)
         gone = [one for one in pointer.forks if one.child == child]
@@ -153,7 +153,7 @@ def release_fork(parent: Version, child: VersionObject) -> None:
             return None
         record = SnapshotRecord(gone[0].commit, gone[0].name, gone[0].root, 0.0)
         freed = freed_without(replace(pointer, forks=forks), record, output)
-        return Plan(replace(pointer, forks=forks), "unfork", gone[0].name, freed=freed)
+        return SwapPlan(replace(pointer, forks=forks), "unfork", gone[0].name, freed=freed)
 
     parent.swap(build)
 
@@ -176,15 +176,15 @@ def rename_version(version: Version, name: str, open_version: OpenVersion) -> No
     base = version.current.pointer.base
     if base is None:
         raise InputError("it is the version that everything stems from", doing=doing)
-    version.swap(lambda now, _: Plan(replace(now.pointer, name=name), "rename", name))
+    version.swap(lambda now, _: SwapPlan(replace(now.pointer, name=name), "rename", name))
 
-    def rename_fork(now: Current, _: Output) -> Plan:
+    def rename_fork(now: Current, _: ObjectWriter) -> SwapPlan:
         forks = tuple(replace(one, name=name) if one.child == version.object else one for one in now.pointer.forks)
-        return Plan(replace(now.pointer, forks=forks), "rename", name)
+        return SwapPlan(replace(now.pointer, forks=forks), "rename", name)
 
     open_version(base.parent).swap(rename_fork)
 
-    def enter(master: Master, output: Output) -> Master:
+    def enter(master: Master, output: ObjectWriter) -> Master:
         versions = master.all_versions(output.load_chunk)
         if versions.get(name) == version.object:
             return master
@@ -202,13 +202,13 @@ def drop_version(version: Version, open_version: OpenVersion) -> None:
     version.refresh()
     if version.readers():
         raise InUse("it is being read or written in this process", doing=doing, hint="Close its readers first")
-    roll = read_roll(version.context.storage).roll
+    roll = read_registry(version.context.storage).roll
     own = version.context.membership.number
     others = [n for n, record in roll.processes.items() if n != own and version.object in record.floors]
     if others:
         raise InUse(f"other processes have it open ({others})", doing=doing, hint="Close it there first")
 
-    def build(base: Current, output: Output) -> Plan:
+    def build(base: Current, output: ObjectWriter) -> SwapPlan:
         pointer = base.pointer
         if pointer.base is None:
             raise InUse("it is the version that everything stems from", doing=doing)
@@ -224,7 +224,7 @@ def drop_version(version: Version, open_version: OpenVersion) -> None:
         record = SnapshotRecord(pointer.commit, name, pointer.root, 0.0)
         sides = Neighbours(pointer.base.commit, later, pointer.base.root)
         gone = replace(pointer, dropped=True, root=None, commit=later)
-        return Plan(gone, "drop version", name, freed=freed_for_good(output.load, record, sides))
+        return SwapPlan(gone, "drop version", name, freed=freed_for_good(output.load, record, sides))
 
     version.swap(build)
     version.context.membership.forget(version.object)
@@ -239,7 +239,7 @@ def clear_dropped(
     While a living process reads it, it only waits in MASTER's list.
     """
     swap_master(context, lambda master, output: _dropping(master, name, output))
-    roll = read_roll(context.storage).roll
+    roll = read_registry(context.storage).roll
     if any(name in record.floors for number, record in roll.processes.items() if number != dead):
         return
     try:
@@ -260,7 +260,7 @@ def clear_dropped(
     swap_master(context, lambda master, _: _cleared(master, name))
 
 
-def _dropping(master: Master, name: VersionObject, output: Output) -> Master:
+def _dropping(master: Master, name: VersionObject, output: ObjectWriter) -> Master:
     if name in master.dropping or name not in master.all_versions(output.load_chunk).values():
         return master
     shorter = without_version(master, name, output)

@@ -1,13 +1,20 @@
-"""The names of things, each its own type."""
+"""The names of things, each its own type.
+
+What the control plane takes from outside: time, and randomness.
+"""
 
 from __future__ import annotations
 
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NewType
 
 CommitNumber = NewType("CommitNumber", int)
 """The sequence number of a commit batch in one version's chain; the paper's timestamp (section 3.2.2)."""
 
-DomainId = NewType("DomainId", int)
+TableId = NewType("TableId", int)
 """An allocation domain (section 3.3): one table. Never used again. Negative: not committed yet."""
 
 LogicalPage = NewType("LogicalPage", int)
@@ -25,16 +32,16 @@ TransactionId = NewType("TransactionId", int)
 VersionObject = NewType("VersionObject", str)
 """The storage name of a version's page-table pointer. Never used again, unlike the version's own name."""
 
-CATALOG = DomainId(0)
+CATALOG = TableId(0)
 """The system domain: its directory maps the names of domains to their numbers."""
 
-NO_DOMAIN = DomainId(-1)
+NO_DOMAIN = TableId(-1)
 """Stands where an object belongs to no domain: nodes of the upper tier. Every snapshot holds them."""
 
-EXTENSION = DomainId(-2)
+EXTENSION = TableId(-2)
 """Stands where an object is an extension page: no snapshot holds any."""
 
-FIRST_PLACEHOLDER = DomainId(-10)
+FIRST_PLACEHOLDER = TableId(-10)
 """Domains that a transaction creates are numbered from here downwards until they are installed."""
 
 DIRECTORY_ROOT = LogicalPage(0)
@@ -45,3 +52,18 @@ UNBORN = CommitNumber(-1)
 
 NEVER = CommitNumber(-1)
 """The infinite past: older than every commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Clock and ids, passed in so that tests can choose them.
+
+    `now` is wall-clock time in seconds, for people; nothing depends on its being right. `monotonic`
+    measures how long a process's beat has stood still. `new_id` gives a random name that never repeats.
+    """
+
+    now: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+    new_id: Callable[[], str] = lambda: secrets.token_hex(8)
+    patience: float = 60.0
+    """Seconds for which a beat must stand still before its process is taken for dead."""

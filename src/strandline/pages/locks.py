@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from strandline.errors import Deadlock
-from strandline.pages.ids import DomainId, LogicalPage, TransactionId
+from strandline.pages.ids import LogicalPage, TableId, TransactionId
 
 
 class Mode(Enum):
@@ -52,17 +52,17 @@ INTENTION = {_IS: _IS, _S: _IS, _IX: _IX, _SIX: _IX, _X: _IX}
 Resource = tuple[object, ...]
 
 
-def table_resource(domain: DomainId) -> Resource:
+def table_resource(domain: TableId) -> Resource:
     """The whole table."""
     return ("table", domain)
 
 
-def page_resource(domain: DomainId, page: LogicalPage) -> Resource:
+def page_resource(domain: TableId, page: LogicalPage) -> Resource:
     """One logical page."""
     return ("page", domain, page)
 
 
-def key_resource(domain: DomainId, key: bytes) -> Resource:
+def key_resource(domain: TableId, key: bytes) -> Resource:
     """One key, whatever page it is on: a split does not touch it."""
     return ("key", domain, key)
 

@@ -1,6 +1,6 @@
 """Reading and writing the immutable objects: nodes, pages, extension pages.
 
-`Objects` reads, verifies and caches. `Output` collects what one swap is going to need, writes it durably
+`Objects` reads, verifies and caches. `ObjectWriter` collects what one swap is going to need, writes it durably
 before the swap (invariant 2), and can take it all back when the swap is not going to happen.
 """
 
@@ -11,10 +11,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Sequence
 
 from strandline.errors import AlreadyExists, Damaged, NotFound, SnapshotExpired
-from strandline.pages.envelope import Json, checksum, seal, unseal
+from strandline.pages.format.envelope import Json, checksum, seal, unseal
+from strandline.pages.format.node import Node, NodeRef, PageRef, decode_node, encode_node
+from strandline.pages.format.pointer import Chunk
 from strandline.pages.ids import UNBORN, CommitNumber, PhysicalPage, VersionObject
-from strandline.pages.node import Node, NodeRef, PageRef, decode_node, encode_node
-from strandline.pages.roster import Chunk
 from strandline.storage import Storage
 
 WRITE_AT_ONCE = 1 << 20
@@ -126,7 +126,7 @@ class Objects:
             ) from error
 
 
-class Output:
+class ObjectWriter:
     """The new objects of one swap, or of one transaction."""
 
     def __init__(self, objects: Objects, stem: Stem) -> None:

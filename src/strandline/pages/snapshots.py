@@ -7,24 +7,23 @@ from dataclasses import replace
 from types import TracebackType
 
 from strandline.errors import InputError, InUse, NotFound, SnapshotExpired, StrandlineError
-from strandline.pages.drop import freed_by_drop
-from strandline.pages.freeing import seen_by
-from strandline.pages.ids import CommitNumber, DomainId
-from strandline.pages.objects import Output
-from strandline.pages.plan import Current, Plan
-from strandline.pages.pointer import Freed, Pointer, SnapshotRecord, snapshot_to_json
-from strandline.pages.roll import read_roll
+from strandline.pages.format.page_table import Visits
+from strandline.pages.format.pointer import Freed, Pointer, SnapshotRecord, snapshot_to_json
+from strandline.pages.ids import CommitNumber, TableId
+from strandline.pages.objects import ObjectWriter
+from strandline.pages.process_registry import read_registry, seen_by
+from strandline.pages.read_view import ReadView, State
+from strandline.pages.reclamation import freed_by_drop
+from strandline.pages.swap import Current, SwapPlan
 from strandline.pages.version import Version
-from strandline.pages.view import State, View
-from strandline.pages.walk import Visits
 
 
-class Snapshot:
+class PageSnapshot:
     """A state that stays readable until closed. A context manager."""
 
     __slots__ = ("_closed", "_held", "_version", "name", "view")
 
-    def __init__(self, version: Version, view: View, name: str | None = None, *, held: bool = False) -> None:
+    def __init__(self, version: Version, view: ReadView, name: str | None = None, *, held: bool = False) -> None:
         self._version = version
         self._closed = False
         self._held = held
@@ -47,12 +46,12 @@ class Snapshot:
         """Whether this is open, and a state of that version."""
         return not self._closed and self._version is version
 
-    def again(self) -> Snapshot:
+    def again(self) -> PageSnapshot:
         """Another hold of the same state, closed by itself."""
         self._version.pins.pin(self.commit)
         if self._held:
             self._version.hold(self.commit, 1)
-        return Snapshot(self._version, self.view, self.name, held=self._held)
+        return PageSnapshot(self._version, self.view, self.name, held=self._held)
 
     def close(self) -> None:
         """Let go of the state. Closing twice is no error."""
@@ -70,7 +69,7 @@ class Snapshot:
             self._version.pins.count_name(self.name, -1)
             self.name = None
 
-    def __enter__(self) -> Snapshot:
+    def __enter__(self) -> PageSnapshot:
         return self
 
     def __exit__(
@@ -79,22 +78,22 @@ class Snapshot:
         self.close()
 
 
-def take(version: Version) -> Snapshot:
+def take(version: Version) -> PageSnapshot:
     """A temporary snapshot of the current state: in memory, above this process's published floor."""
-    return Snapshot(version, version.pin_current())
+    return PageSnapshot(version, version.pin_current())
 
 
-def open_named(version: Version, name: str) -> Snapshot:
+def open_named(version: Version, name: str) -> PageSnapshot:
     """Read a permanent snapshot."""
     return open_record(version, _record(version, version.refresh_pointer(), name))
 
 
-def open_record(version: Version, record: SnapshotRecord) -> Snapshot:
+def open_record(version: Version, record: SnapshotRecord) -> PageSnapshot:
     """Pin a permanent state. It is held in PROCESSES when the published floor does not cover it."""
     version.pins.pin(record.commit)
     held = not version.context.membership.covers(version.object, record.commit)
     state = State(version.object, record.commit, record.root, record.domains, record.commit_id)
-    snapshot = Snapshot(version, version.view(state), record.name or None, held=held)
+    snapshot = PageSnapshot(version, version.view(state), record.name or None, held=held)
     try:
         if held:
             version.hold(record.commit, 1)
@@ -108,7 +107,7 @@ def open_record(version: Version, record: SnapshotRecord) -> Snapshot:
 
 
 def name_snapshot(
-    version: Version, name: str, *, of: Snapshot | None = None, domains: Collection[DomainId] | None = None
+    version: Version, name: str, *, of: PageSnapshot | None = None, domains: Collection[TableId] | None = None
 ) -> SnapshotRecord:
     """Make a state permanent by giving it a name: the current one, or a temporary snapshot (section 3.5)."""
     if not name or (of is not None and not of.belongs_to(version)):
@@ -118,7 +117,7 @@ def name_snapshot(
     made: SnapshotRecord | None = None
     version.refresh()
 
-    def build(base: Current, output: Output) -> Plan:
+    def build(base: Current, output: ObjectWriter) -> SwapPlan:
         nonlocal made
         pointer = base.pointer
         if any(one.name == name for one in pointer.all_snapshots(output.load_chunk)):
@@ -129,7 +128,7 @@ def name_snapshot(
         taken = version.context.surroundings.now()
         made = SnapshotRecord(state.commit, name, state.root, taken, chosen, state.commit_id)
         snapshots = pointer.snapshots.extended([snapshot_to_json(made)], output.chunk)
-        return Plan(unfree(replace(pointer, snapshots=snapshots), made, output), "snapshot", name)
+        return SwapPlan(unfree(replace(pointer, snapshots=snapshots), made, output), "snapshot", name)
 
     version.swap(build)
     assert made is not None
@@ -139,10 +138,10 @@ def name_snapshot(
 def drop_snapshot(version: Version, name: str, visits: Visits | None = None) -> int:
     """Drop a permanent snapshot; how many objects that freed."""
     version.refresh()
-    roll = read_roll(version.context.storage).roll
+    roll = read_registry(version.context.storage).roll
     count = 0
 
-    def build(base: Current, output: Output) -> Plan:
+    def build(base: Current, output: ObjectWriter) -> SwapPlan:
         nonlocal count
         pointer = base.pointer
         record = _record(version, pointer, name)
@@ -156,13 +155,13 @@ def drop_snapshot(version: Version, name: str, visits: Visits | None = None) -> 
         snapshots, _ = pointer.snapshots.without(lambda row: row[1] == name, output.load_chunk, output.chunk)
         freed = freed_without(replace(pointer, snapshots=snapshots), record, output, visits)
         count = len(freed)
-        return Plan(replace(pointer, snapshots=snapshots), "drop", name, freed=freed)
+        return SwapPlan(replace(pointer, snapshots=snapshots), "drop", name, freed=freed)
 
     version.swap(build)
     return count
 
 
-def demote(version: Version, name: str) -> Snapshot:
+def demote(version: Version, name: str) -> PageSnapshot:
     """Make a permanent snapshot temporary again: it lives until closed (section 3.5)."""
     opened = open_named(version, name)
     opened.forget_name()
@@ -175,7 +174,7 @@ def demote(version: Version, name: str) -> Snapshot:
 
 
 def freed_without(
-    pointer: Pointer, dropped: SnapshotRecord, output: Output, visits: Visits | None = None
+    pointer: Pointer, dropped: SnapshotRecord, output: ObjectWriter, visits: Visits | None = None
 ) -> list[Freed]:
     """What a permanent state held alone, `pointer` being already without it."""
     load = output.load if visits is None else visits.counting(output.load)
@@ -183,7 +182,7 @@ def freed_without(
     return freed_by_drop(load, dropped, pointer.chain(output.load_chunk), current)
 
 
-def unfree(pointer: Pointer, made: SnapshotRecord, output: Output) -> Pointer:
+def unfree(pointer: Pointer, made: SnapshotRecord, output: ObjectWriter) -> Pointer:
     """A state of the past becomes permanent: what it names and was freed since belongs to it now."""
     if made.commit == pointer.commit:
         return pointer
@@ -191,7 +190,7 @@ def unfree(pointer: Pointer, made: SnapshotRecord, output: Output) -> Pointer:
     return replace(pointer, freed=freed)
 
 
-def find_state(version: Version, at: str | int | float) -> Snapshot:
+def find_state(version: Version, at: str | int | float) -> PageSnapshot:
     """The state of a snapshot's name, a commit number (int), or a time (float, seconds since 1970)."""
     if isinstance(at, str):
         return open_named(version, at)
@@ -241,6 +240,6 @@ def _refuse_children(pointer: Pointer, record: SnapshotRecord) -> None:
         )
 
 
-def _refuse_foreign_domains(state: State, chosen: frozenset[DomainId] | None) -> None:
+def _refuse_foreign_domains(state: State, chosen: frozenset[TableId] | None) -> None:
     if state.domains is not None and (chosen is None or not chosen <= state.domains):
         raise InputError("a snapshot of a partial snapshot can't hold more than that one")

@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from strandline.pages.format.master import read_master
+from strandline.pages.format.node import NodeRef, TableEntry, item_pages
+from strandline.pages.format.page_table import Load, items
+from strandline.pages.format.pointer import Pointer, SnapshotRecord, decode_pointer
 from strandline.pages.ids import CATALOG, PhysicalPage
-from strandline.pages.master import read_master
-from strandline.pages.node import DomainEntry, NodeRef, item_pages
 from strandline.pages.objects import Objects
-from strandline.pages.page_table import Load, items
-from strandline.pages.pointer import Pointer, SnapshotRecord, decode_pointer
 from strandline.storage import Storage
 
 Part = Literal["version", "snapshot", "table"]
@@ -110,7 +110,7 @@ def _sizes(load: Load, state: SnapshotRecord) -> Iterator[tuple[str, Sizes]]:
     _nodes(load, state.root, upper)
     yield "", upper
     for item in items(load, state.root):
-        if isinstance(item, DomainEntry) and state.holds(item.domain):
+        if isinstance(item, TableEntry) and state.holds(item.domain):
             sizes = {page.name: page.size for page in item_pages(item)}
             _nodes(load, item.root, sizes)
             for entry in items(load, item.root):

@@ -1,23 +1,312 @@
-"""Building the next state: what a commit batch changes, all domains together.
+"""One domain of the next state, as the tables' installer edits it. `state_edit.py` puts the domains
+together.
+
+Building the next state: what a commit batch changes, all domains together.
 
 A `StateEdit` starts from one view and ends as a new root. It writes new physical pages and nodes through an
-`Output`, never touches old ones, and lists what the new state no longer names.
+`ObjectWriter`, never touches old ones, and lists what the new state no longer names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 from strandline.errors import InputError, NotFound
-from strandline.pages.directory import floor
-from strandline.pages.edit import DomainEdit, Outcome
-from strandline.pages.free_list import FreeList
-from strandline.pages.ids import CATALOG, NO_DOMAIN, UNBORN, CommitNumber, DomainId, LogicalPage
-from strandline.pages.node import DomainEntry, Item, Node, NodeRef, PageRef
-from strandline.pages.objects import Output
-from strandline.pages.page_table import rewrite
-from strandline.pages.pointer import Freed
-from strandline.pages.view import View
+from strandline.pages.format.directory import DirectoryPages, Leafage, delete, floor, insert, scan
+from strandline.pages.format.envelope import Json
+from strandline.pages.format.node import Entry, Item, Node, NodeRef, PageRef, TableEntry
+from strandline.pages.format.page_table import FreeList, find, items, only_in, pages_only_in, rewrite
+from strandline.pages.format.pointer import Freed
+from strandline.pages.ids import (
+    CATALOG,
+    DIRECTORY_ROOT,
+    NO_DOMAIN,
+    UNBORN,
+    CommitNumber,
+    LogicalPage,
+    PhysicalPage,
+    TableId,
+)
+from strandline.pages.objects import ObjectWriter
+from strandline.pages.read_view import ReadView
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a logical page shall hold: an entry without its number and commit."""
+
+    base: PageRef
+    overlay: PageRef | None = None
+    rows: int = 0
+    least: bytes | None = None
+    greatest: bytes | None = None
+    note: Json = None
+
+
+@dataclass(slots=True)
+class EditOutcome:
+    """The new root, what it replaced, and the new pages that it names."""
+
+    root: NodeRef | None
+    freed: list[Freed] = field(default_factory=list)
+    named: set[PhysicalPage] = field(default_factory=set)
+
+
+class TableEdit:
+    """One domain of the next state. Handed to the tables' installer; used by the committing thread only.
+
+    Reads see the edits made so far. `splits` lists pages whose rows moved to others: locks follow them.
+    """
+
+    def __init__(self, state: StateEdit, before: TableEntry) -> None:
+        self._state = state
+        self.before = before
+        self._pending: dict[LogicalPage, Entry] = {}
+        self._leafage: dict[LogicalPage, Leafage | None] = {}
+        self._free: FreeList | None = None
+        self._entry = before
+        self._next_page = before.next_page
+        self.dropped = False
+        self.splits: list[tuple[LogicalPage, LogicalPage]] = []
+
+    @property
+    def domain(self) -> TableId:
+        """The number of this domain, final."""
+        return self.before.domain
+
+    @property
+    def commit(self) -> CommitNumber:
+        """The number of the commit being built."""
+        return self._state.commit
+
+    @property
+    def name(self) -> str:
+        return self._entry.name
+
+    @property
+    def sequence(self) -> int:
+        """The tables' counter: the next row number."""
+        return self._entry.sequence
+
+    def take_sequence(self, count: int) -> int:
+        """The first of `count` numbers that nobody else ever gets."""
+        first = self._entry.sequence
+        self._entry = replace(self._entry, sequence=first + count)
+        return first
+
+    @property
+    def record(self) -> bytes:
+        """What the tables wrote down about this domain."""
+        if self._entry.record is None:
+            return b""
+        body: str = self._state.output.read_sealed("record", self._entry.record)
+        return body.encode()
+
+    @property
+    def record_changed(self) -> bool:
+        """Whether this edit describes the domain anew."""
+        return self._entry.record != self.before.record
+
+    def set_record(self, record: bytes) -> None:
+        """Replace the description; UTF-8 text, JSON for instance."""
+        self._entry = replace(self._entry, record=self._state.output.sealed("record", record.decode()))
+
+    def entry(self, number: LogicalPage) -> Entry | None:
+        """The entry of a logical page, null entries included."""
+        if number in self._pending:
+            return self._pending[number]
+        return self._old(number)
+
+    def entries(self) -> Iterator[Entry]:
+        """The live data pages by logical number."""
+        old = {item.number: item for item in items(self._load, self.before.root) if isinstance(item, Entry)}
+        for _, entry in sorted({**old, **self._pending}.items()):
+            if entry.base is not None and not entry.directory:
+                yield entry
+
+    def changed(self) -> Iterator[tuple[Entry | None, Entry | None]]:
+        """The data pages edited so far: as they were and as they shall be, None where there is none."""
+        for number, entry in sorted(self._pending.items()):
+            old = self._old(number)
+            before, after = (None if one is None or one.base is None or one.directory else one for one in (old, entry))
+            if before is not None or after is not None:
+                yield before, after
+
+    def page_for(self, key: bytes) -> tuple[bytes, Entry] | None:
+        """The separator and entry of the page whose range holds `key`."""
+        found = floor(self.get_leafage, key)
+        if found is None:
+            return None
+        entry = self.entry(LogicalPage(found[1]))
+        assert entry is not None
+        return found[0], entry
+
+    def page_before(self, separator: bytes) -> tuple[bytes, Entry] | None:
+        """The separator and entry of the page before the one with that separator."""
+        found = floor(self.get_leafage, separator, below=True)
+        entry = self.entry(LogicalPage(found[1])) if found is not None else None
+        return (found[0], entry) if found is not None and entry is not None else None
+
+    def page_after(self, separator: bytes) -> tuple[bytes, Entry] | None:
+        """The separator and entry of the page after the one with that separator."""
+        for key, number in scan(self.get_leafage, separator):
+            entry = self.entry(LogicalPage(number))
+            if key > separator and entry is not None:
+                return key, entry
+        return None
+
+    def pages_between(self, low: bytes = b"", high: bytes | None = None) -> list[tuple[bytes, Entry]]:
+        """Separators and entries of the pages that may hold keys from `low` to `high` (inclusive), by key."""
+        found = [(key, self.entry(LogicalPage(number))) for key, number in scan(self.get_leafage, low, high)]
+        return [(key, entry) for key, entry in found if entry is not None]
+
+    def read(self, page: PageRef) -> bytes:
+        """The verified bytes of a physical page."""
+        return self._state.output.read(page)
+
+    def write(self, data: bytes, rows: int) -> PageRef:
+        """A new physical page, to be named in a `Draft`."""
+        return self._state.output.page(data, rows)
+
+    def add(self, draft: Draft) -> LogicalPage:
+        """A new logical page; numbers of deleted pages are used again (section 3.4.1)."""
+        number = self._new_number()
+        self.put(number, draft)
+        return number
+
+    def put(self, number: LogicalPage, draft: Draft) -> None:
+        """Replace what a logical page holds."""
+        self._pending[number] = Entry(
+            self.domain, number, self.commit, self._born(draft.base), self._born(draft.overlay), draft.rows,
+            draft.least, draft.greatest, False, draft.note,
+        )  # fmt: skip
+
+    def remove(self, number: LogicalPage) -> None:
+        """Delete a logical page; a null entry remembers when."""
+        self._pending[number] = Entry(self.domain, number, self.commit, None)
+        self._free_list().put(number)
+
+    def index(self, separator: bytes, number: LogicalPage) -> None:
+        """Lead keys from `separator` (inclusive) on to a page, in the directory."""
+        insert(self._directory(), separator, number)
+
+    def unindex(self, separator: bytes) -> None:
+        """Take a separator out of the directory: its keys fall to the page before."""
+        delete(self._directory(), separator)
+
+    def moved(self, old: LogicalPage, new: LogicalPage) -> None:
+        """Rows moved from one page to another: whoever holds a lock on `old` gets it on `new` too."""
+        self.splits.append((old, new))
+
+    def try_exclusive(self, *pages: LogicalPage) -> bool:
+        """Lock pages against everybody outside this batch until it is committed; false when somebody is
+        there.
+
+        Joining two pages needs it: a lock on one of them must not come to cover rows of the other.
+        """
+        return self._state.try_exclusive(self.domain, pages)
+
+    def finish(self, outcome: EditOutcome) -> TableEntry:
+        """The new entry of this domain; fills in what was replaced."""
+        if self.dropped:
+            return self._finish_dropped(outcome)
+        for number, page in self._leafage.items():
+            if page is not None:
+                self._store_leafage(number, page)
+        self._entry = replace(self._entry, record=self._born(self._entry.record), next_page=self._next_page)
+        root = self._finish_tree(outcome)
+        self._free_pages(outcome, self.before, self._entry)
+        outcome.named.update(page.name for page in (self._entry.record,) if page is not None)
+        if root is self.before.root and self._entry == self.before:
+            return self.before
+        return replace(self._entry, root=root, changed=self.commit)
+
+    def rename(self, name: str) -> None:
+        """Set the name; the catalog's directory is `StateEdit`'s affair."""
+        self._entry = replace(self._entry, name=name)
+
+    @property
+    def free_list(self) -> FreeList | None:
+        """This edit's own copy of the free list, when it was needed."""
+        return self._free
+
+    def _finish_tree(self, outcome: EditOutcome) -> NodeRef | None:
+        changes: dict[int, Item] = {}
+        for number, entry in self._pending.items():
+            old = self._old(number)
+            if old is None and entry.base is None:
+                # Created and deleted within one batch: the number was given out, so a null entry stays.
+                changes[number] = entry
+            elif old is None or replace(entry, changed=old.changed) != old:
+                changes[number] = entry
+            if old is not None:
+                self._free_pages(outcome, old, entry)
+            outcome.named.update(page.name for page in entry.pages)
+        rewritten = rewrite(self._load, self.before.root, self.domain, changes, lambda node: self._state.write(node))
+        outcome.freed += [self._state.freed(ref, self.domain) for ref in rewritten.replaced]
+        return rewritten.root
+
+    def _finish_dropped(self, outcome: EditOutcome) -> TableEntry:
+        for ref in only_in(self._load, self.before.root, None, UNBORN):
+            outcome.freed.append(self._state.freed(ref, self.domain))
+        self._free_pages(outcome, self.before, None)
+        return TableEntry(self.domain, self.commit, "", None, None)
+
+    def _free_pages(self, outcome: EditOutcome, old: Item, new: Item | None) -> None:
+        for page in pages_only_in(old, new, UNBORN):
+            outcome.freed.append(self._state.freed(page, self.domain))
+
+    def _born(self, page: PageRef | None) -> PageRef | None:
+        if page is None or page.born != UNBORN:
+            return page
+        return PageRef(page.name, self.commit, page.size, page.checksum, page.rows)
+
+    def _old(self, number: LogicalPage) -> Entry | None:
+        item = find(self._load, self.before.root, number)
+        assert item is None or isinstance(item, Entry)
+        return item
+
+    def _load(self, ref: NodeRef) -> Node:
+        return self._state.output.load(ref)
+
+    def _new_number(self) -> LogicalPage:
+        number = self._free_list().get()
+        if number is None:
+            # Page 0 is the directory's root whether or not there is a directory.
+            number = max(self._next_page, DIRECTORY_ROOT + 1)
+            self._next_page = number + 1
+        return LogicalPage(number)
+
+    def _free_list(self) -> FreeList:
+        if self._free is None:
+            self._free = self._state.free_list(self.before)
+        return self._free
+
+    def get_leafage(self, number: LogicalPage) -> Leafage | None:
+        if number not in self._leafage:
+            entry = self.entry(number)
+            if entry is None or entry.base is None or not entry.directory:
+                return None
+            page: Leafage = self._state.output.read_sealed("directory", entry.base, Leafage.from_json)
+            return page.copy()
+        return self._leafage[number]
+
+    def _store_leafage(self, number: LogicalPage, page: Leafage) -> None:
+        base = self._born(self._state.output.sealed("directory", page.to_json()))
+        self._pending[number] = Entry(self.domain, number, self.commit, base, directory=True)
+
+    def _directory(self) -> DirectoryPages:
+        def add(page: Leafage) -> LogicalPage:
+            number = self._new_number()
+            self._leafage[number] = page
+            return number
+
+        def remove(number: LogicalPage) -> None:
+            self._leafage[number] = None
+            self.remove(number)
+
+        return DirectoryPages(self.get_leafage, self._leafage.__setitem__, add, remove)
 
 
 class StateEdit:
@@ -25,54 +314,54 @@ class StateEdit:
 
     def __init__(
         self,
-        view: View,
+        view: ReadView,
         commit: CommitNumber,
-        output: Output,
-        free_list: Callable[[DomainEntry], FreeList],
-        try_exclusive: Callable[[DomainId, tuple[LogicalPage, ...]], bool],
+        output: ObjectWriter,
+        free_list: Callable[[TableEntry], FreeList],
+        try_exclusive: Callable[[TableId, tuple[LogicalPage, ...]], bool],
     ) -> None:
         self.view = view
         self.commit = commit
         self.output = output
         self.free_list = free_list
         self.try_exclusive = try_exclusive
-        self.domains: dict[DomainId, DomainEdit] = {}
+        self.domains: dict[TableId, TableEdit] = {}
 
-    def domain(self, domain: DomainId) -> DomainEdit:
+    def domain(self, domain: TableId) -> TableEdit:
         """The edit of a domain that is there."""
         if domain not in self.domains:
             before = self.view.domain(domain)
             if before is None and domain == CATALOG:
-                before = DomainEntry(CATALOG, UNBORN, "", None, None, sequence=1)
+                before = TableEntry(CATALOG, UNBORN, "", None, None, sequence=1)
             if before is None:
                 raise NotFound(f"domain {domain} is not there any more", doing="Changing a table")
-            self.domains[domain] = DomainEdit(self, before)
+            self.domains[domain] = TableEdit(self, before)
         return self.domains[domain]
 
-    def find(self, name: str) -> DomainId | None:
+    def find(self, name: str) -> TableId | None:
         """The domain of that name, edits included."""
         found = floor(self.domain(CATALOG).get_leafage, name.encode())
-        return DomainId(found[1]) if found is not None and found[0] == name.encode() else None
+        return TableId(found[1]) if found is not None and found[0] == name.encode() else None
 
-    def create(self, name: str, record: bytes) -> DomainEdit:
+    def create(self, name: str, record: bytes) -> TableEdit:
         """A new domain."""
         if self.find(name) is not None:
             raise InputError(f"there is a table {name} already", doing=f"Creating {name}", hint="Choose another")
         catalog = self.domain(CATALOG)
-        domain = DomainId(catalog.take_sequence(1))
-        edit = DomainEdit(self, DomainEntry(domain, UNBORN, name, None, None))
+        domain = TableId(catalog.take_sequence(1))
+        edit = TableEdit(self, TableEntry(domain, UNBORN, name, None, None))
         edit.set_record(record)
         self.domains[domain] = edit
         catalog.index(name.encode(), LogicalPage(domain))
         return edit
 
-    def drop(self, domain: DomainId) -> None:
+    def drop(self, domain: TableId) -> None:
         """Drop a domain with everything on its pages."""
         edit = self.domain(domain)
         self.domain(CATALOG).unindex(edit.name.encode())
         edit.dropped = True
 
-    def rename(self, domain: DomainId, name: str) -> None:
+    def rename(self, domain: TableId, name: str) -> None:
         """Give a domain another name."""
         edit, catalog = self.domain(domain), self.domain(CATALOG)
         if self.find(name) is not None:
@@ -81,9 +370,9 @@ class StateEdit:
         catalog.index(name.encode(), LogicalPage(domain))
         edit.rename(name)
 
-    def finish(self) -> Outcome:
+    def finish(self) -> EditOutcome:
         """Write the changed paths of the page table."""
-        outcome = Outcome(self.view.state.root)
+        outcome = EditOutcome(self.view.state.root)
         changes: dict[int, Item] = {}
         for domain, edit in self.domains.items():
             entry = edit.finish(outcome)
@@ -98,6 +387,6 @@ class StateEdit:
         """Write a node of the next state."""
         return self.output.node(node, self.commit)
 
-    def freed(self, ref: NodeRef | PageRef, domain: DomainId) -> Freed:
+    def freed(self, ref: NodeRef | PageRef, domain: TableId) -> Freed:
         """The note that the next state does not name an object that this one names."""
         return Freed(self.commit, ref.born, domain, ref.name)

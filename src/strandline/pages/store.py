@@ -1,4 +1,7 @@
-"""An open store: its versions, and this process's place among others."""
+"""An open store: its versions, and this process's place among others.
+
+Creating a store, and opening one.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,27 @@ import threading
 from contextlib import nullcontext, suppress
 from types import TracebackType
 
-from strandline.errors import AlreadyExists, Fenced, NotFound, StorageError, StrandlineError
-from strandline.pages.burial import bury
-from strandline.pages.context import Context
+from strandline.errors import AlreadyExists, Fenced, NotFound, StorageError, StrandlineError, SwapLost
+from strandline.pages.context import Context, Installer, Validator
+from strandline.pages.fencing import fence_process
 from strandline.pages.forks import clear_dropped, drop_version, fork, rename_version
-from strandline.pages.ids import ProcessId, VersionObject
-from strandline.pages.master import read_master
+from strandline.pages.format.master import MASTER, Master, encode_master, read_master, version_row
+from strandline.pages.format.pointer import ChunkedList, LogEntry, Pointer, decode_pointer, encode_pointer
+from strandline.pages.ids import CommitNumber, Environment, PhysicalPage, ProcessId, VersionObject
+from strandline.pages.objects import Objects, version_name
 from strandline.pages.page_version import PageVersion, TemporaryPageVersion
-from strandline.pages.pointer import decode_pointer
-from strandline.pages.roll import Commits, Roll
-from strandline.pages.snapshots import Snapshot
-from strandline.pages.temporary import TemporaryVersion
+from strandline.pages.process_registry import (
+    PROCESSES,
+    Commits,
+    DeathWatch,
+    Membership,
+    ProcessRegistry,
+    encode_registry,
+)
+from strandline.pages.snapshots import PageSnapshot
+from strandline.pages.temporary_version import TemporaryVersion
 from strandline.pages.version import Version
+from strandline.storage import Storage
 
 MAIN = "main"
 BEATS = 6
@@ -59,7 +71,7 @@ class PageStore:
             raise NotFound(f"there is no version {name}", doing=f"Opening version {name}")
         return self._open(found)
 
-    def fork(self, name: str, *, parent: str = MAIN, of: Snapshot | None = None) -> PageVersion:
+    def fork(self, name: str, *, parent: str = MAIN, of: PageSnapshot | None = None) -> PageVersion:
         """A new version on the current state of another, or on a snapshot of it."""
         if name in self.versions():
             raise AlreadyExists(f"there is a version {name} already", doing=f"Creating version {name}")
@@ -69,7 +81,7 @@ class PageStore:
         """Give a version another name; not the first one."""
         rename_version(self.version(old).inner, new, self._open_inner)
 
-    def temporary(self, *, parent: str = MAIN, of: Snapshot | None = None) -> TemporaryPageVersion:
+    def temporary(self, *, parent: str = MAIN, of: PageSnapshot | None = None) -> TemporaryPageVersion:
         """A version in memory on the current state of another, or on a snapshot of it: no transaction on it is
         flushed, and it is gone when closed.
         """
@@ -90,7 +102,7 @@ class PageStore:
                 with self._mutex:
                     self._versions.pop(version.object, None)
 
-    def beat(self) -> Roll:
+    def beat(self) -> ProcessRegistry:
         """Show that this process lives, publish how far its readers are, and bury the dead."""
         self._last_beat = self.context.surroundings.monotonic()
         self._follow()
@@ -183,7 +195,7 @@ class PageStore:
     def _floors(self) -> Commits:
         return {name: one.inner.floor() for name, one in dict(self._versions).items()}
 
-    def _after_swap(self, roll: Roll) -> None:
+    def _after_swap(self, roll: ProcessRegistry) -> None:
         """Every swap is a sign of life, published now and then. The swap stands, so no error may pass from
         here:
         what could not be done is tried again after the next, and who is fenced is told then."""
@@ -194,11 +206,74 @@ class PageStore:
             else:
                 self._bury_dead(roll)
 
-    def _bury_dead(self, roll: Roll) -> None:
+    def _bury_dead(self, roll: ProcessRegistry) -> None:
         dead = self.context.watch.dead(roll, self.process, self.context.surroundings.monotonic())
         if dead and self._burying.acquire(blocking=False):
             try:
                 for number in dead:
-                    bury(self.context, number, self._open_inner)
+                    fence_process(self.context, number, self._open_inner)
             finally:
                 self._burying.release()
+
+
+def create_store(
+    storage: Storage, installer: Installer, validator: Validator, surroundings: Environment | None = None
+) -> PageStore:
+    """A new, empty store with the version `main`. `AlreadyExists` when there is one."""
+    surroundings = surroundings or Environment()
+    try:
+        # Of two creators one makes PROCESSES, both join, and one makes MASTER.
+        storage.compare_and_swap(PROCESSES, None, encode_registry(ProcessRegistry(surroundings.new_id())))
+    except SwapLost:
+        _refuse_store(storage)
+    context = _context(storage, installer, validator, surroundings)
+    main = version_name(context.membership.stem())
+    swap = surroundings.new_id()
+    entry = LogEntry(CommitNumber(0), swap, surroundings.now(), "create", "")
+    pointer = Pointer(main, MAIN, CommitNumber(0), swap, None, swap, log=ChunkedList((entry.to_json(),)))
+    storage.put_if_absent(main, encode_pointer(pointer))
+    master = Master(swap, surroundings.new_id(), ChunkedList((version_row(MAIN, main),)))
+    try:
+        storage.put_if_absent(MASTER, encode_master(master))
+    except AlreadyExists:
+        if read_master(context.objects).master.store != master.store:
+            storage.delete(main)
+            context.membership.settled([PhysicalPage(main)])
+            context.membership.leave()
+            raise _exists(storage) from None
+    context.membership.settled([PhysicalPage(main)])
+    return PageStore(context)
+
+
+def open_store(
+    storage: Storage, installer: Installer, validator: Validator, surroundings: Environment | None = None
+) -> PageStore:
+    """An existing store."""
+    read_master(Objects(storage))
+    store = PageStore(_context(storage, installer, validator, surroundings or Environment()))
+    store.recover()
+    return store
+
+
+def _context(storage: Storage, installer: Installer, validator: Validator, surroundings: Environment) -> Context:
+    return Context(
+        storage=storage,
+        objects=Objects(storage),
+        membership=Membership(storage, surroundings),
+        surroundings=surroundings,
+        watch=DeathWatch(surroundings.patience),
+        installer=installer,
+        validator=validator,
+    )
+
+
+def _refuse_store(storage: Storage) -> None:
+    try:
+        storage.get(MASTER)
+    except NotFound:
+        return
+    raise _exists(storage)
+
+
+def _exists(storage: Storage) -> AlreadyExists:
+    return AlreadyExists(f"there is a store at {storage.url} already", doing="Creating a store", hint="Open it")

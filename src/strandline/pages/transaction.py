@@ -14,20 +14,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from strandline.errors import Deadlock, StoreError
-from strandline.pages.edit import Draft
-from strandline.pages.ids import (
-    CATALOG,
-    FIRST_PLACEHOLDER,
-    CommitNumber,
-    DomainId,
-    LogicalPage,
-    TransactionId,
-)
+from strandline.pages.format.node import Entry, PageRef
+from strandline.pages.ids import CATALOG, FIRST_PLACEHOLDER, CommitNumber, LogicalPage, TableId, TransactionId
 from strandline.pages.locks import INTENTION, Mode, Resource, key_resource, page_resource, table_resource
-from strandline.pages.node import Entry, PageRef
-from strandline.pages.roll import Block
-from strandline.pages.view import View
-from strandline.pages.workers import PAGES_PER_RUN, Grant, granted
+from strandline.pages.process_registry import NameBlock
+from strandline.pages.read_view import ReadView
+from strandline.pages.state_edit import Draft
+from strandline.pages.worker_output import PAGES_PER_RUN, Grant, granted
 from strandline.storage import Storage
 
 if TYPE_CHECKING:
@@ -44,7 +37,7 @@ class PageChange:
     `separator` leads keys to a new page, through the directory.
     """
 
-    domain: DomainId
+    domain: TableId
     number: LogicalPage | None
     old: Entry | None
     new: Draft | None
@@ -64,7 +57,7 @@ class CatalogChange:
     """A table created, dropped, renamed or described anew. `kind` is create, drop, rename or record."""
 
     kind: str
-    domain: DomainId
+    domain: TableId
     name: str = ""
     record: bytes = b""
 
@@ -76,7 +69,7 @@ class Transaction:
     `footprint` is for the tables: what they read and wrote, for their `Validator`.
     """
 
-    def __init__(self, committer: Committer, number: TransactionId, base: View, message: str) -> None:
+    def __init__(self, committer: Committer, number: TransactionId, base: ReadView, message: str) -> None:
         self._committer = committer
         self.number = number
         self.base = base
@@ -85,15 +78,15 @@ class Transaction:
         self.statement: object = None
         self.incremental: list[PageChange] = []
         self.catalog: list[CatalogChange] = []
-        self.rows: dict[DomainId, list[object]] = {}
-        self.blocks: list[Block] = []
-        self.reservations: list[DomainId] = []
+        self.rows: dict[TableId, list[object]] = {}
+        self.blocks: list[NameBlock] = []
+        self.reservations: list[TableId] = []
         self.output = committer.version.context.output()
-        self.installed: dict[DomainId, DomainId] = {}
+        self.installed: dict[TableId, TableId] = {}
         self.validated = base.commit
         self.pinned = True
-        self._keys: dict[DomainId, dict[Resource, tuple[LogicalPage, Mode]]] = defaultdict(dict)
-        self._coarse: set[DomainId] = set()
+        self._keys: dict[TableId, dict[Resource, tuple[LogicalPage, Mode]]] = defaultdict(dict)
+        self._coarse: set[TableId] = set()
         self._ended = False
 
     @property
@@ -101,22 +94,22 @@ class Transaction:
         """Where the store is."""
         return self._committer.version.context.storage
 
-    def view(self) -> View:
+    def view(self) -> ReadView:
         """The newest committed state. What is locked there stays as it is until this transaction ends."""
         return self._committer.version.current.view
 
     # Locks. Domains that this transaction creates need none.
 
-    def lock_table(self, domain: DomainId, mode: Mode) -> None:
+    def lock_table(self, domain: TableId, mode: Mode) -> None:
         """Lock a whole table."""
         self._lock(domain, table_resource(domain), mode)
 
-    def lock_page(self, domain: DomainId, page: LogicalPage, mode: Mode) -> None:
+    def lock_page(self, domain: TableId, page: LogicalPage, mode: Mode) -> None:
         """Lock a page, and announce it on the table. A `where` locks every page it may touch in mode S."""
         self._lock(domain, table_resource(domain), INTENTION[mode])
         self._lock(domain, page_resource(domain, page), mode)
 
-    def lock_row(self, domain: DomainId, key: bytes, mode: Mode) -> Entry | None:
+    def lock_row(self, domain: TableId, key: bytes, mode: Mode) -> Entry | None:
         """Lock a key (S or X), with its page and table; the entry of its page, None when the table has none.
 
         A page may split while we wait, so where the key stands is looked up again once the locks are held.
@@ -131,7 +124,7 @@ class Transaction:
             elif before.number == after.number:
                 return after
 
-    def lock_range(self, domain: DomainId, low: bytes, high: bytes | None, mode: Mode) -> list[Entry]:
+    def lock_range(self, domain: TableId, low: bytes, high: bytes | None, mode: Mode) -> list[Entry]:
         """Lock every page that may hold keys from `low` to `high` (inclusive); their entries, by key."""
         while True:
             before = [entry for _, entry in self.view().pages_between(domain, low, high)]
@@ -145,11 +138,11 @@ class Transaction:
 
     # Row changes
 
-    def change(self, domain: DomainId, payload: object) -> None:
+    def change(self, domain: TableId, payload: object) -> None:
         """Keep a row change for the installer."""
         self.rows.setdefault(domain, []).append(payload)
 
-    def changes(self, domain: DomainId) -> Sequence[object]:
+    def changes(self, domain: TableId) -> Sequence[object]:
         """This transaction's own row changes of a table, in order: reading one's own writes needs them."""
         return tuple(self.rows.get(domain, ()))
 
@@ -159,7 +152,7 @@ class Transaction:
         """A new physical page, to be named in a `Draft`; it goes when the transaction aborts."""
         return self.output.page(data, rows)
 
-    def reserve_names(self, runs: int, run: int) -> Block:
+    def reserve_names(self, runs: int, run: int) -> NameBlock:
         """Names for pages that workers write: `runs` runs of `run` names, each to be used from its start on.
 
         `page_name(block.stem(index))` is where a worker stores a page. What is stored there and not named in
@@ -174,48 +167,48 @@ class Transaction:
         block = self.reserve_names(pieces * runs, PAGES_PER_RUN)
         return granted(self._committer.version.context.membership.number, block, pieces, runs)
 
-    def add_page(self, domain: DomainId, draft: Draft, separator: bytes | None = None) -> None:
+    def add_page(self, domain: TableId, draft: Draft, separator: bytes | None = None) -> None:
         """A new logical page; its number is given when the change is installed."""
         self.incremental.append(PageChange(domain, None, None, draft, separator))
 
-    def put_page(self, domain: DomainId, old: Entry, draft: Draft) -> None:
+    def put_page(self, domain: TableId, old: Entry, draft: Draft) -> None:
         """Replace a page as a whole; takes X on it."""
         self.lock_page(domain, old.number, Mode.X)
         self.incremental.append(PageChange(domain, old.number, old, draft))
 
-    def remove_page(self, domain: DomainId, old: Entry, separator: bytes | None = None) -> None:
+    def remove_page(self, domain: TableId, old: Entry, separator: bytes | None = None) -> None:
         """Delete a page as a whole, and its separator from the directory; takes X on it."""
         self.lock_page(domain, old.number, Mode.X)
         self.incremental.append(PageChange(domain, old.number, old, None, separator))
 
     # The catalog
 
-    def create_domain(self, name: str, record: bytes) -> DomainId:
+    def create_domain(self, name: str, record: bytes) -> TableId:
         """A new table; its number is negative until installed, then `installed` tells the final one."""
         self._lock_key(CATALOG, None, name.encode(), Mode.X)
-        domain = DomainId(FIRST_PLACEHOLDER - len(self.catalog))
+        domain = TableId(FIRST_PLACEHOLDER - len(self.catalog))
         self.catalog.append(CatalogChange("create", domain, name, record))
         return domain
 
-    def drop_domain(self, domain: DomainId, name: str) -> None:
+    def drop_domain(self, domain: TableId, name: str) -> None:
         """Drop a table with everything on its pages; takes X on it."""
         self._lock_key(CATALOG, None, name.encode(), Mode.X)
         self.lock_table(domain, Mode.X)
         self.catalog.append(CatalogChange("drop", domain, name))
 
-    def rename_domain(self, domain: DomainId, old: str, new: str) -> None:
+    def rename_domain(self, domain: TableId, old: str, new: str) -> None:
         """Give a table another name."""
         for name in (old, new):
             self._lock_key(CATALOG, None, name.encode(), Mode.X)
         self.lock_table(domain, Mode.X)
         self.catalog.append(CatalogChange("rename", domain, new))
 
-    def set_record(self, domain: DomainId, record: bytes) -> None:
+    def set_record(self, domain: TableId, record: bytes) -> None:
         """Describe a table anew; takes X on it."""
         self.lock_table(domain, Mode.X)
         self.catalog.append(CatalogChange("record", domain, record=record))
 
-    def reserve_table(self, domain: DomainId) -> None:
+    def reserve_table(self, domain: TableId) -> None:
         """Keep every other process from writing a table until this transaction ends: for long loads."""
         self.lock_table(domain, Mode.X)
         self._committer.reserve(self, domain)
@@ -238,7 +231,7 @@ class Transaction:
         """Whether it was committed or aborted."""
         return self._ended
 
-    def touched(self) -> Iterator[DomainId]:
+    def touched(self) -> Iterator[TableId]:
         """The committed domains that this transaction is going to change."""
         seen = {one.domain for one in self.incremental} | {one.domain for one in self.catalog} | set(self.rows)
         return (domain for domain in sorted(seen) if domain > CATALOG)
@@ -261,7 +254,7 @@ class Transaction:
             raise StoreError("the transaction has ended already", hint="Begin another one")
         self._ended = True
 
-    def _lock(self, domain: DomainId, resource: Resource, mode: Mode) -> None:
+    def _lock(self, domain: TableId, resource: Resource, mode: Mode) -> None:
         if domain < CATALOG:
             return
         try:
@@ -272,7 +265,7 @@ class Transaction:
             what = f"table {name}" if kind == "table" else f"a {kind} of table {name}"
             raise Deadlock(f"{error.why}, this one for {what}", doing=error.doing, hint=error.hint) from None
 
-    def _lock_key(self, domain: DomainId, page: LogicalPage | None, key: bytes, mode: Mode) -> None:
+    def _lock_key(self, domain: TableId, page: LogicalPage | None, key: bytes, mode: Mode) -> None:
         if page is None:
             self._lock(domain, table_resource(domain), INTENTION[mode])
             self._lock(domain, key_resource(domain, key), mode)
@@ -283,14 +276,14 @@ class Transaction:
             self._lock(domain, key_resource(domain, key), mode)
             self._remember_key(domain, page, key_resource(domain, key), mode)
 
-    def _remember_key(self, domain: DomainId, page: LogicalPage, resource: Resource, mode: Mode) -> None:
+    def _remember_key(self, domain: TableId, page: LogicalPage, resource: Resource, mode: Mode) -> None:
         keys = self._keys[domain]
         if resource not in keys or mode is Mode.X:
             keys[resource] = (page, mode)
         if len(keys) > MANY_KEYS:
             self._go_coarse(domain)
 
-    def _go_coarse(self, domain: DomainId) -> None:
+    def _go_coarse(self, domain: TableId) -> None:
         """Exchange key locks for page locks. A page may have split since: its locks were inherited."""
         locks = self._committer.version.locks
         for page, mode in sorted(set(self._keys[domain].values()), key=lambda one: (one[0], one[1].value)):

@@ -1,4 +1,6 @@
-"""One version in this process: its current state, its readers, and the swap that changes it.
+"""What this process is reading of one version: temporary snapshots, transactions, opened snapshots.
+
+One version in this process: its current state, its readers, and the swap that changes it.
 
 `Version.swap` is the only place where a pointer is replaced (invariant 3): committing, naming and dropping
 a snapshot, forking and fencing all hand it a function that builds the next pointer from the current one. It
@@ -10,27 +12,85 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from strandline.errors import (
-    Fenced,
-    NotFound,
-    StorageError,
-    StoreError,
-    StrandlineError,
-    SwapLost,
-    Unanswered,
-)
-from strandline.pages.books import Books, Judge
+from strandline.errors import Fenced, NotFound, StorageError, StoreError, StrandlineError, SwapLost, Unanswered
 from strandline.pages.context import Context
-from strandline.pages.freeing import readers_of
+from strandline.pages.format.pointer import Pointer, decode_pointer, encode_pointer
 from strandline.pages.ids import CommitNumber, VersionObject
 from strandline.pages.locks import LockManager
-from strandline.pages.objects import Output
-from strandline.pages.pins import Pins
-from strandline.pages.plan import Build, Current, Plan
-from strandline.pages.pointer import Pointer, decode_pointer, encode_pointer
-from strandline.pages.roll import Roll, read_roll
-from strandline.pages.unanswered import contains, settle
-from strandline.pages.view import State, View
+from strandline.pages.objects import ObjectWriter
+from strandline.pages.process_registry import ProcessRegistry, Readers, read_registry, readers_of
+from strandline.pages.read_view import ReadView, State
+from strandline.pages.swap import Build, Current, Judge, Ledger, SwapPlan, contains, settle_swap
+
+Counts = dict[CommitNumber, int]
+
+
+class Pins:
+    """`states` are single states being read; `bases` those from which transactions read, and all later ones.
+
+    Methods without a lock of their own say so: the caller holds `mutex`, because it looks at more than the
+    pins.
+    """
+
+    def __init__(self) -> None:
+        self.mutex = threading.Lock()
+        self.states: Counts = {}
+        self.bases: Counts = {}
+        self._held: Counts = {}
+        self._names: dict[str, int] = {}
+
+    def add(self, counts: Counts, commit: CommitNumber) -> None:
+        """One reader more; the caller holds `mutex`."""
+        counts[commit] = counts.get(commit, 0) + 1
+
+    def pin(self, commit: CommitNumber) -> None:
+        """Pin a state that is protected otherwise, or whose protection is verified afterwards."""
+        with self.mutex:
+            self.add(self.states, commit)
+
+    def unpin(self, commit: CommitNumber) -> None:
+        """One reader of a state less."""
+        with self.mutex:
+            _less(self.states, commit)
+
+    def leave(self, base: CommitNumber) -> None:
+        """One transaction less."""
+        with self.mutex:
+            _less(self.bases, base)
+
+    def count(self) -> int:
+        """How many there are; the caller holds `mutex`."""
+        return sum(self.states.values()) + sum(self.bases.values())
+
+    def least(self, current: CommitNumber) -> CommitNumber:
+        """The least commit being read; the caller holds `mutex`."""
+        return min([*self.states, *self.bases, current])
+
+    def readers(self) -> Readers:
+        """The same, for deciding what may be deleted."""
+        with self.mutex:
+            return Readers(tuple(self.bases), tuple(sorted(self.states)))
+
+    def hold(self, commit: CommitNumber, by: int) -> list[CommitNumber]:
+        """Count a state below the published floor; all of them. Called by one thread at a time."""
+        self._held[commit] = self._held.get(commit, 0) + by
+        return [one for one, count in self._held.items() if count > 0]
+
+    def count_name(self, name: str, by: int) -> None:
+        """Readers come to, or leave, a permanent snapshot by its name."""
+        with self.mutex:
+            self._names[name] = self._names.get(name, 0) + by
+
+    def name_count(self, name: str) -> int:
+        """How many have opened a permanent snapshot by its name."""
+        with self.mutex:
+            return self._names.get(name, 0)
+
+
+def _less(counts: Counts, commit: CommitNumber) -> None:
+    counts[commit] -= 1
+    if not counts[commit]:
+        del counts[commit]
 
 
 class Version:
@@ -44,10 +104,10 @@ class Version:
         self.pins = Pins()
         # One mutex for the current state and the pins: who pins it pins what is current.
         self._mutex = self.pins.mutex
-        self._books = Books(context)
-        self._absorbed: list[tuple[View, View]] = []
+        self._books = Ledger(context)
+        self._absorbed: list[tuple[ReadView, ReadView]] = []
         self._watchers: list[Callable[[], None]] = []
-        self._on_death: Callable[[Roll], None] = lambda _: None
+        self._on_death: Callable[[ProcessRegistry], None] = lambda _: None
         # Publish a floor first, then read again and use that (invariant 7): between the two, pages of the
         # first state may have gone, but not of the second.
         context.membership.publish(name, self._read().pointer.commit)
@@ -64,14 +124,14 @@ class Version:
         """What users call this version."""
         return self._current.pointer.name
 
-    def pin_current(self) -> View:
+    def pin_current(self) -> ReadView:
         """Pin the current state: microseconds, whatever its size (section 3). `pins.unpin` when done."""
         with self._mutex:
             current = self._current
             self.pins.add(self.pins.states, current.pointer.commit)
         return current.view
 
-    def enter(self) -> View:
+    def enter(self) -> ReadView:
         """A transaction begins: it reads the current state *and later ones*, so it counts as a floor."""
         with self._mutex:
             current = self._current
@@ -92,7 +152,7 @@ class Version:
         with self._mutex:
             return self.pins.least(self._current.pointer.commit)
 
-    def refresh(self) -> View:
+    def refresh(self) -> ReadView:
         """Look for commits of other processes, and return the newest view."""
         with self._swapping:
             newest = self._read(self._current)
@@ -101,7 +161,7 @@ class Version:
                 self._absorb(newest)
             return self._current.view
 
-    def look(self) -> View:
+    def look(self) -> ReadView:
         """`refresh`, unless a swap of this process is under way."""
         if self._swapping.acquire(blocking=False):
             try:
@@ -116,14 +176,14 @@ class Version:
             self.refresh()
             return self._current.pointer
 
-    def view(self, state: State) -> View:
+    def view(self, state: State) -> ReadView:
         """The means to read a state."""
-        return View(state, self.context.objects)
+        return ReadView(state, self.context.objects)
 
-    def _view_of(self, pointer: Pointer) -> View:
+    def _view_of(self, pointer: Pointer) -> ReadView:
         return self.view(State(self.object, pointer.commit, pointer.root, commit_id=pointer.commit_id))
 
-    def foreign_changes(self, since: CommitNumber) -> list[tuple[View, View]]:
+    def foreign_changes(self, since: CommitNumber) -> list[tuple[ReadView, ReadView]]:
         """What other processes changed after `since` (exclusive), as far as this process has taken it in."""
         with self._mutex:
             return [pair for pair in self._absorbed if pair[1].commit > since]
@@ -141,7 +201,7 @@ class Version:
         """Call `watcher` whenever another process's commit was taken in."""
         self._watchers.append(watcher)
 
-    def on_death(self, bury: Callable[[Roll], None]) -> None:
+    def on_death(self, bury: Callable[[ProcessRegistry], None]) -> None:
         """Call `bury` with the roll after each swap, to look for dead processes."""
         self._on_death = bury
 
@@ -164,7 +224,7 @@ class Version:
             self._on_death(roll)
         return pointer
 
-    def _try_to_collect(self) -> Roll | None:
+    def _try_to_collect(self) -> ProcessRegistry | None:
         """The swap stands whatever happens now; what can't be deleted stays in the pointer's list for the
         next.
         """
@@ -196,7 +256,7 @@ class Version:
                 self.context.membership.settled(output.taken)
                 return plan.pointer
 
-    def collect(self) -> Roll:
+    def collect(self) -> ProcessRegistry:
         """Delete what was freed and nobody reads (invariant 7). The order is what makes it safe:
 
         after the swap that freed, the roll is read, and after the roll the pointer again. Who named a
@@ -204,7 +264,7 @@ class Version:
         roll may be too old.
         """
         pointer = self._current.pointer
-        roll = read_roll(self.context.storage).roll
+        roll = read_registry(self.context.storage).roll
         if len(pointer.freed):
             newest = self._read().pointer
             load = self.context.objects.chunk
@@ -240,7 +300,7 @@ class Version:
         if pointer.dropped:
             raise NotFound(f"version {pointer.name} was dropped", doing=f"Using version {pointer.name}")
 
-    def _put(self, base: Current, plan: Plan, output: Output) -> Current | None:
+    def _put(self, base: Current, plan: SwapPlan, output: ObjectWriter) -> Current | None:
         """Swap. The state now in place when ours is in it; None when another process was first."""
         new = plan.pointer
         data = encode_pointer(new)
@@ -267,7 +327,7 @@ class Version:
         try:
             newest = self._read()
             if isinstance(error, Unanswered) and newest.token == base.token:
-                settle(self.context, base.pointer, base.token)
+                settle_swap(self.context, base.pointer, base.token)
                 newest = self._read()
             return newest, contains(self.context.objects, newest.pointer, new.swap, base.pointer.swap)
         except StrandlineError as again:
@@ -277,7 +337,7 @@ class Version:
                 hint="Look whether the changes are there before trying again",
             ) from error
 
-    def _advance(self, plan: Plan, newest: Current) -> None:
+    def _advance(self, plan: SwapPlan, newest: Current) -> None:
         ours = newest
         if newest.pointer.swap != plan.pointer.swap:
             ours = Current(plan.pointer, newest.token, self._view_of(plan.pointer))

@@ -4,8 +4,8 @@ To read the source: `settings` (what a file says), `taking` (a step up to its co
 `finishing` (the rest of it), `pipeline` (the recipe of a run).
 """
 
-from strandline.pipeline.detecting import Means
+from strandline.pipeline.detection import RunMeans
 from strandline.pipeline.pipeline import Pipeline, Ran
-from strandline.pipeline.toml_file import duration, read_settings
+from strandline.pipeline.settings import duration, read_settings
 
-__all__ = ["Means", "Pipeline", "Ran", "duration", "read_settings"]
+__all__ = ["Pipeline", "Ran", "RunMeans", "duration", "read_settings"]

@@ -3,6 +3,12 @@
 The identity of files is the path, size and time of each; that of a database's table is nothing, since only reading
 it tells whether it changed. Tables of one database are read in one transaction, so that an extract of several is one
 state of it.
+
+Extracts of text, which hold no types: what is guessed over tonight's values gives way to what the table has.
+
+An empty column, codes that happen to be numbers tonight, a file without a row: the guess is another type than that of
+the nights before, and nothing drifted. So where the guess differs, the table's type is tried; the guess stays where a
+value does not fit it, and that is drift.
 """
 
 from __future__ import annotations
@@ -11,26 +17,30 @@ import glob
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from strandline.detect.annotated.tables import BaseTable, describe
 from strandline.engine import Spool
-from strandline.errors import GuardTripped, NotFound
-from strandline.pipeline.secret import Secrets, is_database
-from strandline.pipeline.settings import Source
-from strandline.relations import Part, ReadOptions, Relation, open_relation
-from strandline.relations.spooled import spool_batches
-from strandline.replicas.databases import Address, Database, connect, parse_address, quoted
+from strandline.errors import GuardTripped, NotFound, StrandlineError
+from strandline.pipeline.places import Secrets, is_database
+from strandline.pipeline.settings import SourceSettings
+from strandline.relations import ReadOptions, Relation, Split, open_relation
+from strandline.relations.databases.address import Address, parse_address
+from strandline.relations.databases.database import Database, connect, quoted
+from strandline.relations.spooled import SpooledRelation, spool_batches
+from strandline.replication.senders.annotated.base_table import BaseTable, describe
+from strandline.tables.schema import TableSchema
+from strandline.values.encoding import plain_type
+from strandline.values.type_unification import common_type
 
 
 @dataclass(frozen=True)
 class Extract:
     """What a source holds. `shown` names it without secrets; `taken` is when it was made, where that is known."""
 
-    source: Source
+    source: SourceSettings
     relation: Relation
     shown: str
     identity: str | None = None
@@ -42,7 +52,7 @@ class Extract:
         return self.relation.schema
 
 
-def extracts(sources: Sequence[Source], secrets: Secrets) -> dict[str, Extract]:
+def extracts(sources: Sequence[SourceSettings], secrets: Secrets) -> dict[str, Extract]:
     """The extracts of all sources, by the sources' names; those of one database in one state of it."""
     with ExitStack() as open_:
         databases: dict[str, Database] = {}
@@ -60,7 +70,7 @@ def extracts(sources: Sequence[Source], secrets: Secrets) -> dict[str, Extract]:
         return found
 
 
-def open_extract(source: Source, secrets: Secrets) -> Extract:
+def open_extract(source: SourceSettings, secrets: Secrets) -> Extract:
     """The extract of one source, files or a table."""
     doing = f"extracting the source {source.name!r}"
     path = secrets.fill(source.location, doing)
@@ -79,13 +89,13 @@ def with_types(extract: Extract, types: Mapping[str, pa.DataType]) -> Extract:
     return replace(extract, relation=_opened(extract.source, extract.path, types))
 
 
-def _opened(source: Source, path: str, types: Mapping[str, pa.DataType] | None = None) -> Relation:
+def _opened(source: SourceSettings, path: str, types: Mapping[str, pa.DataType] | None = None) -> Relation:
     reading = source.reading
     options = ReadOptions(types={**(types or {}), **reading.types}, header=reading.header, delimiter=reading.delimiter)
     return open_relation(path, format=reading.format, options=options)
 
 
-def described(source: Source, secrets: Secrets) -> Extract:
+def described(source: SourceSettings, secrets: Secrets) -> Extract:
     """A table of a database without its rows: its columns, how many rows it has, and about how many bytes."""
     address = address_of(source, secrets)
     with connect(address, create=False) as database:
@@ -116,11 +126,11 @@ class _Described:
     def bytes(self) -> int:
         return self.rows * 16 * len(self.schema)
 
-    def parts(self, columns: Sequence[str] | None = None) -> list[Part]:
+    def parts(self, columns: Sequence[str] | None = None) -> list[Split]:
         raise AssertionError("a plan reads no rows")
 
 
-def address_of(source: Source, secrets: Secrets) -> Address:
+def address_of(source: SourceSettings, secrets: Secrets) -> Address:
     return parse_address(secrets.fill(source.location, f"opening the source {source.name!r}"))
 
 
@@ -135,7 +145,7 @@ def table_relation(table: BaseTable, spool: Spool | None = None) -> Relation:
     return spool_batches(cast, table.address.shown, wanted, spool)
 
 
-def _of_table(source: Source, database: Database, address: Address) -> Extract:
+def _of_table(source: SourceSettings, database: Database, address: Address) -> Extract:
     return Extract(source, table_relation(describe(database, address)), address.shown)
 
 
@@ -149,7 +159,7 @@ def _one_state(database: Database) -> Iterator[None]:
         database.execute("ROLLBACK")
 
 
-def _picked(source: Source, path: str) -> str:
+def _picked(source: SourceSettings, path: str) -> str:
     """The path to read: of a glob with `pick = "latest"` the newest match, later names first where times are equal."""
     if source.pick != "latest":
         return path
@@ -188,3 +198,34 @@ def _files(path: str) -> list[str]:
         for folder, _, names in os.walk(top):
             found += [os.path.join(folder, name) for name in names]
     return found
+
+
+def typed_as_the_table(extract: Extract, record: TableSchema | None) -> Extract:
+    """The extract, its columns of the table's types where all values have them. Only text is looked at again."""
+    if record is None or extract.path is None or not isinstance(extract.relation, SpooledRelation):
+        return extract
+    other = _guessed_otherwise(extract, record)
+    if not other:
+        return extract
+    with suppress(StrandlineError):
+        return with_types(extract, other)
+    fitting = {name: kind for name, kind in other.items() if _fits(extract, name, kind)}
+    return with_types(extract, fitting) if fitting else extract
+
+
+def _guessed_otherwise(extract: Extract, record: TableSchema) -> dict[str, pa.DataType]:
+    found = {}
+    for field in extract.schema:
+        if field.name in record.names and field.name not in extract.source.reading.types:
+            kind = record.schema.field(field.name).type
+            if plain_type(field.type) != plain_type(kind) and common_type(kind, field.type) != kind:
+                found[field.name] = kind
+    return found
+
+
+def _fits(extract: Extract, name: str, kind: pa.DataType) -> bool:
+    try:
+        with_types(extract, {name: kind})
+    except StrandlineError:
+        return False
+    return True

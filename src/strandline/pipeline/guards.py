@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pyarrow.compute as pc
 
 from strandline.errors import GuardTripped
+from strandline.pipeline.detection import SourceChanges
 from strandline.pipeline.extracts import Extract
-from strandline.pipeline.found import Found
-from strandline.pipeline.settings import Source
+from strandline.pipeline.settings import SourceSettings
 from strandline.relations import read_relation
 
 _SHOWN = 5
@@ -34,7 +34,7 @@ def guard_extract(extract: Extract, now: float, *, rows_too: bool = True) -> Non
         _check_unique(extract, names)
 
 
-def guard_changes(found: Found) -> None:
+def guard_changes(found: SourceChanges) -> None:
     """What can be said once the changes are known: how large they are against the table as it was."""
     guards, counts, before = found.source.guards, found.counts, found.before
     if not before:
@@ -60,7 +60,7 @@ def _check_unique(extract: Extract, names: Sequence[str]) -> None:
         raise _tripped(extract.source, f"({', '.join(names)}) is not unique in {extract.shown}: {values}{more}")
 
 
-def _tripped(source: Source, why: str, place: str = "") -> GuardTripped:
+def _tripped(source: SourceSettings, why: str, place: str = "") -> GuardTripped:
     place = place or f"[sources.{source.name}.guards]"
     return GuardTripped(
         why,

@@ -1,4 +1,13 @@
-"""`Pipeline`: a declared nightly job over one store. One run takes one consistent step, or finds nothing to do.
+"""One run at a time on this machine: an flock, which the kernel releases when its process ends, however it ends.
+
+The file's existence means nothing. Across machines the store decides: two runs that take the same step insert the
+same journal row, and the second is refused at its commit.
+
+One run after another on a schedule: at every multiple of a period, until it is told to stop.
+
+A run that fails is told and the next one comes in its time. A signal stops between runs; a run under way is finished.
+
+`Pipeline`: a declared nightly job over one store. One run takes one consistent step, or finds nothing to do.
 
 The recipe of a run: finish the step that an earlier run left unfinished, if any; gather what the sources bring; apply
 it all in one transaction, whose commit is the step; finish it. A run that brings nothing new takes no step, but
@@ -8,31 +17,90 @@ refreshes copies that are behind and dumps what is due.
 from __future__ import annotations
 
 import builtins
+import fcntl
 import json
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import FrameType
 from typing import Any
 
-from strandline.errors import Conflict, NotFound, StrandlineError
-from strandline.pipeline.detecting import Means
-from strandline.pipeline.drawing import lines_of
-from strandline.pipeline.finishing import finish, refresh_and_dump
-from strandline.pipeline.found import Found
+from strandline.errors import Conflict, InUse, NotFound, StrandlineError
+from strandline.pipeline.detection import RunMeans, SourceChanges
+from strandline.pipeline.finish import finish, refresh_and_dump
 from strandline.pipeline.journal import Journal, Step
-from strandline.pipeline.locking import one_run
 from strandline.pipeline.page import RunPage, write_page
-from strandline.pipeline.planning import Plan, plan
-from strandline.pipeline.secret import Secrets
+from strandline.pipeline.pictures import lines_of
+from strandline.pipeline.places import Secrets
+from strandline.pipeline.plan import RunPlan, plan
 from strandline.pipeline.settings import Settings
-from strandline.pipeline.stages import Stages, Watch
-from strandline.pipeline.standing import Standing, standing
-from strandline.pipeline.taking import Bench, Gathered, apply, gather
+from strandline.pipeline.status import PipelineStatus, pipeline_status
+from strandline.pipeline.step import Bench, Gathered, Stages, Watch, apply, gather
 from strandline.storage import MemoryStorage
+from strandline.storage.retry import pause
 from strandline.store import Store, create, create_on, open
-from strandline.tables.pause import pause
+
+
+@contextmanager
+def one_run(folder: str, *, wait: bool) -> Iterator[None]:
+    """Holds the lock of a work folder; if another process has it, waits for its end or is an error."""
+    os.makedirs(folder, exist_ok=True)
+    descriptor = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise InUse(
+                f"process {_holder(descriptor)} runs this pipeline",
+                doing=f"locking {folder}",
+                hint="Wait for it with --wait, or look at it with strandline status",
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _holder(descriptor: int) -> str:
+    return os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+
+
+def watch(run: Callable[[], None], period: float, stop: threading.Event, clock: Callable[[], float]) -> None:
+    """Runs at once, then at every multiple of `period` by the clock, until `stop` is set."""
+    while not stop.is_set():
+        run()
+        stop.wait(until_next(clock(), period))
+
+
+def until_next(now: float, period: float) -> float:
+    """Seconds to the next multiple of the period; a whole period if one begins just now.
+
+    >>> until_next(100.0, 60.0), until_next(120.0, 60.0)
+    (20.0, 60.0)
+    """
+    return period - now % period
+
+
+@contextmanager
+def stopping() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set; the signals' old handlers are put back at the end."""
+    event = threading.Event()
+
+    def asked(number: int, frame: FrameType | None) -> None:
+        event.set()
+
+    before = {number: signal.signal(number, asked) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
 
 ATTEMPTS = 5
 """How often a step is taken anew when others change its tables meanwhile."""
@@ -51,7 +119,7 @@ class Ran:
     step: Step | None = None
     resumed: Step | None = None
     last: Step | None = None
-    found: Mapping[str, Found] = field(default_factory=dict)
+    found: Mapping[str, SourceChanges] = field(default_factory=dict)
     stages: Mapping[str, float] = field(default_factory=dict)
     report: str | None = None
 
@@ -71,14 +139,14 @@ class Pipeline:
         self,
         settings: Settings,
         *,
-        means: Means | None = None,
+        means: RunMeans | None = None,
         environment: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.time,
         watch: Watch = lambda point: None,
     ) -> None:
         self.settings = settings
         self.secrets = Secrets(environment, settings.folder)
-        self._means = means or Means()
+        self._means = means or RunMeans()
         self._clock = clock
         self._watch = watch
 
@@ -97,7 +165,7 @@ class Pipeline:
             )
             return ran
 
-    def plan(self) -> Plan:
+    def plan(self) -> RunPlan:
         """What a run would do now; does nothing. A store that is not there yet is planned for in memory."""
         with self._scrubbed():
             try:
@@ -107,10 +175,10 @@ class Pipeline:
                 with create_on(MemoryStorage()) as store:
                     return plan(self.bench(store), self._clock())
 
-    def status(self, count: int = 10) -> Standing:
+    def status(self, count: int = 10) -> PipelineStatus:
         """How the pipeline stands."""
         with self._scrubbed(), self.opened() as store:
-            return standing(self.bench(store), self._clock(), count)
+            return pipeline_status(self.bench(store), self._clock(), count)
 
     @contextmanager
     def opened(self, *, make: bool = False) -> Iterator[Store]:

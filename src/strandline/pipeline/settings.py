@@ -2,12 +2,23 @@
 
 Texts that may hold `${NAME}` are kept as they were written; `secret.Secrets` puts values in when something is opened,
 so that whatever is stored or shown of them shows the name and never the value.
+
+From a TOML file to `Settings`: every key is checked; what is wrong is named with its line and the nearest key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from strandline.dumps.prune import PERIODS, SCHEDULE, parse_rule, parse_schedule
+from strandline.errors import InputError, NotFound, StrandlineError
+from strandline.pipeline.places import located
 
 DETECTORS = ("auto", "store", "signatures", "annotated")
 PICKS = ("all", "latest")
@@ -29,7 +40,7 @@ class Guards:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadSettings:
     """How a file is read, where name and content don't tell."""
 
     format: str | None = None
@@ -39,7 +50,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceSettings:
     """Where a table's rows come from. `pick` says what a glob means: its newest match, or all of them together."""
 
     name: str
@@ -49,7 +60,7 @@ class Source:
     pick: str = "all"
     detect: str = "auto"
     drift: str = "add"
-    reading: Reading = Reading()
+    reading: ReadSettings = ReadSettings()
     guards: Guards = Guards()
 
 
@@ -95,7 +106,304 @@ class Settings:
     work: str
     snapshot: str = SNAPSHOT
     keep: str | None = None
-    sources: tuple[Source, ...] = ()
+    sources: tuple[SourceSettings, ...] = ()
     views: tuple[ViewOf, ...] = ()
     replicas: tuple[ReplicaOf, ...] = ()
     dumps: tuple[DumpTo, ...] = ()
+
+
+T = TypeVar("T")
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_TOP = ("name", "store", "work", "snapshot", "keep", "sources", "views", "replicas", "dumps")
+_SOURCE = (
+    *("from", "key", "table", "pick", "detect", "drift", "guards"),
+    *("format", "types", "delimiter", "header"),
+)
+_GUARDS = ("changed", "deleted", "required", "unique", "fresh", "rows")
+_EXAMPLE = '[sources.orders]\nfrom = "orders-*.parquet"\nkey = "id"'
+
+
+def read_settings(path: str | os.PathLike[str]) -> Settings:
+    """The pipeline in a file."""
+    text = _text(path)
+    shown = os.fspath(path)
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(str(error), doing=f"reading {shown}", hint="It has to be TOML: see docs/pipeline.md") from None
+    return _settings(Section(values, (), Document(shown, text)))
+
+
+def duration(text: str) -> float:
+    """Seconds, from text such as `30m`, `36h` or `2d`.
+
+    >>> duration("36h"), duration("90s")
+    (129600.0, 90.0)
+    """
+    found = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]+)\s*", text)
+    if not found or found[2] not in _SECONDS or found[1].count(".") > 1 or not float(found[1]):
+        raise InputError(
+            f"{text!r} is no duration", doing="reading a duration", hint="Say for example 90s, 30m, 36h, 2d"
+        )
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+@dataclass(frozen=True)
+class Document:
+    """The file's text, to find the line of what is wrong."""
+
+    path: str
+    text: str
+
+    def line(self, table: Sequence[str], key: str = "") -> int | None:
+        """The line (from 1) of a key of a table, or of the table's header; None where neither stands on a line."""
+        wanted, header, inside = _dotted(table), None, not table
+        for number, line in enumerate(self.text.splitlines(), 1):
+            found = re.match(r"\s*\[+\s*(.+?)\s*\]+\s*(#.*)?$", line)
+            if found:
+                name = _unquoted(found[1])
+                inside = name == wanted
+                below = f"{name}.".startswith(_dotted([*table, key]) + ".")
+                header = number if inside or (key and below and header is None) else header
+            elif inside and key and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", line):
+                return number
+        return header
+
+    def trouble(self, why: str, table: Sequence[str], key: str = "", hint: str = "") -> InputError:
+        line = self.line(table, key)
+        where = f"{self.path}{f', line {line}' if line else ''}"
+        return InputError(f"{why} in [{_dotted(table)}]" if table else why, doing=f"reading {where}", hint=hint)
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table of the file, read key by key."""
+
+    values: Mapping[str, Any]
+    table: tuple[str, ...]
+    document: Document
+
+    def only(self, known: Sequence[str], needed: Sequence[str] = ()) -> None:
+        """Refuses a key that nobody reads, naming the nearest that is, and says which are missing."""
+        for name in self.values:
+            if name not in known:
+                # What is wanted and not there is meant sooner than what merely looks alike.
+                absent = [one for one in needed if one not in self.values]
+                near = get_close_matches(name, absent, n=1) or get_close_matches(name, known, n=1, cutoff=0.5)
+                hint = f"Did you mean {near[0]!r}?" if near else f"The keys are {', '.join(known)}"
+                raise self.trouble(f"there is no key {name!r}", name, hint)
+        for name in needed:
+            if name not in self.values:
+                raise self.trouble(f"the key {name!r} is missing", "", f"Add it: {name} = …")
+
+    def trouble(self, why: str, key: str = "", hint: str = "") -> InputError:
+        return self.document.trouble(why, self.table, key, hint)
+
+    def text(self, key: str, default: str | None = None) -> Any:
+        value = self.values.get(key, default)
+        if value is not None and (not isinstance(value, str) or not value.strip()):
+            raise self.trouble(f"{key!r} has to be text, and is {value!r}", key)
+        return value
+
+    def names(self, key: str) -> tuple[str, ...]:
+        value = self.values.get(key, [])
+        value = [value] if isinstance(value, str) else value
+        if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+            raise self.trouble(f"{key!r} has to be a name or a list of names, and is {value!r}", key)
+        return tuple(value)
+
+    def one_of(self, key: str, allowed: Sequence[str]) -> str:
+        value = self.values.get(key, allowed[0])
+        if value not in allowed:
+            near = get_close_matches(str(value), allowed, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Choose one of {', '.join(allowed)}"
+            raise self.trouble(f"{key!r} is {value!r}", key, hint)
+        return str(value)
+
+    def read(self, key: str, reader: Callable[[Any], T]) -> T | None:
+        """What a reader makes of a key's value; its complaint is told with the line."""
+        if key not in self.values:
+            return None
+        try:
+            return reader(self.values[key])
+        except StrandlineError as error:
+            raise self.trouble(f"{key!r}: {error.why}", key, error.hint) from None
+
+    def inner(self, key: str) -> Section:
+        value = self.values.get(key, {})
+        if not isinstance(value, dict):
+            raise self.trouble(
+                f"{key!r} has to be a table, and is {value!r}", key, f"Write [{_dotted([*self.table, key])}]"
+            )
+        return Section(value, (*self.table, key), self.document)
+
+    def each(self, key: str) -> list[tuple[str, Section]]:
+        """The tables below `[key.…]`, by name, in the file's order."""
+        outer = self.inner(key)
+        return [(name, outer.inner(name)) for name in outer.values]
+
+
+def _settings(top: Section) -> Settings:
+    top.only(_TOP, ("store", "sources"))
+    path = os.path.abspath(top.document.path)
+    folder, stem = os.path.dirname(path), os.path.splitext(os.path.basename(path))[0]
+    sources = tuple(_source(name, section) for name, section in top.each("sources"))
+    if not sources:
+        raise top.trouble("there is no source", "sources", f"Add one:\n{_EXAMPLE}")
+    name = top.text("name", stem)
+    settings = Settings(
+        name=name,
+        path=path,
+        folder=folder,
+        store=top.text("store"),
+        work=located(top.text("work", f"{stem}.work"), folder),
+        snapshot=_snapshot(top, name),
+        keep=_rule(top),
+        sources=sources,
+        views=tuple(_view(name, section) for name, section in top.each("views")),
+        replicas=tuple(_replica(name, section) for name, section in top.each("replicas")),
+        dumps=tuple(_dump(name, section, folder) for name, section in top.each("dumps")),
+    )
+    _check_names(settings, top)
+    return settings
+
+
+def _source(name: str, section: Section) -> SourceSettings:
+    section.only(_SOURCE, ("from",))
+    types = section.inner("types").values
+    return SourceSettings(
+        name=name,
+        location=section.text("from"),
+        table=section.text("table", name),
+        key=section.names("key"),
+        pick=section.one_of("pick", PICKS),
+        detect=section.one_of("detect", DETECTORS),
+        drift=section.one_of("drift", DRIFTS),
+        reading=ReadSettings(
+            section.text("format"), dict(types), section.text("delimiter"), bool(section.values.get("header", True))
+        ),
+        guards=_guards(section.inner("guards")),
+    )
+
+
+def _guards(section: Section) -> Guards:
+    section.only(_GUARDS)
+    unique = section.values.get("unique", [])
+    unique = [unique] if isinstance(unique, str) else unique
+    return Guards(
+        changed=section.read("changed", _share),
+        deleted=section.read("deleted", _share),
+        required=section.names("required"),
+        unique=tuple((one,) if isinstance(one, str) else tuple(one) for one in unique),
+        fresh=section.read("fresh", duration_of),
+        rows=section.read("rows", _count),
+    )
+
+
+def _view(name: str, section: Section) -> ViewOf:
+    section.only(("sql", "strict"), ("sql",))
+    return ViewOf(name, section.text("sql").strip(), bool(section.values.get("strict", True)))
+
+
+def _replica(name: str, section: Section) -> ReplicaOf:
+    section.only(("of", "to", "every", "method"), ("of", "to"))
+    return ReplicaOf(
+        name,
+        of=section.text("of"),
+        to=section.text("to"),
+        every=section.read("every", _period),
+        method=section.one_of("method", METHODS),
+    )
+
+
+def _dump(name: str, section: Section, folder: str) -> DumpTo:
+    section.only(("to", "schedule", "keep", "key_file"), ("to",))
+    section.read("schedule", parse_schedule)
+    key_file = section.text("key_file")
+    return DumpTo(
+        name,
+        to=section.text("to"),
+        schedule=section.text("schedule", SCHEDULE),
+        keep=_rule(section),
+        key_file=None if key_file is None else located(key_file, folder),
+    )
+
+
+def _check_names(settings: Settings, top: Section) -> None:
+    """Refuses a table that two sources fill, and a copy of something that nobody makes."""
+    tables = [source.table for source in settings.sources]
+    for source in settings.sources:
+        if tables.count(source.table) > 1:
+            raise top.document.trouble(
+                f"two sources fill the table {source.table!r}", ("sources", source.name), "table"
+            )
+    known = [*tables, *(view.name for view in settings.views)]
+    for view in settings.views:
+        if view.name in tables:
+            raise top.document.trouble(f"{view.name!r} is the name of a table too", ("views", view.name))
+    for replica in settings.replicas:
+        if replica.of not in known:
+            near = get_close_matches(replica.of, known, n=1, cutoff=0.5)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(known)}"
+            why = f"there is no table or view {replica.of!r}"
+            raise top.document.trouble(why, ("replicas", replica.name), "of", hint)
+
+
+def _snapshot(top: Section, name: str) -> str:
+    pattern: str = top.text("snapshot", SNAPSHOT)
+    try:
+        first, second = (pattern.format(name=name, step=step, date="2024-01-01") for step in (1, 2))
+    except (KeyError, IndexError, ValueError) as error:
+        hint = "Use {name}, {step} and {date}, for example night-{step:04}"
+        raise top.trouble(f"'snapshot' is {pattern!r}: {error}", "snapshot", hint) from None
+    if first == second:
+        raise top.trouble(f"'snapshot' is {pattern!r}, the same for every step", "snapshot", "Put {step} into it")
+    return pattern
+
+
+def duration_of(value: Any) -> float:
+    return duration(value if isinstance(value, str) else f"{value!r}")
+
+
+def _period(value: Any) -> str | float:
+    return value if value in PERIODS else duration_of(value)
+
+
+def _rule(section: Section) -> str | None:
+    section.read("keep", lambda value: parse_rule(str(value)))
+    found: str | None = section.text("keep")
+    return found
+
+
+def _share(value: Any) -> float:
+    found = re.fullmatch(r"\s*([0-9]+\.?[0-9]*)\s*(%?)\s*", str(value))
+    if not found or isinstance(value, bool):
+        raise InputError(f"{value!r} is no share", hint='Say for example "30%" or 0.3')
+    return float(found[1]) / (100 if found[2] else 1)
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InputError(f"{value!r} is no number of rows")
+    return value
+
+
+def _text(path: str | os.PathLike[str]) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        folder, name = os.path.split(os.path.abspath(path))
+        near = get_close_matches(name, os.listdir(folder), n=1) if os.path.isdir(folder) else []
+        hint = f"Did you mean {near[0]}?" if near else "Write one: see docs/pipeline.md"
+        raise NotFound(f"there is no file {os.fspath(path)}", doing="reading a pipeline", hint=hint) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"it can't be read: {error}", doing=f"reading {os.fspath(path)}") from None
+
+
+def _dotted(names: Sequence[str]) -> str:
+    return ".".join(names)
+
+
+def _unquoted(name: str) -> str:
+    return ".".join(part.strip().strip("\"'") for part in name.split("."))

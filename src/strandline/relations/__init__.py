@@ -1,13 +1,12 @@
 """What can be read: relations, their parts and scans."""
 
 from strandline.relations.clustering import Clustering, clustering
-from strandline.relations.cut_ranges import cut_ranges
 from strandline.relations.exchange import exchange
-from strandline.relations.key_range import KeyRange, inside
-from strandline.relations.open import open_relation
-from strandline.relations.options import ReadOptions, arrow_type
-from strandline.relations.read import read_relation, read_scan, read_table, scan_schema
-from strandline.relations.relation import Bounds, Part, Relation
+from strandline.relations.key_ranges import KeyRange, cut_ranges, inside
+from strandline.relations.open_relation import open_relation
+from strandline.relations.read_options import ReadOptions, arrow_type
+from strandline.relations.reader import read_relation, read_scan, read_table, scan_schema
+from strandline.relations.relation import Bounds, Relation, Split
 from strandline.relations.retyped import retyped
 from strandline.relations.scan import Scan, merged
 from strandline.relations.scan_sql import scan_sql
@@ -16,10 +15,10 @@ __all__ = [
     "Bounds",
     "Clustering",
     "KeyRange",
-    "Part",
     "ReadOptions",
     "Relation",
     "Scan",
+    "Split",
     "arrow_type",
     "clustering",
     "cut_ranges",

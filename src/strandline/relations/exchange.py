@@ -1,4 +1,12 @@
-"""The exchange: rows of any relation brought together by a hash of their keys, through the spool, on any runner.
+"""Bucket numbers of keys: a hash by value, the same for equal keys on both sides of a comparison.
+
+Equality is that of `comparable`; both sides must have been read with the same key types.
+
+Range numbers of keys: rows of any relation cut at the same keys, each range sorted (the runs of section 3.1).
+
+Keys are ordered by their canonical values, nulls last; keys that have no order (nested ones) can't be cut.
+
+The exchange: rows of any relation brought together by a hash of their keys, through the spool, on any runner.
 
 Each work item reads its scans in a stream, gathers a few MiB of rows, sorts them by bucket (a stable counting sort) and
 appends them to *one* Arrow file of its own, a record batch for each bucket. A bucket is then a list of scans, each of
@@ -30,13 +38,73 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from strandline.engine import Attempt, Outcome, Result, Runner, Spool, WorkItem, kernel
 from strandline.errors import InputError, KeysError
-from strandline.relations.buckets import buckets_of
-from strandline.relations.ranges import in_ranges
-from strandline.relations.read import read_scan
+from strandline.relations.reader import read_scan
 from strandline.relations.scan import Scan, merged
+from strandline.values.equality import comparable
+from strandline.values.signatures.scheme import DEFAULT_SEED
+from strandline.values.signatures.sl2 import signature
+
+
+def buckets_of(table: pa.Table, key: Sequence[str], buckets: int) -> npt.NDArray[Any]:
+    """For each row the number of its bucket, from 0 to `buckets` − 1, as the smallest unsigned integers that do."""
+    kind = np.uint8 if buckets <= 1 << 8 else np.uint16 if buckets <= 1 << 16 else np.uint32
+    if buckets == 1 or table.num_rows == 0:
+        return np.zeros(table.num_rows, kind)
+    hashes = signature([comparable(table.column(name)) for name in key], DEFAULT_SEED)
+    # The high bits: joins that hash the same keys again use the low ones.
+    return ((hashes >> np.uint64(32)) % np.uint64(buckets)).astype(kind)
+
+
+SAMPLE_ROWS = 50_000
+SAMPLE_SCANS = 8
+
+
+def can_be_ordered(schema: pa.Schema, key: Sequence[str]) -> bool:
+    """Whether keys of these columns have an order."""
+    canonical = [comparable(pa.nulls(0, schema.field(name).type)).type for name in key]
+    return not any(pt.is_nested(type_) or pt.is_null(type_) for type_ in canonical)
+
+
+def sample_bounds(scans: Sequence[Scan], key: Sequence[str], pieces: int) -> pa.Table:
+    """At most `pieces` − 1 keys, ascending, that cut the rows of some scans into about equal ranges."""
+    chosen = [scans[place] for place in np.unique(np.linspace(0, len(scans) - 1, SAMPLE_SCANS).astype(int))]
+    batches: list[pa.RecordBatch] = []
+    for scan in chosen:
+        taken = 0
+        for batch in read_scan(scan, key):
+            batches.append(batch)
+            taken += batch.num_rows
+            if taken >= SAMPLE_ROWS:
+                break
+    sample = pa.Table.from_batches(batches)
+    order = sort_order(sample, key)
+    if not len(order):
+        return sample
+    places = np.unique(np.linspace(0, len(order) - 1, pieces + 1).astype(int)[1:-1])
+    return sample.take(pa.array(order[places]))
+
+
+def sort_order(table: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:
+    """The positions of a table's rows in ascending order of their keys; equal keys keep their order."""
+    names = [f"k{place}" for place in range(len(key))]
+    canonical = pa.table({name: comparable(table.column(column)) for name, column in zip(names, key, strict=True)})
+    found = pc.sort_indices(canonical, sort_keys=[(name, "ascending", "at_end") for name in names])
+    return np.asarray(found, dtype=np.int64)
+
+
+def in_ranges(table: pa.Table, key: Sequence[str], bounds: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+    """Positions in key order, and for each of them the number of its range: how many bounds its key reaches."""
+    keys = pa.concat_tables([bounds.select(key), table.select(key).cast(bounds.select(key).schema)])
+    order = sort_order(keys, key)
+    is_bound = order < len(bounds)
+    ranges = np.cumsum(is_bound)[~is_bound]
+    return order[~is_bound] - len(bounds), ranges.astype(np.uint32)
+
 
 # Sorting a group takes four to five times its bytes on each thread: measured 143 MiB for 32 MiB, 257 MiB for 64 MiB.
 _GROUP_BYTES = 32 << 20

@@ -30,7 +30,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Part:
+class Split:
     """A piece of a relation that is read as a whole: a file, or one row group of a Parquet file."""
 
     scan: Scan
@@ -60,7 +60,7 @@ class Relation(Protocol):
         """How many rows, where that is known without reading them."""
         ...
 
-    def parts(self, columns: Sequence[str] | None = None) -> list[Part]:
+    def parts(self, columns: Sequence[str] | None = None) -> list[Split]:
         """The pieces, in file order; together they hold every row once.
 
         `columns`: whose bounds are wanted; None: of all columns, as far as they cost no pass over the rows.
@@ -88,5 +88,5 @@ class ScannedRelation:
     def rows(self) -> int:
         return sum(scan.rows or 0 for scan in self.scans)
 
-    def parts(self, columns: Sequence[str] | None = None) -> list[Part]:
-        return [Part(scan, scan.rows or 0, scan.bytes) for scan in self.scans]
+    def parts(self, columns: Sequence[str] | None = None) -> list[Split]:
+        return [Split(scan, scan.rows or 0, scan.bytes) for scan in self.scans]

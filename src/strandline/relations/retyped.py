@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from strandline.relations.relation import Part, Relation
-from strandline.relations.schemas import with_types
+from strandline.relations.relation import Relation, Split
+from strandline.relations.schema import with_types
 from strandline.relations.statistics import same_order
 
 
@@ -31,7 +31,7 @@ class RetypedRelation:
     def rows(self) -> int | None:
         return self.base.rows
 
-    def parts(self, columns: Sequence[str] | None = None) -> list[Part]:
+    def parts(self, columns: Sequence[str] | None = None) -> list[Split]:
         kept = {
             name
             for name in self.schema.names

@@ -24,10 +24,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from strandline.relations.files import reading
-from strandline.relations.parquet_files import parquet_file
+from strandline.relations.formats.files import reading
+from strandline.relations.formats.parquet import parquet_file
 from strandline.relations.scan import Scan
-from strandline.relations.schemas import plain_schema
+from strandline.relations.schema import plain_schema
 
 _SCALARS = {
     pa.bool_(): "BOOLEAN",

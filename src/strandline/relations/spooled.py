@@ -2,6 +2,8 @@
 
 A table in memory, a stream, CSV text, a Delta or Iceberg table whose deletes only its own library can apply: all are
 written once to uncompressed Arrow files in the spool, which kernels map instead of copying.
+
+Tables in memory: pyarrow, pandas, Polars, and whatever speaks Arrow's C stream interface.
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from strandline.engine import Spool
-from strandline.relations.conform import conform
-from strandline.relations.read import read_table
-from strandline.relations.relation import Bounds, Part
+from strandline.errors import SchemaError
+from strandline.relations.read_options import ReadOptions
+from strandline.relations.reader import read_table
+from strandline.relations.relation import Bounds, Split
 from strandline.relations.scan import Scan
+from strandline.relations.schema import check_names, conform, plain_schema, with_types
 from strandline.relations.statistics import has_bounds, moment
 
 PART_ROWS = 122_880
@@ -43,9 +47,9 @@ class SpooledRelation:
     def rows(self) -> int:
         return sum(scan.rows or 0 for scan in self.scans)
 
-    def parts(self, columns: Sequence[str] | None = None) -> list[Part]:
+    def parts(self, columns: Sequence[str] | None = None) -> list[Split]:
         """One part for each record batch. Bounds are computed, for the columns that are asked for by name."""
-        return [Part(scan, scan.rows or 0, scan.bytes, _bounds(scan, columns or ())) for scan in self.scans]
+        return [Split(scan, scan.rows or 0, scan.bytes, _bounds(scan, columns or ())) for scan in self.scans]
 
 
 def spool_path(spool: Spool) -> str:
@@ -118,3 +122,52 @@ def _regrouped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+
+
+def is_in_memory(source: Any) -> bool:
+    """Whether `source` is a table in memory, or a stream of one; asks without importing any library."""
+    return (
+        hasattr(source, "__arrow_c_stream__")
+        or isinstance(source, pa.RecordBatch)
+        or _is(source, "pandas", "DataFrame")
+        or _is(source, "polars", "LazyFrame")
+    )
+
+
+def open_in_memory(source: Any, options: ReadOptions, spool: Spool | None) -> SpooledRelation:
+    """The rows of a table in memory, put into the spool; a stream is used up."""
+    kind = type(source)
+    name = f"a {kind.__module__.partition('.')[0]} {kind.__name__}"
+    reader = _reader(source, name)
+    check_names(reader.schema.names, name)
+    schema = with_types(plain_schema(reader.schema), options.arrow_types(), name)
+    return spool_batches(reader, name, schema, spool)
+
+
+def _reader(source: Any, name: str) -> pa.RecordBatchReader:
+    if isinstance(source, pa.RecordBatch):
+        return pa.RecordBatchReader.from_batches(source.schema, [source])
+    if _is(source, "pandas", "DataFrame"):
+        return _from_pandas(source, name)
+    if _is(source, "polars", "LazyFrame"):
+        source = source.collect()
+    return pa.RecordBatchReader.from_stream(source)
+
+
+def _from_pandas(frame: Any, name: str) -> pa.RecordBatchReader:
+    """A named index becomes columns; an unnamed one is only a count of rows and goes."""
+    if any(level is not None for level in frame.index.names):
+        frame = frame.reset_index()
+    check_names(map(str, frame.columns), name)
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False).to_reader()
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise SchemaError(
+            f"a column mixes values of several types: {error}",
+            doing=f"reading {name}",
+            hint="Give each column one type, for example with frame.astype",
+        ) from None
+
+
+def _is(source: Any, package: str, name: str) -> bool:
+    return any(kind.__name__ == name and kind.__module__.partition(".")[0] == package for kind in type(source).__mro__)

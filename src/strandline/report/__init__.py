@@ -3,19 +3,15 @@
 Importing this loads no Spark, DuckDB or sqlglot.
 """
 
-from strandline.report.column_by_column import column_by_column
-from strandline.report.drift import Drift, Retyped, schema_drift
 from strandline.report.examples import Cell, Example, examples
-from strandline.report.facts import RunFacts
 from strandline.report.html_report import html_report
-from strandline.report.layouts import LAYOUTS, lay_out, left, right, side_by_side, sparse
+from strandline.report.layouts import LAYOUTS, column_by_column, lay_out, left, right, side_by_side, sparse
 from strandline.report.paths import Difference, changed_paths, differences
 from strandline.report.positions import Positions, combined, positions, positions_by_key
+from strandline.report.run_facts import Retyped, RunFacts, SchemaDrift, schema_drift, summary_json
 from strandline.report.sql_merge import DIALECTS, sql_merge
-from strandline.report.summary_json import summary_json
-from strandline.report.words import summary_view, summary_words
-from strandline.report.write_out import Out, write_out
-from strandline.report.writers import FORMATS, Written, format_of, write_rows, write_text
+from strandline.report.text_report import summary_view, summary_words
+from strandline.report.writers import FORMATS, Out, WrittenFile, format_of, write_out, write_rows, write_text
 
 __all__ = [
     "DIALECTS",
@@ -23,13 +19,13 @@ __all__ = [
     "LAYOUTS",
     "Cell",
     "Difference",
-    "Drift",
     "Example",
     "Out",
     "Positions",
     "Retyped",
     "RunFacts",
-    "Written",
+    "SchemaDrift",
+    "WrittenFile",
     "changed_paths",
     "column_by_column",
     "combined",

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from strandline.changes.shape import COUNT, COUNTED, INSERT, KINDS, UPDATE, ChangeSet
-from strandline.report.cells import cell_differences, differing, of_kind
+from strandline.report.layouts import cell_differences, differing, of_kind
 from strandline.report.values import python_values, text
 
 ELLIPSIS = "…"

@@ -1,29 +1,197 @@
-"""The report as one HTML file that opens from disk: style and pictures inside, no scripts, no network."""
+"""The parts of the HTML report, each a function from facts to markup. Every value passes through `safe`.
+
+The report as one HTML file that opens from disk: style and pictures inside, no scripts, no network.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import html
+import re
+from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
 
 import pyarrow as pa
 
-from strandline.changes.shape import COUNTED, ChangeSet, Header
-from strandline.report.drift import schema_drift
-from strandline.report.examples import examples
-from strandline.report.facts import RunFacts
-from strandline.report.html_parts import (
-    columns_part,
-    drift_part,
-    examples_part,
-    facts_part,
-    safe,
-    tiles,
-    warnings_part,
-    where_part,
-)
+from strandline.changes.shape import COUNTED, DELETE, INSERT, UPDATE, ChangeSet, Header
+from strandline.report.examples import Cell, Example, by_kind, examples, one_line, shortened, shortened_pair
 from strandline.report.html_style import STYLE
-from strandline.report.pictures import MARK
-from strandline.report.positions import Positions
-from strandline.report.words import what_changed
+from strandline.report.positions import MARK, Positions, strip
+from strandline.report.run_facts import RunFacts, SchemaDrift, facts_told, schema_drift
+from strandline.report.text_report import what_changed
+
+VALUE_WIDTH, FLOW_WIDTH = 220, 90
+_LONG = 16  # shorter values are taken in at a glance: marking inside them is noise
+_WORDS = re.compile(r"\w+|\W")
+COLUMNS_SHOWN = 16
+_PAST = {INSERT: "inserted", UPDATE: "updated", DELETE: "deleted"}
+_HEADINGS = {UPDATE: "Updated rows", INSERT: "Inserted rows", DELETE: "Deleted rows"}
+
+
+def safe(value: str) -> str:
+    """Any text as markup: escaped, on one line, with control characters spelled out."""
+    return html.escape(one_line(value), quote=True)
+
+
+def tiles(header: Header) -> str:
+    """The headline counts, and under them their shares of all rows."""
+    counts, counted = header.counts, header.form == COUNTED
+    found = [
+        (INSERT, counts.inserted, "+ added" if counted else "+ inserted"),
+        (UPDATE, counts.updated, "~ updated"),
+        (DELETE, counts.deleted, "− removed" if counted else "− deleted"),
+        ("same", counts.unchanged, "= unchanged"),
+    ]
+    shown = [each for each in found if not (counted and each[0] == UPDATE)]
+    cards = [_tile(kind, count, name) for kind, count, name in shown]
+    total = sum(count or 0 for _, count, _ in shown)
+    shares = [
+        f'<i class="{kind}" style="flex: {count} 1 0"></i>' for kind, count, _ in shown if count and total > count
+    ]
+    bar = f'<div class="shares" aria-hidden="true">{"".join(shares)}</div>' if shares else ""
+    return f'<div class="tiles">{"".join(cards)}</div>{bar}'
+
+
+def _tile(kind: str, count: int | None, name: str) -> str:
+    zero = " zero" if count == 0 else ""
+    number, note = ("–", " (not counted)") if count is None else (f"{count:,}", "")
+    return f'<div class="tile card {kind}{zero}"><b>{number}</b><span>{name}{note}</span></div>'
+
+
+def where_part(where: Positions | None, header: Header) -> str:
+    """The picture of what changed where; nothing without positions."""
+    if where is None or not where.highest:
+        return ""
+    kinds = {INSERT: where.inserted, UPDATE: where.updated, DELETE: where.deleted}
+    legend = "".join(f'<span class="{kind}">{_PAST[kind]}</span>' for kind, counts in kinds.items() if any(counts))
+    along = f"along {safe(', '.join(header.key))}" if header.key else "along the rows"
+    first, last = (safe(shortened(end, 60)) for end in (where.first or "first", where.last or "last"))
+    return (
+        f"<h2>Where <small>{along}, in {len(where.inserted)} steps; the highest holds {where.highest:,}, "
+        "and heights grow with the square root</small></h2>"
+        f"<figure class='strip card'><div class='legend'>{legend}</div>"
+        f"{strip(where)}<div class='axis'><span>{first}</span><span>{last}</span></div></figure>"
+    )
+
+
+def columns_part(header: Header) -> str:
+    """A bar for each column that updates touched; nothing where nobody knows or nothing was updated."""
+    counts = header.counts.columns
+    if not counts or not header.counts.updated:
+        return ""
+    ranked = sorted(((name, count) for name, count in counts.items() if count), key=lambda each: -each[1])
+    quiet = len(counts) - len(ranked)
+    note = (
+        f"<p class='note'>{quiet} {'column' if quiet == 1 else 'columns'} stayed the same in every update.</p>"
+        if quiet
+        else ""
+    )
+    rest = ranked[COLUMNS_SHOWN:]
+    more = f"<details><summary>{len(rest)} more columns</summary>{_bars(rest, header)}</details>" if rest else ""
+    share = f"of {header.counts.updated:,} updates"
+    return f"<h2>Columns <small>{share}</small></h2>{_bars(ranked[:COLUMNS_SHOWN], header)}{more}{note}"
+
+
+def _bars(ranked: Sequence[tuple[str, int]], header: Header) -> str:
+    rows = [
+        f'<div class="bar"><span class="name">{safe(name)}</span><span class="track">'
+        f'<i style="width:{100 * count / header.counts.updated:.2f}%"></i></span>'
+        f'<span class="count">{count:,}</span></div>'
+        for name, count in ranked
+    ]
+    return f'<div class="bars">{"".join(rows)}</div>'
+
+
+def drift_part(drift: SchemaDrift) -> str:
+    """The columns that were added, removed or retyped, and what may be renames."""
+    rows = [("added", name, f"<code>{safe(type_)}</code>") for name, type_ in drift.added]
+    rows += [("removed", name, f"<code>{safe(type_)}</code>") for name, type_ in drift.removed]
+    for each in drift.retyped:
+        verdict = "" if each.compared else " <span class='soft'>not compared</span>"
+        rows.append(
+            ("retyped", each.name, f"<code>{safe(each.before)}</code> → <code>{safe(each.after)}</code>{verdict}")
+        )
+    rows += [("perhaps renamed", old, f"→ <code>{safe(new)}</code>") for old, new in drift.renames]
+    if not rows:
+        return ""
+    lines = [f"<tr><td>{what}</td><td><code>{safe(name)}</code></td><td>{how}</td></tr>" for what, name, how in rows]
+    return f"<h2>Schema</h2><div class='card'><table class='plain'>{''.join(lines)}</table></div>"
+
+
+def examples_part(found: Sequence[Example], header: Header) -> str:
+    """A few changes of each kind, with the cells that differ."""
+    totals = {UPDATE: header.counts.updated, INSERT: header.counts.inserted, DELETE: header.counts.deleted}
+    parts = []
+    for kind, chosen in by_kind(found).items():
+        heading = {INSERT: "Added rows", DELETE: "Removed rows"}[kind] if header.form == COUNTED else _HEADINGS[kind]
+        shown = sum(each.count or 1 for each in chosen)
+        some = f"{shown:,} of {totals[kind]:,}" if totals[kind] > shown else "all"
+        cards = "".join(_example(each) for each in chosen)
+        parts.append(f"<h2>{heading} <small>{some}</small></h2>{cards}")
+    return "".join(parts)
+
+
+def _example(example: Example) -> str:
+    key = " ".join(f'<span class="k">{safe(n)}</span> {safe(shortened(v, VALUE_WIDTH))}' for n, v in example.key)
+    if example.count is not None:
+        key = f"{example.count:,} ×"
+    more = f'<div class="more">and {example.hidden} more</div>' if example.hidden else ""
+    if example.kind == UPDATE:
+        rows = "".join(_changed_cell(cell, knows_before=example.knows_before) for cell in example.cells)
+        body = f"<table>{rows}</table>" if rows else ""
+    else:
+        tag = "del" if example.kind == DELETE else "ins"
+        told = [(cell.path, cell.before if tag == "del" else cell.after) for cell in example.cells]
+        pairs = "".join(f"<span><b>{safe(path)}</b> {_whole(value, tag, FLOW_WIDTH)}</span>" for path, value in told)
+        body = f'<div class="flow">{pairs}</div>' if pairs else ""
+    return f'<article class="example card {example.kind}"><h3>{key}</h3>{body}{more}</article>'
+
+
+def _changed_cell(cell: Cell, *, knows_before: bool) -> str:
+    if not knows_before:
+        return f"<tr><th>{safe(cell.path)}</th><td>{_whole(cell.after, 'ins')}</td></tr>"
+    if cell.before is None or cell.after is None or not (cell.before and cell.after):
+        before, after = _whole(cell.before, "del"), _whole(cell.after, "ins")
+    else:
+        before, after = _marked(one_line(cell.before), one_line(cell.after))
+    return f"<tr><th>{safe(cell.path)}</th><td>{before}</td><td>{after}</td></tr>"
+
+
+def _whole(value: str | None, tag: str, width: int = VALUE_WIDTH) -> str:
+    if not value:
+        return f'<{tag} class="v null">{"null" if value is None else "empty"}</{tag}>'
+    return f'<{tag} class="v">{safe(shortened(value, width))}</{tag}>'
+
+
+def _marked(before: str, after: str) -> tuple[str, str]:
+    """Two values, with the words that differ marked where they are long and much alike."""
+    before, after = shortened_pair(before, after, VALUE_WIDTH)
+    old, new = _WORDS.findall(before), _WORDS.findall(after)
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    if max(len(before), len(after)) < _LONG or matcher.ratio() < 0.4:
+        return _whole(before, "del"), _whole(after, "ins")
+    pieces: tuple[list[str], list[str]] = ([], [])
+    cut = max(len(before), len(after)) == VALUE_WIDTH  # then the last difference may be where the texts were cut
+    end = (len(old) - 1, len(new) - 1)
+    for what, i, j, k, m in matcher.get_opcodes():
+        what = "equal" if cut and (j >= end[0] and m >= end[1]) else what
+        for side, words in zip(pieces, (old[i:j], new[k:m]), strict=True):
+            told = safe("".join(words))
+            side.append(told if what == "equal" or not told else f"<mark>{told}</mark>")
+    return f'<del class="v">{"".join(pieces[0])}</del>', f'<ins class="v">{"".join(pieces[1])}</ins>'
+
+
+def facts_part(facts: RunFacts | None) -> str:
+    """How the result was found out: the algorithm, what it read, how sure it is."""
+    told = facts_told(facts) if facts is not None else []
+    if not told:
+        return ""
+    pairs = "".join(f"<dt>{safe(name)}</dt><dd>{safe(value)}</dd>" for name, value in told)
+    return f'<h2>How this was found out</h2><dl class="facts card">{pairs}</dl>'
+
+
+def warnings_part(warnings: Sequence[str]) -> str:
+    return "".join(f'<p class="warning">{safe(words)}</p>' for words in warnings)
+
 
 EXAMPLES, CELLS = 5, 14
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"

@@ -1,4 +1,8 @@
-"""Layouts: the same changes, arranged for different readers.
+"""The cells of a keyed change set: which of them differ, and what stood in them before and after.
+
+The layout with one row for each changed cell.
+
+Layouts: the same changes, arranged for different readers.
 
 Every layout starts with the key columns and `_change`, and its schema depends on the header alone, so that parts of
 a large set can be laid out one after the other. Where a name is taken, an underscore is added to the layout's own.
@@ -6,17 +10,185 @@ a large set can be laid out one after the other. Where a name is taken, an under
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from strandline.changes.matching import Flags
-from strandline.changes.shape import CHANGE, CHANGED, COUNT, COUNTED, DELETE, INSERT, UPDATE, ChangeSet, Header
-from strandline.errors import ChangesError, InputError
-from strandline.report.cells import before_column, check_before, differing, of_kind, require_keyed
-from strandline.report.column_by_column import column_by_column, fresh
+from strandline.changes.shape import (
+    BEFORE,
+    CHANGE,
+    CHANGED,
+    COUNT,
+    COUNTED,
+    DELETE,
+    INSERT,
+    KINDS,
+    UPDATE,
+    ChangeSet,
+    Header,
+    kinds,
+)
+from strandline.errors import ChangesError, InputError, NoBeforeImages
+from strandline.report.paths import Difference, differences
+from strandline.report.values import python_values, text
+from strandline.values.equality import unequal
+
+
+def require_keyed(header: Header, doing: str) -> None:
+    """Refuses counted sets: their rows have no before and after."""
+    if header.form == COUNTED:
+        raise ChangesError(
+            "a counted change set has no key, so no row has a before and an after",
+            doing=doing,
+            hint="Compare with a key, or write the counted rows as they are",
+        )
+
+
+def check_before(header: Header, doing: str) -> None:
+    """Refuses sets without before images."""
+    if not header.knows_before:
+        raise NoBeforeImages(
+            "the change set has no before images",
+            doing=doing,
+            hint="Take the layout 'right', or compare with an algorithm that has the old rows at hand",
+        )
+
+
+def of_kind(rows: pa.Table, kind: str) -> Flags:
+    """Which keyed rows are changes of that kind."""
+    if kind not in KINDS:
+        raise InputError(f"{kind!r} is no kind of change", hint=f"The kinds are {', '.join(KINDS)}")
+    flags: Flags = kinds(rows) == KINDS.index(kind)
+    return flags
+
+
+def before_column(changes: ChangeSet, name: str) -> pa.ChunkedArray:
+    """A value column as it was: null in inserts, and everywhere if the set has no before images."""
+    header, rows = changes.header, changes.rows
+    if not header.has_before:
+        return pa.chunked_array([pa.nulls(len(rows), header.before_schema.field(name).type)])
+    return pc.struct_field(rows.column(BEFORE), [header.values.index(name)])
+
+
+def differing(changes: ChangeSet) -> dict[str, Flags] | None:
+    """For each value column the updates in which it differs; None where the set can't tell.
+
+    `_changed` decides where it is there, because it knows the comparators; else the images are compared by value.
+    """
+    header, rows = changes.header, changes.rows
+    updates = of_kind(rows, UPDATE)
+    if header.has_changed:
+        return _named(rows.column(CHANGED), header.values)
+    if not header.knows_before:
+        return None
+    return {name: updates & unequal(before_column(changes, name), rows.column(name)) for name in header.values}
+
+
+def cell_differences(changes: ChangeSet, name: str, chosen: Sequence[int]) -> list[list[Difference]]:
+    """For each chosen row where a value column differs: the cell itself, or the paths inside a nested value."""
+    places = pa.array(chosen, pa.int64())
+    before = python_values(before_column(changes, name).take(places))
+    after = python_values(changes.rows.column(name).take(places))
+    if not changes.header.has_before or not pt.is_nested(changes.rows.schema.field(name).type):
+        return [[Difference(name, old, new)] for old, new in zip(before, after, strict=True)]
+    updates = of_kind(changes.rows, UPDATE)[np.asarray(chosen, dtype=np.int64)]
+    return [_within(name, old, new, deep=bool(update)) for old, new, update in zip(before, after, updates, strict=True)]
+
+
+def _within(name: str, before: Any, after: Any, *, deep: bool) -> list[Difference]:
+    whole = [Difference(name, before, after)]
+    return differences(before, after, name) or whole if deep else whole
+
+
+def _named(column: pa.ChunkedArray, values: Sequence[str]) -> dict[str, Flags]:
+    """For each name the rows whose list holds it."""
+    lists = column.combine_chunks()
+    if isinstance(lists, pa.ChunkedArray):
+        lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else pa.nulls(0, column.type)
+    flags = np.zeros((len(values), len(lists)), dtype=bool)
+    places = pc.index_in(pc.list_flatten(lists), pa.array(values, pa.string())).fill_null(-1)
+    found, parents = np.asarray(places, dtype=np.int64), np.asarray(pc.list_parent_indices(lists), dtype=np.int64)
+    flags[found[found >= 0], parents[found >= 0]] = True
+    return {name: flags[place] for place, name in enumerate(values)}
+
+
+DOING = "laying out changes column by column"
+
+
+@dataclass
+class _Cells:
+    """The cells found so far, in no particular order."""
+
+    rows: list[int] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    found: list[Difference] = field(default_factory=list)
+
+    def add(self, place: int, rows: Sequence[int], cells: Sequence[Sequence[Difference]]) -> None:
+        for row, cell in zip(rows, cells, strict=True):
+            self.rows += [row] * len(cell)
+            self.places += [place] * len(cell)
+            self.found += cell
+
+
+def column_by_column(changes: ChangeSet) -> pa.Table:
+    """The key, the kind of change, the column or the path inside it, and the cell before and after, as text.
+
+    An update has a row for each place that differs, an insert and a delete one for each value column. A change of
+    which no cell is known (a table of keys alone; a delete without before images) has one row without a column.
+    Without before images there is no `_before`.
+    """
+    header, rows = changes.header, changes.rows
+    require_keyed(header, DOING)
+    flags = differing(changes)
+    if flags is None:
+        check_before(header, DOING)
+    whole = ~of_kind(rows, UPDATE) if header.has_before else of_kind(rows, INSERT)
+    cells = _Cells()
+    seen = np.zeros(len(rows), dtype=bool)
+    for place, name in enumerate(header.values):
+        chosen = np.flatnonzero(whole | (flags or {})[name])
+        seen[chosen] = True
+        cells.add(place, chosen.tolist(), cell_differences(changes, name, chosen.tolist()))
+    bare = np.flatnonzero(~seen).tolist()
+    cells.add(0, bare, [[Difference("", None, None)]] * len(bare))
+    return _drawn(changes, cells)
+
+
+def column_by_column_schema(header: Header) -> pa.Schema:
+    """The schema of the layout, which depends on the header alone."""
+    names = ["_column", *(["_before"] if header.knows_before else []), "_after"]
+    told = [pa.field(fresh(name, header.key), pa.string()) for name in names]
+    return pa.schema([*(header.rows_schema.field(name) for name in (*header.key, CHANGE)), *told])
+
+
+def fresh(name: str, taken: Sequence[str]) -> str:
+    """`name`, with as many underscores after it as make it differ from the names taken."""
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _drawn(changes: ChangeSet, cells: _Cells) -> pa.Table:
+    header = changes.header
+    order = np.lexsort((np.asarray(cells.places, dtype=np.int64), np.asarray(cells.rows, dtype=np.int64)))
+    found = [cells.found[place] for place in order]
+    rows = pa.array(np.asarray(cells.rows, dtype=np.int64)[order])
+    columns = [changes.rows.column(name).take(rows) for name in (*header.key, CHANGE)]
+    told: list[list[Any]] = [[each.path or None for each in found]]
+    told += [[_told(each.before) for each in found]] if header.knows_before else []
+    told.append([_told(each.after) for each in found])
+    columns += [pa.chunked_array([pa.array(values, pa.string())]) for values in told]
+    return pa.Table.from_arrays(columns, schema=column_by_column_schema(header))
+
+
+def _told(value: Any) -> str | None:
+    return None if value is None else text(value)
 
 
 def as_it_is(changes: ChangeSet) -> pa.Table:

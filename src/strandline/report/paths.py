@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from strandline.report.values import Instant, Span, is_map, text
+from strandline.report.values import Instant, TimeSpan, is_map, text
 
 _EPOCH = datetime.datetime(1970, 1, 1)
 _MICROSECOND = datetime.timedelta(microseconds=1)
@@ -66,7 +66,7 @@ def canonical(value: Any) -> Any:
         return ("nan",) if math.isnan(value) else value
     if isinstance(value, Decimal):
         return ("nan",) if value.is_nan() else value
-    if isinstance(value, (datetime.datetime, datetime.time, datetime.timedelta, Instant, Span)):
+    if isinstance(value, (datetime.datetime, datetime.time, datetime.timedelta, Instant, TimeSpan)):
         return _ticks(value)
     if isinstance(value, dict):
         return ("struct", frozenset((name, canonical(inner)) for name, inner in value.items()))
@@ -81,7 +81,7 @@ def _ticks(value: Any) -> tuple[str, int]:
     """What kind of time it is, and nanoseconds."""
     if isinstance(value, Instant):
         return ("instant" if value.aware else "clock", value.ns)
-    if isinstance(value, Span):
+    if isinstance(value, TimeSpan):
         return ("span", value.ns)
     if isinstance(value, datetime.timedelta):
         return ("span", (value // _MICROSECOND) * 1000)

@@ -42,7 +42,7 @@ class Instant:
 
 
 @dataclass(frozen=True)
-class Span:
+class TimeSpan:
     """A time of day or a length of time that Python's own types can't hold, in nanoseconds."""
 
     ns: int
@@ -237,16 +237,16 @@ def _zone(name: str) -> datetime.tzinfo:
         return datetime.UTC
 
 
-def _length(ns: int) -> datetime.timedelta | Span:
+def _length(ns: int) -> datetime.timedelta | TimeSpan:
     try:
-        return Span(ns) if ns % 1000 else datetime.timedelta(microseconds=ns // 1000)
+        return TimeSpan(ns) if ns % 1000 else datetime.timedelta(microseconds=ns // 1000)
     except OverflowError:
-        return Span(ns)
+        return TimeSpan(ns)
 
 
-def _time(ns: int) -> datetime.time | Span:
+def _time(ns: int) -> datetime.time | TimeSpan:
     if ns % 1000 or not 0 <= ns < 86_400 * _BILLION:
-        return Span(ns)
+        return TimeSpan(ns)
     return (_EPOCH + datetime.timedelta(microseconds=ns // 1000)).time()
 
 

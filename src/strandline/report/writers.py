@@ -3,6 +3,8 @@
 A file is written beside its name and then renamed over it: a reader sees the old file or the new one, and a failure
 leaves the old one. A regular file of that name is replaced; a folder never is. Pipes and devices such as
 `/dev/stdout` are written straight through.
+
+What `--out` writes: a change set into one file, in the format that its suffix names.
 """
 
 from __future__ import annotations
@@ -19,8 +21,13 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.types as pt
 
+from strandline.changes import Changes
+from strandline.changes.shape import ChangeSet, Header
 from strandline.errors import InputError, NotFound, StorageError
+from strandline.report.layouts import lay_out
+from strandline.report.sql_merge import sql_merge
 from strandline.report.values import json_lines, texts
+from strandline.values.encoding import no_rows
 
 FORMATS = {
     "parquet": (".parquet",),
@@ -34,7 +41,7 @@ _FLUSHED = 4096  # rows of JSON lines put together before they are written
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenFile:
     """What was written: how many rows, into which file, of what size (0 for pipes)."""
 
     path: Path
@@ -54,7 +61,7 @@ def format_of(path: str | Path) -> str:
     return _SUFFIXES[suffix]
 
 
-def write_rows(tables: pa.Table | Iterable[pa.Table], path: str | Path, format: str = "") -> Written:
+def write_rows(tables: pa.Table | Iterable[pa.Table], path: str | Path, format: str = "") -> WrittenFile:
     """Writes the rows of one or more tables of one schema into one file, and says what was written.
 
     CSV holds nested values as JSON text, bytes as base64, instants in ISO form; null is nothing, an empty text is
@@ -74,17 +81,17 @@ def write_rows(tables: pa.Table | Iterable[pa.Table], path: str | Path, format: 
     parts = iter([tables] if isinstance(tables, pa.Table) else tables)
     with replacing(path) as file:
         rows = writers[format](parts, file)
-    return Written(Path(path), rows, _size(path))
+    return WrittenFile(Path(path), rows, _size(path))
 
 
-def write_text(pieces: Iterable[str], path: str | Path) -> Written:
+def write_text(pieces: Iterable[str], path: str | Path) -> WrittenFile:
     """Writes text, piece by piece, as UTF-8: a SQL script, an HTML report."""
     count = 0
     with replacing(path) as file:
         for piece in pieces:
             file.write(piece.encode("utf-8", "backslashreplace"))
             count += 1
-    return Written(Path(path), count, _size(path))
+    return WrittenFile(Path(path), count, _size(path))
 
 
 @contextmanager
@@ -182,3 +189,52 @@ def _json_lines(tables: Iterable[pa.Table], file: BinaryIO) -> int:
 
 def _size(path: str | Path) -> int:
     return Path(path).stat().st_size if Path(path).is_file() else 0
+
+
+@dataclass(frozen=True)
+class Out:
+    """Where and how to write. `layout` is for rows; `table` and `dialect` are for SQL.
+
+    An empty `format` is told by the suffix; an empty `table` is the file's name without its suffix.
+    """
+
+    path: str
+    format: str = ""
+    layout: str = "changes"
+    table: str = ""
+    dialect: str = "standard"
+
+
+def write_out(header: Header, tables: Iterable[pa.Table], out: Out) -> WrittenFile:
+    """Writes a change set, given part by part, whole or not at all, and says what was written.
+
+    Rows go through part by part; a SQL script and a saved change set are put together in memory (a `Changes` saves
+    itself without that). A set without any part is written as an empty one.
+    """
+    format = out.format or format_of(out.path)
+    if format in ("sql", "changes") and out.layout != "changes":
+        raise InputError(f"{format} has no layout {out.layout!r}", doing=f"writing {out.path}", hint="Leave it out")
+    parts = _at_least_one(header, tables)
+    if format == "changes":
+        return _save(ChangeSet(header, pa.concat_tables(parts)), out.path)
+    if format == "sql":
+        statements = sql_merge(header, parts, out.table or Path(out.path).stem, out.dialect)
+        return write_text((f"{statement}\n\n" for statement in statements), out.path)
+    return write_rows(lay_out(header, parts, out.layout), out.path, format)
+
+
+def _save(changes: ChangeSet, path: str) -> WrittenFile:
+    """A saved change set is a folder; `Changes.save` replaces a change set that is there, and nothing else."""
+    Changes.of(changes).save(path)
+    size = sum(part.stat().st_size for part in Path(path).iterdir())
+    return WrittenFile(Path(path), len(changes), size)
+
+
+def _at_least_one(header: Header, tables: Iterable[pa.Table]) -> Iterable[pa.Table]:
+    """The tables, or one empty table, so that a file has its columns even when nothing changed."""
+    some = False
+    for table in tables:
+        some = True
+        yield table
+    if not some:
+        yield no_rows(header.rows_schema)

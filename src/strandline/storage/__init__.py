@@ -9,13 +9,11 @@
 See `seam.py` for what every backend promises.
 """
 
-from strandline.storage.local import LocalStorage
-from strandline.storage.memory import MemoryStorage
-from strandline.storage.objects import ObjectStorage
-from strandline.storage.opening import open_storage
-from strandline.storage.overlay import OverlayStorage
-from strandline.storage.passing import get_in_passing, put_in_passing
+from strandline.storage.local import LocalStorage, get_in_passing, put_in_passing
+from strandline.storage.memory import MemoryStorage, OverlayStorage
+from strandline.storage.object_store import ObjectStorage
 from strandline.storage.seam import Storage, Stored, Token, auditing, checked_name
+from strandline.storage.url import open_storage
 
 __all__ = [
     "LocalStorage",

@@ -1,16 +1,24 @@
-"""Local files: an object is a file under a root folder.
+"""The machine's cache of files: what of a file it holds, and letting it go. Where that can't be told, all of it is.
+
+Local files: an object is a file under a root folder.
 
 A new object is written to an unnamed file, flushed, given its name by a hard link, and its folder is
 flushed: a reader sees all of it or nothing, and a crash leaves no half-written name. A swap holds the
 kernel's `flock` on one lock file (its existence means nothing, so a dead process never blocks anybody),
 writes the successor beside the object and renames it over.
+
+Reading and writing large things once, as dumps do, without pushing what others use out of the machine's cache.
+
+Only local files have such a cache; elsewhere these are the plain operations.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import hashlib
+import mmap
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,8 +28,27 @@ from pathlib import Path
 from typing import TypeVar
 
 from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost
-from strandline.storage.machine_cache import cached_share, let_go
-from strandline.storage.seam import Stored, Token, checked_name, require_auditing
+from strandline.storage.seam import Storage, Stored, Token, checked_name, require_auditing
+
+
+def cached_share(descriptor: int, size: int) -> float:
+    """How much of a file is cached, from 0 to 1."""
+    mincore = getattr(ctypes.CDLL(None), "mincore", None)
+    if mincore is None or size == 0:
+        return 1.0
+    pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+    with mmap.mmap(descriptor, size, mmap.MAP_PRIVATE) as mapped:
+        start = ctypes.c_char.from_buffer(mapped)
+        failed = mincore(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(size), pages)
+        del start  # a mapping that is looked at can't be closed
+    return 1.0 if failed else sum(one & 1 for one in pages) / len(pages)
+
+
+def let_go(descriptor: int) -> None:
+    """Take a file out of the cache, as far as it is durable."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
 
 _UNNAMED = getattr(os, "O_TMPFILE", 0)
 _PARALLEL = 8
@@ -273,3 +300,16 @@ def _refusals(doing: str, name: str) -> Iterator[None]:
             doing=f"{doing} {name}",
             hint="Free some space and try again; what was stored before stands" if full else "",
         ) from error
+
+
+def get_in_passing(storage: Storage, name: str) -> bytes:
+    """`get`; what was not cached before is not cached afterwards."""
+    return storage.get_in_passing(name) if isinstance(storage, LocalStorage) else storage.get(name)
+
+
+def put_in_passing(storage: Storage, name: str, pieces: Sequence[bytes]) -> None:
+    """`put_if_absent` of pieces, one behind the other; the value does not stay cached."""
+    if isinstance(storage, LocalStorage):
+        storage.put_in_passing(name, pieces)
+    else:
+        storage.put_if_absent(name, b"".join(pieces))

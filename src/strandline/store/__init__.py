@@ -3,10 +3,9 @@
 Taking snapshots, branching, listing, dropping never start Spark; reading many rows may.
 """
 
-from strandline.store.opening import create, create_on, open, open_on
-from strandline.store.snapshot import Snapshot
-from strandline.store.store import ATTEMPTS, Store
+from strandline.store.open_store import create, create_on, open, open_on
+from strandline.store.reader import Snapshot
+from strandline.store.store import ATTEMPTS, Store, TemporaryStore
 from strandline.store.table import Table
-from strandline.store.temporary import TemporaryStore
 
 __all__ = ["ATTEMPTS", "Snapshot", "Store", "Table", "TemporaryStore", "create", "create_on", "open", "open_on"]

@@ -1,4 +1,7 @@
-"""One version of a store in a user's hands: tables, transactions, snapshots, branches."""
+"""One version of a store in a user's hands: tables, transactions, snapshots, branches.
+
+A temporary branch in a user's hands: `store.branch()` without a name.
+"""
 
 from __future__ import annotations
 
@@ -6,41 +9,28 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
-from strandline.errors import Conflict
-from strandline.pages import (
-    EVERY,
-    Holding,
-    Part,
-    Report,
-    SnapshotRecord,
-)
+from strandline.errors import Conflict, InputError
+from strandline.pages import EVERY, Holding, Part, Report, SnapshotRecord, TemporaryPageVersion
 from strandline.pages import check as check_pages
 from strandline.pages import space as page_space
-from strandline.store.reading import Reading
-from strandline.store.snapshot import Snapshot
+from strandline.storage.retry import pause
+from strandline.store.reader import Shared, Snapshot, StoreReader
 from strandline.store.table import Table
-from strandline.tables import (
-    TableTransaction,
-)
-from strandline.tables.incoming import repeatable
-from strandline.tables.pause import pause
-from strandline.tables.reading import find_table
-from strandline.whatif import (
-    Listed,
-    WhatIf,
-    listed,
-    open_what_if,
-)
+from strandline.store.what_if import WhatIf, open_what_if
+from strandline.tables import TableTransaction
+from strandline.tables.incoming_rows import repeatable
+from strandline.tables.scan import find_table
+from strandline.whatif import WhatIfListing, listed
 
 if TYPE_CHECKING:
     from strandline.dumps import Dump
-    from strandline.store.temporary import TemporaryStore
-    from strandline.views import Copy
-    from strandline.views import Listed as ListedView
-    from strandline.views import View as RemoteView
-    from strandline.views.running import Running
+    from strandline.replication.senders.view.copy import Copy
+    from strandline.store.view import View as RemoteView
+    from strandline.store.view import ViewListing as ListedView
+    from strandline.views.join import JoinRunner
+
 
 ATTEMPTS = 30
 """How often a single verb is tried when other transactions are in its way."""
@@ -48,7 +38,7 @@ ATTEMPTS = 30
 R = TypeVar("R")
 
 
-class Store(Reading):
+class Store(StoreReader):
     """One version of a store: tables, transactions, snapshots. Safe for many threads. A context manager."""
 
     # Tables and transactions
@@ -129,8 +119,6 @@ class Store(Reading):
         """
         with self._snapshot_at(at) as snapshot:
             if name is None:
-                from strandline.store.temporary import TemporaryStore
-
                 return TemporaryStore(self.shared, self.shared.pages.temporary(parent=self.name, of=snapshot))
             of = None if at is None else snapshot
             return Store(self.shared, self.shared.pages.fork(name, parent=self.name, of=of))
@@ -205,7 +193,7 @@ class Store(Reading):
         """An existing what-if."""
         return open_what_if(self, name)
 
-    def what_ifs(self) -> list[Listed]:
+    def what_ifs(self) -> list[WhatIfListing]:
         """The what-ifs, the lowest levels first."""
         return listed(self)
 
@@ -217,31 +205,31 @@ class Store(Reading):
         A table or a what-if is the view of all its rows. `strict=False` accepts what differences can't follow, to be
         computed anew each time; `maintain` says when differences are computed: `eager`, `deferred` or `auto`.
         """
-        from strandline.views import create_view, open_view
+        from strandline.store.view import create_view, open_view
 
         return open_view(self, name) if sql is None else create_view(self, name, sql, strict=strict, maintain=maintain)
 
     def views(self) -> list[ListedView]:
         """The views, the oldest first."""
-        from strandline.views import list_views
+        from strandline.store.view import list_views
 
         return list_views(self)
 
     def drop_view(self, name: str) -> None:
         """Drop a view that no copy and no other view stands on."""
-        from strandline.views import drop_view
+        from strandline.store.view import drop_view
 
         drop_view(self, name)
 
     def copies(self) -> list[Copy]:
         """The copies of views and tables."""
-        from strandline.views import copies
+        from strandline.store.view import copies
 
         return copies(self)
 
     def copy(self, name: str, target: str | None = None) -> Copy:
         """A copy by name; `target` gives its address again where that holds a password."""
-        from strandline.views import open_copy
+        from strandline.store.view import open_copy
 
         return open_copy(self, name, target)
 
@@ -250,8 +238,50 @@ class Store(Reading):
         """The store's own id; a restored store has another."""
         return self.shared.pages.identity
 
-    def running(self, runner: str = "auto") -> Running:
+    def running(self, runner: str = "auto") -> JoinRunner:
         """Where the work of views runs."""
-        from strandline.views.running import Running
+        from strandline.views.join import JoinRunner
 
-        return Running(runner, self.shared.session, self.storage)
+        return JoinRunner(runner, self.shared.session, self.storage)
+
+
+class TemporaryStore(Store):
+    """A version in memory, with the same face as the store. Closing it forgets it; `keep` makes it permanent.
+
+    Its pages are in this process only, so Spark can't read them, and nothing can stand on it.
+    """
+
+    def __init__(self, shared: Shared, version: TemporaryPageVersion) -> None:
+        super().__init__(shared, version)
+        self._temporary = version
+
+    @property
+    def name(self) -> str:
+        """It has none."""
+        return ""
+
+    def __enter__(self) -> TemporaryStore:
+        return self
+
+    def keep(self, name: str) -> Store:
+        """Make it permanent: a branch like any other from now on. This handle is closed."""
+        return Store(self.shared, self._temporary.keep(name))
+
+    def branch(self, name: str | None = None, *, at: Any = None) -> NoReturn:
+        """Nothing can stand on a temporary branch."""
+        raise self._refusal("branched")
+
+    def relation(self, table: str, at: Any = None) -> NoReturn:
+        """Kernels read pages from storage, where those of a temporary branch are not."""
+        raise self._refusal("read by kernels or by Spark")
+
+    def close(self) -> None:
+        """Forget it; the store stays open. Closing twice is no error."""
+        self._temporary.close()
+
+    def _refusal(self, what: str) -> InputError:
+        return InputError(
+            f"a temporary branch can't be {what}",
+            doing="Using a temporary branch",
+            hint="Make it permanent first, with keep(name); to_arrow and query read it as it is",
+        )

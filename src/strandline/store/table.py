@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strandline.changes import Changes
-from strandline.relations import Part
+from strandline.relations import Split
+from strandline.store.what_if import WhatIf, create_what_if
 from strandline.tables import TableReader, TableRelation
-from strandline.tables.incoming import repeatable
-from strandline.whatif import WhatIf, create_what_if
+from strandline.tables.incoming_rows import repeatable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -83,7 +83,7 @@ class Table:
     def rows(self) -> int:
         return self.count()
 
-    def parts(self, columns: Sequence[str] | None = None) -> list[Part]:
+    def parts(self, columns: Sequence[str] | None = None) -> list[Split]:
         self._held = self.relation()
         return self._held.parts(columns)
 

@@ -6,25 +6,23 @@ TableTransaction               the verbs of a transaction
 TableReader                    one table at one state: columns, condition, Arrow
 """
 
-from strandline.tables.cache import PageCache
-from strandline.tables.differences import table_changes
-from strandline.tables.footprint import TableValidator
-from strandline.tables.installer import TableInstaller
-from strandline.tables.reading import TableReader
-from strandline.tables.record import ROW, Record
-from strandline.tables.relation import TableRelation, table_relation
-from strandline.tables.revising import SMALL_WRITES, Limits
+from strandline.tables.page_cache import PageCache
+from strandline.tables.page_update import SMALL_WRITES, Limits, TableInstaller
+from strandline.tables.scan import TableReader, TableRelation, table_relation
+from strandline.tables.schema import ROW, TableSchema
+from strandline.tables.table_changes import table_changes
 from strandline.tables.transaction import TableTransaction
+from strandline.tables.validation import TableValidator
 
 __all__ = [
     "ROW",
     "SMALL_WRITES",
     "Limits",
     "PageCache",
-    "Record",
     "TableInstaller",
     "TableReader",
     "TableRelation",
+    "TableSchema",
     "TableTransaction",
     "TableValidator",
     "table_changes",

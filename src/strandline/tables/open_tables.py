@@ -8,16 +8,15 @@ import pyarrow as pa
 
 from strandline.errors import NotFound, StoreError
 from strandline.pages import Mode, Transaction
-from strandline.pages.node import Sums
-from strandline.tables import selecting
-from strandline.tables.cache import PageCache
-from strandline.tables.delta import Expected
-from strandline.tables.footprint import Footprint
-from strandline.tables.pending import LocalPage, Pending
-from strandline.tables.reading import tables_hint
-from strandline.tables.record import Record
-from strandline.tables.rewriting import Room, change_pages, draft_of
-from strandline.tables.selecting import Reach
+from strandline.pages.format.node import Sums
+from strandline.tables import locked_reads
+from strandline.tables.locked_reads import Reach
+from strandline.tables.page_cache import PageCache
+from strandline.tables.page_rewrite import PageRoom, change_pages, draft_of
+from strandline.tables.row_changes import Expected, LocalPage, Pending
+from strandline.tables.scan import tables_hint
+from strandline.tables.schema import TableSchema
+from strandline.tables.validation import Footprint
 
 
 class OpenTables:
@@ -57,7 +56,7 @@ class OpenTables:
             if again is not None and again.domain == entry.domain:
                 break
         self._footprint.tables.add(entry.domain)
-        record = Record.from_bytes(view.record(entry.domain))
+        record = TableSchema.from_bytes(view.record(entry.domain))
         self._tables[name] = pending = Pending(name, entry.domain, record)
         return pending
 
@@ -65,7 +64,7 @@ class OpenTables:
         """Whether a table of that name is there for this transaction."""
         return name in self._tables or (name not in self._gone and self.inner.view().find_domain(name) is not None)
 
-    def create(self, name: str, record: Record) -> Pending | None:
+    def create(self, name: str, record: TableSchema) -> Pending | None:
         """A new table; None when another transaction has created one while we waited for the name."""
         self.verbs += 1
         domain = self.inner.create_domain(name, record.to_bytes())
@@ -89,7 +88,7 @@ class OpenTables:
         self._gone.add(old)
         self._gone.discard(new)
 
-    def reshape(self, pending: Pending, record: Record, change: Callable[[pa.Table], pa.Table]) -> None:
+    def reshape(self, pending: Pending, record: TableSchema, change: Callable[[pa.Table], pa.Table]) -> None:
         """Another shape from now on; `change` brings rows that are pending into it."""
         self.inner.set_record(pending.domain, record.to_bytes())
         pending.reshape(record, change)
@@ -103,8 +102,8 @@ class OpenTables:
         found = None if pending.created else self.inner.view().domain(pending.domain)
         return Sums() if found is None or found.root is None else found.root.sums
 
-    def room(self) -> Room:
-        return Room(self._cache, self.inner.output.read, self.inner.write_page)
+    def room(self) -> PageRoom:
+        return PageRoom(self._cache, self.inner.output.read, self.inner.write_page)
 
     def to_pages(self, pending: Pending) -> None:
         """Put what is pending onto pages of our own; from then on the table is locked as a whole."""
@@ -127,7 +126,7 @@ class OpenTables:
     def hand_over(self) -> None:
         """Give everything to the commit batch: as row changes, or as pages when they are many."""
         for pending in self:
-            if len(pending.net) > selecting.MANY_ROWS:
+            if len(pending.net) > locked_reads.MANY_ROWS:
                 self.to_pages(pending)
             if pending.pages is not None:
                 self._hand_over_pages(pending)

@@ -17,18 +17,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strandline.changes.parts import read_batches
+from strandline.changes.part_files import read_batches
 from strandline.changes.shape import CHANGE, kinds
 from strandline.engine import Attempt, Result, Runner, Spool, WorkItem, kernel
-from strandline.relations.conform import conform
-from strandline.relations.encoding import restore
 from strandline.relations.exchange import bucket_scans, groups_of, in_order_of, shares, write_buckets
-from strandline.relations.read import read_scan, register_reader
+from strandline.relations.reader import read_scan, register_reader
 from strandline.relations.scan import Scan
-from strandline.tables.incoming import check_not_null, fitted
+from strandline.relations.schema import conform
+from strandline.tables.incoming_rows import check_not_null, fitted
 from strandline.tables.keys import encode_keys, key_number, number_array
-from strandline.tables.pending import LocalPage
-from strandline.tables.record import ROW, Record
+from strandline.tables.row_changes import LocalPage
+from strandline.tables.schema import ROW, TableSchema
+from strandline.values.encoding import restore
 
 DELETE, UPDATE, INSERT = range(3)
 """What a routed row is, in the column `_change`: as `changes.shape.kinds` numbers them."""
@@ -69,7 +69,7 @@ class Arrivals:
 
 
 @dataclass(frozen=True)
-class Range:
+class RoutedRange:
     """The keys from `low` (inclusive) to `high` (exclusive; None: to the end), and the rows that come there."""
 
     low: bytes
@@ -81,13 +81,15 @@ class Range:
         return sum(scan.rows or 0 for scan in self.scans)
 
 
-def routed_schema(record: Record) -> pa.Schema:
+def routed_schema(record: TableSchema) -> pa.Schema:
     """The rows between the two kernels: what each is, and its columns; of a table without a key, its number."""
     own = [pa.field(ROW, pa.int64())] if not record.key else []
     return pa.schema([pa.field(CHANGE, pa.int8()), *own, *list(record.row_schema)[1:]])
 
 
-def route(arrivals: Arrivals, record: Record, cuts: Sequence[bytes], runner: Runner, spool: Spool) -> list[Range]:
+def route(
+    arrivals: Arrivals, record: TableSchema, cuts: Sequence[bytes], runner: Runner, spool: Spool
+) -> list[RoutedRange]:
     """What comes, by the ranges between `cuts`; ranges to which nothing comes are among them."""
     items = [
         {
@@ -102,13 +104,13 @@ def route(arrivals: Arrivals, record: Record, cuts: Sequence[bytes], runner: Run
     outcomes = runner.run(route_rows, items, spool, arrivals.doing)
     found = bucket_scans(outcomes, routed_schema(record), len(cuts) + 1, spool)
     lows, highs = [b"", *cuts], [*cuts, None]
-    return [Range(low, high, scans) for low, high, scans in zip(lows, highs, found, strict=True)]
+    return [RoutedRange(low, high, scans) for low, high, scans in zip(lows, highs, found, strict=True)]
 
 
 @kernel
 def route_rows(item: WorkItem, attempt: Attempt) -> Result:
     """Makes rows fit the table and sorts them by range."""
-    record = Record.from_bytes(item["record"].encode())
+    record = TableSchema.from_bytes(item["record"].encode())
     cuts = [bytes.fromhex(cut) for cut in item["cuts"]]
     scans = [Scan.from_json(scan) for scan in item["scans"]]
 
@@ -131,7 +133,7 @@ def range_numbers(rows: pa.Table, key: Sequence[str], cuts: Sequence[bytes]) -> 
     return np.array([bisect_right(cuts, one) for one in encode_keys(rows, key)], dtype=np.int64)
 
 
-def choose_cuts(pages: Sequence[LocalPage], arrivals: Arrivals, record: Record, target: int) -> list[bytes]:
+def choose_cuts(pages: Sequence[LocalPage], arrivals: Arrivals, record: TableSchema, target: int) -> list[bytes]:
     """Keys, ascending, between which lie about `target` bytes each of pages and of what comes.
 
     A cut stands between two pages where there is one in time, and on a key that comes where there is none.
@@ -151,7 +153,7 @@ def choose_cuts(pages: Sequence[LocalPage], arrivals: Arrivals, record: Record, 
     return cuts
 
 
-def _sample(arrivals: Arrivals, record: Record) -> list[bytes]:
+def _sample(arrivals: Arrivals, record: TableSchema) -> list[bytes]:
     """Keys of what comes, in order, each of which stands for equally many rows or nearly so."""
     scans = arrivals.scans
     places = np.unique(np.linspace(0, len(scans) - 1, SAMPLED_SCANS).astype(int))
@@ -171,7 +173,7 @@ def _sample(arrivals: Arrivals, record: Record) -> list[bytes]:
     return sorted(keys)
 
 
-def _routed(group: pa.Table, record: Record, form: Form, doing: str) -> pa.Table:
+def _routed(group: pa.Table, record: TableSchema, form: Form, doing: str) -> pa.Table:
     if form is Form.ROUTED:
         return group
     if form is Form.CHANGES:

@@ -16,21 +16,25 @@ from strandline.changes import Changes, ChangeSet
 from strandline.changes.difference import difference
 from strandline.errors import InputError
 from strandline.pages import CommitNumber, Mode, Transaction
-from strandline.tables.applying import apply_changes, check_applicable, overwrite_rows
-from strandline.tables.cache import PageCache
-from strandline.tables.delta import Statement
-from strandline.tables.hidden import NAMED
-from strandline.tables.incoming import check_distinct, fitted, in_order, taken_keys
+from strandline.tables.bulk_pages import INSERTING, OVERWRITING, PUTTING
+from strandline.tables.bulk_write import LargeWrites
+from strandline.tables.incoming_rows import check_distinct, fitted, in_order, taken_keys
 from strandline.tables.keys import encode_keys
-from strandline.tables.large_writes import LargeWrites
 from strandline.tables.open_tables import OpenTables
-from strandline.tables.page_files import check_storable
-from strandline.tables.pending import Pending
-from strandline.tables.range_pages import INSERTING, OVERWRITING, PUTTING
-from strandline.tables.record import new_record, renamed, widened, with_column
-from strandline.tables.rewriting import load
-from strandline.tables.updating import assignments, condition_of, update_rows
-from strandline.tables.values import literal, names_of, repeat, type_of
+from strandline.tables.page import check_storable
+from strandline.tables.page_cache import PageCache
+from strandline.tables.page_rewrite import load
+from strandline.tables.predicates import literal, names_of, repeat, type_of
+from strandline.tables.row_changes import Pending, UpdateStatement
+from strandline.tables.schema import NAMED, new_record, renamed, widened, with_column
+from strandline.tables.update import (
+    apply_changes,
+    assignments,
+    check_applicable,
+    condition_of,
+    overwrite_rows,
+    update_rows,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -170,7 +174,7 @@ class TableTransaction:
         doing = f"Updating {table}"
         assigned = assignments(pending.record, set, values, params, doing)
         if set and not values:
-            self._inner.statement = Statement(table, dict(set), where, dict(params or {}))
+            self._inner.statement = UpdateStatement(table, dict(set), where, dict(params or {}))
         condition = condition_of(where, pending, params, assigned)
         return update_rows(self.reach, pending, condition, assigned, doing)
 

@@ -6,24 +6,13 @@ copies, open_copy              the copies of a store
 define, Definition             what a view is: select, project, inner joins
 """
 
-from strandline.views.copy import Copy
-from strandline.views.defining import define
-from strandline.views.definition import Definition, Occurrence, Output, Shape
-from strandline.views.view import Listed, View, copies, create_view, drop_view, list_views, open_copy, open_view
+from strandline.views.definition.define import define
+from strandline.views.definition.definition import Occurrence, OutputColumn, Shape, ViewDefinition
 
 __all__ = [
-    "Copy",
-    "Definition",
-    "Listed",
     "Occurrence",
-    "Output",
+    "OutputColumn",
     "Shape",
-    "View",
-    "copies",
-    "create_view",
+    "ViewDefinition",
     "define",
-    "drop_view",
-    "list_views",
-    "open_copy",
-    "open_view",
 ]

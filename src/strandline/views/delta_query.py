@@ -16,12 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes.shape import COUNT
-from strandline.relations.no_rows import no_rows
-from strandline.views.definition import Definition, Occurrence
-from strandline.views.joining import Join, joined, net
-from strandline.views.relevance import mask
-from strandline.views.running import Running, run_join
-from strandline.views.site import Site
+from strandline.values.encoding import no_rows
+from strandline.views.definition.definition import Occurrence, ViewDefinition
+from strandline.views.join import Join, JoinRunner, joined, net, run_join
+from strandline.views.relevance.relevance import mask
+from strandline.views.store_state import StoreState
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -29,14 +28,14 @@ if TYPE_CHECKING:
 Column = tuple[str, str]
 
 
-class Sides(Protocol):
+class DeltaSides(Protocol):
     """The two states between which a view changes."""
 
     def delta(self, relation: str, columns: Sequence[str]) -> pa.Table:
         """What changed in a relation: rows with `_count`."""
         ...
 
-    def site(self, *, new: bool) -> Site:
+    def site(self, *, new: bool) -> StoreState:
         """A state to read relations from."""
         ...
 
@@ -49,8 +48,8 @@ class Sides(Protocol):
 class TwoStates:
     """Two states of the store, both readable."""
 
-    older: Site
-    newer: Site
+    older: StoreState
+    newer: StoreState
     changed: dict[str, int] = field(default_factory=dict)
     """How many rows of each relation were seen to differ: the update counts once, like an insert or a delete."""
 
@@ -60,7 +59,7 @@ class TwoStates:
         self.changed[relation] = max(int(signs[signs > 0].sum()), int(-signs[signs < 0].sum()))
         return found
 
-    def site(self, *, new: bool) -> Site:
+    def site(self, *, new: bool) -> StoreState:
         return self.newer if new else self.older
 
     def rows(self, relation: str, columns: Sequence[str], keys: pa.Table | None, *, new: bool) -> pa.Table:
@@ -68,7 +67,7 @@ class TwoStates:
         return site.rows(relation, columns) if keys is None else site.rows_of_keys(relation, columns, keys)
 
 
-def delta_rows(definition: Definition, sides: Sides, running: Running | None = None) -> pa.Table:
+def delta_rows(definition: ViewDefinition, sides: DeltaSides, running: JoinRunner | None = None) -> pa.Table:
     """ΔV: rows of the view with `_count`, net."""
     join = Join.of(definition)
     deltas: dict[Occurrence, pa.Table] = {}
@@ -76,14 +75,14 @@ def delta_rows(definition: Definition, sides: Sides, running: Running | None = N
         found = sides.delta(one.relation, join.columns_of(one.alias))
         deltas[one] = relevant_rows(definition, sides, one, found)
     terms = [
-        _term(definition, join, sides, _Term(place, deltas[one]), running or Running())
+        _term(definition, join, sides, _Term(place, deltas[one]), running or JoinRunner())
         for place, one in enumerate(definition.occurrences)
         if len(deltas[one])
     ]
     return net(pa.concat_tables(terms)) if terms else no_rows(join.rows_schema)
 
 
-def relevant_rows(definition: Definition, sides: Sides, one: Occurrence, delta: pa.Table) -> pa.Table:
+def relevant_rows(definition: ViewDefinition, sides: DeltaSides, one: Occurrence, delta: pa.Table) -> pa.Table:
     """The changed rows that the relevance test does not rule out."""
     if not len(delta) or definition.condition is None:
         return delta
@@ -100,10 +99,10 @@ class _Term:
     delta: pa.Table
 
 
-def _term(definition: Definition, join: Join, sides: Sides, term: _Term, running: Running) -> pa.Table:
+def _term(definition: ViewDefinition, join: Join, sides: DeltaSides, term: _Term, running: JoinRunner) -> pa.Table:
     changed = definition.occurrences[term.place]
     known: dict[str, pa.Table] = {changed.alias: term.delta}
-    whole: dict[str, Site] = {}
+    whole: dict[str, StoreState] = {}
     equalities = list(_equalities(definition, sides))
     for place, one in _reachable_first(definition, sides, changed, equalities):
         new = place < term.place
@@ -122,7 +121,7 @@ def _term(definition: Definition, join: Join, sides: Sides, term: _Term, running
 
 
 def _reachable_first(
-    definition: Definition, sides: Sides, changed: Occurrence, equalities: Sequence[tuple[Column, Column]]
+    definition: ViewDefinition, sides: DeltaSides, changed: Occurrence, equalities: Sequence[tuple[Column, Column]]
 ) -> Iterator[tuple[int, Occurrence]]:
     """The other occurrences, those first whose keys are known from what stands before them."""
     rest = [(place, one) for place, one in enumerate(definition.occurrences) if one is not changed]
@@ -135,7 +134,7 @@ def _reachable_first(
 
 
 def _leading(
-    one: Occurrence, seen: set[str], equalities: Sequence[tuple[Column, Column]], sides: Sides
+    one: Occurrence, seen: set[str], equalities: Sequence[tuple[Column, Column]], sides: DeltaSides
 ) -> list[tuple[str, Column]]:
     """The leading key columns of an occurrence that are equal to a column of another one that is known already."""
     site = sides.site(new=False)
@@ -152,7 +151,7 @@ def _leading(
 
 
 def _keys(
-    one: Occurrence, known: Mapping[str, pa.Table], equalities: Sequence[tuple[Column, Column]], sides: Sides
+    one: Occurrence, known: Mapping[str, pa.Table], equalities: Sequence[tuple[Column, Column]], sides: DeltaSides
 ) -> pa.Table | None:
     """What the leading key columns of an occurrence can be; None if nothing is known of them."""
     leading = _leading(one, set(known), equalities, sides)
@@ -162,7 +161,7 @@ def _keys(
     return pa.table({name: table.column(column) for name, (_, column) in leading})
 
 
-def _equalities(definition: Definition, sides: Sides) -> Iterator[tuple[Column, Column]]:
+def _equalities(definition: ViewDefinition, sides: DeltaSides) -> Iterator[tuple[Column, Column]]:
     """Pairs of columns of one type that are equal in every row, each pair in both directions."""
     from sqlglot import exp
 

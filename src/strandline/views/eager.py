@@ -22,22 +22,22 @@ import pyarrow as pa
 from strandline.changes.difference import difference
 from strandline.changes.shape import COUNT
 from strandline.errors import Conflict, StorageError, StrandlineError
-from strandline.pages import DomainEdit, DomainId, Installer, RowChange, Transaction
+from strandline.pages import Installer, RowChange, TableEdit, TableId, Transaction
 from strandline.pages.state_edit import StateEdit
-from strandline.relations.no_rows import no_rows
-from strandline.tables import ROW, PageCache, Record, TableReader
-from strandline.tables.changed_rows import rows_of_pairs
-from strandline.tables.delta import NONE, Delta
-from strandline.tables.hidden import SEGMENTS
+from strandline.tables import ROW, PageCache, TableReader, TableSchema
 from strandline.tables.keys import encode_keys
-from strandline.views.definition import Definition
+from strandline.tables.row_changes import NONE, Delta
+from strandline.tables.schema import SEGMENTS
+from strandline.tables.table_changes import rows_of_pairs
+from strandline.values.encoding import no_rows
+from strandline.views.definition.definition import ViewDefinition
 from strandline.views.delta_query import delta_rows
-from strandline.views.knowing import Known
-from strandline.views.measuring import ENTERING
-from strandline.views.modifying import WORTH, statements
-from strandline.views.running import Running
-from strandline.views.segments import KEY, SEGMENT, SIGNATURE, Segments, added, all_segments, records, stored
-from strandline.views.site import Site
+from strandline.views.difference_table import KEY, SEGMENT, SIGNATURE, Segments, added, all_segments, records, stored
+from strandline.views.join import JoinRunner
+from strandline.views.known_views import KnownViews
+from strandline.views.maintenance import ENTERING
+from strandline.views.range_modifications.range_modification import WORTH, statements
+from strandline.views.store_state import StoreState
 
 
 def derive(edit: StateEdit, installer: Installer, cache: PageCache, transactions: Sequence[Transaction] = ()) -> None:
@@ -45,8 +45,8 @@ def derive(edit: StateEdit, installer: Installer, cache: PageCache, transactions
     kept = all_segments(edit.view, cache)
     written = _opened(edit, installer, _written(edit, cache, kept))
     touched = {one.before.name for one in edit.domains.values() if _is_changed(one)}
-    site = Site(edit.view, cache)
-    known = Known(site)
+    site = StoreState(edit.view, cache)
+    known = KnownViews(site)
     for segments in kept.values():
         if segments.broken:
             continue
@@ -77,7 +77,7 @@ def _written(edit: StateEdit, cache: PageCache, kept: Mapping[str, Segments]) ->
     one = _segments_edit(edit)
     if one is None:
         return {}
-    record = Record.from_bytes(one.record)
+    record = TableSchema.from_bytes(one.record)
     _, new = rows_of_pairs(cache, one.changed(), record, (edit.view.read, one.read))
     found = {row["view"]: Segments.from_row(row) for row in new.to_pylist()}
     for name, segments in found.items():
@@ -100,19 +100,19 @@ def _opened(edit: StateEdit, installer: Installer, written: Mapping[str, Segment
     return found
 
 
-def _segments_edit(edit: StateEdit) -> DomainEdit | None:
+def _segments_edit(edit: StateEdit) -> TableEdit | None:
     """What this batch does to the table of segments, which it may have made."""
     return next((one for one in edit.domains.values() if one.name == SEGMENTS and not one.dropped), None)
 
 
-def _is_changed(edit: DomainEdit) -> bool:
+def _is_changed(edit: TableEdit) -> bool:
     return edit.dropped or edit.record_changed or next(edit.changed(), None) is not None
 
 
-def _delta(edit: StateEdit, cache: PageCache, definition: Definition, segments: Segments) -> pa.Table:
+def _delta(edit: StateEdit, cache: PageCache, definition: ViewDefinition, segments: Segments) -> pa.Table:
     if definition.fingerprint != segments.fingerprint:
         raise StrandlineError("the view's definition or a base table's columns have changed")
-    return delta_rows(definition, _EditSides(edit, Site(edit.view, cache)), Running("inline"))
+    return delta_rows(definition, _EditSides(edit, StoreState(edit.view, cache)), JoinRunner("inline"))
 
 
 @dataclass(frozen=True)
@@ -120,10 +120,10 @@ class _EditSides:
     """The state before a batch, and the same with the batch's changes; see `delta_query.Sides`."""
 
     edit: StateEdit
-    older: Site
+    older: StoreState
     deltas: dict[tuple[str, tuple[str, ...]], pa.Table] = field(default_factory=dict)
 
-    def site(self, *, new: bool) -> Site:
+    def site(self, *, new: bool) -> StoreState:
         return self.older
 
     def delta(self, relation: str, columns: Sequence[str]) -> pa.Table:
@@ -145,11 +145,11 @@ class _EditSides:
         wanted = list(columns) or list((record.key or record.names)[:1])
         entry = self.older.view.find_domain(relation)
         assert entry is not None
-        one = self.edit.domains.get(DomainId(entry.domain))
+        one = self.edit.domains.get(TableId(entry.domain))
         if one is None:
             nothing = no_rows(pa.schema([record.row_schema.field(name) for name in wanted]))
             return difference(nothing, nothing).rows
-        if one.dropped or Record.from_bytes(one.record) != record:
+        if one.dropped or TableSchema.from_bytes(one.record) != record:
             raise StrandlineError(f"the table {relation} was dropped, or its columns have changed")
         read = (self.older.view.read, one.read)
         old, new = rows_of_pairs(self.older.cache, one.changed(), record, read)
@@ -159,7 +159,7 @@ class _EditSides:
 def _add(edit: StateEdit, installer: Installer, cache: PageCache, rows: pa.Table, segments: Segments) -> None:
     started = time.perf_counter()
     reader = TableReader(edit.view, segments.table, cache)
-    there = Site(edit.view, cache).rows_of_keys(segments.table, [SEGMENT, SIGNATURE, "count"], rows.select(KEY))
+    there = StoreState(edit.view, cache).rows_of_keys(segments.table, [SEGMENT, SIGNATURE, "count"], rows.select(KEY))
     there = there.filter(pa.compute.equal(there.column(SEGMENT), rows.column(SEGMENT)[0]))
     put, gone = added(there, rows)
     _install(edit.domain(reader.entry.domain), installer, put, gone, KEY)
@@ -176,7 +176,7 @@ def _write(edit: StateEdit, installer: Installer, segments: Segments) -> None:
     _install(one, installer, rows, rows.slice(0, 0), ["view"])
 
 
-def _install(edit: DomainEdit, installer: Installer, put: pa.Table, gone: pa.Table, key: list[str]) -> None:
+def _install(edit: TableEdit, installer: Installer, put: pa.Table, gone: pa.Table, key: list[str]) -> None:
     """Rows to put under their keys, and rows to take away, as the tables' installer takes them."""
     both = pa.concat_tables([put, gone]).combine_chunks()
     keys = encode_keys(both, key)

@@ -12,24 +12,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from strandline.errors import InputError, InUse, NotFound, SnapshotExpired
-from strandline.pages import DomainId, Snapshot
-from strandline.tables.hidden import PREFIX
-from strandline.views.definition import Definition
-from strandline.views.home import Home
-from strandline.views.position import Position
-from strandline.views.site import Site
-from strandline.whatif.catalogue import CATALOGUE, IDS
+from strandline.pages import PageSnapshot, TableId
+from strandline.tables.schema import PREFIX
+from strandline.views.catalog import ViewPosition
+from strandline.views.definition.definition import ViewDefinition
+from strandline.views.known_views import ViewHost
+from strandline.views.store_state import StoreState
+from strandline.whatif.catalog import CATALOGUE, IDS
 
 
-def position_at(home: Home, definition: Definition, commit: int, id_: str) -> Position:
+def position_at(home: ViewHost, definition: ViewDefinition, commit: int, id_: str) -> ViewPosition:
     """The position of a view at a commit of this number and id."""
-    return Position(home.identity, str(home.pages.object), home.name, definition.fingerprint, commit, id_)
+    return ViewPosition(home.identity, str(home.pages.object), home.name, definition.fingerprint, commit, id_)
 
 
-def pin(home: Home, copy: str, definition: Definition, snapshot: Snapshot) -> Position:
+def pin(home: ViewHost, copy: str, definition: ViewDefinition, snapshot: PageSnapshot) -> ViewPosition:
     """Keep the state of a temporary snapshot for a copy (its id)."""
     position = position_at(home, definition, int(snapshot.commit), snapshot.view.state.commit_id)
-    domains = domains_of(Site(snapshot.view, home.cache), definition)
+    domains = domains_of(StoreState(snapshot.view, home.cache), definition)
     name = _name(copy, position.id)
     try:
         home.pages.name_snapshot(name, of=snapshot, domains=domains)
@@ -40,7 +40,7 @@ def pin(home: Home, copy: str, definition: Definition, snapshot: Snapshot) -> Po
     return position
 
 
-def domains_of(site: Site, definition: Definition) -> set[DomainId]:
+def domains_of(site: StoreState, definition: ViewDefinition) -> set[TableId]:
     """The tables that hold what a view reads."""
     found = {one.domain for relation in definition.relations for one in site.domains_below(relation)}
     for name in (CATALOGUE, IDS):
@@ -51,7 +51,7 @@ def domains_of(site: Site, definition: Definition) -> set[DomainId]:
 
 
 @contextmanager
-def pinned(home: Home, copy: str, position: Position) -> Iterator[Site | None]:
+def pinned(home: ViewHost, copy: str, position: ViewPosition) -> Iterator[StoreState | None]:
     """The state of a position, readable inside; None if it is not of this history, or was let go."""
     here = (position.store, position.lineage) == (home.identity, str(home.pages.object))
     try:
@@ -62,10 +62,10 @@ def pinned(home: Home, copy: str, position: Position) -> Iterator[Site | None]:
         yield None
         return
     with snapshot:
-        yield Site(snapshot.view, home.cache)
+        yield StoreState(snapshot.view, home.cache)
 
 
-def let_go(home: Home, copy: str, but: Position | None = None) -> int:
+def let_go(home: ViewHost, copy: str, but: ViewPosition | None = None) -> int:
     """Drop the pins of a copy, all but one; how many they were. One that is being read stays until the next time."""
     kept = None if but is None else _name(copy, but.id)
     count = 0

@@ -15,16 +15,15 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from strandline.errors import InputError
-from strandline.pages import DomainId, View
+from strandline.pages import ReadView, TableId
 from strandline.tables import TableTransaction
-from strandline.tables.hidden import DIFFERENCE, SEGMENTS
-from strandline.views import catalogue, segments
-from strandline.views.catalogue import CopyRecord, copy_records
-from strandline.views.home import Home
-from strandline.views.knowing import Known
+from strandline.tables.schema import DIFFERENCE, SEGMENTS
+from strandline.views import catalog, difference_table
+from strandline.views.catalog import CopyRecord, copy_records
+from strandline.views.difference_table import all_segments
+from strandline.views.known_views import KnownViews, ViewHost
 from strandline.views.pins import let_go, pinned
-from strandline.views.segments import all_segments
-from strandline.views.site import Site
+from strandline.views.store_state import StoreState
 
 DAY = 86400.0
 """Size is looked at only in copies that were not refreshed for so long."""
@@ -41,7 +40,7 @@ def duration(given: float | str, doing: str) -> float:
     return float(found[1]) * {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY}[found[2]]
 
 
-def expire(home: Home, but: str = "") -> list[str]:
+def expire(home: ViewHost, but: str = "") -> list[str]:
     """Let go of all copies whose time is over, except one; their names."""
     now = home.pages.now()
     with home.state() as view:
@@ -51,7 +50,7 @@ def expire(home: Home, but: str = "") -> list[str]:
     return names
 
 
-def release(home: Home, names: Collection[str]) -> None:
+def release(home: ViewHost, names: Collection[str]) -> None:
     """Forget where copies stand, and free what was kept for that; the next refresh of each is a repair."""
     for name in names:
 
@@ -59,7 +58,7 @@ def release(home: Home, names: Collection[str]) -> None:
             with home.state() as view:
                 record = copy_records(view, home.cache).get(name)
                 if record is not None:
-                    catalogue.put(transaction, replace(record, taken=None, offered=None), exists=True)
+                    catalog.put(transaction, replace(record, taken=None, offered=None), exists=True)
                 return record
 
         record = home.autocommit(work)
@@ -68,7 +67,7 @@ def release(home: Home, names: Collection[str]) -> None:
             collapse_unused(home, record.view)
 
 
-def collapse_unused(home: Home, name: str) -> None:
+def collapse_unused(home: ViewHost, name: str) -> None:
     """`collapse_in` a transaction of its own."""
     with home.state() as view:
         known = all_segments(view, home.cache).get(name)
@@ -76,7 +75,7 @@ def collapse_unused(home: Home, name: str) -> None:
         home.autocommit(lambda transaction: collapse_in(transaction, home, name))
 
 
-def collapse_in(transaction: TableTransaction, home: Home, name: str, newest: CopyRecord | None = None) -> None:
+def collapse_in(transaction: TableTransaction, home: ViewHost, name: str, newest: CopyRecord | None = None) -> None:
     """Let segments of a view collapse at whose beginning no copy stands; without any copy, stop keeping them.
 
     `newest` is what the same transaction writes of a copy.
@@ -88,14 +87,14 @@ def collapse_in(transaction: TableTransaction, home: Home, name: str, newest: Co
         records = copy_records(view, home.cache) | ({} if newest is None else {newest.name: newest})
         copies = [one for one in records.values() if one.view == name and _stands(one)]
         if copies:
-            segments.collapse(transaction, view, home.cache, known, _starts(known, copies))
+            difference_table.collapse(transaction, view, home.cache, known, _starts(known, copies))
             return
         unused = replace(known, broken=UNUSED, revision=known.revision + 1)
-        transaction.upsert(SEGMENTS, segments.records([unused]))
+        transaction.upsert(SEGMENTS, difference_table.records([unused]))
         transaction.delete(known.table)
 
 
-def _starts(known: segments.Segments, copies: Collection[CopyRecord]) -> set[int]:
+def _starts(known: difference_table.Segments, copies: Collection[CopyRecord]) -> set[int]:
     """The segments at whose beginning copies stand, or may have come to stand."""
     taken = [known.number(one.taken.id) for one in copies if one.taken is not None]
     return {number for number in (*taken, *(one.offered for one in copies)) if number is not None}
@@ -105,21 +104,21 @@ def _stands(record: CopyRecord) -> bool:
     return record.taken is not None or record.offered is not None
 
 
-def _is_over(home: Home, view: View, record: CopyRecord, away: float) -> bool:
+def _is_over(home: ViewHost, view: ReadView, record: CopyRecord, away: float) -> bool:
     if away > record.keep:
         return True
     if away <= DAY:
         return False
-    return _kept_bytes(home, view, record) > _base_bytes(Site(view, home.cache), record.view) + SMALL
+    return _kept_bytes(home, view, record) > _base_bytes(StoreState(view, home.cache), record.view) + SMALL
 
 
-def _base_bytes(site: Site, name: str) -> int:
-    return sum(site.bytes(relation) for relation in Known(site).definition(name).relations)
+def _base_bytes(site: StoreState, name: str) -> int:
+    return sum(site.bytes(relation) for relation in KnownViews(site).definition(name).relations)
 
 
-def _kept_bytes(home: Home, view: View, record: CopyRecord) -> int:
+def _kept_bytes(home: ViewHost, view: ReadView, record: CopyRecord) -> int:
     """What is stored just because the copy stands where it does: old pages, or rows of the difference table."""
-    now = Site(view, home.cache)
+    now = StoreState(view, home.cache)
     if record.view in all_segments(view, home.cache):
         return now.bytes(DIFFERENCE + record.view)
     if record.taken is None:
@@ -127,12 +126,12 @@ def _kept_bytes(home: Home, view: View, record: CopyRecord) -> int:
     with pinned(home, record.id, record.taken) as standing:
         if standing is None:
             return 0
-        relations = Known(now).definition(record.view).relations
+        relations = KnownViews(now).definition(record.view).relations
         domains = {one.domain for relation in relations for one in now.domains_below(relation)}
         return sum(_old_bytes(view, standing.view, domain) for domain in domains)
 
 
-def _old_bytes(newer: View, older: View, domain: DomainId) -> int:
+def _old_bytes(newer: ReadView, older: ReadView, domain: TableId) -> int:
     """The bytes of pages that an older state holds and a newer one does not."""
     found = 0
     for before, after in newer.changed_entries(domain, older):

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from strandline.changes.conversion import to_keyed
 from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, check_columns, finish
-from strandline.changes.to_keyed import to_keyed
 from strandline.errors import SqlError
-from strandline.relations.encoding import plain_schema
-from strandline.relations.expressions import Condition, parse_condition
-from strandline.views.defining import define
-from strandline.views.definition import Definition, Shape
-from strandline.views.flattening import flattened
-from strandline.views.joining import net
+from strandline.values.encoding import plain_schema
+from strandline.values.expressions import Condition, parse_condition
+from strandline.views.definition.define import define, flattened
+from strandline.views.definition.definition import Shape, ViewDefinition
+from strandline.views.join import net
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 class Subscription:
     """`definition` says what the copy holds; `whole` is the view's own definition, `condition` restricts it."""
 
-    definition: Definition
-    whole: Definition
+    definition: ViewDefinition
+    whole: ViewDefinition
     condition: Condition | None = None
 
     @property
@@ -54,7 +53,7 @@ class Subscription:
         return to_keyed(counted, self.definition.key) if self.definition.key else counted
 
 
-def subscription(whole: Definition, where: str | None, columns: Sequence[str] | None) -> Subscription:
+def subscription(whole: ViewDefinition, where: str | None, columns: Sequence[str] | None) -> Subscription:
     """The restriction of a view by a condition on its own columns, and a choice of them."""
     doing = f"replicating {whole.name!r}"
     if columns is not None:
@@ -72,7 +71,7 @@ def subscription(whole: Definition, where: str | None, columns: Sequence[str] | 
     return Subscription(flattened(made, {whole.name: whole}), whole, condition)
 
 
-def _query(whole: Definition, where: str | None, columns: Sequence[str] | None) -> exp.Select:
+def _query(whole: ViewDefinition, where: str | None, columns: Sequence[str] | None) -> exp.Select:
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError

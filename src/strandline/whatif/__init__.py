@@ -10,29 +10,22 @@ DatingInstaller                what a store wraps its tables' installer in: it g
 is_hidden                      whether a table of the store is one of ours
 """
 
-from strandline.whatif.between import changes_between, rows_between
-from strandline.whatif.catalogue import definitions, is_hidden, is_what_if
-from strandline.whatif.dates import commit_of
-from strandline.whatif.installing import DatingInstaller
-from strandline.whatif.keeping import Listed, listed
-from strandline.whatif.relation import WhatIfRelation, relation_of
-from strandline.whatif.what_if import WhatIf, create_what_if, open_what_if, what_if_at, what_if_readers
+from strandline.whatif.catalog import definitions, is_hidden, is_what_if
+from strandline.whatif.changes import changes_between, rows_between
+from strandline.whatif.lifecycle import WhatIfListing, listed
+from strandline.whatif.scan import WhatIfRelation, relation_of
+from strandline.whatif.transaction import DatingInstaller, commit_of
 
 __all__ = [
     "DatingInstaller",
-    "Listed",
-    "WhatIf",
+    "WhatIfListing",
     "WhatIfRelation",
     "changes_between",
     "commit_of",
-    "create_what_if",
     "definitions",
     "is_hidden",
     "is_what_if",
     "listed",
-    "open_what_if",
     "relation_of",
     "rows_between",
-    "what_if_at",
-    "what_if_readers",
 ]

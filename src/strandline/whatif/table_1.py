@@ -19,7 +19,7 @@ Lines = npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True)
-class Line:
+class Criterion:
     """Conditions (None: any) and actions."""
 
     number: int
@@ -42,16 +42,16 @@ YES, NO, ANY = True, False, None
 
 TABLE_1 = (
     #     level0 newest seen type        samelevel accept see
-    Line(1, YES, ANY, YES, ANY, ANY, NO, NO),
-    Line(2, YES, ANY, NO, ANY, ANY, YES, NO),
-    Line(3, NO, NO, ANY, ANY, ANY, NO, NO),
-    Line(4, NO, YES, YES, ANY, ANY, NO, NO),
-    Line(5, NO, YES, NO, Type.DELETE, YES, NO, NO),
-    Line(6, NO, YES, NO, Type.REPLACE, YES, YES, NO),
-    Line(7, NO, YES, NO, Type.APPEND, YES, YES, NO),
-    Line(8, NO, YES, NO, Type.DELETE, NO, NO, YES),
-    Line(9, NO, YES, NO, Type.REPLACE, NO, YES, YES),
-    Line(10, NO, YES, NO, Type.FORWARD, ANY, NO, YES),
+    Criterion(1, YES, ANY, YES, ANY, ANY, NO, NO),
+    Criterion(2, YES, ANY, NO, ANY, ANY, YES, NO),
+    Criterion(3, NO, NO, ANY, ANY, ANY, NO, NO),
+    Criterion(4, NO, YES, YES, ANY, ANY, NO, NO),
+    Criterion(5, NO, YES, NO, Type.DELETE, YES, NO, NO),
+    Criterion(6, NO, YES, NO, Type.REPLACE, YES, YES, NO),
+    Criterion(7, NO, YES, NO, Type.APPEND, YES, YES, NO),
+    Criterion(8, NO, YES, NO, Type.DELETE, NO, NO, YES),
+    Criterion(9, NO, YES, NO, Type.REPLACE, NO, YES, YES),
+    Criterion(10, NO, YES, NO, Type.FORWARD, ANY, NO, YES),
 )
 
 ACCEPT: Flags = np.array([False, *(line.accept for line in TABLE_1)])

@@ -1,44 +1,107 @@
-"""A transaction on a what-if: what it locks, and how it hands its tuples over.
+"""Giving tuples of a differential relation their dates: the number of the commit that installs them.
+
+A transaction does not know its commit number before it is installed, and may be installed again on a newer state. So it
+hands over tuples that say `UNDATED` in `mindate` (new ones) or in `maxdate` (those that become invalid), and they are
+dated here, between the commit batch and the tables' own installer.
+
+A transaction on a what-if: what it locks, and how it hands its tuples over.
 
 The live base is read and never locked against writers: once a tuple is changed here, changes below can't affect it, so
 it is as if the what-if had been changed first. Only dropping or reshaping the table waits. A differential relation has
 one writer at a time.
+
+Dates: commit numbers, and what means one (section 4.5).
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from strandline.errors import Conflict, InputError
-from strandline.pages import DomainEntry, Mode, PageVersion, Snapshot, View
+from strandline.pages import Installer, Mode, PageSnapshot, PageVersion, ReadView, RowChange, TableEdit, TableEntry
 from strandline.storage import Storage
-from strandline.tables import SMALL_WRITES, PageCache, Record, TableTransaction
-from strandline.tables.footprint import Footprint
-from strandline.tables.key_bounds import ALL
-from strandline.tables.pause import pause
-from strandline.whatif.catalogue import CATALOGUE, IDS, SCHEMA, Chain, Definition, chain_of
-from strandline.whatif.id_index import KEY as IDS_KEY
-from strandline.whatif.id_index import SCHEMA as IDS_SCHEMA
-from strandline.whatif.id_index import write_ids
-from strandline.whatif.installing import Undated
-from strandline.whatif.reading import WhatIfReader
+from strandline.storage.retry import pause
+from strandline.tables import SMALL_WRITES, PageCache, TableSchema, TableTransaction
+from strandline.tables.keys import IntegerKeys, encode_keys
+from strandline.tables.predicates import ALL
+from strandline.tables.row_changes import NONE, Delta
+from strandline.tables.validation import Footprint
+from strandline.whatif.catalog import CATALOGUE, IDS, SCHEMA, WhatIfChain, WhatIfDefinition, chain_of
+from strandline.whatif.differential import KEY as IDS_KEY
+from strandline.whatif.differential import SCHEMA as IDS_SCHEMA
+from strandline.whatif.differential import write_ids
+from strandline.whatif.scan import WhatIfReader
 from strandline.whatif.seen_ids import SeenIds
-from strandline.whatif.tuples import STORED
+from strandline.whatif.tuples import KEY, MAXDATE, MINDATE, PLACE, STORED, UNDATED, constant, constant_value, numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Undated:
+    """Tuples of one differential relation, new and changed, in the columns of its table."""
+
+    tuples: pa.Table
+
+
+class DatingInstaller:
+    """An installer that dates what what-ifs write, and hands everything on."""
+
+    def __init__(self, inner: Installer) -> None:
+        self._inner = inner
+
+    def install(self, edit: TableEdit, changes: Sequence[RowChange]) -> None:
+        dated = [
+            RowChange(change.transaction, _delta(change.payload.tuples, int(edit.commit)))
+            if isinstance(change.payload, Undated)
+            else change
+            for change in changes
+        ]
+        self._inner.install(edit, dated)
+
+
+def _delta(tuples: pa.Table, commit: int) -> Delta:
+    for name in (STORED[MINDATE], STORED[MAXDATE]):
+        dates = _dated(tuples.column(name), commit)
+        tuples = tuples.set_column(tuples.column_names.index(name), tuples.schema.field(name), dates)
+    rows = np.broadcast_to(np.int64(NONE), len(tuples))
+    if _ascends(tuples.column(STORED[PLACE])):
+        return Delta(IntegerKeys([numbers(tuples, name) for name in KEY]), None, rows, tuples)
+    keys = encode_keys(tuples, KEY)
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    return Delta([keys[place] for place in order], np.array(order, dtype=np.int64), rows, tuples)
+
+
+def _dated(column: pa.ChunkedArray, commit: int) -> pa.ChunkedArray | pa.Array:
+    same = constant_value(column)
+    if same is not None:
+        return constant(commit, column.type, len(column)) if same == UNDATED else column
+    return pc.if_else(pc.equal(column, UNDATED), commit, column)
+
+
+def _ascends(places: pa.ChunkedArray) -> bool:
+    """Whether every place is greater than the one before, so that tuples stand in order; most updates leave them so."""
+    if places.type != pa.int64():
+        return False
+    held = np.asarray(places)
+    return bool(np.all(held[1:] > held[:-1]))
+
 
 ATTEMPTS = 50
 """How often work is tried: writers of one what-if in several processes all want the same differential relation."""
 R = TypeVar("R")
 
 
-class Home(Protocol):
+class WhatIfHost(Protocol):
     """What a what-if needs of its store."""
 
     @property
@@ -50,9 +113,9 @@ class Home(Protocol):
     @property
     def storage(self) -> Storage: ...
 
-    def state(self, at: Any = None) -> AbstractContextManager[View]: ...
+    def state(self, at: Any = None) -> AbstractContextManager[ReadView]: ...
 
-    def hold(self, at: Any = None) -> Snapshot:
+    def hold(self, at: Any = None) -> PageSnapshot:
         """The state that `at` means, readable until it is closed."""
         ...
 
@@ -67,17 +130,17 @@ class Home(Protocol):
         ...
 
 
-class Work:
+class WhatIfWork:
     """One transaction; used by one thread. `tables` is the same transaction as tables see it."""
 
-    def __init__(self, home: Home, message: str) -> None:
+    def __init__(self, home: WhatIfHost, message: str) -> None:
         home.pages.look()
         self.inner = home.pages.begin(message)
         self.tables = TableTransaction(self.inner, home.cache)
         self.cache = home.cache
 
     @property
-    def view(self) -> View:
+    def view(self) -> ReadView:
         return self.inner.view()
 
     @property
@@ -97,12 +160,12 @@ class Work:
         opened.fit()
         return opened
 
-    def domain(self, definition: Definition) -> DomainEntry:
+    def domain(self, definition: WhatIfDefinition) -> TableEntry:
         found = self.view.find_domain(definition.differential)
         assert found is not None, "a what-if has a differential relation"
         return found
 
-    def put_definition(self, definition: Definition) -> None:
+    def put_definition(self, definition: WhatIfDefinition) -> None:
         self.tables.upsert(CATALOGUE, pa.Table.from_pylist([definition.row()], schema=SCHEMA))
 
     def footprint(self) -> Footprint:
@@ -110,7 +173,7 @@ class Work:
         assert isinstance(found, Footprint)
         return found
 
-    def _lock(self, chain: Chain) -> None:
+    def _lock(self, chain: WhatIfChain) -> None:
         self.inner.lock_table(chain.table.domain, Mode.IS)
         self.footprint().tables.add(chain.table.domain)
         for definition in reversed(chain.definitions):
@@ -127,7 +190,7 @@ class Work:
 class Opened:
     """A what-if that a transaction may write."""
 
-    def __init__(self, work: Work, chain: Chain) -> None:
+    def __init__(self, work: WhatIfWork, chain: WhatIfChain) -> None:
         self.work = work
         self.chain = chain
         self.definition = chain.top
@@ -215,10 +278,10 @@ class Opened:
         self.save_definition()
 
 
-def attempt(home: Home, message: str, work: Callable[[Work], R]) -> R:
+def attempt(home: WhatIfHost, message: str, work: Callable[[WhatIfWork], R]) -> R:
     """Do work in a transaction of its own, again when another one was in its way."""
     for left in reversed(range(ATTEMPTS)):
-        here = Work(home, message)
+        here = WhatIfWork(home, message)
         try:
             with here.tables:
                 return work(here)
@@ -229,7 +292,7 @@ def attempt(home: Home, message: str, work: Callable[[Work], R]) -> R:
     raise AssertionError("unreachable")
 
 
-def refuse_name(here: Work, name: str) -> None:
+def refuse_name(here: WhatIfWork, name: str) -> None:
     """Refuses a name that a what-if can't have."""
     doing = f"Creating the what-if {name!r}"
     if not name or name != name.strip() or name.startswith("_"):
@@ -246,4 +309,23 @@ def _plain(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array | pa
     return column if column.type == field.type else column.cast(field.type)
 
 
-__all__ = ["Home", "Opened", "Record", "Work", "attempt", "refuse_name"]
+def commit_of(home: WhatIfHost, when: Any, doing: str) -> int:
+    """The commit that a date means: a number, a snapshot or its name, or a datetime: the last commit before it."""
+    now = int(home.pages.look().commit)
+    if isinstance(when, dt.datetime):
+        earlier = [entry.commit for entry in home.pages.log() if entry.when <= when.timestamp()]
+        return int(earlier[-1]) if earlier else 0
+    if isinstance(when, str):
+        named = [record.commit for record in home.pages.snapshots() if record.name == when]
+        if not named:
+            raise InputError(f"there is no snapshot {when}", doing=doing, hint="Give a commit number or a datetime")
+        return int(named[0])
+    number = getattr(when, "commit", when)
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise InputError(f"{when!r} is no date", doing=doing, hint="Give a commit number, a snapshot or a datetime")
+    if number > now:
+        raise InputError(f"commit {number} is in the future", doing=doing, hint=f"The last commit is {now}")
+    return int(number)
+
+
+__all__ = ["Opened", "TableSchema", "WhatIfHost", "WhatIfWork", "attempt", "refuse_name"]

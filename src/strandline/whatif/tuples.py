@@ -1,23 +1,57 @@
-"""The differential relation D of a what-if W (section 3.1, figure 4): what its tuples are made of.
+"""Columns that hold one value all over, in the memory of one short array: an update dates millions of tuples alike.
+
+The differential relation D of a what-if W (section 3.1, figure 4): what its tuples are made of.
 
 D has the columns of the table at the bottom and the paper's five fields. `level` and `tupnum` are the TNAME of the
 tuple that a tuple of D replaces, deletes or is; at level 0 `tupnum` is the row number. A tuple is valid at a scan time
 from `mindate` (inclusive) to `maxdate` (exclusive); dates are commit numbers. Two hidden columns come beside them: the
 placement key, by which D is clustered like its base (section 4.4), and the signature of the row below that a REPLACE or
 DELETE affects, by which a merge finds out whether that row has changed since.
+
+Signatures of the rows that a what-if affects: whether a row below has changed since, without keeping it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from strandline.tables.record import DISTINCT
-from strandline.whatif.constants import constant, constant_value
+from strandline.engine.runner import parallel
+from strandline.tables import TableSchema
+from strandline.tables.schema import DISTINCT
+from strandline.values.signatures.row_signatures import row_signatures
+from strandline.values.signatures.scheme import scheme_of
+
+CHUNK_ROWS = 65_536
+
+
+def constant(value: Any, kind: pa.DataType, count: int) -> pa.ChunkedArray:
+    """A value `count` times; null for None."""
+    rows = min(count, CHUNK_ROWS)
+    one = pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)
+    chunks = [one] * (count // CHUNK_ROWS) if count > CHUNK_ROWS else [one]
+    rest = count - sum(len(chunk) for chunk in chunks)
+    return pa.chunked_array([*chunks, one.slice(0, rest)] if rest else chunks, kind)
+
+
+def constant_value(column: pa.ChunkedArray) -> int | None:
+    """What a column of integers that `constant` made holds all over; None for other columns."""
+    if column.num_chunks < 2 or column.null_count or not len(column.chunk(0)):
+        return None
+    first, *others = column.chunks
+    memory = first.buffers()[1].address
+    for other in others:
+        if other.buffers()[1].address != memory or other.offset != first.offset or len(other) > len(first):
+            return None
+    ends = pc.min_max(first).as_py()
+    return int(ends["min"]) if ends["min"] == ends["max"] else None
+
 
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -115,3 +149,23 @@ def own_columns(
         TYPE: constant(int(kind), pa.int8(), count),
         SIGNATURE: constant(None, pa.binary(SIGNATURE_BYTES), count) if signatures is None else signatures,
     }
+
+
+BITS = 128
+PIECE_ROWS = 131_072
+"""So many rows are signed by one thread at a time."""
+
+
+def signatures(rows: pa.Table, record: TableSchema, columns: Sequence[int]) -> pa.Array:
+    """The signature of each row over the columns with these ids; names and widened types make no difference."""
+    names = [column.name for number in columns for column in record.columns if column.id == number]
+    if not len(rows):
+        return pa.array([], pa.binary(SIGNATURE_BYTES))
+    scheme = scheme_of(rows.schema, names, bits=BITS)
+    held = np.empty((len(rows), BITS // 64), dtype="<u8")
+
+    def sign(start: int) -> None:
+        held[start : start + PIECE_ROWS] = row_signatures(rows.slice(start, PIECE_ROWS), scheme)
+
+    parallel(sign, range(0, len(rows), PIECE_ROWS))
+    return pa.Array.from_buffers(pa.binary(SIGNATURE_BYTES), len(rows), [None, pa.py_buffer(held)])

@@ -1,0 +1,130 @@
+"""Part files: the rows of a change set, or of a relation, in Parquet.
+
+Headers and counts as plain JSON, for work items and for the manifest of a saved set.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from strandline.changes.shape import COUNTED, KEYED, ChangeSet, Counts, Header
+from strandline.errors import FormatError, SchemaError
+from strandline.relations.scan import schema_from_text, schema_to_text
+from strandline.values.encoding import no_rows, plain_schema, restore
+
+
+def write_part(rows: pa.Table, path: str) -> int:
+    """Writes rows and gives the bytes written; refuses types that Parquet can't carry."""
+    try:
+        pq.write_table(rows, path, compression="zstd", compression_level=1)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        raise SchemaError(f"Parquet can't carry these rows: {error}", doing="writing rows") from None
+    return os.path.getsize(path)
+
+
+def read_parts(paths: Iterable[str], schema: pa.Schema) -> pa.Table:
+    """The rows of several parts in exactly the types of `schema`, which Parquet may have written as others."""
+    tables = [restore(_read(path), schema) for path in paths]
+    return pa.concat_tables(tables) if tables else no_rows(schema)
+
+
+def read_set(header: Header, paths: Iterable[str]) -> ChangeSet:
+    """A change set from its parts."""
+    return ChangeSet(header, read_parts(paths, header.rows_schema))
+
+
+def read_batches(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of several parts, a batch at a time, in exactly the types of `schema`."""
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches():
+                yield from restore(pa.Table.from_batches([batch]), schema).to_batches()
+
+
+def check_carried(schema: pa.Schema) -> None:
+    """Refuses, before any work, columns whose types Parquet can't carry."""
+    for field in plain_schema(schema):
+        try:
+            with pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])):
+                pass
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+            raise SchemaError(
+                f"column {field.name!r} is {field.type}, which Parquet can't carry: {error}",
+                doing="making a change set",
+                hint="Leave the column out, or cast it",
+            ) from None
+
+
+def _read(path: str) -> pa.Table:
+    try:
+        with pq.ParquetFile(path) as file:
+            return file.read()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise FormatError(f"{os.path.basename(path)} can't be read: {error}", doing="reading a change set") from None
+
+
+def header_to_json(header: Header) -> dict[str, Any]:
+    return {
+        "form": header.form,
+        "old_schema": schema_to_text(header.old_schema),
+        "new_schema": schema_to_text(header.new_schema),
+        "key": list(header.key),
+        "has_before": header.has_before,
+        "has_changed": header.has_changed,
+        "inexact": header.inexact,
+        "fill": None if header.fill is None else _table_to_text(header.fill),
+        "counts": counts_to_json(header.counts),
+        "source": header.source,
+        "target": header.target,
+    }
+
+
+def header_from_json(record: Mapping[str, Any]) -> Header:
+    """The header that `header_to_json` described; anything else raises `ValueError`, `KeyError` or Arrow's errors."""
+    if record["form"] not in (KEYED, COUNTED):
+        raise ValueError(f"unknown form {record['form']!r}")
+    return Header(
+        form=record["form"],
+        old_schema=schema_from_text(record["old_schema"]),
+        new_schema=schema_from_text(record["new_schema"]),
+        key=tuple(str(name) for name in record["key"]),
+        has_before=bool(record["has_before"]),
+        has_changed=bool(record["has_changed"]),
+        inexact=bool(record["inexact"]),
+        fill=None if record["fill"] is None else _table_from_text(record["fill"]),
+        counts=counts_from_json(record["counts"]),
+        source=str(record["source"]),
+        target=str(record["target"]),
+    )
+
+
+def counts_to_json(counts: Counts) -> dict[str, Any]:
+    columns = None if counts.columns is None else dict(counts.columns)
+    return {
+        "inserted": counts.inserted,
+        "updated": counts.updated,
+        "deleted": counts.deleted,
+        "unchanged": counts.unchanged,
+        "columns": columns,
+    }
+
+
+def counts_from_json(record: Mapping[str, Any]) -> Counts:
+    return Counts(**record)
+
+
+def _table_to_text(table: pa.Table) -> str:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return base64.b64encode(sink.getvalue().to_pybytes()).decode("ascii")
+
+
+def _table_from_text(text: str) -> pa.Table:
+    return pa.ipc.open_stream(pa.py_buffer(base64.b64decode(text))).read_all()

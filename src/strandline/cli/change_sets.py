@@ -1,0 +1,199 @@
+"""`strandline apply`: a relation after a change set.
+
+`strandline invert`: the change set that undoes another.
+
+`strandline compose`: several change sets as one.
+
+`strandline show`: what a saved change set holds.
+
+`strandline changes`: what changed in a table from one state to another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from strandline.cli.output import console, draw_rows, emit_json, pairs, running, say
+from strandline.cli.store_access import STATE, store_argument, tables_of, version_option
+
+if TYPE_CHECKING:
+    from strandline.changes import Changes
+
+
+@click.command()
+@click.argument("changes_path", metavar="CHANGES", type=click.Path())
+@click.argument("relation", type=click.Path())
+@click.option("--out", required=True, type=click.Path(), help="A .parquet file for the result, or a folder of them.")
+@click.option("--lenient", is_flag=True, help="Let the last writer win where the changes don't fit.")
+@click.option("--fill", multiple=True, metavar="COLUMN=VALUE", help="What a column holds that was added meanwhile.")
+@running
+def apply(
+    changes_path: str, relation: str, out: str, lenient: bool, fill: tuple[str, ...], as_json: bool, runner: str
+) -> int:
+    """Applies a saved change set to a relation and writes the result.
+
+    Changes that don't fit (an insert of a present key, an update or delete of an absent one) are an error that shows
+    the keys; nothing is written then.
+
+    \b
+    Example:
+      strandline apply tuesday.changes monday.parquet --out again.parquet
+    """
+    import strandline as sl
+
+    changes = sl.Changes.load(changes_path)
+    values = dict(pairs(fill, "--fill")) or None
+    applied = changes.apply(relation, lenient=lenient, fill=values, runner=runner)
+    applied.save(out)
+    if as_json:
+        emit_json({"out": out, "rows": applied.rows, "applied": changes.summary().changed})
+    else:
+        say(f"{changes.summary().changed:,} changes applied to {relation}: {applied.rows:,} rows in {out}.")
+    return 0
+
+
+@click.command()
+@click.argument("changes_path", metavar="CHANGES", type=click.Path())
+@click.option("--out", required=True, type=click.Path(), help="The folder of the inverse, e.g. undo.changes.")
+@running
+def invert(changes_path: str, out: str, as_json: bool, runner: str) -> int:
+    """The change set that undoes a saved one. It needs before images.
+
+    \b
+    Example:
+      strandline invert tuesday.changes --out undo.changes
+    """
+    import strandline as sl
+
+    inverse = sl.Changes.load(changes_path).invert(runner=runner)
+    inverse.save(out)
+    if as_json:
+        emit_json({"out": out, **inverse.summary().to_json()})
+    else:
+        say(f"{out}: {inverse.summary()}.")
+    return 0
+
+
+@click.command()
+@click.argument("changes_paths", metavar="FIRST THEN…", nargs=-1, required=True, type=click.Path())
+@click.option("--out", required=True, type=click.Path(), help="The folder of the result, e.g. week.changes.")
+@click.option("--fill", multiple=True, metavar="COLUMN=VALUE", help="What a column holds that was added meanwhile.")
+@running
+def compose(changes_paths: tuple[str, ...], out: str, fill: tuple[str, ...], as_json: bool, runner: str) -> int:
+    """Saved change sets, applied one after the other, as one net change set.
+
+    \b
+    Example:
+      strandline compose monday.changes tuesday.changes wednesday.changes --out week.changes
+    """
+    import strandline as sl
+
+    if len(changes_paths) < 2:
+        raise click.UsageError("Give at least two change sets, the earliest first.")
+    values = dict(pairs(fill, "--fill")) or None
+    result = sl.Changes.load(changes_paths[0])
+    for path in changes_paths[1:]:
+        result = result.compose(sl.Changes.load(path), fill=values, runner=runner)
+    result.save(out)
+    if as_json:
+        emit_json({"out": out, **result.summary().to_json()})
+    else:
+        say(f"{out}: {result.summary()}.")
+    return 0
+
+
+@click.command()
+@click.argument("path", type=click.Path())
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Rows to show.")
+@running
+def show(path: str, limit: int, as_json: bool, runner: str) -> int:
+    """What a saved change set holds: its counts, its columns, and some of its rows.
+
+    \b
+    Example:
+      strandline show tuesday.changes --limit 5
+    """
+    import strandline as sl
+    from strandline.report import summary_json, summary_view
+
+    changes = sl.Changes.load(path)
+    if as_json:
+        emit_json(summary_json(changes.header))
+        return 0
+    console().print(summary_view(changes.header))
+    rows = next(changes.tables(), None)
+    if rows is not None and limit:
+        shown = rows.slice(0, limit)
+        draw_rows("", shown.column_names, (tuple(row.values()) for row in shown.to_pylist()))
+    return 0
+
+
+@click.command()
+@store_argument
+@click.argument("table")
+@click.option("--since", required=True, metavar="STATE", help=f"The older state: {STATE}.")
+@click.option("--until", metavar="STATE", help="The newer state.  [default: now]")
+@click.option("--out", type=click.Path(), help="Write the changes: .parquet, .csv, .jsonl, .sql or .changes.")
+@click.option(
+    "--layout",
+    type=click.Choice(["changes", "column_by_column", "side_by_side", "sparse", "left", "right"]),
+    default="changes",
+    show_default=True,
+    help="How rows are laid out in --out.",
+)
+@click.option("--sql-table", default="", help="The table that a .sql script changes.")
+@click.option("--dialect", default="standard", show_default=True, help="The dialect of a .sql script.")
+@click.option("--html", "html_path", type=click.Path(), help="Write a report to open in a browser.")
+@click.option("--limit", type=int, default=3, show_default=True, help="Examples of each kind to show.")
+@version_option
+@running
+def changes(store: str, table: str, since: str, until: str | None, as_json: bool, runner: str, **given: Any) -> int:
+    """What changed in TABLE since a state; only pages that differ are read.
+
+    Exits with 0 if nothing changed, 1 if something did, 2 on trouble.
+
+    \b
+    Examples:
+      strandline changes shop orders --since monday
+      strandline changes shop orders --since monday --until tuesday --out tuesday.changes
+    """
+    if runner != "auto":
+        raise click.UsageError("changes chooses by size where its work runs; leave --runner out")
+    from strandline.pages import parse_at
+    from strandline.report import summary_json
+
+    with tables_of(store, given["version"]) as opened:
+        older, newer = parse_at(opened.pages, since), parse_at(opened.pages, until)
+        found = opened.changes(table, since=older, until=newer)
+    _write(found, given)
+    if as_json:
+        emit_json(summary_json(found.header))
+    else:
+        _print(found, given["limit"])
+    return 1 if found.header.counts.rows else 0
+
+
+def _write(found: Changes, given: dict[str, Any]) -> None:
+    from strandline.changes.shape import ChangeSet
+    from strandline.report import Out, format_of, html_report, positions_by_key, write_out, write_text
+
+    if given["out"]:
+        if format_of(given["out"]) == "changes" and given["layout"] == "changes":
+            found.save(given["out"])
+        else:
+            out = Out(given["out"], layout=given["layout"], table=given["sql_table"], dialect=given["dialect"])
+            write_out(found.header, found.tables(), out)
+    if given["html_path"]:
+        rows = found.to_arrow()
+        where = positions_by_key(ChangeSet(found.header, rows))
+        write_text([html_report(found.header, rows, where=where)], given["html_path"])
+
+
+def _print(found: Changes, limit: int) -> None:
+    from strandline.changes.shape import ChangeSet
+    from strandline.report import examples, summary_view
+
+    shown = examples(ChangeSet(found.header, found.to_arrow()), limit) if limit else []
+    console().print(summary_view(found.header, examples=shown))

@@ -1,0 +1,217 @@
+"""`strandline query`: SQL over the tables of a store.
+
+`strandline log`: what happened to a store.
+
+`strandline space`: who holds which bytes.
+
+`strandline check`: is everything in order?
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from strandline.cli.output import emit_json, running, say
+from strandline.cli.store_access import (
+    STATE,
+    control,
+    instant,
+    json_option,
+    several,
+    show_rows,
+    size,
+    storage_of,
+    store_argument,
+    tables_of,
+    version_of,
+    version_option,
+    when,
+)
+
+if TYPE_CHECKING:
+    from strandline.pages import Holding, Part
+
+
+@click.command()
+@store_argument
+@click.argument("sql")
+@click.option("--at", metavar="STATE", help=f"Ask an older state: {STATE}.")
+@click.option("--out", type=click.Path(), help="Write the rows: .parquet, .csv or .jsonl.")
+@click.option("--limit", type=int, default=100, show_default=True, help="Rows to print; 0 prints all.")
+@version_option
+@running
+def query(
+    store: str,
+    sql: str,
+    at: str | None,
+    out: str | None,
+    limit: int,
+    version: str,
+    as_json: bool,
+    runner: str,
+) -> int:
+    """Runs a query over the tables of STORE and prints its rows.
+
+    With --json all rows are printed, as the list `rows` of one object.
+
+    \b
+    Examples:
+      strandline query shop "SELECT state, count(*) FROM orders GROUP BY state"
+      strandline query shop "SELECT * FROM orders WHERE qty > 3" --at monday --out many.parquet
+    """
+    from strandline.pages import parse_at
+    from strandline.report import write_rows
+
+    with tables_of(store, version) as opened:
+        rows = opened.query(sql, at=parse_at(opened.pages, at), runner=runner)
+    if out is not None:
+        write_rows(rows, out)
+        if as_json:
+            emit_json({"rows": len(rows), "out": out})
+        else:
+            say(f"{len(rows):,} rows in {out}.")
+        return 0
+    if as_json:
+        emit_json({"columns": rows.column_names, "rows": rows.to_pylist()})
+        return 0
+    shown = rows if limit <= 0 else rows.slice(0, limit)
+    show_rows(rows.column_names, (tuple(row.values()) for row in shown.to_pylist()))
+    if len(shown) < len(rows):
+        say(f"{len(shown):,} of {len(rows):,} rows; --limit 0 prints all.")
+    return 0
+
+
+@click.command()
+@store_argument
+@click.option("--limit", type=int, default=20, show_default=True, help="Entries to show; 0 shows all.")
+@version_option
+@json_option
+def log(store: str, limit: int, version: str, as_json: bool) -> int:
+    """What happened to a branch, newest first: commits, snapshots, branches, drops.
+
+    \b
+    Example:
+      strandline log shop --limit 5
+    """
+    with control(store) as pages:
+        entries = version_of(pages, version).log()[::-1]
+    entries = entries if limit <= 0 else entries[:limit]
+    if as_json:
+        emit_json(
+            {
+                "version": version,
+                "log": [
+                    {"commit": one.commit, "when": instant(one.when), "kind": one.kind, "message": one.message}
+                    for one in entries
+                ],
+            }
+        )
+        return 0
+    show_rows(("commit", "when", "what", "message"), [(e.commit, when(e.when), e.kind, e.message) for e in entries])
+    return 0
+
+
+@click.command()
+@store_argument
+@click.option(
+    "--by",
+    type=click.Choice(["version", "snapshot", "table"]),
+    multiple=True,
+    help="Count together what belongs to one branch, snapshot or table; may be repeated.  [default: all three]",
+)
+@json_option
+def space(store: str, by: tuple[str, ...], as_json: bool) -> int:
+    """Who holds which bytes: per branch, snapshot and table.
+
+    Pages are shared, so one page may count for several holders. `alone` is what nobody else holds: what dropping the
+    holder would give back. A branch stands on a state of its parent, which is held for it: by version, that counts for
+    the branch.
+
+    \b
+    Examples:
+      strandline space shop
+      strandline space shop --by table
+    """
+    from strandline.pages import EVERY
+    from strandline.pages import space as held
+
+    chosen = cast("tuple[Part, ...]", by) or EVERY
+    rows = [_row(one) for one in held(storage_of(store), chosen)]
+    if as_json:
+        emit_json({"space": rows, "alone": sum(row["alone"] for row in rows)})
+        return 0
+    show_rows(
+        ("branch", "state", "table", "pages", "bytes", "alone"),
+        [
+            (
+                row["version"] or "(all)",
+                _state(row) if "snapshot" in chosen else "(all)",
+                row["table"] or ("(catalog)" if "table" in chosen else "(all)"),
+                row["pages"],
+                size(row["bytes"]),
+                size(row["alone"]),
+            )
+            for row in rows
+        ],
+    )
+    return 0
+
+
+def _row(one: Holding) -> dict[str, Any]:
+    return {
+        "version": one.version or None,
+        "snapshot": one.snapshot or None,
+        "fork": one.fork or None,
+        "table": one.table or None,
+        "pages": one.pages,
+        "bytes": one.bytes,
+        "alone": one.own,
+    }
+
+
+def _state(row: dict[str, Any]) -> str:
+    if row["fork"]:
+        return f"(held for the branch {row['fork']})"
+    return row["snapshot"] or "(now)"
+
+
+@click.command()
+@store_argument
+@click.option("--repair", is_flag=True, help="Delete objects that are proved unreachable.")
+@json_option
+def check(store: str, repair: bool, as_json: bool) -> int:
+    """Verifies every checksum and every invariant of STORE. Exits with 0 if all is well, 1 if not, 2 on trouble.
+
+    \b
+    Example:
+      strandline check shop
+    """
+    from strandline.pages import check as check_pages
+
+    report = check_pages(storage_of(store), repair=repair)
+    if as_json:
+        emit_json(
+            {
+                "ok": report.ok,
+                "objects": report.objects,
+                "bytes": report.bytes,
+                "findings": [{"invariant": f.invariant, "where": f.where, "what": f.what} for f in report.findings],
+                "unreachable": report.unreachable,
+                "removed": report.removed,
+            }
+        )
+        return 0 if report.ok else 1
+    if report.findings:
+        show_rows(
+            ("invariant", "where", "what"),
+            [(one.invariant or "checksum", one.where, one.what) for one in report.findings],
+        )
+    if report.removed:
+        say(f"{len(report.removed):,} unreachable objects were deleted.")
+    if report.unreachable:
+        say(f"{len(report.unreachable):,} objects are unreachable; --repair deletes them: {report.unreachable[0]}, …")
+    if report.ok:
+        say(f"All is well: {several(report.objects, 'page')}, {size(report.bytes)}.")
+    return 0 if report.ok else 1

@@ -1,0 +1,323 @@
+"""`strandline base`: annotated base tables in a database.
+
+`strandline replicate`: a copy of a base, of a view or of a table, somewhere else.
+
+`strandline refresh`: copies brought up to date.
+
+`strandline replicas`: the copies of a base or of a store, and how fresh they are.
+
+`strandline forget`: what a store keeps for copies and streams that will not come back.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from strandline.cli.output import console, draw_rows, emit_json, say
+from strandline.cli.store_access import json_option, store_argument, tables_of, version_option
+
+
+@click.command()
+@click.argument("action", type=click.Choice(["add", "release", "list"]))
+@click.argument("url")
+@click.option(
+    "--algorithm",
+    type=click.Choice(["marked", "paper"]),
+    help="add: with bits that spare messages, or as the paper has it.  [default: marked]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def base(action: str, url: str, algorithm: str | None, as_json: bool) -> int:
+    """Make a table of PostgreSQL or SQLite a base of copies, release it, or list a database's bases.
+
+    `add` adds nullable columns and a small trigger; `release` removes them, and the copies can't be refreshed any more.
+
+    \b
+    Example:
+      strandline base add sqlite:///shop.db#orders
+      strandline base list postgresql://me@host/shop
+    """
+    from strandline.relations.databases.address import parse_address
+    from strandline.replication.senders.annotated.base import Base, bases
+    from strandline.replication.senders.annotated.base import base as annotated_base
+
+    if action == "list":
+        records = bases(url)
+        if as_json:
+            emit_json({"bases": [asdict(record) for record in records]})
+            return 0
+        names = ("table", "address", "algorithm", "time", "rows")
+        draw_rows("", names, [[getattr(record, name) for name in names] for record in records])
+        return 0
+    if action == "add":
+        annotated_base(url, algorithm=algorithm)
+    else:
+        Base(parse_address(url)).release()
+    shown = parse_address(url).shown
+    if as_json:
+        emit_json({"action": action, "base": shown})
+    else:
+        say(f"{shown} is {'a base' if action == 'add' else 'released'}.")
+    return 0
+
+
+@click.command()
+@click.argument("places", nargs=-1, metavar="BASE TARGET | STORE VIEW TARGET", type=click.Path())
+@click.option("--where", help="Copy only rows that meet this SQL condition.")
+@click.option("--columns", multiple=True, help="Copy only these columns; repeat, or separate by commas.")
+@click.option("--name", help="What to call the copy.  [default: its table's name]")
+@click.option(
+    "--method",
+    type=click.Choice(["auto", "differential", "full"]),
+    default="auto",
+    show_default=True,
+    help="Of a base's copy: how it is refreshed unless told otherwise.",
+)
+@click.option("--keep", metavar="TIME", help="Of a view's copy: how long it may be away: 12h, 30d.  [default: 30d]")
+@click.option(
+    "--runner",
+    type=click.Choice(["auto", "spark", "inline"]),
+    default="auto",
+    show_default=True,
+    help="Who reads the rows: Spark tasks side by side, or this process.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def replicate(places: tuple[str, ...], columns: tuple[str, ...], method: str, as_json: bool, **given: Any) -> int:
+    """Copy a table of PostgreSQL or SQLite (a base), or a view or a table of a store, to another place.
+
+    `strandline refresh` keeps it fresh.
+
+    TARGET is duckdb:///file#table, sqlite:///file#table, postgresql://…#table or parquet:///folder or
+    strandline:///store#table. Stopped, the same command goes on.
+
+    \b
+    Example:
+      strandline replicate sqlite:///shop.db#orders duckdb:///cheap.duckdb#cheap --where "price < 10"
+      strandline replicate SHOP cheap duckdb:///cheap.duckdb#cheap
+    """
+    chosen = [part for text in columns for part in text.split(",")] or None
+    if len(places) == 3:
+        status = _of_a_view(places, chosen, given)
+    elif len(places) == 2:
+        status = _of_a_base(places, chosen, method, given)
+    else:
+        raise click.UsageError("say BASE TARGET, or STORE VIEW TARGET")
+    if as_json:
+        emit_json(status)
+    else:
+        say(f"{status['name']}: {status['messages']} messages, {status['bytes']} bytes to {status['target']}.")
+    return 0
+
+
+def _of_a_base(places: Sequence[str], columns: list[str] | None, method: str, given: dict[str, Any]) -> dict[str, Any]:
+    if given.pop("keep") is not None:
+        raise click.UsageError("--keep is for copies of a view or a table of a store")
+    from strandline.replication.senders.annotated.base import base as annotated_base
+
+    return annotated_base(places[0]).replicate(places[1], columns=columns, method=method, **given).status()
+
+
+def _of_a_view(places: Sequence[str], columns: list[str] | None, given: dict[str, Any]) -> dict[str, Any]:
+    from strandline.cli.store_access import tables_of
+
+    store, view, target = places
+    given = {name: value for name, value in given.items() if (name, value) != ("keep", None)}
+    with tables_of(store) as held:
+        return held.view(view).replicate(target, columns=columns, **given).status()
+
+
+METHODS = ("auto", "differential", "difference", "repair", "full")
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+@click.command()
+@click.argument("source", metavar="BASE|STORE", type=click.Path())
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--all", "every", is_flag=True, help="Every copy.")
+@click.option(
+    "--method",
+    type=click.Choice(METHODS),
+    help="differential, difference: that way, or an error that says why not.  [default: as costs less]",
+)
+@click.option("--repair", is_flag=True, help="Compare row by row and send what differs.")
+@click.option("--explain", is_flag=True, help="Only say what each way would cost, and which would be taken.")
+@click.option("--verify", is_flag=True, help="Compare with the query afterwards; exit code 1 if they differ.")
+@click.option("--watch", metavar="TIME", help="Again and again, waiting so long in between: 30s, 5m, 1h.")
+@click.option("--times", type=click.IntRange(1), help="With --watch: stop after so many rounds.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def refresh(source: str, names: tuple[str, ...], every: bool, as_json: bool, **given: Any) -> int:
+    """Bring copies of a base, or of a store's views and tables, up to date, each by the way that costs less.
+
+    \b
+    Example:
+      strandline refresh sqlite:///shop.db#orders cheap
+      strandline refresh SHOP --all
+      strandline refresh SHOP cheap --watch 30s
+    """
+    if bool(names) == every:
+        raise click.UsageError("name the copies to refresh, or say --all")
+    pause = None if given["watch"] is None else _seconds(given["watch"])
+    results: dict[str, Any] = {}
+    equal, rounds = True, 0
+    while True:
+        with _copies(source, names, every) as copies:
+            for name, copy in copies:
+                results[name] = _refreshed(name, copy, given, quiet=as_json)
+                equal = equal and results[name].get("equal", True)
+        rounds += 1
+        if pause is None or rounds == given["times"]:
+            break
+        time.sleep(pause)
+    if as_json:
+        emit_json({"copies": results})
+    return 0 if equal else 1
+
+
+def is_base(source: str) -> bool:
+    """Whether this names an annotated base in a database, and not a store."""
+    return source.startswith(("sqlite:", "postgresql:", "postgres:"))
+
+
+@contextmanager
+def _copies(source: str, names: tuple[str, ...], every: bool) -> Iterator[list[tuple[str, Any]]]:
+    if is_base(source):
+        from strandline.relations.databases.address import parse_address
+        from strandline.replication.senders.annotated.base import Base
+
+        base = Base(parse_address(source))
+        wanted = [record.name for record in base.copies()] if every else list(names)
+        yield [(name, base.copy(name)) for name in wanted]
+        return
+    from strandline.cli.store_access import tables_of
+
+    with tables_of(source) as store:
+        yield [(copy.name, copy) for copy in (store.copies() if every else [store.copy(name) for name in names])]
+
+
+def _refreshed(name: str, copy: Any, given: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+    if given["explain"]:
+        told = copy.explain()
+        if not quiet:
+            console().print(f"{name}: {told}")
+        return asdict(told)
+    method = given["method"]
+    done = copy.repair() if given["repair"] else copy.refresh(method) if method else copy.refresh()
+    found = asdict(done)
+    if given["verify"]:
+        found["equal"] = copy.verify().equal
+    if not quiet:
+        size = f"{done.messages} messages, {done.bytes} bytes, {done.seconds:.2f} s"
+        say(f"{name}: {done.method}, {size}; {done.why}.")
+    return found
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
+    if found is None:
+        raise click.UsageError(f"{text!r} is no time: say 30s, 5m or 1h")
+    return float(found[1]) * _UNITS[found[2] or "s"]
+
+
+SHOWN = ("name", "target", "position", "lag", "method", "messages", "bytes", "seconds", "refreshed")
+
+
+@click.command()
+@click.argument("source", metavar="BASE|STORE", type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def replicas(source: str, as_json: bool) -> int:
+    """The copies of a base, or of a store's views and tables.
+
+    It says where each stands, how far behind it is, and what its last refresh did.
+
+    \b
+    Example:
+      strandline replicas sqlite:///shop.db#orders
+      strandline replicas SHOP
+    """
+    found = _base_replicas(source) if is_base(source) else _of_a_store(source)
+    if as_json:
+        emit_json({"replicas": found})
+    else:
+        draw_rows("", SHOWN, [[status.get(name) for name in SHOWN] for status in found])
+    return 0
+
+
+def _base_replicas(source: str) -> list[dict[str, Any]]:
+    from strandline.relations.databases.address import parse_address
+    from strandline.replication.senders.annotated.base import Base
+
+    base = Base(parse_address(source))
+    return [base.copy(record.name).status() for record in base.copies()]
+
+
+def _of_a_store(source: str) -> list[dict[str, Any]]:
+    from strandline.cli.store_access import tables_of
+
+    with tables_of(source) as store:
+        return [copy.status() for copy in store.copies()]
+
+
+@click.command()
+@store_argument
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--position", is_flag=True, help="Of a copy: only where it stands. Its next refresh compares it.")
+@click.option("--drop", is_flag=True, help="Of a copy: remove its rows at the target, too.")
+@version_option
+@json_option
+def forget(store: str, names: tuple[str, ...], version: str, as_json: bool, **how: bool) -> int:
+    """Let STORE forget copies, or streams of changes, that will not come back, and free what it keeps for them.
+
+    Without a name: which there are. The target of a copy is neither asked for nor touched, unless you say --drop.
+
+    \b
+    Example:
+      strandline forget SHOP
+      strandline forget SHOP cheap --drop
+      strandline forget SHOP follower-5c0ffee5c0ffee00
+    """
+    if how["position"] and how["drop"]:
+        raise click.UsageError("say --position or --drop, not both")
+    with tables_of(store, version) as held:
+        told = [_forgotten(held, name, **how) for name in names] if names else _known(held)
+    if as_json:
+        emit_json({"forgotten" if names else "known": told})
+    elif not names:
+        draw_rows("", ("name", "kind", "commit"), [[one["name"], one["kind"], one["commit"]] for one in told])
+    else:
+        for one in told:
+            what = "where it stands" if how["position"] else f"the {one['kind']}"
+            say(f"{one['name']}: {what} is forgotten.")
+    return 0
+
+
+def _known(store: Any) -> list[dict[str, Any]]:
+    from strandline.views.change_feed import followers
+
+    copies = [(copy.name, "copy", copy.status()["position"]) for copy in store.copies()]
+    streams = [(one.id, "stream", one.commit) for one in followers(store)]
+    return [{"name": name, "kind": kind, "commit": commit} for name, kind, commit in (*copies, *streams)]
+
+
+def _forgotten(store: Any, name: str, *, position: bool, drop: bool) -> dict[str, Any]:
+    from strandline.errors import NotFound
+    from strandline.views.change_feed import forget as forget_stream
+
+    known = {one["name"]: one for one in _known(store)}
+    if name not in known:
+        listed = ", ".join(known) or "none"
+        raise NotFound(f"there is no copy or stream {name!r}", doing="forgetting it", hint=f"There are: {listed}")
+    if known[name]["kind"] == "stream":
+        forget_stream(store, name)
+    elif drop:
+        store.copy(name).drop()
+    elif position:
+        store.copy(name).let_go()
+    else:
+        store.copy(name).forget()
+    return known[name]

@@ -1,0 +1,172 @@
+"""What the store's commands share: opening a store, naming a state, and printing rows.
+
+Commands of the control plane open the pages alone: no Arrow, no SQL and no Spark is imported for them, so that they
+answer at once.
+
+A side of a comparison on the command line: a path, or `STORE#NAME`, a table or what-if of a store.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from strandline.cli.output import draw_rows, plain
+from strandline.errors import NotFound
+
+if TYPE_CHECKING:
+    from strandline.pages import PageStore, PageVersion
+    from strandline.storage import Storage
+    from strandline.store import Store
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+store_argument = click.argument("store", metavar="STORE", type=click.Path())
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+version_option = click.option(
+    "--version", "version", metavar="NAME", default="main", help="The branch.  [default: main]"
+)
+STATE = "a snapshot, a commit number or a time"
+
+
+class NoRows:
+    """Stands where tables put rows onto pages: the control plane commits none."""
+
+    def install(self, edit: Any, changes: Any) -> None:
+        raise AssertionError("the control plane changes no rows")
+
+    def conflict(self, transaction: Any, older: Any, newer: Any) -> None:
+        raise AssertionError("the control plane changes no rows")
+
+
+def storage_of(path: str) -> Storage:
+    """The storage of an existing store."""
+    from strandline.pages.format.master import MASTER
+    from strandline.storage import open_storage
+
+    storage = open_storage(path)
+    if "://" not in path and not os.path.isdir(path):
+        raise _no_store(path)
+    try:
+        storage.get(MASTER)
+    except NotFound:
+        raise _no_store(path) from None
+    return storage
+
+
+@contextmanager
+def control(path: str) -> Iterator[PageStore]:
+    """A store's control plane, for a while."""
+    from strandline.pages import open_store
+
+    with open_store(storage_of(path), NoRows(), NoRows()) as pages:
+        yield pages
+
+
+@contextmanager
+def tables_of(path: str, version: str = "main") -> Iterator[Store]:
+    """A store with its tables, for a while."""
+    from strandline.store import open_on
+
+    with open_on(storage_of(path)) as store:
+        found(store.branches(), version, "branch")
+        yield store if version == "main" else store.version(version)
+
+
+def version_of(pages: PageStore, name: str) -> PageVersion:
+    """A branch; which there are is said when it is not there."""
+    found(sorted(pages.versions()), name, "branch")
+    return pages.version(name)
+
+
+def found(names: Sequence[str], name: str, kind: str) -> None:
+    """Refuses a name that is not among those that there are."""
+    if name not in names:
+        several = {"branch": "branches"}.get(kind, f"{kind}s")
+        hint = f"The {several} are {', '.join(names[:20])}" if names else f"There are no {several} yet"
+        raise NotFound(f"there is no {kind} {name}", doing=f"Looking for the {kind} {name}", hint=hint)
+
+
+def show_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
+    """A table on a terminal; elsewhere lines of values separated by tabs, the names first."""
+    if sys.stdout.isatty():
+        draw_rows(title, names, rows)
+        return
+    sys.stdout.write("\t".join(names) + "\n")
+    for row in rows:
+        sys.stdout.write("\t".join("" if value is None else _flat(value) for value in row) + "\n")
+
+
+def when(seconds: float) -> str:
+    """A time for people: local, to the second."""
+    return dt.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def instant(seconds: float) -> str:
+    """A time for programs: ISO, in UTC."""
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat()
+
+
+def several(count: int, noun: str) -> str:
+    """A count with its noun: 1 page, 2 pages."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def size(count: int) -> str:
+    """A number of bytes for people."""
+    amount = float(count)
+    for unit in ("B", "KB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def _flat(value: Any) -> str:
+    import json
+
+    text = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False).strip('"')
+    return text.replace("\t", " ").replace("\n", " ")
+
+
+def _no_store(path: str) -> NotFound:
+    return NotFound(
+        f"there is no store at {path}", doing="Opening a store", hint=f"Create one: strandline create {path}"
+    )
+
+
+def open_side(text: str | None, stack: ExitStack) -> Any:
+    """What `sl.diff` takes for a side. `STORE#NAME@STATE` is a table or what-if as it was at a state."""
+    if text is None or not _names_a_relation(text):
+        return text
+    from strandline.pages import parse_at
+
+    path, _, name = text.rpartition("#")
+    storage_of(path)
+    store = stack.enter_context(tables_of(path))
+    name, _, state = name.partition("@")
+    at = parse_at(store.pages, state or None)
+    found(_relations(store, at), name, "table")
+    return store.named(name, at)
+
+
+def _relations(store: Store, at: Any) -> list[str]:
+    from strandline.whatif import definitions
+
+    with store.state(at) as view:
+        return [*store.tables(at=at), *definitions(view, store.cache)]
+
+
+def _names_a_relation(text: str) -> bool:
+    """A file may have a # in its name; a store is a folder with a MASTER, or at a URL."""
+    path, mark, name = text.rpartition("#")
+    if not mark or not path or not name or os.path.exists(text):
+        return False
+    return "://" in path or os.path.isfile(os.path.join(path, "MASTER"))

@@ -1,0 +1,196 @@
+"""When two values count as the same although they are not equal: comparators by column or by type.
+
+Two kinds. **Normalising** ones (`trim`, `casefold`, `empty`) map both values to a common form; what they call the
+same is an equivalence relation, so they work with signatures too, before hashing. **Tolerances** (`abs:0.01`,
+`rel:1e-6`, `time:2s`) are no equivalence relation (1.0 ~ 1.1 ~ 1.2): they need both values at hand, force exact
+comparison, and mark the change set inexact.
+
+A rule is text: one comparator or several, as in `trim casefold` or `abs:0.01`. Rules are given by column name, by
+type (`string`, `number`, `time`) or for all (`*`); the column's own rule wins over its type's, that over `*`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from strandline.errors import InputError
+from strandline.values.equality import Column, Flags, unequal
+
+NORMALISING = ("trim", "casefold", "empty")
+TOLERANCES = ("abs", "rel", "time")
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_HINT = "Rules are trim, casefold, empty, abs:0.01, rel:1e-6, time:2s; several are separated by spaces"
+
+
+@dataclass(frozen=True)
+class Comparator:
+    """The rule of one column: normalisations first, then at most one tolerance (an amount, or seconds)."""
+
+    normalise: tuple[str, ...] = ()
+    tolerance: str | None = None
+    amount: float = 0.0
+
+    @property
+    def is_equivalence(self) -> bool:
+        return self.tolerance is None
+
+    def normalised(self, column: Column) -> Column:
+        """The column as normalising comparators see it."""
+        for name in self.normalise:
+            column = _NORMALISERS[name](column)
+        return column
+
+    def unequal(self, a: Column, b: Column) -> Flags:
+        """True where the values of two columns do not count as the same."""
+        a, b = self.normalised(a), self.normalised(b)
+        if self.tolerance is None:
+            return unequal(a, b)
+        return _beyond(self, a, b)
+
+    def __str__(self) -> str:
+        tolerance = [f"{self.tolerance}:{self.amount:g}"] if self.tolerance else []
+        return " ".join([*self.normalise, *tolerance])
+
+
+def parse_comparator(rule: str) -> Comparator:
+    """The comparator that a rule describes.
+
+    >>> parse_comparator("trim casefold")
+    Comparator(normalise=('trim', 'casefold'), tolerance=None, amount=0.0)
+    """
+    normalise: list[str] = []
+    tolerance: tuple[str, float] | None = None
+    for word in rule.replace(",", " ").split():
+        name, _, amount = word.partition(":")
+        if name in NORMALISING and not amount:
+            normalise.append(name)
+        elif name in TOLERANCES and tolerance is None:
+            tolerance = (name, _amount(name, amount, rule))
+        else:
+            raise InputError(f"{word!r} in the rule {rule!r} is no comparator", doing="reading --compare", hint=_HINT)
+    if not normalise and tolerance is None:
+        raise InputError(f"the rule {rule!r} is empty", doing="reading --compare", hint=_HINT)
+    return Comparator(tuple(normalise), *(tolerance or ()))
+
+
+def comparators_for(schema: pa.Schema, rules: Mapping[str, str]) -> dict[str, Comparator]:
+    """The comparator of each column that has one; a rule that fits no column, or not its type, is refused."""
+    unknown = [name for name in rules if name not in (*schema.names, *_KINDS, "*")]
+    if unknown:
+        raise InputError(
+            f"there is no column {unknown[0]!r} to compare by {rules[unknown[0]]!r}",
+            doing="reading --compare",
+            hint=f"The columns are {', '.join(schema.names)}; the kinds are {', '.join(_KINDS)} and *",
+        )
+    found: dict[str, Comparator] = {}
+    for field in schema:
+        kind = next((kind for kind, holds in _KINDS.items() if holds(field.type)), None)
+        if field.name in rules:
+            found[field.name] = _fitting(parse_comparator(rules[field.name]), field, named=True)
+        elif kind in rules:
+            found[field.name] = _fitting(parse_comparator(rules[str(kind)]), field, named=True)
+        elif "*" in rules:
+            found[field.name] = _fitting(parse_comparator(rules["*"]), field, named=False)
+    return {name: comparator for name, comparator in found.items() if comparator != Comparator()}
+
+
+def _fitting(comparator: Comparator, field: pa.Field, *, named: bool) -> Comparator:
+    """The comparator, if it fits the column's type; a rule for all columns is cut down to what fits."""
+    text = _is_text(field.type)
+    tolerance_fits = comparator.tolerance is None or _tolerance_fits(comparator.tolerance, field.type)
+    if (text or not comparator.normalise) and tolerance_fits:
+        return comparator
+    if named:
+        raise InputError(
+            f"the rule {str(comparator)!r} does not fit column {field.name!r}, which is {field.type}",
+            doing="reading --compare",
+            hint="trim, casefold and empty are for text; abs and rel for numbers; time for dates and instants",
+        )
+    kept = (comparator.tolerance, comparator.amount) if tolerance_fits and comparator.tolerance else ()
+    return Comparator(comparator.normalise if text else (), *kept)
+
+
+def _amount(name: str, text: str, rule: str) -> float:
+    found = re.fullmatch(r"([0-9.]+(?:e[-+]?\d+)?)(us|ms|s|min|m|h|d)?", text)
+    try:
+        amount = float(found[1]) if found else -1.0
+    except ValueError:
+        amount = -1.0
+    if found is None or amount < 0 or (found[2] is not None) != (name == "time"):
+        example = "time:2s" if name == "time" else f"{name}:0.01"
+        raise InputError(
+            f"{text!r} is no amount for {name} in {rule!r}", doing="reading --compare", hint=f"As {example}"
+        )
+    return amount * _SECONDS[found[2]] if found[2] else amount
+
+
+def _beyond(comparator: Comparator, a: Column, b: Column) -> Flags:
+    """True where two values are further apart than the tolerance. Null equals null alone, NaN equals NaN alone."""
+    x, y = _numbers(a, comparator.tolerance), _numbers(b, comparator.tolerance)
+    with np.errstate(invalid="ignore"):
+        size = np.maximum(np.abs(x), np.abs(y))
+        allowed = comparator.amount * (size if comparator.tolerance == "rel" else 1.0)
+        # The bound is included: what the doubles' own rounding adds to a difference must not push it over.
+        rounding = np.where(np.isfinite(size), 4 * np.finfo(np.float64).eps * size, 0.0)
+        far = ~(np.abs(x - y) <= allowed + rounding) & (x != y)
+    far &= ~(np.isnan(x) & np.isnan(y))
+    null_a, null_b = _nulls(a), _nulls(b)
+    result: Flags = np.where(null_a | null_b, null_a != null_b, far)
+    return result
+
+
+def _numbers(column: Column, tolerance: str | None) -> Any:
+    """Numbers as doubles; dates and instants as seconds."""
+    type_ = column.type
+    if tolerance == "time":
+        if pt.is_timestamp(type_):
+            ticks = column.cast(pa.int64())
+            per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[type_.unit]
+        else:
+            ticks, per_second = column.cast(pa.timestamp("ms")).cast(pa.int64()), 1000
+        values = pc.divide(ticks.cast(pa.float64()), float(per_second))
+    else:
+        values = column.cast(pa.float64(), safe=False)
+    return np.asarray(pc.fill_null(values, 0.0), dtype=np.float64)
+
+
+def _nulls(column: Column) -> Flags:
+    return np.asarray(column.is_null(), dtype=np.bool_)
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_)) or (
+        pt.is_dictionary(type_) and _is_text(type_.value_type)
+    )
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return bool(pt.is_integer(type_) or pt.is_floating(type_) or pt.is_decimal(type_))
+
+
+def _is_time(type_: pa.DataType) -> bool:
+    return bool(pt.is_timestamp(type_) or pt.is_date(type_))
+
+
+def _tolerance_fits(tolerance: str, type_: pa.DataType) -> bool:
+    return _is_time(type_) if tolerance == "time" else _is_number(type_)
+
+
+def _text(column: Column) -> Column:
+    return column if pt.is_string(column.type) or pt.is_large_string(column.type) else column.cast(pa.large_string())
+
+
+_KINDS: dict[str, Callable[[pa.DataType], bool]] = {"string": _is_text, "number": _is_number, "time": _is_time}
+_NORMALISERS: dict[str, Callable[[Column], Column]] = {
+    "trim": lambda column: pc.utf8_trim_whitespace(_text(column)),
+    "casefold": lambda column: pc.utf8_lower(_text(column)),
+    "empty": lambda column: pc.if_else(pc.equal(pc.utf8_length(_text(column)), 0), None, _text(column)),
+}

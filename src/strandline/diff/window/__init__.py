@@ -1,0 +1,1 @@
+"""The window algorithm (section 4 of Labio and Garcia-Molina): each snapshot is read exactly once."""

@@ -1,0 +1,318 @@
+"""What a dump says about itself: the manifest and its parts, as plain records.
+
+A dump holds *states*: of each version the present one, its permanent snapshots, and those that other versions were
+forked from. A state is known by its version's pointer and its commit, and never changes. So a dump lists all states
+that were there and *records* only those that its parent does not know, each as what changed since the state before it
+(`pred`): the tables' headers, and the entries of their pages, null entries among them (section 4.2). The page table
+itself is not dumped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from strandline.errors import Damaged, FormatError
+from strandline.pages import CommitNumber, Entry, LogicalPage, PageRef, TableEntry, TableId, VersionObject
+from strandline.pages.format.envelope import Json
+from strandline.pages.format.node import decode_key, decode_page, decode_ref, encode_key, encode_page, encode_ref
+
+FORMAT = 1
+"""The number of the dumps' format. A greater one is refused: this program would not understand it."""
+
+
+class StateKey(NamedTuple):
+    """A state: the storage name of its version's pointer, and its commit number."""
+
+    version: VersionObject
+    commit: CommitNumber
+
+
+Holds = frozenset[TableId] | None
+"""The tables that a state holds; None for all."""
+
+
+def covers(held: Holds, wanted: Holds) -> bool:
+    """Whether a state that holds `held` has everything of one that holds `wanted`."""
+    return held is None or (wanted is not None and wanted <= held)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFacts:
+    """A permanent snapshot of a version."""
+
+    commit: CommitNumber
+    name: str
+    taken: float
+    domains: Holds = None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFacts:
+    """A version as it was dumped. `swap` identifies its last swap, `log` its last ones, oldest first.
+
+    `base` is the state of its parent that it stands on; None for the first version, and when it was dumped alone.
+    """
+
+    object: VersionObject
+    name: str
+    commit: CommitNumber
+    swap: str
+    base: StateKey | None
+    snapshots: tuple[SnapshotFacts, ...] = ()
+    log: tuple[Json, ...] = ()
+
+    @property
+    def current(self) -> StateKey:
+        return StateKey(self.object, self.commit)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A state that a dump records, with what changed after `pred` (everything, when there is none).
+
+    `part` tells which part of the dump's index has its headers and entries.
+    """
+
+    key: StateKey
+    domains: Holds
+    pred: StateKey | None
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateChanges:
+    """A state's part: headers of all tables changed since `pred`, and page-table entries by table.
+
+    Entries of a table are those changed since the nearest state before that holds the table.
+    """
+
+    headers: Mapping[TableId, TableEntry]
+    entries: Mapping[TableId, tuple[Entry, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Pages that are stored together, one behind the other. `bytes` is what the pack takes."""
+
+    name: str
+    bytes: int
+    pages: tuple[PageRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestPart:
+    """A piece of the index: its name in the dump, its size and the checksum of its stored bytes."""
+
+    name: str
+    size: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class DumpScope:
+    """What is dumped: everything, one version, or some tables of a version."""
+
+    version: str | None = None
+    tables: tuple[str, ...] | None = None
+
+    def to_json(self) -> Json:
+        return {"version": self.version, "tables": None if self.tables is None else list(self.tables)}
+
+    @staticmethod
+    def from_json(body: Json) -> DumpScope:
+        return DumpScope(body["version"], None if body["tables"] is None else tuple(body["tables"]))
+
+    def __str__(self) -> str:
+        chosen = [] if self.tables is None else [", ".join(self.tables)]
+        chosen += [] if self.version is None else [f"version {self.version}"]
+        return " of ".join(chosen) or "the whole store"
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """A table of a version, for people: its sizes, and its record as the tables wrote it."""
+
+    version: str
+    name: str
+    rows: int
+    pages: int
+    bytes: int
+    record: str
+
+
+@dataclass(frozen=True, slots=True)
+class DumpManifest:
+    """See the module. `parent` is the dump that this one stands on, with the checksum of its manifest."""
+
+    id: str
+    attempt: int
+    level: int
+    parent: tuple[str, str] | None
+    store: str
+    taken: float
+    scope: DumpScope
+    synthetic: bool
+    next_block: int
+    versions: tuple[VersionFacts, ...]
+    states: Mapping[StateKey, Holds]
+    recorded: tuple[Recorded, ...]
+    parts: tuple[ManifestPart, ...] = ()
+    packs: tuple[Pack, ...] = ()
+    tables: tuple[TableFacts, ...] = ()
+    freed: int = 0
+    dropped: tuple[str, ...] = field(default=())
+
+    def version(self, name: str) -> VersionFacts | None:
+        """The version of that name."""
+        return next((one for one in self.versions if one.name == name), None)
+
+
+def manifest_to_json(one: DumpManifest) -> Json:
+    """The manifest without its packs' pages: those stand in the last part of the index."""
+    return {
+        "format": FORMAT,
+        "id": one.id,
+        "attempt": one.attempt,
+        "level": one.level,
+        "parent": None if one.parent is None else list(one.parent),
+        "store": one.store,
+        "taken": one.taken,
+        "scope": one.scope.to_json(),
+        "synthetic": one.synthetic,
+        "next_block": one.next_block,
+        "versions": [_version_to_json(v) for v in one.versions],
+        "states": [[*key, _holds_to_json(held)] for key, held in one.states.items()],
+        "recorded": [[*r.key, _holds_to_json(r.domains), _key_to_json(r.pred), r.part] for r in one.recorded],
+        "parts": [[p.name, p.size, p.checksum] for p in one.parts],
+        "packs": [[p.name, p.bytes] for p in one.packs],
+        "tables": [[t.version, t.name, t.rows, t.pages, t.bytes, t.record] for t in one.tables],
+        "freed": one.freed,
+        "dropped": list(one.dropped),
+    }
+
+
+def manifest_from_json(body: Json, where: str) -> DumpManifest:
+    """The reverse of `manifest_to_json`."""
+    check_format(body, where)
+    try:
+        return DumpManifest(
+            id=body["id"],
+            attempt=body["attempt"],
+            level=body["level"],
+            parent=None if body["parent"] is None else (body["parent"][0], body["parent"][1]),
+            store=body["store"],
+            taken=body["taken"],
+            scope=DumpScope.from_json(body["scope"]),
+            synthetic=body["synthetic"],
+            next_block=body["next_block"],
+            versions=tuple(_version_from_json(row) for row in body["versions"]),
+            states={StateKey(row[0], row[1]): _holds_from_json(row[2]) for row in body["states"]},
+            recorded=tuple(
+                Recorded(StateKey(r[0], r[1]), _holds_from_json(r[2]), _key_from_json(r[3]), r[4])
+                for r in body["recorded"]
+            ),
+            parts=tuple(ManifestPart(*row) for row in body["parts"]),
+            packs=tuple(Pack(*row) for row in body["packs"]),
+            tables=tuple(TableFacts(*row) for row in body["tables"]),
+            freed=body["freed"],
+            dropped=tuple(body["dropped"]),
+        )
+    except (KeyError, IndexError, TypeError) as error:
+        raise Damaged(f"{where} lacks something that a manifest has ({error})", doing=f"Reading {where}") from None
+
+
+def check_format(body: Json, where: str) -> None:
+    """Refuse what a newer release wrote."""
+    number = body.get("format") if isinstance(body, dict) else None
+    if not isinstance(number, int):
+        raise FormatError(f"{where} has no format number", doing=f"Reading {where}")
+    if number > FORMAT:
+        raise FormatError(
+            f"{where} has format {number}; this program knows formats up to {FORMAT}",
+            doing=f"Reading {where}",
+            hint="Use a newer release of Strandline",
+        )
+
+
+def changes_to_json(one: StateChanges) -> Json:
+    """A state's part of the index."""
+    headers = [
+        [h.domain, h.changed, h.name, encode_page(h.record), encode_ref(h.root), h.next_page, h.sequence]
+        for h in one.headers.values()
+    ]
+    entries = [[domain, [_entry_to_json(entry) for entry in rows]] for domain, rows in one.entries.items()]
+    return {"headers": headers, "entries": entries}
+
+
+def changes_from_json(body: Json) -> StateChanges:
+    """The reverse of `changes_to_json`."""
+    headers = [
+        TableEntry(TableId(r[0]), r[1], r[2], decode_page(r[3]), decode_ref(r[4]), r[5], r[6]) for r in body["headers"]
+    ]
+    entries = {
+        TableId(domain): tuple(_entry_from_json(TableId(domain), row) for row in rows)
+        for domain, rows in body["entries"]
+    }
+    return StateChanges({header.domain: header for header in headers}, entries)
+
+
+def packs_to_json(packs: tuple[Pack, ...]) -> Json:
+    """The last part of the index: which pages stand in which pack, in order."""
+    return [[pack.name, pack.bytes, [encode_page(page) for page in pack.pages]] for pack in packs]
+
+
+def packs_from_json(body: Json) -> tuple[Pack, ...]:
+    """The reverse of `packs_to_json`."""
+    return tuple(Pack(row[0], row[1], tuple(PageRef(*page) for page in row[2])) for row in body)
+
+
+def _version_to_json(one: VersionFacts) -> Json:
+    return {
+        "object": one.object,
+        "name": one.name,
+        "commit": one.commit,
+        "swap": one.swap,
+        "base": _key_to_json(one.base),
+        "snapshots": [[s.commit, s.name, s.taken, _holds_to_json(s.domains)] for s in one.snapshots],
+        "log": list(one.log),
+    }
+
+
+def _version_from_json(body: Json) -> VersionFacts:
+    snapshots = (SnapshotFacts(r[0], r[1], r[2], _holds_from_json(r[3])) for r in body["snapshots"])
+    return VersionFacts(
+        body["object"], body["name"], body["commit"], body["swap"], _key_from_json(body["base"]), tuple(snapshots),
+        tuple(body["log"]),
+    )  # fmt: skip
+
+
+def _entry_to_json(one: Entry) -> Json:
+    return [
+        one.number, one.changed, encode_page(one.base), encode_page(one.overlay), one.rows, encode_key(one.least),
+        encode_key(one.greatest), int(one.directory), one.note,
+    ]  # fmt: skip
+
+
+def _entry_from_json(domain: TableId, r: Json) -> Entry:
+    return Entry(
+        domain, LogicalPage(r[0]), r[1], decode_page(r[2]), decode_page(r[3]), r[4], decode_key(r[5]),
+        decode_key(r[6]), bool(r[7]), r[8],
+    )  # fmt: skip
+
+
+def _holds_to_json(held: Holds) -> Json:
+    return None if held is None else sorted(held)
+
+
+def _holds_from_json(row: Json) -> Holds:
+    return None if row is None else frozenset(TableId(number) for number in row)
+
+
+def _key_to_json(key: StateKey | None) -> Json:
+    return None if key is None else list(key)
+
+
+def _key_from_json(row: Json) -> StateKey | None:
+    return None if row is None else StateKey(row[0], row[1])

@@ -1,0 +1,267 @@
+"""Progress of copying, on standard error, where somebody watches: bytes done of bytes planned, and the time left.
+
+Copying pages in packs: from a store into a dump, from dumps into a store, from dumps into a dump.
+
+A pack is one work item: in this process on a few threads when there is little, as Spark tasks when there is much.
+Every page is verified by its checksum on its way. Encrypted dumps are copied in this process, so that the key travels
+nowhere.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import lru_cache
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from strandline.dumps.manifest import Pack
+from strandline.dumps.pace import Pace, beside_writers
+from strandline.dumps.target import DumpFolder
+from strandline.engine import Attempt, Kernel, Result, Spool, WorkItem, kernel
+from strandline.engine.progress import Progress
+from strandline.errors import AlreadyExists, Damaged, InputError, NotFound, SnapshotExpired
+from strandline.pages import CommitNumber, PageRef, PhysicalPage
+from strandline.pages.format.envelope import checksum
+from strandline.storage import LocalStorage, ObjectStorage, Storage, get_in_passing, open_storage
+
+if TYPE_CHECKING:
+    import rich.progress
+    from pyspark.sql import SparkSession
+
+
+class CopyProgress:
+    """A bar over bytes; silent where the engine's progress is."""
+
+    def __init__(self, title: str, total: int) -> None:
+        self.title = title
+        self.total = total
+        self.done = 0
+        self.shown = Progress(title, 0).shown
+        self._display: rich.progress.Progress | None = None
+        self._task: Any = None
+        self._mutex = threading.Lock()
+
+    def __enter__(self) -> CopyProgress:
+        if self.shown:
+            from rich.console import Console
+            from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+            self._display = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                DownloadColumn(),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._display.start()
+            self._task = self._display.add_task(self.title, total=self.total)
+        return self
+
+    def advance(self, count: int) -> None:
+        """So many bytes more are done."""
+        with self._mutex:
+            self.done += count
+            if self._display is not None:
+                self._display.update(self._task, completed=self.done)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._display is not None:
+            self._display.stop()
+
+
+PACK_BYTES = 16 << 20
+"""A pack is closed when it has this many bytes; a page that is larger has one of its own."""
+
+SPARK_BYTES = 1 << 30
+"""From this much on, Spark copies."""
+
+THREADS = 2
+"""Few: the writers beside us need the disk and the processors, too."""
+
+RUNNERS = ("auto", "spark", "inline")
+Read = Callable[[PageRef], bytes]
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyMeans:
+    """How to copy: `runner` is auto, spark or inline; in a `hurry`, a dump does not make way for writers."""
+
+    runner: str = "auto"
+    session: SparkSession | None = None
+    hurry: bool = False
+
+    def spark(self, size: int, *storages: Storage, plain: bool) -> bool:
+        """Whether Spark shall copy `size` bytes."""
+        if self.runner not in RUNNERS:
+            raise InputError(f"unknown runner {self.runner!r}", hint=f"Choose one of {', '.join(RUNNERS)}")
+        able = plain and all(isinstance(one, (LocalStorage, ObjectStorage)) for one in storages)
+        return able and (self.runner == "spark" or (self.runner == "auto" and size >= SPARK_BYTES))
+
+
+def packed(pages: Iterable[PageRef], name: Callable[[int], str], folder: DumpFolder) -> tuple[Pack, ...]:
+    """Pages sorted into packs."""
+    groups: list[list[PageRef]] = []
+    room = 0
+    for page in pages:
+        size = folder.stored_size(page)
+        if not groups or size > room:
+            groups.append([])
+            room = PACK_BYTES
+        groups[-1].append(page)
+        room -= size
+    sizes = [sum(folder.stored_size(page) for page in group) for group in groups]
+    return tuple(Pack(name(n), sizes[n], tuple(group)) for n, group in enumerate(groups))
+
+
+def fill_packs(source: Storage, folder: DumpFolder, packs: Sequence[Pack], means: CopyMeans, pace: Pace) -> None:
+    """Copy a store's pages into the packs of a dump."""
+    title = f"Dumping {folder.dump}"
+    if means.spark(sum(pack.bytes for pack in packs), source, folder.storage, plain=folder.cipher is None):
+        place = {"store": source.url, "target": folder.storage.url, "dump": folder.dump}
+        _on_spark(
+            fill_pack,
+            [{**_item(pack, **place), "pointers": pace.pointers, "busy": pace.busy} for pack in packs],
+            title,
+            means,
+        )
+        return
+    read = page_reader(source)
+    size = sum(page.size for pack in packs for page in pack.pages)
+    in_process(packs, lambda pack, advance: write_pack(folder, pack, read, pace, advance), title, size)
+
+
+def write_pack(folder: DumpFolder, pack: Pack, read: Read, pace: Pace, advance: Advance) -> None:
+    """Store one pack, page by page in turns."""
+    pieces = []
+    for page in pack.pages:
+        with pace.turn():
+            pieces.append(folder.sealed_page(page, read(page)))
+        advance(page.size)
+    with pace.turn():
+        folder.put_pack(pack.name, pieces)
+
+
+def page_reader(storage: Storage) -> Read:
+    """Verified reads of a store's pages that leave its caches, and the machine's, as they are."""
+
+    def read(page: PageRef) -> bytes:
+        try:
+            data = get_in_passing(storage, page.name)
+        except NotFound:
+            raise SnapshotExpired(f"{page.name} is gone", doing="Dumping", hint="Dump again") from None
+        if len(data) != page.size or checksum(data) != page.checksum:
+            raise Damaged(
+                f"the checksum of {page.name} does not hold", doing="Dumping", hint="The store is damaged; run check"
+            )
+        return data
+
+    return read
+
+
+def put_pages(storage: Storage, pages: Mapping[str, bytes]) -> None:
+    """Store pages of a restore. One that is there from an earlier try is kept if it is whole."""
+    try:
+        storage.put_all(pages)
+    except AlreadyExists:
+        for name, data in pages.items():
+            put_page(storage, name, data)
+
+
+def put_page(storage: Storage, name: str, data: bytes) -> None:
+    """`put_if_absent`, again over what an earlier try left if it is not the same."""
+    try:
+        storage.put_if_absent(name, data)
+    except AlreadyExists:
+        if storage.get(name) != data:
+            storage.delete(name)
+            storage.put_if_absent(name, data)
+
+
+def in_process(packs: Sequence[Pack], work: Callable[[Pack, Advance], object], title: str, total: int) -> None:
+    """Work on packs on a few threads; `work` tells how many bytes more are done. The first error ends it all."""
+    with CopyProgress(title, total) as progress, ThreadPoolExecutor(THREADS) as pool:
+        waiting: set[Future[object]] = {pool.submit(work, pack, progress.advance) for pack in packs}
+        try:
+            while waiting:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+        except BaseException:
+            for future in waiting:
+                future.cancel()
+            raise
+
+
+@kernel
+def fill_pack(item: WorkItem, attempt: Attempt) -> Result:
+    """One pack of a dump, on a worker."""
+    folder = DumpFolder(open_storage(item["target"]), item["dump"], None)
+    pack = _pack(item)
+    pace = _pace_on_worker(item["store"], tuple(item["pointers"]), item["busy"]) if item["pointers"] else Pace()
+    write_pack(folder, pack, page_reader(open_storage(item["store"])), pace, lambda _: None)
+    return {"bytes_read": sum(page.size for page in pack.pages)}
+
+
+@lru_cache(maxsize=4)
+def _pace_on_worker(store: str, pointers: tuple[str, ...], busy: bool) -> Pace:
+    # Kept from one pack to the next: whether somebody commits shows only after a while. As many tasks as there are
+    # processors run on one machine.
+    return beside_writers(open_storage(store), pointers, busy=busy, tasks=os.cpu_count() or 1)
+
+
+@kernel
+def empty_pack(item: WorkItem, attempt: Attempt) -> Result:
+    """The wanted pages of one pack into a store, on a worker."""
+    folder = DumpFolder(open_storage(item["target"]), item["dump"], None)
+    count = spill(folder, _pack(item), set(item["wanted"]), open_storage(item["store"]))
+    return {"bytes_read": count}
+
+
+def spill(folder: DumpFolder, pack: Pack, wanted: set[str], into: Storage) -> int:
+    """The wanted pages of a pack into a store; how many bytes they were."""
+    pages = {str(page.name): data for page, data in folder.pages(pack, wanted)}
+    put_pages(into, pages)
+    return sum(len(data) for data in pages.values())
+
+
+def spill_packs(folder: DumpFolder, packs: Sequence[tuple[Pack, set[str]]], into: Storage, means: CopyMeans) -> None:
+    """The wanted pages of a dump's packs into a store."""
+    size = sum(pack.bytes for pack, _ in packs)
+    title = f"Restoring from {folder.dump}"
+    if means.spark(size, folder.storage, into, plain=folder.cipher is None):
+        place = {"store": into.url, "target": folder.storage.url, "dump": folder.dump}
+        items = [{**_item(pack, **place), "wanted": sorted(wanted)} for pack, wanted in packs]
+        _on_spark(empty_pack, items, title, means)
+        return
+    by_name = {pack.name: wanted for pack, wanted in packs}
+    in_process(
+        [pack for pack, _ in packs],
+        lambda pack, advance: advance(spill(folder, pack, by_name[pack.name], into)),
+        title,
+        sum(page.size for pack, wanted in packs for page in pack.pages if page.name in wanted),
+    )
+
+
+def _on_spark(work: Kernel, items: Sequence[WorkItem], title: str, means: CopyMeans) -> None:
+    from strandline.engine.spark_runner import SparkRunner
+
+    with Spool() as spool:
+        SparkRunner(means.session).run(work, items, spool, title)
+
+
+def _item(pack: Pack, **place: str) -> dict[str, object]:
+    pages = [[page.name, page.size, page.checksum] for page in pack.pages]
+    return {**place, "pack": pack.name, "bytes": pack.bytes, "pages": pages}
+
+
+def _pack(item: WorkItem) -> Pack:
+    pages = (PageRef(PhysicalPage(n), CommitNumber(0), size, check, 0) for n, size, check in item["pages"])
+    return Pack(item["pack"], item["bytes"], tuple(pages))

@@ -1,0 +1,124 @@
+"""Burying a dead process: fence it everywhere, then clear away what it left (invariant 8).
+
+The order is the argument. It is fenced first in MASTER (so that no fork under way can escape), then in
+every pointer by a swap; from then on no swap of its own can succeed. Only then is it known which of its
+names are reachable, and the others are deleted. Every step may be repeated, and done by several processes
+at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from strandline.pages.context import Context
+from strandline.pages.forks import OpenVersion, clear_dropped, swap_master, tidy_forks
+from strandline.pages.format.master import read_master
+from strandline.pages.format.node import NodeRef, TableEntry, item_pages
+from strandline.pages.format.page_table import Load
+from strandline.pages.format.pointer import Pointer, SnapshotRecord, decode_pointer
+from strandline.pages.ids import CommitNumber, PhysicalPage, ProcessId, TableId, VersionObject
+from strandline.pages.objects import Objects, ObjectWriter
+from strandline.pages.process_registry import ProcessRecord, change_registry, read_registry
+from strandline.pages.reclamation import sweep_block
+from strandline.pages.swap import Current, SwapPlan
+
+
+def fence_process(context: Context, number: ProcessId, open_version: OpenVersion) -> int:
+    """Fence a process, clear away, take it off the roll; how many names were tried."""
+    swap_master(context, lambda master, _: replace(master, fenced=master.fenced | {number}))
+    _fence(context, number, open_version)
+    for name in read_master(context.objects).master.dropping:
+        clear_dropped(context, name, open_version, number)
+    record = read_registry(context.storage).roll.processes.get(number)
+    tried = 0
+    if record is not None:
+        keep = reachable(context.objects, record)
+        tried = sum(sweep_block(context.objects, block, keep) for block in record.blocks)
+    change_registry(context.storage, context.surroundings.new_id, lambda roll: roll.without(number))
+    return tried
+
+
+def _fence(context: Context, number: ProcessId, open_version: OpenVersion) -> None:
+    """Swap every pointer. Versions entered meanwhile copied the fence from MASTER."""
+    versions = _versions(context.objects)
+    for name in versions:
+        if _pointer(context.objects, name).dropped:
+            clear_dropped(context, name, open_version, number)
+            continue
+        version = open_version(name)
+
+        def build(base: Current, _output: ObjectWriter) -> SwapPlan | None:
+            pointer = base.pointer
+            kept = tuple(one for one in pointer.reservations if one.process != number)
+            if number in pointer.fenced and kept == pointer.reservations:
+                return None
+            fenced = replace(pointer, fenced=pointer.fenced | {number}, reservations=kept)
+            return SwapPlan(fenced, "fence", f"process {number}")
+
+        version.swap(build)
+        tidy_forks(version, versions, lambda maker: maker == number)
+
+
+def reachable(objects: Objects, record: ProcessRecord) -> set[PhysicalPage]:
+    """The names that a fenced process may have brought into any state, or that a pointer still speaks of.
+
+    What it made in a version is younger than the commit that it met there when it reserved the oldest of
+    its open blocks: nodes last rewritten before that are not entered.
+    """
+    found: set[PhysicalPage] = set()
+    master = read_master(objects).master
+    found |= {chunk.name for chunk in master.versions.chunks} | set(master.retired)
+    versions = _versions(objects) | set(master.dropping)
+    found |= {PhysicalPage(name) for name in versions}
+    for name in versions & set(record.opened):
+        since = min(
+            (block.since.get(name, record.opened[name]) for block in record.blocks),
+            default=record.opened[name],
+        )
+        found |= _names_in(objects, _pointer(objects, name), since)
+    return found
+
+
+def _names_in(objects: Objects, pointer: Pointer, since: CommitNumber) -> set[PhysicalPage]:
+    names = {one.name for one in pointer.all_freed(objects.chunk)}
+    for roster in (pointer.freed, pointer.log, pointer.snapshots):
+        names |= {chunk.name for chunk in roster.chunks}
+    seen: set[tuple[PhysicalPage, frozenset[TableId] | None]] = set()
+    current = SnapshotRecord(pointer.commit, "", pointer.root, 0.0)
+    for state in (*pointer.chain(objects.chunk), current):
+        names.update(_tree_names(_Walk(objects.node, state, since, seen), state.root))
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    load: Load
+    state: SnapshotRecord
+    since: CommitNumber
+    seen: set[tuple[PhysicalPage, frozenset[TableId] | None]]
+
+
+def _tree_names(walk: _Walk, root: NodeRef | None) -> Iterator[PhysicalPage]:
+    """Every name in a page table, both tiers, that is younger than `since`; of a partial one only what it
+    holds.
+    """
+    if root is None or root.born <= walk.since or (root.name, walk.state.domains) in walk.seen:
+        return
+    walk.seen.add((root.name, walk.state.domains))
+    yield root.name
+    for item in walk.load(root).slots.values():
+        if isinstance(item, NodeRef):
+            yield from _tree_names(walk, item)
+        elif not isinstance(item, TableEntry) or walk.state.holds(item.domain):
+            yield from (page.name for page in item_pages(item) if page.born > walk.since)
+            if isinstance(item, TableEntry):
+                yield from _tree_names(walk, item.root)
+
+
+def _versions(objects: Objects) -> set[VersionObject]:
+    return set(read_master(objects).master.all_versions(objects.chunk).values())
+
+
+def _pointer(objects: Objects, name: VersionObject) -> Pointer:
+    return decode_pointer(name, objects.storage.get(name))

@@ -1,0 +1,427 @@
+"""PROCESSES: who works on the store (invariants 7 and 8).
+
+One entry for each process: its beat, what it may be reading of each version (a floor, and single older
+commits held), and the blocks of names that it has reserved. A physical name is `<block>-<index>`; block
+numbers are given out once.
+
+When an object may be freed, and when it may be deleted (sections 3.1 and 3.2.2, invariants 6 and 7).
+
+Two different questions. *Freed*: does any permanent state of the chain still name it? Decided by commit
+numbers when the object is replaced, and written into the pointer by the same swap. *Deleted*: might some
+process still be reading a state that names it? Decided after that swap, from floors published before.
+
+This process's own entry in PROCESSES: its names, its floors, its beat (invariants 7 and 8).
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from strandline.errors import Fenced, StorageError, SwapLost
+from strandline.pages.format.envelope import Json, seal, unseal
+from strandline.pages.format.pointer import Freed, SnapshotRecord
+from strandline.pages.ids import CommitNumber, Environment, PhysicalPage, ProcessId, VersionObject
+from strandline.storage import Storage, Token
+
+PROCESSES = "PROCESSES"
+
+Commits = Mapping[VersionObject, CommitNumber]
+
+
+@dataclass(frozen=True, slots=True)
+class NameBlock:
+    """A range of names. They come in runs of `run`, each filled densely from its start.
+
+    `since` tells, for versions that the process had opened, a commit before which no name of the block was
+    used.
+    """
+
+    number: int
+    count: int
+    run: int
+    nonce: str
+    since: Commits = field(default_factory=dict)
+
+    def stem(self, index: int) -> str:
+        """The name of that index, without folder and suffix."""
+        return f"{self.number:x}-{index:x}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRecord:
+    """What a process has published.
+
+    It reads no state of a version below `floors[version]` except those in `holds[version]`. `opened` is the
+    commit that it met when it first opened a version: nothing of its making in that version is older.
+    """
+
+    number: ProcessId
+    nonce: str
+    beat: int = 0
+    opened: Commits = field(default_factory=dict)
+    floors: Commits = field(default_factory=dict)
+    holds: Mapping[VersionObject, tuple[CommitNumber, ...]] = field(default_factory=dict)
+    blocks: tuple[NameBlock, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRegistry:
+    """The whole object. `swap` is the random id of the swap that put it in place."""
+
+    swap: str
+    next_process: int = 1
+    next_block: int = 1
+    processes: Mapping[ProcessId, ProcessRecord] = field(default_factory=dict)
+
+    def own(self, number: ProcessId) -> ProcessRecord:
+        """The record of a process that has joined; `Fenced` when it was taken off the roll."""
+        try:
+            return self.processes[number]
+        except KeyError:
+            raise Fenced(
+                "this process was taken for dead",
+                doing="Working on the store",
+                hint="Open the store again; what was committed before stands, open transactions are lost",
+            ) from None
+
+    def with_record(self, record: ProcessRecord) -> ProcessRegistry:
+        """The roll with one record added or replaced."""
+        return replace(self, processes={**self.processes, record.number: record})
+
+    def without(self, number: ProcessId) -> ProcessRegistry:
+        """The roll without a process; itself when it is not there."""
+        if number not in self.processes:
+            return self
+        return replace(self, processes={n: r for n, r in self.processes.items() if n != number})
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRegistry:
+    """A roll with the token that replacing it needs."""
+
+    roll: ProcessRegistry
+    token: Token
+
+
+def read_registry(storage: Storage) -> StoredRegistry:
+    """The roll as stored."""
+    stored = storage.get_with_token(PROCESSES)
+    return StoredRegistry(decode_registry(stored.value), stored.token)
+
+
+def change_registry(
+    storage: Storage, new_id: Callable[[], str], edit: Callable[[ProcessRegistry], ProcessRegistry]
+) -> ProcessRegistry:
+    """Replace the roll by `edit(roll)`, again and again until no other process is in between.
+
+    `edit` must be idempotent, and return the same roll when nothing is to be done: it meets its own effect
+    when an answer was lost.
+    """
+    while True:
+        stored = read_registry(storage)
+        edited = edit(stored.roll)
+        if edited is stored.roll:
+            return edited
+        edited = replace(edited, swap=new_id())
+        try:
+            storage.compare_and_swap(PROCESSES, stored.token, encode_registry(edited))
+            return edited
+        except SwapLost:
+            continue
+        except StorageError:
+            again = read_registry(storage)
+            if again.roll.swap == edited.swap:
+                return edited
+            if again.token == stored.token:
+                raise
+
+
+def encode_registry(roll: ProcessRegistry) -> bytes:
+    """The roll as stored."""
+    return seal(
+        "processes",
+        {
+            "swap": roll.swap,
+            "next_process": roll.next_process,
+            "next_block": roll.next_block,
+            "processes": [_record_to_json(record) for _, record in sorted(roll.processes.items())],
+        },
+    )
+
+
+def decode_registry(data: bytes) -> ProcessRegistry:
+    """The reverse of `encode_registry`."""
+    body = unseal("processes", PROCESSES, data)
+    records = (_record_from_json(row) for row in body["processes"])
+    return ProcessRegistry(
+        body["swap"], body["next_process"], body["next_block"], {record.number: record for record in records}
+    )
+
+
+def _record_to_json(record: ProcessRecord) -> Json:
+    return {
+        "number": record.number,
+        "nonce": record.nonce,
+        "beat": record.beat,
+        "opened": dict(record.opened),
+        "floors": dict(record.floors),
+        "holds": {version: list(commits) for version, commits in record.holds.items()},
+        "blocks": [[b.number, b.count, b.run, b.nonce, dict(b.since)] for b in record.blocks],
+    }
+
+
+def _record_from_json(row: Json) -> ProcessRecord:
+    return ProcessRecord(
+        number=row["number"],
+        nonce=row["nonce"],
+        beat=row["beat"],
+        opened=row["opened"],
+        floors=row["floors"],
+        holds={version: tuple(commits) for version, commits in row["holds"].items()},
+        blocks=tuple(NameBlock(*block) for block in row["blocks"]),
+    )
+
+
+def seen_by(freed: Freed, chain: Iterable[SnapshotRecord]) -> bool:
+    """Whether a permanent state names the object: born ≤ its commit < replaced, and its domain included.
+
+    A partial snapshot that does not hold the domain is transparent: the next one of the chain decides.
+    """
+    return any(freed.born <= one.commit < freed.replaced and one.holds(freed.domain) for one in chain)
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """What may be being read of one version.
+
+    `floors` stand for readers of that state and all later ones: foreign processes, and transactions of our
+    own.
+    """
+
+    floors: tuple[CommitNumber, ...]
+    states: tuple[CommitNumber, ...]
+    """Single commits being read, sorted."""
+
+    def may_read(self, freed: Freed) -> bool:
+        """Whether a reader may need the object."""
+        if any(freed.replaced > floor for floor in self.floors):
+            return True
+        place = bisect_left(self.states, freed.born)
+        return place < len(self.states) and self.states[place] < freed.replaced
+
+
+def readers_of(version: VersionObject, roll: ProcessRegistry, number: ProcessId, own: Readers) -> Readers:
+    """All readers of a version. The roll must have been read *after* the swap that freed (invariant 7).
+
+    Of this process, `number`, not what it published counts but what it knows better: `own`.
+    """
+    floors: list[CommitNumber] = [*own.floors]
+    states: set[CommitNumber] = {*own.states}
+    for other, record in roll.processes.items():
+        if other != number and version in record.floors:
+            floors.append(record.floors[version])
+            states.update(record.holds.get(version, ()))
+    return Readers(tuple(floors), tuple(sorted(states)))
+
+
+class DeathWatch:
+    """Tells which processes are dead: their beat stood still for a while on our own clock (invariant 8)."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._seen: dict[ProcessId, tuple[int, float]] = {}
+
+    def dead(self, roll: ProcessRegistry, own: ProcessId, now: float) -> list[ProcessId]:
+        """Observe the roll at monotonic time `now`; processes to bury."""
+        seen: dict[ProcessId, tuple[int, float]] = {}
+        for number, record in roll.processes.items():
+            before = self._seen.get(number)
+            unchanged = before is not None and before[0] == record.beat
+            seen[number] = before if unchanged and before is not None else (record.beat, now)
+        self._seen = seen
+        return [n for n, (_, since) in seen.items() if n != own and now - since > self._patience]
+
+
+BLOCK = 256
+"""How many names a process reserves at once."""
+
+
+@dataclass(slots=True)
+class _OpenBlock:
+    block: NameBlock
+    reserved: bool
+    used: int = 0
+    unsettled: set[int] = field(default_factory=set)
+
+
+class Membership:
+    """Joins the roll when made. Safe for many threads."""
+
+    def __init__(self, storage: Storage, surroundings: Environment) -> None:
+        self._storage = storage
+        self._surroundings = surroundings
+        self._mutex = threading.RLock()
+        self._blocks: dict[int, _OpenBlock] = {}
+        self._current: _OpenBlock | None = None
+        self.positions: Callable[[], Commits] = dict
+        self._floors: dict[VersionObject, CommitNumber] = {}
+        nonce = surroundings.new_id()
+        roll = self._change_roll(lambda roll: _joined(roll, nonce))
+        self.number: ProcessId = next(r.number for r in roll.processes.values() if r.nonce == nonce)
+
+    def stem(self) -> str:
+        """The next name, consecutive within a block. A new block is reserved, durably, when one is used
+        up.
+        """
+        with self._mutex:
+            if self._current is None or self._current.used == self._current.block.count:
+                self._current = self._open_block(BLOCK, 1, reserved=False)
+            opened = self._current
+            index = opened.used
+            opened.used += 1
+            opened.unsettled.add(index)
+            return opened.block.stem(index)
+
+    def reserve(self, runs: int, run: int) -> NameBlock:
+        """A block for pages that other processes write for us: `runs` runs of `run` names."""
+        with self._mutex:
+            return self._open_block(runs * run, run, reserved=True).block
+
+    def settled(self, names: Iterable[PhysicalPage]) -> None:
+        """These names are committed, or deleted: nobody needs to look for them when this process dies."""
+        with self._mutex:
+            for name in names:
+                number, _, index = name.rpartition("/")[2].partition(".")[0].partition("-")
+                opened = self._blocks.get(int(number, 16))
+                if opened is not None:
+                    opened.unsettled.discard(int(index, 16))
+
+    def withdraw(self, block: NameBlock) -> None:
+        """Tell workers that the block is no longer theirs to write (see `workers`); its names stay ours to sweep."""
+        nonce = self._surroundings.new_id()
+
+        def withdrawn(roll: ProcessRegistry) -> ProcessRegistry:
+            record = roll.own(self.number)
+            blocks = tuple(replace(one, nonce=nonce) if one.nonce == block.nonce else one for one in record.blocks)
+            return roll if blocks == record.blocks else roll.with_record(replace(record, blocks=blocks))
+
+        with self._mutex:
+            self._change_roll(withdrawn)
+
+    def close_block(self, block: NameBlock) -> None:
+        """A reserved block is settled as a whole."""
+        with self._mutex:
+            self._blocks.pop(block.number, None)
+            self.change(lambda record: record)
+
+    def publish(self, version: VersionObject, floor: CommitNumber) -> None:
+        """Promise to read nothing of `version` below `floor`. When first opened, it also dates our work
+        there."""
+        with self._mutex:
+            self.change(
+                lambda record: replace(
+                    record,
+                    opened={version: floor, **record.opened},
+                    floors={**record.floors, version: floor},
+                )
+            )
+            self._floors[version] = floor
+
+    def covers(self, version: VersionObject, commit: CommitNumber) -> bool:
+        """Whether the published floor protects a state. The state must be pinned first: then no beat
+        passes it.
+        """
+        with self._mutex:
+            return version in self._floors and self._floors[version] <= commit
+
+    def hold(self, version: VersionObject, held: Callable[[], Iterable[CommitNumber]]) -> None:
+        """Publish which single states below the floor are being read; `held` is asked once, by one at a
+        time.
+        """
+        with self._mutex:
+            commits = tuple(sorted(held()))
+            self.change(lambda record: replace(record, holds={**record.holds, version: commits}))
+
+    def forget(self, version: VersionObject) -> None:
+        """Stop reading a version."""
+
+        def without(record: ProcessRecord) -> ProcessRecord:
+            floors = {name: floor for name, floor in record.floors.items() if name != version}
+            holds = {name: held for name, held in record.holds.items() if name != version}
+            return replace(record, floors=floors, holds=holds)
+
+        with self._mutex:
+            self._floors.pop(version, None)
+            self.change(without)
+
+    def beat(self, floors: Callable[[], Commits]) -> ProcessRegistry:
+        """Show that this process lives, and how far its readers have come."""
+        with self._mutex:
+            # Asked for inside the mutex: see `covers`.
+            risen = dict(floors())
+            roll = self.change(lambda record: replace(record, beat=record.beat + 1, floors={**record.floors, **risen}))
+            self._floors.update(risen)
+            return roll
+
+    def leave(self) -> None:
+        """Take this process off the roll. Only when nothing of its making is unsettled."""
+        self._change_roll(lambda roll: roll.without(self.number))
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether names are out whose fate is unknown: then somebody has to sweep after us."""
+        with self._mutex:
+            return any(opened.unsettled or opened.reserved for opened in self._blocks.values())
+
+    def change(self, edit: Callable[[ProcessRecord], ProcessRecord]) -> ProcessRegistry:
+        """Replace this process's record; blocks that are used up and settled are left out."""
+
+        def edited(roll: ProcessRegistry) -> ProcessRegistry:
+            before = roll.own(self.number)
+            with self._mutex:
+                blocks = tuple(block for block in before.blocks if self._still_open(block))
+            after = replace(edit(before), blocks=blocks)
+            return roll if after == before else roll.with_record(after)
+
+        return self._change_roll(edited)
+
+    def _still_open(self, block: NameBlock) -> bool:
+        opened = self._blocks.get(block.number)
+        if opened is None:
+            return False
+        if not opened.reserved and opened.used == block.count and not opened.unsettled:
+            del self._blocks[block.number]
+            return False
+        return True
+
+    def _open_block(self, count: int, run: int, *, reserved: bool) -> _OpenBlock:
+        nonce = self._surroundings.new_id()
+        since = dict(self.positions())
+
+        def with_block(roll: ProcessRegistry) -> ProcessRegistry:
+            record = roll.own(self.number)
+            if any(block.nonce == nonce for block in record.blocks):
+                return roll
+            kept = tuple(block for block in record.blocks if self._still_open(block))
+            block = NameBlock(roll.next_block, count, run, nonce, since)
+            changed = replace(record, blocks=(*kept, block))
+            return replace(roll.with_record(changed), next_block=roll.next_block + 1)
+
+        roll = self._change_roll(with_block)
+        block = next(b for b in roll.processes[self.number].blocks if b.nonce == nonce)
+        opened = _OpenBlock(block, reserved)
+        self._blocks[block.number] = opened
+        return opened
+
+    def _change_roll(self, edit: Callable[[ProcessRegistry], ProcessRegistry]) -> ProcessRegistry:
+        return change_registry(self._storage, self._surroundings.new_id, edit)
+
+
+def _joined(roll: ProcessRegistry, nonce: str) -> ProcessRegistry:
+    if any(record.nonce == nonce for record in roll.processes.values()):
+        return roll
+    record = ProcessRecord(ProcessId(roll.next_process), nonce)
+    return replace(roll.with_record(record), next_process=roll.next_process + 1)

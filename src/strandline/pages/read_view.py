@@ -1,0 +1,163 @@
+"""Reading one state of a version: the page table as of one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from strandline.errors import NotFound
+from strandline.pages.format.directory import Leafage, floor, scan
+from strandline.pages.format.envelope import Json
+from strandline.pages.format.node import Entry, NodeRef, PageRef, TableEntry, decode_ref, encode_ref
+from strandline.pages.format.page_table import differences, find, items
+from strandline.pages.ids import CATALOG, CommitNumber, LogicalPage, TableId, VersionObject
+from strandline.pages.objects import Objects
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A root and a commit number: all that a snapshot is (section 3). `domains` is None unless it is
+    partial; `commit_id` is the commit's own id."""
+
+    version: VersionObject
+    commit: CommitNumber
+    root: NodeRef | None
+    domains: frozenset[TableId] | None = None
+    commit_id: str = ""
+
+    def to_json(self) -> Json:
+        """Plain JSON: a state travels to workers, which read it while somebody else keeps it from being freed."""
+        domains = None if self.domains is None else sorted(self.domains)
+        return [self.version, self.commit, encode_ref(self.root), domains, self.commit_id]
+
+    @staticmethod
+    def from_json(body: Json) -> State:
+        version, commit, root, domains, id_ = body
+        return State(version, commit, decode_ref(root), None if domains is None else frozenset(domains), id_)
+
+
+class ReadView:
+    """A state with the means to read it. Takes no locks; safe for many threads."""
+
+    def __init__(self, state: State, objects: Objects) -> None:
+        self.state = state
+        self.objects = objects
+        self._domains: dict[TableId, TableEntry | None] = {}
+
+    @property
+    def commit(self) -> CommitNumber:
+        """The commit whose effects are the newest that this view shows."""
+        return self.state.commit
+
+    def domains(self) -> Iterator[TableEntry]:
+        """The domains of this state, the catalog itself left out, by number."""
+        for item in items(self.objects.node, self.state.root):
+            assert isinstance(item, TableEntry)
+            chosen = self.state.domains is None or item.domain in self.state.domains
+            if item.record is not None and item.domain != CATALOG and chosen:
+                yield item
+
+    def domain(self, domain: TableId) -> TableEntry | None:
+        """The entry of a domain; None when it never was or was dropped."""
+        if domain not in self._domains:
+            self._check(domain)
+            item = find(self.objects.node, self.state.root, domain)
+            assert item is None or isinstance(item, TableEntry)
+            there = item is not None and (item.record is not None or domain == CATALOG)
+            self._domains[domain] = item if there else None
+        return self._domains[domain]
+
+    def find_domain(self, name: str) -> TableEntry | None:
+        """The domain of that name; reads a handful of nodes whatever the number of domains."""
+        found = floor(lambda number: self._leafage(CATALOG, number), name.encode())
+        if found is None or found[0] != name.encode():
+            return None
+        self._check(TableId(found[1]), name)
+        return self.domain(TableId(found[1]))
+
+    def record(self, domain: TableId) -> bytes:
+        """What the tables wrote down about a domain."""
+        entry = self.domain(domain)
+        if entry is None or entry.record is None:
+            raise NotFound(f"there is no domain {domain}", doing="Reading a table's description")
+        body: str = self.objects.sealed("record", entry.record)
+        return body.encode()
+
+    def entry(self, domain: TableId, number: LogicalPage) -> Entry | None:
+        """The entry of a logical page, null entries included."""
+        entry = self.domain(domain)
+        item = find(self.objects.node, entry.root, number) if entry is not None else None
+        assert item is None or isinstance(item, Entry)
+        return item
+
+    def entries(self, domain: TableId) -> Iterator[Entry]:
+        """The live data pages of a domain by logical number (not by key)."""
+        entry = self.domain(domain)
+        for item in items(self.objects.node, entry.root if entry is not None else None):
+            if isinstance(item, Entry) and item.base is not None and not item.directory:
+                yield item
+
+    def entries_since(self, domain: TableId, after: CommitNumber) -> Iterator[Entry]:
+        """Entries changed after `after` (exclusive), null and directory entries included (section 4.2)."""
+        entry = self.domain(domain)
+        root = entry.root if entry is not None else None
+        for item in items(self.objects.node, root, lambda ref: ref.born > after):
+            if isinstance(item, Entry) and item.changed > after:
+                yield item
+
+    def page_for(self, domain: TableId, key: bytes) -> Entry | None:
+        """The entry of the page whose range holds `key`."""
+        found = floor(lambda number: self._leafage(domain, number), key)
+        return None if found is None else self.entry(domain, LogicalPage(found[1]))
+
+    def pages_between(
+        self, domain: TableId, low: bytes = b"", high: bytes | None = None
+    ) -> Iterator[tuple[bytes, Entry]]:
+        """Separators and entries of the pages that may hold keys from `low` to `high` (inclusive), by key."""
+        for separator, number in scan(lambda number: self._leafage(domain, number), low, high):
+            entry = self.entry(domain, LogicalPage(number))
+            assert entry is not None
+            yield separator, entry
+
+    def changed_entries(self, domain: TableId, older: ReadView) -> Iterator[tuple[Entry | None, Entry | None]]:
+        """Pairs (older, this) of data-page entries that differ; what both share is never read.
+
+        Sharing is decided by physical name, so the views may be of different versions.
+        """
+        before, after = older.domain(domain), self.domain(domain)
+        pairs = differences(self.objects.node, before.root if before else None, after.root if after else None)
+        for old, new in pairs:
+            assert old is None or isinstance(old, Entry)
+            assert new is None or isinstance(new, Entry)
+            one = old if old is not None and not old.directory else None
+            other = new if new is not None and not new.directory else None
+            if (one is not None and one.base is not None) or (other is not None and other.base is not None):
+                yield one, other
+
+    def changed_domains(self, older: ReadView) -> Iterator[tuple[TableEntry | None, TableEntry | None]]:
+        """Pairs (older, this) of domain entries that differ, the catalog left out."""
+        for old, new in differences(self.objects.node, older.state.root, self.state.root):
+            assert old is None or isinstance(old, TableEntry)
+            assert new is None or isinstance(new, TableEntry)
+            if (old or new).domain != CATALOG:  # type: ignore[union-attr]
+                yield old, new
+
+    def read(self, page: PageRef) -> bytes:
+        """The verified bytes of a physical page."""
+        return self.objects.page(page)
+
+    def _leafage(self, domain: TableId, number: LogicalPage) -> Leafage | None:
+        entry = self.entry(domain, number)
+        if entry is None or entry.base is None or not entry.directory:
+            return None
+        page: Leafage = self.objects.sealed("directory", entry.base, Leafage.from_json)
+        return page
+
+    def _check(self, domain: TableId, name: str | None = None) -> None:
+        chosen = self.state.domains
+        if chosen is not None and domain != CATALOG and domain not in chosen:
+            raise NotFound(
+                f"the snapshot is partial and does not hold {name or f'table number {domain}'}",
+                doing="Reading a partial snapshot",
+                hint="Read a full snapshot, or the current state",
+            )

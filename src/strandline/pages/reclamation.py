@@ -1,0 +1,207 @@
+"""What dropping a snapshot frees (section 3.2.2, and 3.3 for partial snapshots).
+
+The page table of the snapshot is walked in parallel with that of the next one, pruned by commit numbers:
+only what changed both between the previous snapshot and this one, and between this one and the next, is
+visited, and all of it is freed. A partial snapshot is transparent for what it does not hold: then the one
+before or after it counts, so the neighbours depend on the domain.
+
+Deleting what was written and never named, found from blocks of names and never by listing (invariant
+8).
+
+Clearing away what transactions wrote in vain: their new pages, their blocks of names, their reservations.
+
+Nothing here can end a transaction that stands. What can't be deleted now is tried again after the next commit, and is
+unsettled in this process's block of names: whoever buries the process finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from strandline.errors import NotFound, StrandlineError
+from strandline.pages.format.node import NodeRef, TableEntry
+from strandline.pages.format.page_table import Load, find, old_side, only_in, pages_only_in
+from strandline.pages.format.pointer import Freed, SnapshotRecord
+from strandline.pages.ids import CATALOG, NEVER, NO_DOMAIN, CommitNumber, PhysicalPage, TableId
+from strandline.pages.install import PendingCommit
+from strandline.pages.objects import Objects, ObjectWriter, node_name, page_name, version_name
+from strandline.pages.process_registry import NameBlock
+from strandline.pages.swap import Current, SwapPlan
+from strandline.pages.transaction import Transaction
+from strandline.pages.version import Version
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The states before and after, for one domain. `before` is the infinite past's number when there is
+    none.
+    """
+
+    before: CommitNumber
+    after: CommitNumber
+    root: NodeRef | None
+
+
+def freed_by_drop(
+    load: Load, dropped: SnapshotRecord, others: Sequence[SnapshotRecord], current: SnapshotRecord
+) -> list[Freed]:
+    """The objects that only `dropped` names, of all permanent states (`others`, sorted) and the current
+    one.
+    """
+    chain = [*others, current]
+    freed = list(_upper_tier(load, dropped, neighbours(dropped, chain, NO_DOMAIN)))
+    singled: set[TableId] = {CATALOG}
+    for one in (dropped, *others):
+        singled |= one.domains or set()
+    for domain in sorted(singled):
+        if dropped.holds(domain):
+            freed += _one_domain(load, dropped, neighbours(dropped, chain, domain), domain)
+    if dropped.domains is None:
+        # Of the rest no partial snapshot holds anything, so their neighbours are the same: the full
+        # snapshots.
+        full = [one for one in chain if one.domains is None]
+        freed += _other_domains(load, dropped, neighbours(dropped, full, NO_DOMAIN), singled)
+    return freed
+
+
+def freed_for_good(load: Load, dropped: SnapshotRecord, sides: Neighbours) -> list[Freed]:
+    """The objects of a full state that its neighbours, the same for all domains, do not name; parents
+    first.
+    """
+    freed = list(_upper_tier(load, dropped, sides))
+    return freed + list(_other_domains(load, dropped, sides, set()))
+
+
+def neighbours(dropped: SnapshotRecord, chain: Sequence[SnapshotRecord], domain: TableId) -> Neighbours:
+    """The nearest states on both sides that hold a domain. Another one of the same commit counts as
+    before.
+    """
+    holding = [one for one in chain if one.holds(domain)]
+    before = max((one.commit for one in holding[:-1] if one.commit <= dropped.commit), default=NEVER)
+    later = next((one for one in holding[:-1] if one.commit > dropped.commit), holding[-1])
+    return Neighbours(before, later.commit, later.root)
+
+
+def _upper_tier(load: Load, dropped: SnapshotRecord, sides: Neighbours) -> Iterator[Freed]:
+    for found in old_side(load, dropped.root, sides.root, sides.before):
+        if isinstance(found, NodeRef):
+            yield Freed(sides.after, found.born, NO_DOMAIN, found.name)
+
+
+def _one_domain(load: Load, dropped: SnapshotRecord, sides: Neighbours, domain: TableId) -> Iterator[Freed]:
+    old, new = (find(load, root, domain) for root in (dropped.root, sides.root))
+    assert old is None or isinstance(old, TableEntry)
+    assert new is None or isinstance(new, TableEntry)
+    if old is not None:
+        yield from _subtree(load, old, new, sides)
+
+
+def _other_domains(load: Load, dropped: SnapshotRecord, sides: Neighbours, singled: set[TableId]) -> Iterator[Freed]:
+    for found in old_side(load, dropped.root, sides.root, sides.before):
+        if isinstance(found, tuple):
+            old, new = found
+            assert isinstance(old, TableEntry)
+            assert new is None or isinstance(new, TableEntry)
+            if old.domain not in singled:
+                yield from _subtree(load, old, new, sides)
+
+
+def _subtree(load: Load, old: TableEntry, new: TableEntry | None, sides: Neighbours) -> Iterator[Freed]:
+    for page in pages_only_in(old, new, sides.before):
+        yield Freed(sides.after, page.born, old.domain, page.name)
+    for ref in only_in(load, old.root, new.root if new is not None else None, sides.before):
+        yield Freed(sides.after, ref.born, old.domain, ref.name)
+
+
+def sweep_block(objects: Objects, block: NameBlock, keep: Container[PhysicalPage]) -> int:
+    """Delete every object of a block that is not to be kept; tells how many names were tried.
+
+    Nobody may be writing names of the block any more: its process ended the transaction, or was fenced. A
+    run is filled densely from its start, so looking ends at its first absent page.
+    """
+    tried = 0
+    for start in range(0, block.count, block.run):
+        end = min(start + block.run, block.count)
+        if block.run > 1:
+            end = next((i for i in range(start, end) if not _exists(objects, page_name(block.stem(i)))), end)
+        # From the last to the first: a sweep cut short leaves a run that is still dense.
+        for index in reversed(range(start, end)):
+            tried += 1
+            for name in names_of(block.stem(index)):
+                if name not in keep:
+                    objects.delete(name)
+    return tried
+
+
+def names_of(stem: str) -> tuple[PhysicalPage, ...]:
+    """Every object that a stem may have become."""
+    return page_name(stem), node_name(stem), PhysicalPage(version_name(stem))
+
+
+def _exists(objects: Objects, name: PhysicalPage) -> bool:
+    try:
+        objects.storage.get_range(name, 0, 1)
+    except NotFound:
+        return False
+    return True
+
+
+class Leftovers:
+    """What committed transactions of one version wrote in vain. Used by one thread at a time, the leader."""
+
+    def __init__(self, version: Version) -> None:
+        self._version = version
+        self._waiting: list[tuple[Transaction, frozenset[PhysicalPage]]] = []
+
+    def add(self, transaction: Transaction, named: frozenset[PhysicalPage]) -> None:
+        """A transaction stands; of its pages the new state names those of `named`."""
+        self._waiting.append((transaction, named))
+
+    def clear(self) -> None:
+        """Delete what can be deleted."""
+        waiting, self._waiting = self._waiting, []
+        for transaction, named in waiting:
+            try:
+                clear_away(self._version, transaction, named)
+            except StrandlineError:
+                self._waiting.append((transaction, named))
+
+
+def clear_failed(version: Version, ticket: PendingCommit) -> None:
+    """Undo a transaction that failed, unless nobody knows whether it did: then its pages must stay."""
+    assert ticket.error is not None
+    if ticket.plan is not None and ticket.plan.attempted:
+        return
+    try:
+        clear_away(version, ticket.transaction, frozenset())
+    except StrandlineError as error:
+        ticket.error.add_note(f"its new pages could not be deleted: {error}")
+
+
+def clear_away(version: Version, transaction: Transaction, named: frozenset[PhysicalPage]) -> None:
+    """Delete what a transaction wrote and the new state does not name."""
+    context = version.context
+    output = transaction.output
+    for name in output.names - named:
+        output.discard(name)
+    context.membership.settled(output.taken)
+    for block in transaction.blocks:
+        # The order is the argument: see `workers`.
+        context.membership.withdraw(block)
+        sweep_block(context.objects, block, named)
+        context.membership.close_block(block)
+    if transaction.reservations and not named:
+        _unreserve(version, transaction)
+
+
+def _unreserve(version: Version, transaction: Transaction) -> None:
+    own = (version.context.membership.number, str(transaction.number))
+
+    def build(base: Current, _output: ObjectWriter) -> SwapPlan | None:
+        kept = tuple(r for r in base.pointer.reservations if (r.process, r.id) != own)
+        if kept == base.pointer.reservations:
+            return None
+        return SwapPlan(replace(base.pointer, reservations=kept), "unreserve")
+
+    version.swap(build)

@@ -1,0 +1,165 @@
+"""Temporary versions: writable, and gone when closed unless they are made permanent (sections 3.4 and 3.5).
+
+No flushing is needed for a transaction on a temporary version: its pages, its nodes and its pointer stay in memory,
+over the state of a permanent version that is pinned meanwhile. To make it permanent is to fork: the parent holds the
+state that it stands on, its objects are forced to disk, then its pointer, and then MASTER names it, at once.
+
+Its names are from this process's blocks and stay unsettled until it is permanent or closed: whoever buries this
+process finds whatever had been written of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from strandline.errors import InputError, StoreError, StrandlineError
+from strandline.pages.context import Context
+from strandline.pages.forks import child_pointer, enter_version, hold_fork, release_fork
+from strandline.pages.format.pointer import Fork, Pointer, encode_pointer
+from strandline.pages.ids import CommitNumber, PhysicalPage, VersionObject
+from strandline.pages.objects import Objects, ObjectWriter, version_name
+from strandline.pages.process_registry import Membership, NameBlock
+from strandline.pages.reclamation import sweep_block
+from strandline.pages.snapshots import PageSnapshot
+from strandline.pages.swap import Current, SwapPlan
+from strandline.pages.version import Version
+from strandline.storage import OverlayStorage
+
+
+class TemporaryNames(Membership):
+    """This process's membership as a temporary version sees it: nothing is published, no name is settled."""
+
+    def __init__(self, inner: Membership) -> None:
+        self._inner = inner
+        self._used: set[PhysicalPage] = set()
+        self.blocks: list[NameBlock] = []
+        self.number = inner.number
+
+    def stem(self) -> str:
+        return self._inner.stem()
+
+    def reserve(self, runs: int, run: int) -> NameBlock:
+        return self._inner.reserve(runs, run)
+
+    def settled(self, names: Iterable[PhysicalPage]) -> None:
+        self._used.update(names)
+
+    def withdraw(self, block: NameBlock) -> None:
+        self._inner.withdraw(block)
+
+    def close_block(self, block: NameBlock) -> None:
+        self.blocks.append(block)
+
+    def publish(self, version: VersionObject, floor: CommitNumber) -> None:
+        """Nobody else knows the version."""
+
+    def covers(self, version: VersionObject, commit: CommitNumber) -> bool:
+        """Its states are deleted by this process alone, which knows its own readers."""
+        return True
+
+    def hold(self, version: VersionObject, held: Callable[[], Iterable[CommitNumber]]) -> None:
+        """Nothing to publish."""
+
+    def forget(self, version: VersionObject) -> None:
+        """Nothing was published."""
+
+    def settle(self) -> None:
+        """The version is permanent, or gone."""
+        self._inner.settled(self._used)
+        for block in self.blocks:
+            self._inner.close_block(block)
+
+
+class TemporaryVersion:
+    """A version in memory. `version` is what transactions and snapshots are made of."""
+
+    def __init__(self, parent: Version, of: PageSnapshot) -> None:
+        if of.view.state.domains is not None:
+            raise InputError("a partial snapshot can't be a forking point", doing="Creating a temporary version")
+        self._parent = parent
+        self._base = of.again()
+        self._storage = OverlayStorage(parent.context.storage)
+        self._names = TemporaryNames(parent.context.membership)
+        self._closed = False
+        context, state = parent.context, of.view.state
+        self.object = version_name(context.membership.stem())
+        self._names.settled([PhysicalPage(self.object)])
+        made = Fork(state.commit, self.object, "", state.root, context.membership.number, state.commit_id)
+        pointer = child_pointer(context, parent.current.pointer, made)
+        self._storage.compare_and_swap(self.object, None, encode_pointer(pointer))
+        self._context: Context = replace(
+            context, storage=self._storage, objects=Objects(self._storage), membership=self._names
+        )
+        self.version = Version(self._context, self.object)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was kept or forgotten."""
+        return self._closed
+
+    def keep(self, name: str) -> None:
+        """Make it permanent under a name. From then on it is a version like any other, to be opened anew."""
+        if self._closed:
+            raise StoreError("the temporary version is closed", doing=f"Keeping it as {name}")
+        frozen: Pointer | None = None
+
+        def freeze(now: Current, _output: ObjectWriter) -> SwapPlan | None:
+            nonlocal frozen
+            frozen = now.pointer
+            self._context.closed = True
+            return None
+
+        self.version.swap(freeze)
+        assert frozen is not None
+        try:
+            self._force(frozen, name)
+        finally:
+            self._context.closed = self._closed
+
+    def _force(self, pointer: Pointer, name: str) -> None:
+        """Hold the fork, make everything durable, enter MASTER: in that order."""
+        parent, below = self._parent, self._storage.below
+        membership = parent.context.membership
+        # Whoever buries us looks for our names in the versions that we worked on: this one among them.
+        membership.publish(self.object, self._base.commit)
+        made = hold_fork(parent, self.object, name, self._base)
+        objects = {one: data for one, data in self._storage.memory.objects.items() if one != self.object}
+        kept = replace(pointer, name=name, fenced=parent.current.pointer.fenced)
+        try:
+            below.put_all(objects)
+            token = below.compare_and_swap(self.object, None, encode_pointer(kept))
+        except StrandlineError:
+            self._take_back(objects)
+            raise
+        # From here on nobody can tell from an error that MASTER does not name it: then it is left to be buried.
+        self._closed = True
+        try:
+            enter_version(parent, made, kept, token)
+        except InputError:
+            self._closed = False
+            self._take_back(objects)
+            raise
+        self._end()
+
+    def _take_back(self, objects: Iterable[str]) -> None:
+        """It stays temporary: MASTER does not name it."""
+        release_fork(self._parent, self.object)
+        for one in (*objects, self.object):
+            self._storage.below.delete(one)
+        self._parent.context.membership.forget(self.object)
+
+    def close(self) -> None:
+        """Forget it. Closing twice is no error."""
+        if self._closed:
+            return
+        self._context.closed = True
+        for block in self._names.blocks:
+            sweep_block(self._parent.context.objects, block, frozenset())
+        self._end()
+
+    def _end(self) -> None:
+        self._closed = True
+        self._base.close()
+        self._names.settle()
+        self._storage.memory.objects.clear()

@@ -1,0 +1,1 @@
+"""Connections to databases: one small face over SQLite, PostgreSQL and DuckDB."""

@@ -1,0 +1,246 @@
+"""How a kind of copy holds the columns of a definition: exactly, wider, as canonical text, or not at all.
+
+Each kind has one function from an Arrow type to `Held`, or to None for what it can't hold; together they are the type
+tables of docs/refresh.md.
+
+The type tables: how DuckDB, SQLite and PostgreSQL hold each Arrow type. None: refused, naming the column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from strandline.errors import SchemaError, StorageError
+
+EXACT, WIDER, CANONICAL = "exact", "wider", "canonical"
+
+
+@dataclass(frozen=True)
+class Held:
+    """One column in a target: its SQL type there, and the Arrow type in which values go in and come out.
+
+    `into` and `out` convert between that type and the column's own; by default they cast. `reading` wraps the
+    column's name when it is read.
+    """
+
+    sql: str
+    stored: pa.DataType
+    how: str = EXACT
+    into: Callable[[pa.ChunkedArray], pa.ChunkedArray] | None = None
+    out: Callable[[pa.ChunkedArray, pa.DataType], pa.ChunkedArray] | None = None
+    reading: str = "{}"
+
+
+Holder = Callable[[pa.DataType], "Held | None"]
+
+
+def held_columns(schema: pa.Schema, holder: Holder, kind: str) -> dict[str, Held]:
+    """How each column is held; refuses, naming it, a column that this kind can't hold."""
+    found: dict[str, Held] = {}
+    for field in schema:
+        held = holder(field.type)
+        if held is None:
+            raise SchemaError(
+                f"column {field.name!r} is {field.type}, which {kind} can't hold exactly",
+                doing="replicating",
+                hint="Leave the column out of the copy, or cast it in the source",
+            )
+        found[field.name] = held
+    return found
+
+
+def stored_table(table: pa.Table, held: Mapping[str, Held], doing: str) -> pa.Table:
+    """The rows as the target takes them."""
+    columns = []
+    for name in table.column_names:
+        column = table.column(name)
+        way = held.get(name)
+        try:
+            columns.append(column if way is None else way.into(column) if way.into else column.cast(way.stored))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise StorageError(f"column {name!r} holds a value that does not fit: {error}", doing=doing) from None
+    return pa.Table.from_arrays(columns, names=table.column_names)
+
+
+def own_batch(batch: pa.RecordBatch, schema: pa.Schema, held: Mapping[str, Held], doing: str) -> pa.RecordBatch:
+    """Rows from the target, back in their own types."""
+    arrays = []
+    for name, field in zip(batch.schema.names, schema, strict=True):
+        column = pa.chunked_array([batch.column(name)])
+        way = held[field.name]
+        try:
+            own = way.out(column, field.type) if way.out else column.cast(field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+            raise StorageError(
+                f"column {field.name!r} holds a value that is no {field.type}: {error}",
+                doing=doing,
+                hint="The copy was edited by hand: repair it",
+            ) from None
+        arrays.append(own.combine_chunks() if own.num_chunks != 1 else own.chunk(0))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def decimal_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.string())
+
+
+def instant_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """An instant in UTC with all digits of its unit, as `2024-01-31 10:00:00.000000Z`."""
+    utc = column.cast(pa.timestamp(column.type.unit, "UTC")).cast(pa.timestamp(column.type.unit))
+    return pc.binary_join_element_wise(utc.cast(pa.string()), "Z", "")
+
+
+def instant_from_text(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    bare = pc.utf8_rtrim(column, "Z").cast(pa.timestamp(type_.unit))
+    return bare.cast(pa.int64()).cast(pa.timestamp(type_.unit, "UTC")).cast(type_)
+
+
+def time_from_text(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    """Arrow reads no time of day from text, but it reads one on a day."""
+    return pc.binary_join_element_wise("1970-01-01", column, " ").cast(pa.timestamp(type_.unit)).cast(type_)
+
+
+def is_text(type_: pa.DataType) -> bool:
+    return bool(pt.is_string(type_) or pt.is_large_string(type_))
+
+
+def is_bytes(type_: pa.DataType) -> bool:
+    return bool(pt.is_binary(type_) or pt.is_large_binary(type_) or pt.is_fixed_size_binary(type_))
+
+
+_US = pa.timestamp("us")
+_INSTANT = pa.timestamp("us", "UTC")
+
+
+def in_duckdb(type_: pa.DataType) -> Held | None:
+    """Everything natively, nested values included; not decimals over 38 digits, durations, or finer than it has."""
+    names = {pa.bool_(): "BOOLEAN", pa.float32(): "FLOAT", pa.float64(): "DOUBLE", pa.date32(): "DATE"}
+    if type_ in names:
+        return Held(names[type_], type_)
+    if pt.is_integer(type_):
+        return Held(("U" if pt.is_unsigned_integer(type_) else "") + _INTEGERS[type_.bit_width], type_)
+    if pt.is_decimal(type_):
+        fits = type_.precision <= 38 and 0 <= type_.scale <= type_.precision
+        stored = pa.decimal128(type_.precision, type_.scale) if fits else None
+        return Held(f"DECIMAL({type_.precision}, {type_.scale})", stored) if fits else None
+    if is_text(type_):
+        return Held("VARCHAR", pa.string())
+    if is_bytes(type_):
+        return Held("BLOB", pa.binary())
+    if pt.is_timestamp(type_):
+        return _duckdb_timestamp(type_)
+    if pt.is_float16(type_):
+        return Held("FLOAT", pa.float32(), WIDER)
+    if pt.is_date64(type_):
+        return Held("DATE", pa.date32())
+    if pt.is_time(type_) and type_ != pa.time64("ns"):
+        return Held("TIME", pa.time64("us"), WIDER if pt.is_time32(type_) else "exact")
+    if pt.is_list(type_) or pt.is_large_list(type_):
+        inner = in_duckdb(type_.value_type)
+        return None if inner is None else Held(f"{inner.sql}[]", pa.list_(inner.stored))
+    if pt.is_struct(type_) and type_.num_fields:
+        fields = [(field.name, in_duckdb(field.type)) for field in type_]
+        if any(inner is None for _, inner in fields) or len({n.lower() for n, _ in fields}) < len(fields):
+            return None
+        said = ", ".join('"' + name.replace('"', '""') + f'" {inner.sql}' for name, inner in fields if inner)
+        return Held(f"STRUCT({said})", pa.struct([(name, inner.stored) for name, inner in fields if inner]))
+    if pt.is_map(type_):
+        key, item = in_duckdb(type_.key_type), in_duckdb(type_.item_type)
+        return (
+            None
+            if key is None or item is None
+            else Held(f"MAP({key.sql}, {item.sql})", pa.map_(key.stored, item.stored))
+        )
+    return None
+
+
+def _duckdb_timestamp(type_: pa.DataType) -> Held | None:
+    if type_.tz is not None:
+        return None if type_.unit == "ns" else Held("TIMESTAMPTZ", _INSTANT, "exact" if type_.unit == "us" else WIDER)
+    return Held({"s": "TIMESTAMP_S", "ms": "TIMESTAMP_MS", "us": "TIMESTAMP", "ns": "TIMESTAMP_NS"}[type_.unit], type_)
+
+
+def in_sqlite(type_: pa.DataType) -> Held | None:
+    """Whole numbers, floats, text and bytes natively; decimals and times as canonical text; nothing nested."""
+    if pt.is_boolean(type_):
+        return Held("INTEGER", pa.bool_())
+    if pt.is_integer(type_):
+        text = Held("TEXT", pa.string(), CANONICAL)
+        return text if type_ == pa.uint64() else Held("INTEGER", pa.int64())
+    if pt.is_floating(type_):
+        return Held("REAL", pa.float64(), "exact" if pt.is_float64(type_) else WIDER)
+    if is_text(type_):
+        return Held("TEXT", pa.string())
+    if is_bytes(type_):
+        return Held("BLOB", pa.binary())
+    if pt.is_decimal(type_):
+        return Held("TEXT", pa.string(), CANONICAL, into=decimal_text) if type_.scale >= 0 else None
+    if pt.is_timestamp(type_) and type_.tz is not None:
+        return Held("TEXT", pa.string(), CANONICAL, into=instant_text, out=instant_from_text)
+    if pt.is_time(type_):
+        return Held("TEXT", pa.string(), CANONICAL, out=time_from_text)
+    if pt.is_timestamp(type_) or pt.is_date32(type_):
+        return Held("TEXT", pa.string(), CANONICAL)
+    if pt.is_date64(type_):
+        return Held(
+            "TEXT",
+            pa.string(),
+            CANONICAL,
+            into=lambda column: column.cast(pa.date32()).cast(pa.string()),
+            out=lambda column, own: column.cast(pa.date32()).cast(own),
+        )
+    if pt.is_duration(type_):
+        return Held("INTEGER", pa.int64(), CANONICAL)
+    return None
+
+
+def in_postgres(type_: pa.DataType) -> Held | None:
+    """Everything that SQL has, natively; nothing nested, nothing finer than microseconds."""
+    names = {
+        pa.bool_(): "boolean",
+        pa.int16(): "smallint",
+        pa.int32(): "integer",
+        pa.int64(): "bigint",
+        pa.float32(): "real",
+        pa.float64(): "double precision",
+        pa.date32(): "date",
+        pa.time64("us"): "time",
+        _US: "timestamp",
+    }
+    wider = {
+        pa.int8(): ("smallint", pa.int16()),
+        pa.uint8(): ("smallint", pa.int16()),
+        pa.uint16(): ("integer", pa.int32()),
+        pa.uint32(): ("bigint", pa.int64()),
+        pa.float16(): ("real", pa.float32()),
+        pa.date64(): ("date", pa.date32()),
+        pa.time32("s"): ("time", pa.time64("us")),
+        pa.time32("ms"): ("time", pa.time64("us")),
+        pa.timestamp("s"): ("timestamp", _US),
+        pa.timestamp("ms"): ("timestamp", _US),
+    }
+    if type_ in names:
+        return Held(names[type_], type_)
+    if type_ in wider:
+        return Held(*wider[type_], WIDER)
+    if type_ == pa.uint64():
+        return Held("numeric(20, 0)", pa.string(), WIDER, reading="{}::text")
+    if pt.is_decimal(type_):
+        sql = f"numeric({type_.precision}, {type_.scale})"
+        return Held(sql, pa.string(), into=decimal_text, reading="{}::text") if type_.scale >= 0 else None
+    if is_text(type_):
+        return Held("text", pa.string())
+    if is_bytes(type_):
+        return Held("bytea", pa.binary())
+    if pt.is_timestamp(type_) and type_.tz is not None and type_.unit != "ns":
+        return Held("timestamptz", _INSTANT, "exact" if type_.unit == "us" else WIDER)
+    return None
+
+
+_INTEGERS = {8: "TINYINT", 16: "SMALLINT", 32: "INTEGER", 64: "BIGINT"}
+HOLDERS: dict[str, Holder] = {"duckdb": in_duckdb, "sqlite": in_sqlite, "postgres": in_postgres}

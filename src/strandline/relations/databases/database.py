@@ -1,0 +1,150 @@
+"""What a connection to a database can do here, whichever database it is.
+
+Statements use `?` for parameters. Every statement, bulk load and commit passes `watch`, which does nothing; tests set
+it to stop a process at each step in turn.
+
+From an address to a connection; each driver is imported when it is needed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from strandline.errors import InputError, StorageError
+from strandline.relations.databases.address import Address
+
+Row = tuple[Any, ...]
+MOVE_ASIDE = (
+    "If the file is damaged, move it aside (other tables in it may still be saved) and do the same again: a copy whose "
+    "file is not there is made anew from its source, and nothing of the source is lost"
+)
+"""What to do with a file that no database reads any more."""
+Parameters = Sequence[Any] | Mapping[str, int]
+"""In order, where a statement has `?`; or numbers by name, where it names them as its dialect does."""
+
+
+class Database(ABC):
+    """One connection. Not for several threads at once."""
+
+    dialect: ClassVar[str]
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+
+    def watch(self, step: str) -> None:  # noqa: B027
+        """Called before each step, and after each commit."""
+
+    def execute(self, sql: str, params: Parameters = ()) -> list[Row]:
+        """Runs one statement and gives its rows, if it has any."""
+        self.watch(sql)
+        try:
+            return self._execute(sql, params)
+        except self.errors as error:
+            raise self.trouble(error) from None
+
+    def read(self, sql: str, schema: pa.Schema, params: Parameters = ()) -> pa.Table:
+        """The rows of a query as Arrow, its columns in order taken for those of `schema`."""
+        return pa.Table.from_batches(self.batches(sql, schema, params), schema=schema)
+
+    def batches(self, sql: str, schema: pa.Schema, params: Parameters = ()) -> Iterator[pa.RecordBatch]:
+        """The same, a batch at a time."""
+        self.watch(sql)
+        try:
+            yield from self._batches(sql, schema, params)
+        except self.errors as error:
+            raise self.trouble(error) from None
+
+    def stage(self, name: str, table: pa.Table) -> None:
+        """A temporary table of this connection that holds the rows of `table`; one of that name is replaced."""
+        self.watch(f"stage {name}")
+        try:
+            self._stage(name, table)
+        except self.errors as error:
+            raise self.trouble(error) from None
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing; the writer's place is taken at once, so that a transaction never fails half-way for it."""
+        self.execute(self.begin)
+        try:
+            yield
+            self.execute("COMMIT")
+        except BaseException:
+            with suppress(StorageError):
+                self._rollback()
+            raise
+        self.watch("after commit")
+
+    def trouble(self, error: Exception) -> StorageError:
+        """The driver's error as ours, without secrets."""
+        return StorageError(self.address.scrub(str(error).strip()), doing=f"working on {self.address.shown}")
+
+    begin: ClassVar[str] = "BEGIN"
+    errors: ClassVar[tuple[type[Exception], ...]]
+
+    @abstractmethod
+    def _execute(self, sql: str, params: Parameters) -> list[Row]: ...
+
+    @abstractmethod
+    def _batches(self, sql: str, schema: pa.Schema, params: Parameters) -> Iterator[pa.RecordBatch]: ...
+
+    @abstractmethod
+    def _stage(self, name: str, table: pa.Table) -> None: ...
+
+    def after_changes(self) -> None:  # noqa: B027
+        """Told that small changes were committed, as opposed to a new content."""
+
+    def _rollback(self) -> None:
+        try:
+            self._execute("ROLLBACK", ())
+        except self.errors as error:
+            raise self.trouble(error) from None
+
+    @abstractmethod
+    def columns(self, table: str, schema: str | None = None) -> list[tuple[str, str]]:
+        """The names and types of a table's or view's columns, in order; none when there is no such table."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def quoted(*names: str | None) -> str:
+    """An identifier, qualified where more than one name is given, that can't be anything but an identifier.
+
+    >>> quoted('odd"name'), quoted("shop", "orders"), quoted(None, "orders")
+    ('"odd""name"', '"shop"."orders"', '"orders"')
+    """
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names if name is not None)
+
+
+def literal(text: str) -> str:
+    """A text as an SQL literal; only for what our own code makes."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def connect(address: Address, *, create: bool = False) -> Database:
+    """A connection; `create` makes a file that is not there yet."""
+    if address.kind == "sqlite":
+        from strandline.relations.databases.sqlite import SqliteDatabase
+
+        return SqliteDatabase(address, create=create)
+    if address.kind == "duckdb":
+        from strandline.relations.databases.duckdb import DuckdbDatabase
+
+        return DuckdbDatabase(address, create=create)
+    if address.kind == "postgres":
+        from strandline.relations.databases.postgres import PostgresDatabase
+
+        return PostgresDatabase(address, create=create)
+    raise InputError(f"{address.kind} is no database", doing=f"opening {address.shown}")

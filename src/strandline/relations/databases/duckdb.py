@@ -1,0 +1,70 @@
+"""DuckDB files. The connection is short: while it is open, no other process can read the file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import duckdb
+import pyarrow as pa
+
+from strandline.errors import NotFound, StorageError
+from strandline.relations.databases.address import Address
+from strandline.relations.databases.database import MOVE_ASIDE, Database, Parameters, Row, quoted
+
+BATCH = 65_536
+
+
+class DuckdbDatabase(Database):
+    dialect = "duckdb"
+    errors = (duckdb.Error,)
+
+    def __init__(self, address: Address, *, create: bool) -> None:
+        super().__init__(address)
+        if not create and not os.path.exists(address.location):
+            raise NotFound(f"there is no file {address.location}", doing=f"opening {address.shown}")
+        try:
+            self._connection = duckdb.connect(address.location)
+        except duckdb.Error as error:
+            raise StorageError(
+                f"it can't be opened: {str(error).splitlines()[0]}",
+                doing=f"opening {address.shown}",
+                hint=f"If another process has it open, close it there and try again. {MOVE_ASIDE}",
+            ) from None
+        self._connection.execute("SET TimeZone = 'UTC'")
+
+    def _execute(self, sql: str, params: Parameters) -> list[Row]:
+        found = self._connection.execute(sql, list(params))
+        return found.fetchall() if found.description else []
+
+    def _batches(self, sql: str, schema: pa.Schema, params: Parameters) -> Iterator[pa.RecordBatch]:
+        reader = self._connection.sql(sql, params=list(params) or None).to_arrow_reader(BATCH)
+        for batch in reader:
+            arrays = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _stage(self, name: str, table: pa.Table) -> None:
+        self._connection.register("strandline_staged", table)
+        try:
+            self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {quoted(name)} AS SELECT * FROM strandline_staged")
+        finally:
+            self._connection.unregister("strandline_staged")
+
+    def after_changes(self) -> None:
+        """Closing would write every stretch of a table that lost a row anew: what changed stays in DuckDB's log beside
+        the file, which every reader takes in, until DuckDB finds it large enough."""
+        self._connection.execute("PRAGMA disable_checkpoint_on_shutdown")
+
+    def columns(self, table: str, schema: str | None = None) -> list[tuple[str, str]]:
+        inside = "table_name = ? AND schema_name = 'main' AND database_name = current_database()"
+        if self.execute(f"SELECT 1 FROM duckdb_tables() WHERE {inside}", [table]):
+            # Much quicker than `duckdb_columns`, which binds every view there is; but it fails if there is no table.
+            rows = self.execute("SELECT name, type FROM pragma_table_info(?)", [quoted("main", table)])
+        else:
+            rows = self.execute(
+                f"SELECT column_name, data_type FROM duckdb_columns() WHERE {inside} ORDER BY column_index", [table]
+            )
+        return [(name, kind.lower()) for name, kind in rows]
+
+    def close(self) -> None:
+        self._connection.close()

@@ -1,0 +1,110 @@
+"""PostgreSQL through ADBC: rows come and go as Arrow, in bulk by COPY."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import adbc_driver_manager
+import adbc_driver_postgresql
+import pyarrow as pa
+from adbc_driver_manager.dbapi import Connection
+
+from strandline.errors import Conflict, InputError, NotFound, StorageError, StrandlineError
+from strandline.relations.databases.address import Address
+from strandline.relations.databases.database import Database, Parameters, Row, quoted
+
+_SAID = re.compile(r"(?:ERROR|FATAL):\s*(.+)")
+_KINDS: dict[str, tuple[type[StrandlineError], str]] = {
+    "42501": (InputError, "Ask the table's owner for the privilege, or connect as the owner"),
+    "42P01": (NotFound, "Look at the table's name and at the search path"),
+    "3D000": (NotFound, "Look at the database's name in the URL"),
+    "28P01": (InputError, "Set PGPASSWORD, or put the password in the URL"),
+    "28000": (InputError, "Look at the user's name in the URL"),
+    "40001": (Conflict, "Try again"),
+    "40P01": (Conflict, "Try again"),
+    "55P03": (Conflict, "Another transaction holds the lock: try again"),
+}
+
+
+class PostgresDatabase(Database):
+    dialect = "postgres"
+    errors = (adbc_driver_manager.Error,)
+
+    def __init__(self, address: Address, *, create: bool) -> None:
+        super().__init__(address)
+        try:
+            connection = adbc_driver_manager.AdbcConnection(_handle(address.location))
+        except adbc_driver_manager.Error as error:
+            raise self.trouble(error, f"opening {address.shown}") from None
+        self._connection = Connection(_Kept(), connection, autocommit=True)
+        self._cursor = self._connection.cursor()
+
+    def _execute(self, sql: str, params: Parameters) -> list[Row]:
+        self._cursor.execute(_numbered(sql, params), _values(params))
+        return [tuple(row) for row in self._cursor.fetchall()] if self._cursor.description else []
+
+    def _batches(self, sql: str, schema: pa.Schema, params: Parameters) -> Iterator[pa.RecordBatch]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(_numbered(sql, params), _values(params))
+            for batch in cursor.fetch_record_batch():
+                arrays = [_plain(column, field) for column, field in zip(batch.columns, schema, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _stage(self, name: str, table: pa.Table) -> None:
+        self._cursor.execute(f"DROP TABLE IF EXISTS pg_temp.{quoted(name)}")
+        self._cursor.adbc_ingest(name, table, mode="create", temporary=True)
+
+    def columns(self, table: str, schema: str | None = None) -> list[tuple[str, str]]:
+        rows = self.execute(
+            "SELECT a.attname::text, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a "
+            "WHERE a.attrelid = to_regclass(?) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
+            [quoted(schema, table)],
+        )
+        return [(name, kind) for name, kind in rows]
+
+    def trouble(self, error: Exception, doing: str = "") -> Any:
+        text = str(error)
+        said = _SAID.search(text)
+        why = said[1].strip() if said else text.strip().splitlines()[0]
+        why = re.sub(r"\.? ?SQLSTATE: \w+$", "", why)
+        kind, hint = _KINDS.get(getattr(error, "sqlstate", None) or "", (StorageError, ""))
+        return kind(self.address.scrub(why), doing=doing or f"working on {self.address.shown}", hint=hint)
+
+    def close(self) -> None:
+        self._cursor.close()
+        self._connection.close()
+
+
+@lru_cache(maxsize=16)
+def _handle(url: str) -> Any:
+    """The driver's knowledge of a database's types. Getting it takes longer than connecting, so it is kept; types that
+    users make later are read as text anyway."""
+    return adbc_driver_postgresql.connect(url)
+
+
+class _Kept:
+    """Stands for the handle where a connection would close it."""
+
+    def close(self) -> None:
+        """Other connections share it."""
+
+
+def _values(params: Parameters) -> tuple[Any, ...] | None:
+    return tuple(params.values() if isinstance(params, Mapping) else params) or None
+
+
+def _numbered(sql: str, params: Parameters) -> str:
+    """`?` as PostgreSQL writes it; a statement without parameters, or with named ones, is taken as it is."""
+    if not params or isinstance(params, Mapping):
+        return sql
+    pieces = sql.split("?")
+    return "".join(piece + (f"${place}" if place < len(pieces) else "") for place, piece in enumerate(pieces, 1))
+
+
+def _plain(column: pa.Array, field: pa.Field) -> pa.Array:
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.storage
+    return column if column.type == field.type else column.cast(field.type)

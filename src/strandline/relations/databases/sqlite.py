@@ -1,0 +1,89 @@
+"""SQLite through Python's own module. NaN, which SQLite takes for NULL, is kept as the text `NaN`."""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from strandline.errors import NotFound, StorageError
+from strandline.relations.databases.address import Address
+from strandline.relations.databases.database import MOVE_ASIDE, Database, Parameters, Row, quoted
+
+BATCH = 65_536
+NAN = "NaN"
+WAIT_SECONDS = 30
+
+
+class SqliteDatabase(Database):
+    dialect = "sqlite"
+    begin = "BEGIN IMMEDIATE"
+    errors = (sqlite3.Error, OverflowError)
+
+    def __init__(self, address: Address, *, create: bool) -> None:
+        super().__init__(address)
+        if not create and not os.path.exists(address.location):
+            raise NotFound(f"there is no file {address.location}", doing=f"opening {address.shown}")
+        try:
+            self._connection = sqlite3.connect(address.location, timeout=WAIT_SECONDS, isolation_level=None)
+            self._connection.execute("PRAGMA foreign_keys = ON")
+            self._connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
+        except sqlite3.Error as error:
+            raise StorageError(
+                f"it can't be opened: {error}", doing=f"opening {address.shown}", hint=MOVE_ASIDE
+            ) from None
+
+    def trouble(self, error: Exception) -> StorageError:
+        found = super().trouble(error)
+        if getattr(error, "sqlite_errorname", "") in ("SQLITE_CORRUPT", "SQLITE_NOTADB"):
+            return StorageError(found.why, doing=found.doing, hint=MOVE_ASIDE)
+        return found
+
+    def _execute(self, sql: str, params: Parameters) -> list[Row]:
+        return self._connection.execute(sql, params).fetchall()
+
+    def _batches(self, sql: str, schema: pa.Schema, params: Parameters) -> Iterator[pa.RecordBatch]:
+        cursor = self._connection.execute(sql, params)
+        while rows := cursor.fetchmany(BATCH):
+            columns = [_array(values, field) for values, field in zip(zip(*rows, strict=True), schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _stage(self, name: str, table: pa.Table) -> None:
+        names = ", ".join(quoted(column) for column in table.column_names)
+        self._connection.execute(f"DROP TABLE IF EXISTS temp.{quoted(name)}")
+        self._connection.execute(f"CREATE TEMP TABLE {quoted(name)} ({names})")
+        places = ", ".join("?" * table.num_columns)
+        columns = [_values(column) for column in table.columns]
+        self._connection.executemany(f"INSERT INTO temp.{quoted(name)} VALUES ({places})", zip(*columns, strict=True))
+
+    def columns(self, table: str, schema: str | None = None) -> list[tuple[str, str]]:
+        return [(row[1], row[2].lower()) for row in self.execute(f"PRAGMA table_info({quoted(table)})")]
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    if pa.types.is_floating(field.type):
+        values = [math.nan if value == NAN else value for value in values]
+    elif pa.types.is_boolean(field.type):
+        values = [None if value is None else bool(value) for value in values]
+    try:
+        return pa.array(values, field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise StorageError(
+            f"column {field.name!r} holds a value that is no {field.type}: {error}",
+            doing="reading SQLite",
+            hint="SQLite columns take any value; find it with typeof() and mend it",
+        ) from None
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    values: list[Any] = column.to_pylist()
+    if pa.types.is_floating(column.type):
+        return [NAN if value is not None and math.isnan(value) else value for value in values]
+    return values

@@ -1,0 +1,64 @@
+"""Arrow IPC files and streams (Feather 2 is the file form)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from strandline.relations.formats.files import DataFile, hive_constants, reading
+from strandline.relations.read_options import ReadOptions
+from strandline.relations.relation import ScannedRelation
+from strandline.relations.scan import Scan
+from strandline.relations.schema import check_names, one_schema, plain_schema, with_types
+
+
+def open_arrow(files: Sequence[DataFile], name: str, options: ReadOptions) -> ScannedRelation:
+    """The relation of these files. Counting rows maps the files; it reads no values unless they are compressed."""
+    opened = [_schema_and_rows(file.path) for file in files]
+    schemas = {file.path: plain_schema(schema) for file, (schema, _) in zip(files, opened, strict=True)}
+    body = one_schema(schemas, union_by_name=options.union_by_name)
+    constants, hive = hive_constants(files, body.names, options)
+    schema = pa.schema([*body, *hive])
+    check_names(schema.names, name)
+    schema = with_types(schema, options.arrow_types(), name)
+    return ScannedRelation(
+        name,
+        schema,
+        tuple(
+            Scan("arrow", file.path, schema, constants=held, rows=rows, bytes=file.bytes)
+            for file, held, (_, rows) in zip(files, constants, opened, strict=True)
+        ),
+    )
+
+
+def read_arrow(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """The wanted columns; uncompressed files are mapped, not copied."""
+    with reading(scan.path, "Arrow"), pa.memory_map(scan.path) as source:
+        for batch in _batches(source, scan.row_groups):
+            chosen = batch.select([name for name in columns if name in batch.schema.names])
+            for start in range(0, chosen.num_rows, batch_rows):
+                yield chosen.slice(start, batch_rows)
+
+
+def _schema_and_rows(path: str) -> tuple[pa.Schema, int]:
+    with reading(path, "Arrow"), pa.memory_map(path) as source:
+        schema = pa.ipc.open_file(source).schema if _is_file(source) else pa.ipc.open_stream(source).schema
+        check_names(schema.names, path)
+        source.seek(0)
+        return schema, sum(batch.num_rows for batch in _batches(source, None))
+
+
+def _batches(source: pa.NativeFile, chosen: Sequence[int] | None) -> Iterator[pa.RecordBatch]:
+    if not _is_file(source):
+        yield from pa.ipc.open_stream(source)
+        return
+    reader = pa.ipc.open_file(source)
+    for number in range(reader.num_record_batches) if chosen is None else chosen:
+        yield reader.get_batch(number)
+
+
+def _is_file(source: pa.NativeFile) -> bool:
+    mark = source.read(6)
+    source.seek(0)
+    return bool(mark == b"ARROW1")

@@ -1,0 +1,164 @@
+"""CSV files: cut into fields once, as text, into the spool; converted by the rules of `text` whenever they are read.
+
+Opening a CSV source reads it once, whole: types are guessed over all rows of all files, rows are counted, and ragged
+rows and values that don't fit their given types are found before any work starts. What kernels read is the text in
+the spool, in pieces that can be read side by side, which a CSV file can't.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from strandline.engine import Spool
+from strandline.errors import FormatError
+from strandline.relations.formats.files import DataFile, hive_constants, open_stream, reading, sniffed_delimiter
+from strandline.relations.read_options import ReadOptions
+from strandline.relations.scan import Scan
+from strandline.relations.schema import check_names, one_schema, with_types
+from strandline.relations.spooled import SpooledRelation, spool_path
+from strandline.values.text import TextGuess, convert_text
+
+# Pieces of this size are parsed, and become parts; a row must fit into one.
+_BLOCK = 16 << 20
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How one file is cut into fields."""
+
+    path: str
+    names: tuple[str, ...]
+    delimiter: str
+    options: ReadOptions
+
+
+def open_csv(files: Sequence[DataFile], name: str, options: ReadOptions, spool: Spool | None) -> SpooledRelation:
+    """The relation of these files; the first row names the columns, or `names`, or `column1`, `column2`, …"""
+    filled = [file for file in files if file.bytes > 0]
+    if not filled:
+        raise FormatError("it is empty: not even a header", doing=f"reading {name}", hint="Give names= and types=")
+    layouts = [_layout(file.path, options) for file in filled]
+    schemas = {layout.path: pa.schema([(column, pa.string()) for column in layout.names]) for layout in layouts}
+    columns = one_schema(schemas, union_by_name=options.union_by_name).names
+    constants, hive = hive_constants(filled, columns, options)
+    text = pa.schema([*(pa.field(column, pa.string()) for column in columns), *hive])
+    given = options.arrow_types()
+    with_types(text, given, name)
+    guesses = {column: TextGuess() for column in columns if column not in given}
+    spool = spool or Spool()
+    pieces = [
+        replace(scan, constants=constant, options={"empty_is_null": True})
+        for layout, constant in zip(layouts, constants, strict=True)
+        for scan in _spool_text(layout, guesses, given, spool)
+    ]
+    types = {**given, **{column: guess.type for column, guess in guesses.items()}}
+    schema = with_types(text, types, name)
+    return SpooledRelation(name, schema, tuple(replace(scan, schema=schema) for scan in pieces), spool)
+
+
+def _spool_text(
+    layout: _Layout, guesses: Mapping[str, TextGuess], given: Mapping[str, pa.DataType], spool: Spool
+) -> list[Scan]:
+    """Writes one file's fields as text, narrows the guesses and tries the given types; one scan for each piece."""
+    path = spool_path(spool)
+    schema = pa.schema([(column, pa.string()) for column in layout.names])
+    scans: list[Scan] = []
+    before = 0
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for batch in _text_batches(layout):
+            for column in layout.names:
+                if column in guesses:
+                    guesses[column].narrow(batch.column(column))
+                else:
+                    convert_text(batch.column(column), given[column], column, before)
+            if batch.num_rows:
+                place = (len(scans),)
+                rows, size = batch.num_rows, batch.nbytes
+                scans.append(Scan("arrow", path, schema, row_groups=place, rows=rows, bytes=size, spool=spool))
+                writer.write_batch(batch)
+                before += batch.num_rows
+    return scans
+
+
+def _layout(path: str, options: ReadOptions) -> _Layout:
+    with reading(path, "CSV"):
+        with _lines(path) as lines:
+            first = lines.readline()
+        delimiter = options.delimiter or ("\t" if ".tsv" in path.lower() else sniffed_delimiter(first))
+        with _lines(path) as lines:
+            row: list[str] = next(_rows(lines, delimiter, options.quote), [])
+    names = options.names or (row if options.header else [f"column{n + 1}" for n in range(len(row))])
+    check_names(names, path)
+    if len(names) != len(row):
+        raise FormatError(
+            f"it has {len(row)} columns in line 1, {len(names)} names were given",
+            doing=f"reading {path}",
+            hint="Give as many names as there are columns, or another delimiter",
+        )
+    return _Layout(path, tuple(names), delimiter, options)
+
+
+def _text_batches(layout: _Layout) -> Iterator[pa.RecordBatch]:
+    options, names = layout.options, list(layout.names)
+    read = pa_csv.ReadOptions(
+        use_threads=False, block_size=_BLOCK, column_names=names, skip_rows_after_names=int(options.header)
+    )
+    parse = pa_csv.ParseOptions(
+        delimiter=layout.delimiter,
+        quote_char=options.quote or False,
+        newlines_in_values=True,
+        # In a file of one column an empty line is an empty field.
+        ignore_empty_lines=len(names) > 1,
+    )
+    convert = pa_csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.string()),
+        null_values=list(options.nulls),
+        strings_can_be_null=bool(options.nulls),
+        quoted_strings_can_be_null=False,
+    )
+    try:
+        with reading(layout.path, "CSV"), open_stream(layout.path) as stream:
+            yield from pa_csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert)
+    except FormatError as error:
+        raise _ragged(layout) or error from None
+
+
+def _ragged(layout: _Layout) -> FormatError | None:
+    """The error that names the first line with too few or too many fields."""
+    expected = len(layout.names)
+    doing = f"reading {layout.path}"
+    with _lines(layout.path) as lines:
+        rows = _rows(lines, layout.delimiter, layout.options.quote)
+        try:
+            for row in rows:
+                if len(row) != expected and (row or expected == 1):
+                    return FormatError(
+                        f"line {rows.line_num} has {len(row)} fields, {expected} were expected: {_shown(row)}",
+                        doing=doing,
+                        hint="Mend the line, or say another delimiter or quote",
+                    )
+        except (csv.Error, UnicodeDecodeError) as error:
+            return FormatError(f"near line {rows.line_num + 1}: {error}", doing=doing, hint="It must be UTF-8 text")
+    return None
+
+
+def _rows(lines: io.TextIOBase, delimiter: str, quote: str) -> Any:
+    if quote:
+        return csv.reader(lines, delimiter=delimiter, quotechar=quote)
+    return csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
+
+
+def _lines(path: str) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BufferedReader(open_stream(path)), encoding="utf-8-sig", newline="")
+
+
+def _shown(row: list[str]) -> str:
+    text = ", ".join(row)
+    return repr(text if len(text) <= 80 else text[:77] + "…")

@@ -1,0 +1,108 @@
+"""Delta tables: the log's files as Parquet; tables that need more are read by deltalake itself into the spool."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from strandline.engine import Spool
+from strandline.errors import FormatError, NotFound
+from strandline.relations.formats.files import DataFile, check_readable, local_path, reading
+from strandline.relations.formats.parquet import parquet_relation
+from strandline.relations.read_options import ReadOptions
+from strandline.relations.relation import Relation
+from strandline.relations.schema import check_names, plain_schema, with_types
+from strandline.relations.spooled import spool_batches
+
+# Reader features that don't change how a data file is read.
+_PLAIN_FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "columnMapping"}
+
+
+def open_delta(path: str, name: str, options: ReadOptions, spool: Spool | None) -> Relation:
+    """The table at `options.version`, or its latest version."""
+    table = _load(path, options.version)
+    schema = plain_schema(pa.schema(table.schema().to_arrow()))
+    check_names(schema.names, name)
+    target = with_types(schema, options.arrow_types(), name)
+    partitioned = table.metadata().partition_columns
+    if _needs_deltalake(table, schema, partitioned):
+        with reading(path, "Delta"):
+            return spool_batches(pa.RecordBatchReader.from_stream(table.scan()), name, target, spool)
+    files = _files(table, path, partitioned)
+    check_readable(files)
+    return parquet_relation(name, target, files, [file.hive for file in files])
+
+
+def _load(path: str, version: int | None) -> Any:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        return DeltaTable(path, version=version)
+    except DeltaError as error:
+        if version is not None:
+            latest = _load(path, None).version()
+            if not 0 <= version <= latest:
+                raise NotFound(
+                    f"there is no version {version}",
+                    doing=f"reading the Delta table {path}",
+                    hint=f"The latest is {latest}",
+                ) from None
+        raise FormatError(
+            f"its log can't be read: {' '.join(str(error).split())[:300]}",
+            doing=f"reading the Delta table {path}",
+            hint="Check the table with the tool that writes it; old versions may have been vacuumed",
+        ) from None
+
+
+def _needs_deltalake(table: Any, schema: pa.Schema, partitioned: Sequence[str]) -> bool:
+    """Whether files hold rows or names that only the log can tell apart: deletion vectors, mapped columns, …"""
+    protocol = table.protocol()
+    features = set(protocol.reader_features or ())
+    if features - _PLAIN_FEATURES:
+        return True
+    if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+        return True
+    if any(not _as_text_possible(schema.field(column).type) for column in partitioned):
+        return True
+    return "deletionVectors" in features and any(batch.num_rows for batch in _deletion_vectors(table))
+
+
+def _deletion_vectors(table: Any) -> Any:
+    return pa.RecordBatchReader.from_stream(table.deletion_vectors())
+
+
+def _files(table: Any, path: str, partitioned: Sequence[str]) -> list[DataFile]:
+    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    files = [
+        DataFile(
+            _file_path(path, action["path"]),
+            action["size_bytes"],
+            {column: _as_text(action[f"partition.{column}"]) for column in partitioned},
+        )
+        for action in actions
+    ]
+    return sorted(files, key=lambda file: file.path)
+
+
+def _file_path(table_path: str, logged: str) -> str:
+    """The log holds paths as URLs, relative to the table unless the table was cloned."""
+    return local_path(logged) if "://" in logged else os.path.join(table_path, unquote(logged))
+
+
+def _as_text_possible(kind: pa.DataType) -> bool:
+    return not (pat.is_binary(kind) or pat.is_large_binary(kind) or pat.is_nested(kind))
+
+
+def _as_text(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.isoformat() if isinstance(value, (dt.date, dt.datetime)) else str(value)

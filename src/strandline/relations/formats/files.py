@@ -1,0 +1,376 @@
+"""Finding the files of a source: a path, a folder, a glob; hidden files left out; hive folders understood.
+
+A name that begins with `_` or `.` is hidden (`_SUCCESS`, `_temporary`, `.part-0.crc`), unless it is a hive folder such
+as `_day=1`. Files come in the order of their paths.
+
+Text files as streams of bytes, unpacked on the way: gzip by content, bz2, zstd and lz4 by suffix.
+
+Columns that stand in folder names: `day=2024-01-31/part-0.parquet`.
+
+Their types are guessed over all the folders by the rules of `text`, unless given. A column that the files hold
+themselves is read from the files.
+
+Telling formats: by content where a format has a mark, else by name.
+
+A mark beats a name (a Parquet file called `x.csv` is read as Parquet); text has no mark, so CSV and JSON lines are
+told by their suffix, and without one by their first line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import gzip
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from strandline.errors import FormatError, InputError, NotFound, SchemaError
+from strandline.relations.read_options import ReadOptions
+from strandline.values.text import convert_text, guess_type
+
+_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One file of a source. `hive` holds the text of the `column=value` folders above it; None is null."""
+
+    path: str
+    bytes: int
+    hive: dict[str, str | None] = field(default_factory=dict)
+
+
+def local_path(source: str | os.PathLike[str]) -> str:
+    """The absolute path that a path or a `file://` URL means."""
+    text = os.fspath(source)
+    if "://" not in text:
+        return os.path.abspath(os.path.expanduser(text))
+    url = urlsplit(text)
+    if url.scheme != "file":
+        raise InputError(
+            f"the scheme {url.scheme}:// is not supported",
+            doing=f"reading {text}",
+            hint="Give a local path or a file:// URL",
+        )
+    if url.netloc not in ("", "localhost"):
+        raise InputError(f"the host {url.netloc!r} is not this machine", doing=f"reading {text}")
+    return os.path.abspath(unquote(text.split("://", 1)[1].removeprefix(url.netloc)))
+
+
+def find_files(path: str, *, hive: bool = True) -> list[DataFile]:
+    """The data files of a path, a folder or a glob; at least one."""
+    with reading(path):
+        if os.path.isfile(path):
+            found = [DataFile(path, os.path.getsize(path))]
+        elif os.path.isdir(path):
+            found = sorted(_inside(path, path, hive), key=lambda file: file.path)
+            if not found:
+                raise _no_data(path)
+        else:
+            found = _matching(path, hive)
+    check_readable(found)
+    return found
+
+
+def check_readable(files: list[DataFile]) -> None:
+    for file in files:
+        if not os.access(file.path, os.R_OK):
+            raise _forbidden(file.path) if os.path.exists(file.path) else missing(file.path)
+
+
+@contextmanager
+def reading(path: str, what: str = "") -> Iterator[None]:
+    """Turns what goes wrong while reading `path` into our errors; a failing disk stays what it is."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise damaged(path, what, error) if os.path.exists(path) else missing(path) from None
+    except PermissionError:
+        raise _forbidden(path) from None
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
+        raise damaged(path, what, error) from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise damaged(path, what, error) from error
+
+
+def damaged(path: str, what: str, error: BaseException) -> FormatError:
+    reason = " ".join(str(error).split())[:300]
+    return FormatError(
+        f"it is not a whole, readable {what or 'data'} file: {reason}",
+        doing=f"reading {path}",
+        hint="The file may be damaged or still being written; or say what it is with format=",
+    )
+
+
+def missing(path: str) -> NotFound:
+    """The error for a path that is not there, with the names nearest to it."""
+    folder, name = os.path.split(path.rstrip(os.sep))
+    if not os.path.isdir(folder):
+        while folder and not os.path.isdir(folder):
+            folder = os.path.dirname(folder)
+        return NotFound("there is no such file or folder", doing=f"reading {path}", hint=f"{folder} is there")
+    try:
+        near = difflib.get_close_matches(name, os.listdir(folder), n=3, cutoff=0.5)
+    except OSError:
+        near = []
+    hint = f"Did you mean {' or '.join(os.path.join(folder, n) for n in near)}?" if near else f"See what {folder} holds"
+    return NotFound("there is no such file or folder", doing=f"reading {path}", hint=hint)
+
+
+def _matching(path: str, hive: bool) -> list[DataFile]:
+    if not glob.has_magic(path):
+        raise missing(path)
+    root = path
+    while glob.has_magic(root):
+        root = os.path.dirname(root)
+    found: list[DataFile] = []
+    for match in sorted(glob.glob(path, recursive=True)):
+        if os.path.isdir(match):
+            if not path.endswith("**") and not _hidden(os.path.basename(match)):
+                found.extend(_inside(match, root, hive))
+        elif not any(_hidden(name) for name in os.path.relpath(match, root).split(os.sep)):
+            found.append(_data_file(match, root, hive))
+    if not found:
+        raise NotFound("no file matches", doing=f"reading {path}", hint=f"See what {root} holds")
+    return list({file.path: file for file in found}.values())
+
+
+def _inside(folder: str, root: str, hive: bool) -> Iterator[DataFile]:
+    for above, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
+        folders[:] = sorted(name for name in folders if not _hidden(name))
+        _check_loops(above, folders)
+        for name in sorted(names):
+            if not _hidden(name):
+                yield _data_file(os.path.join(above, name), root, hive)
+
+
+def _check_loops(above: str, folders: list[str]) -> None:
+    """Links to folders are followed; one that leads back up would give rows twice."""
+    here = os.path.realpath(above)
+    for name in folders:
+        link = os.path.join(above, name)
+        if os.path.islink(link) and os.path.commonpath([here, os.path.realpath(link)]) == os.path.realpath(link):
+            raise InputError("this link leads back to a folder above it", doing=f"reading {link}", hint="Remove it")
+
+
+def _data_file(path: str, root: str, hive: bool) -> DataFile:
+    folders = os.path.relpath(os.path.dirname(path), root).split(os.sep)
+    return DataFile(path, os.path.getsize(path), dict(_hive_values(folders)) if hive else {})
+
+
+def _hive_values(folders: list[str]) -> Iterator[tuple[str, str | None]]:
+    for folder in folders:
+        column, equals, value = folder.partition("=")
+        if equals and column:
+            yield unquote(column), None if value == _NULL_FOLDER else unquote(value)
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith((".", "_")) and "=" not in name
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _forbidden(path: str) -> InputError:
+    return InputError(
+        "permission to read it is denied", doing=f"reading {path}", hint="Ask its owner, or read it as another user"
+    )
+
+
+def _no_data(path: str) -> NotFound:
+    try:
+        hidden = sorted(os.listdir(path))[:5]
+    except OSError:
+        hidden = []
+    why = f"the folder holds no data, only {', '.join(hidden)}" if hidden else "the folder is empty"
+    return NotFound(why, doing=f"reading {path}", hint="Name a folder with data files, or a file")
+
+
+def open_stream(path: str) -> pa.NativeFile:
+    """The unpacked bytes of a file."""
+    return pa.input_stream(path, compression=_codec(path))
+
+
+def is_packed(path: str) -> bool:
+    """Whether a file can only be read from its beginning."""
+    return _codec(path) is not None
+
+
+def _codec(path: str) -> str | None:
+    with open(path, "rb") as file:
+        if file.read(2) == b"\x1f\x8b":
+            return "gzip"
+    for suffix, codec in ((".bz2", "bz2"), (".zst", "zstd"), (".lz4", "lz4")):
+        if path.lower().endswith(suffix):
+            return codec
+    return None
+
+
+def hive_constants(
+    files: Sequence[DataFile], held: Sequence[str], options: ReadOptions
+) -> tuple[list[dict[str, str | None]], list[pa.Field]]:
+    """For each file the constants that its folders give (less the columns `held` in files), and their fields."""
+    columns = list(dict.fromkeys(name for file in files for name in file.hive if name not in held))
+    if not options.union_by_name:
+        for file in files:
+            lacking = [name for name in columns if name not in file.hive]
+            if lacking:
+                raise SchemaError(
+                    f"{file.path} is in no folder {lacking[0]}=…, other files are",
+                    doing="reading hive folders as one relation",
+                    hint="Read with union_by_name to take null for it, or with hive=False to ignore folder names",
+                )
+    constants = [{name: file.hive.get(name) for name in columns} for file in files]
+    given = options.arrow_types()
+    fields = [
+        pa.field(name, given.get(name) or guess_type([constant[name] for constant in constants])) for name in columns
+    ]
+    return constants, fields
+
+
+def constant_value(text: str | None, field: pa.Field) -> pa.Scalar:
+    """The typed value of a constant."""
+    return convert_text(pa.array([text], pa.string()), field.type, field.name)[0]
+
+
+def with_constants(
+    batch: pa.RecordBatch, constants: Mapping[str, str | None], fields: list[pa.Field]
+) -> pa.RecordBatch:
+    """The batch with constant columns appended."""
+    arrays = [pa.repeat(constant_value(constants[field.name], field), batch.num_rows) for field in fields]
+    if not arrays:
+        return batch
+    return pa.record_batch([*batch.columns, *arrays], schema=pa.schema([*batch.schema, *fields]))
+
+
+FORMATS = ("parquet", "csv", "json", "arrow", "delta", "iceberg")
+_ALIASES = {
+    "jsonl": "json", "ndjson": "json", "jsonlines": "json", "ipc": "arrow", "feather": "arrow", "tsv": "csv",
+    "pq": "parquet",
+}  # fmt: skip
+_SUFFIXES = {
+    ".parquet": "parquet", ".parq": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".jsonl": "json",
+    ".ndjson": "json", ".json": "json", ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow",
+}  # fmt: skip
+_PACKED = (".gz", ".bz2", ".zst", ".lz4")
+DELIMITERS = (",", ";", "\t", "|")
+
+
+def said_format(name: str) -> str:
+    """The format that a user's word means."""
+    word = name.lower().lstrip(".")
+    word = _ALIASES.get(word, word)
+    if word not in FORMATS:
+        raise InputError(f"unknown format {name!r}", doing="reading a source", hint=f"Say one of {', '.join(FORMATS)}")
+    return word
+
+
+def format_of_folder(path: str) -> str | None:
+    """`delta` or `iceberg` for the folder of such a table, else None."""
+    if os.path.isdir(os.path.join(path, "_delta_log")):
+        return "delta"
+    metadata = os.path.join(path, "metadata")
+    if os.path.isdir(metadata) and any(name.endswith(".metadata.json") for name in os.listdir(metadata)):
+        return "iceberg"
+    return None
+
+
+def format_of_file(path: str) -> str:
+    """The format of one file, by its first bytes, else by its name."""
+    with reading(path):
+        head = _head(path)
+    return _by_mark(head, path) or _by_name(path) or _by_text(head) or _unknown(path)
+
+
+def one_format(files: list[DataFile], where: str) -> str:
+    """The format of all the files of a folder or glob; two formats in one relation are an error."""
+    first = format_of_file(files[0].path)
+    for file in files[1:]:
+        # A name that agrees is enough: reading the file will show whether it lies.
+        if _by_name(file.path) != first and (other := format_of_file(file.path)) != first:
+            raise FormatError(
+                f"it mixes formats: {files[0].path} is {first} and {file.path} is {other}",
+                doing=f"reading {where}",
+                hint="Name the files with a glob, such as folder/*.parquet",
+            )
+    return first
+
+
+def sniffed_delimiter(line: str) -> str:
+    """The delimiter that cuts a first line, quoted parts aside, into most pieces; a comma where none does."""
+    bare = "".join(line.split('"')[::2])
+    best = max(DELIMITERS, key=bare.count)
+    return best if bare.count(best) else ","
+
+
+def _head(path: str) -> bytes:
+    with open(path, "rb") as file:
+        head = file.read(4096)
+    if head.startswith(b"\x1f\x8b"):
+        with gzip.open(path, "rb") as packed:
+            try:
+                return packed.read(4096)
+            except (EOFError, OSError):
+                return head
+    return head
+
+
+def _by_mark(head: bytes, path: str) -> str | None:
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    if head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
+        return "arrow"
+    if head.startswith(b"FEA1"):
+        raise FormatError("it is in the old Feather format 1", doing=f"reading {path}", hint="Write it as Feather 2")
+    if head.startswith(b"PK\x03\x04"):
+        raise FormatError("it is a zip file (or a spreadsheet)", doing=f"reading {path}", hint="Unpack it first")
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text.startswith(b"{") and b'"format-version"' in head and path.endswith(".metadata.json"):
+        return "iceberg"
+    if text.startswith(b"[{") or (text.startswith(b"[") and path.endswith(".json")):
+        raise FormatError(
+            "it is one JSON array, not JSON lines",
+            doing=f"reading {path}",
+            hint="Write one object per line: jq -c '.[]'",
+        )
+    return None
+
+
+def _by_name(path: str) -> str | None:
+    name = os.path.basename(path).lower()
+    for packed in _PACKED:
+        name = name.removesuffix(packed)
+    if name.endswith(".metadata.json"):
+        return "iceberg"
+    return _SUFFIXES.get(os.path.splitext(name)[1])
+
+
+def _by_text(head: bytes) -> str | None:
+    text = head.removeprefix(b"\xef\xbb\xbf")
+    if text.lstrip().startswith(b"{"):
+        return "json"
+    line = text.split(b"\n", 1)[0]
+    if b"\x00" in head or not any(mark.encode() in line for mark in DELIMITERS):
+        return None
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return "csv"
+
+
+def _unknown(path: str) -> str:
+    raise FormatError(
+        "neither its name nor its content tells its format",
+        doing=f"reading {path}",
+        hint=f"Say it with format=, one of {', '.join(FORMATS)}",
+    )

@@ -1,0 +1,159 @@
+"""Iceberg tables: data files as Parquet where they hold exactly the table's rows and columns; tables with deletes,
+renamed columns or other file formats are read by pyiceberg itself into the spool."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from strandline.engine import Spool
+from strandline.errors import FormatError, NotFound
+from strandline.relations.formats.files import DataFile, check_readable, reading
+from strandline.relations.formats.parquet import parquet_file, parquet_relation
+from strandline.relations.read_options import ReadOptions
+from strandline.relations.relation import Relation
+from strandline.relations.schema import check_names, plain_schema, with_types
+from strandline.relations.spooled import spool_batches
+
+
+def open_iceberg(path: str, name: str, options: ReadOptions, spool: Spool | None) -> Relation:
+    """The table at snapshot `options.version`, or its current state; `path` is its folder or a metadata file."""
+    table = _load(path)
+    scan = table.scan(snapshot_id=_snapshot(table, name, options.version))
+    schema = _arrow_schema(scan.projection())
+    check_names(schema.names, name)
+    target = with_types(schema, options.arrow_types(), name)
+    with reading(path, "Iceberg"):
+        tasks = _tasks(scan, name)
+        if all(_is_plain(task, scan.projection(), table) for task in tasks):
+            files = [DataFile(_path(task), task.file.file_size_in_bytes) for task in tasks]
+            check_readable(files)
+            return parquet_relation(name, target, files, [{} for _ in files])
+        return spool_batches(scan.to_arrow_batch_reader(), name, target, spool)
+
+
+def _tasks(scan: Any, name: str) -> list[Any]:
+    try:
+        return sorted(scan.plan_files(), key=lambda task: str(task.file.file_path))
+    except (ValueError, NotImplementedError) as error:
+        raise FormatError(
+            f"pyiceberg can't read it: {error}",
+            doing=f"reading the Iceberg table {name}",
+            hint="Let the engine that writes the table rewrite its data files, so that no equality deletes are left",
+        ) from None
+
+
+def metadata_file(folder: str) -> str:
+    """The newest metadata file of a table's folder: the one its hint names, else the one with the highest number."""
+    metadata = os.path.join(folder, "metadata")
+    hint = os.path.join(metadata, "version-hint.text")
+    if os.path.isfile(hint):
+        with open(hint, encoding="utf-8") as file:
+            said = file.read().strip()
+        for candidate in (said, f"v{said}.metadata.json", f"{said}.metadata.json"):
+            if candidate.endswith(".metadata.json") and os.path.isfile(os.path.join(metadata, candidate)):
+                return os.path.join(metadata, candidate)
+    found = [entry for entry in os.scandir(metadata) if entry.name.endswith(".metadata.json")]
+    if not found:
+        raise NotFound("its folder metadata/ holds no metadata file", doing=f"reading the Iceberg table {folder}")
+    return max(found, key=lambda entry: (_number(entry.name), entry.stat().st_mtime_ns, entry.name)).path
+
+
+def _load(path: str) -> Any:
+    from pyiceberg.exceptions import ValidationError
+    from pyiceberg.table import StaticTable
+
+    with reading(path, "Iceberg"):
+        location = metadata_file(path) if os.path.isdir(path) else path
+        try:
+            return StaticTable.from_metadata(location)
+        except (ValidationError, ValueError, KeyError, TypeError) as error:
+            raise FormatError(
+                f"its metadata can't be read: {' '.join(str(error).split())[:300]}",
+                doing=f"reading the Iceberg table {path}",
+                hint="Name the table's folder or one of its .metadata.json files",
+            ) from None
+
+
+def _snapshot(table: Any, name: str, version: int | None) -> int | None:
+    if version is None or table.snapshot_by_id(version) is not None:
+        return version
+    known = ", ".join(str(snapshot.snapshot_id) for snapshot in table.metadata.snapshots[-5:])
+    raise NotFound(
+        f"there is no snapshot {version}", doing=f"reading the Iceberg table {name}", hint=f"Its last are {known}"
+    )
+
+
+def _is_plain(task: Any, projection: Any, table: Any) -> bool:
+    """Whether a data file, read as Parquet by column names, gives exactly the table's rows and columns."""
+    from pyiceberg.manifest import FileFormat
+
+    if task.delete_files or task.file.file_format != FileFormat.PARQUET:
+        return False
+    if not os.path.isabs(_path(task)):
+        return False
+    with reading(_path(task), "Parquet"):
+        held = _field_ids(parquet_file(_path(task)).schema_arrow)
+    return held is not None and all(_same_field(held, field, table) for field in projection.fields)
+
+
+def _path(task: Any) -> str:
+    """A data file's path: Iceberg writes locations, not URLs, so nothing in them is escaped."""
+    return re.sub(r"^file:(//(?=/))?", "", str(task.file.file_path))
+
+
+def _field_ids(schema: pa.Schema) -> Any:
+    """The file's schema as Iceberg's, with field ids; None if the file has none."""
+    from pyiceberg.io.pyarrow import pyarrow_to_schema
+
+    try:
+        return pyarrow_to_schema(schema)
+    except (ValueError, TypeError):
+        return None
+
+
+def _same_field(held: Any, field: Any, table: Any) -> bool:
+    by_name = {some.name: some for some in held.fields}
+    by_id = {some.field_id: some for some in held.fields}
+    if field.field_id not in by_id:
+        # Absent means null, unless the value stands in the partition or in a default, or the name is another column's.
+        in_partition = any(part.source_id == field.field_id for spec in table.specs().values() for part in spec.fields)
+        return field.name not in by_name and field.initial_default is None and not in_partition
+    found = by_id[field.field_id]
+    return bool(found.name == field.name and (found.field_type == field.field_type or _both_plain(found, field)))
+
+
+def _both_plain(one: Any, other: Any) -> bool:
+    """Promoted scalars (int to long, …) are cast when read."""
+    return bool(one.field_type.is_primitive and other.field_type.is_primitive)
+
+
+def _arrow_schema(schema: Any) -> pa.Schema:
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    plain = plain_schema(schema_to_pyarrow(schema, include_field_ids=False))
+    return pa.schema([pa.field(field.name, _small(field.type)) for field in plain])
+
+
+def _small(kind: pa.DataType) -> pa.DataType:
+    """Iceberg knows no large types; what pyiceberg calls large is its own choice."""
+    if pat.is_large_string(kind):
+        return pa.string()
+    if pat.is_large_binary(kind):
+        return pa.binary()
+    if pat.is_struct(kind):
+        return pa.struct([pa.field(field.name, _small(field.type)) for field in kind])
+    if pat.is_map(kind):
+        return pa.map_(_small(kind.key_type), _small(kind.item_type))
+    if pat.is_list(kind) or pat.is_large_list(kind):
+        return pa.list_(_small(kind.value_type))
+    return kind
+
+
+def _number(name: str) -> int:
+    found = re.match(r"v?(\d+)", name)
+    return int(found[1]) if found else -1

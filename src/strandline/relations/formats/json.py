@@ -1,0 +1,167 @@
+"""JSON lines: one object in each line; types over all lines of all files.
+
+JSON has types of its own and they are kept: strings are text (a date in quotes is text unless `types` says otherwise),
+whole numbers `int64`, others `float64`, objects structs, arrays lists. A key that is absent is null. A decimal asked
+for by `types` is read from the digits themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.json as pa_json
+import pyarrow.types as pat
+
+from strandline.errors import FormatError
+from strandline.relations.formats.files import DataFile, damaged, hive_constants, is_packed, open_stream, reading
+from strandline.relations.read_options import ReadOptions
+from strandline.relations.relation import ScannedRelation
+from strandline.relations.scan import Scan, schema_from_text, schema_to_text
+from strandline.relations.schema import check_names, one_schema, with_types
+
+# Pieces of this size are parsed, and become parts; the lines of one are held in memory.
+_CHUNK = 16 << 20
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Whole lines of a file: where they begin, in bytes and in lines counted from 1, and how many rows they hold.
+
+    `length` is None for a packed file, which can only be read from its beginning.
+    """
+
+    start: int
+    length: int | None
+    line: int
+    rows: int
+
+
+def open_json(files: Sequence[DataFile], name: str, options: ReadOptions) -> ScannedRelation:
+    """The relation of these files; opening reads them once, for the types and the count of rows."""
+    given = options.arrow_types()
+    decimals = [(column, kind) for column, kind in given.items() if pat.is_decimal(kind)]
+    studied = [_study(file.path, pa.schema(decimals)) for file in files]
+    schemas = {file.path: schema for file, (schema, _) in zip(files, studied, strict=True)}
+    held = one_schema(schemas, union_by_name=True)
+    body = pa.schema([pa.field(field.name, _settled(field.type)) for field in held])
+    constants, hive = hive_constants(files, body.names, options)
+    schema = pa.schema([*body, *hive])
+    check_names(schema.names, name)
+    schema = with_types(schema, given, name)
+    return ScannedRelation(
+        name,
+        schema,
+        tuple(
+            replace(scan, schema=schema, constants=constant)
+            for file, constant, (_, pieces) in zip(files, constants, studied, strict=True)
+            for scan in _scans(file, body, pieces)
+        ),
+    )
+
+
+def read_json(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """The wanted columns in the types that JSON gives them."""
+    held = schema_from_text(scan.options["held"])
+    wanted = pa.schema([held.field(name) for name in columns if name in held.names])
+    # An object's fields can't all be left out: rows would not be counted.
+    asked = wanted if len(wanted) else pa.schema([held.field(0)])
+    parse = pa_json.ParseOptions(explicit_schema=asked, unexpected_field_behavior="ignore")
+    for _, line, chunk in _chunks(scan.path, scan.options["start"], scan.options["length"], scan.options["line"]):
+        table = _parse(scan.path, line, chunk, parse).select(wanted.names)
+        yield from table.to_batches(max_chunksize=batch_rows)
+
+
+def _scans(file: DataFile, held: pa.Schema, pieces: Sequence[_Piece]) -> Iterator[Scan]:
+    """A scan for each piece; a packed file is one."""
+    if is_packed(file.path) and pieces:
+        pieces = [_Piece(0, None, 1, sum(piece.rows for piece in pieces))]
+    text = schema_to_text(held)
+    for piece in pieces:
+        place = {"held": text, "start": piece.start, "length": piece.length, "line": piece.line}
+        size = file.bytes if piece.length is None else piece.length
+        yield Scan("json", file.path, held, options=place, rows=piece.rows, bytes=size)
+
+
+def _study(path: str, decimals: pa.Schema) -> tuple[pa.Schema, list[_Piece]]:
+    """The schema that one file's lines have together, strings as text, and the pieces that it can be read in."""
+    schemas: dict[str, pa.Schema] = {}
+    pieces: list[_Piece] = []
+    parse = pa_json.ParseOptions(explicit_schema=decimals, unexpected_field_behavior="infer")
+    for start, line, chunk in _chunks(path, 0, None, 1):
+        table = _parse(path, line, chunk, parse)
+        pieces.append(_Piece(start, len(chunk), line, table.num_rows))
+        found = pa.schema([pa.field(field.name, _text_for_times(field.type)) for field in table.schema])
+        schemas[f"{path} (from line {line})"] = found
+        if len(schemas) > 1:
+            schemas = {path: one_schema(schemas, union_by_name=True)}
+    return next(iter(schemas.values()), pa.schema([])), pieces
+
+
+def _chunks(path: str, start: int, length: int | None, line: int) -> Iterator[tuple[int, int, bytes]]:
+    """`length` bytes of the file from `start`, in pieces of whole lines; each with its first byte and line."""
+    with reading(path, "JSON lines"), open_stream(path) as stream:
+        if start:
+            stream.seek(start)
+        rest, left = b"", length
+        while block := stream.read(_CHUNK if left is None else min(_CHUNK, left)):
+            left = None if left is None else left - len(block)
+            cut = block.rfind(b"\n") + 1
+            if not cut:
+                rest += block
+                continue
+            chunk, rest = rest + block[:cut], block[cut:]
+            if chunk.strip():
+                yield start, line, chunk
+            start += len(chunk)
+            line += chunk.count(b"\n")
+        if rest.strip():
+            yield start, line, rest
+
+
+def _parse(path: str, line: int, chunk: bytes, parse: pa_json.ParseOptions) -> pa.Table:
+    text = chunk.removeprefix(b"\xef\xbb\xbf") if line == 1 else chunk
+    read = pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
+    try:
+        return pa_json.read_json(pa.BufferReader(text), read_options=read, parse_options=parse)
+    except pa.ArrowInvalid as error:
+        raise _bad_line(path, line, text, str(error)) from None
+
+
+def _bad_line(path: str, first: int, chunk: bytes, said: str) -> FormatError:
+    """The error that names the first line that is no JSON object, or the line that pyarrow complained of."""
+    filled = [(first + number, text) for number, text in enumerate(chunk.split(b"\n")) if text.strip()]
+    doing = f"reading {path}"
+    for number, text in filled:
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            return FormatError(f"line {number} is not JSON: {error}", doing=doing, hint="Mend or remove the line")
+        if not isinstance(value, dict):
+            return FormatError(f"line {number} holds no object", doing=doing, hint="Write one {…} in each line")
+    row = re.search(r"in row (\d+)", said)
+    if row and int(row[1]) < len(filled):
+        why = f"line {filled[int(row[1])][0]}: {said.split(' in row')[0].removeprefix('JSON parse error: ')}"
+        return FormatError(why, doing=doing, hint="Values of one key must have one type in all lines")
+    return damaged(path, "JSON lines", ValueError(said))
+
+
+def _text_for_times(kind: pa.DataType) -> pa.DataType:
+    """pyarrow takes some strings for times; here JSON strings are text."""
+    return _mapped(kind, lambda leaf: pa.string() if pat.is_timestamp(leaf) else leaf)
+
+
+def _settled(kind: pa.DataType) -> pa.DataType:
+    """What never had a value is text."""
+    return _mapped(kind, lambda leaf: pa.string() if pat.is_null(leaf) else leaf)
+
+
+def _mapped(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    if pat.is_struct(kind):
+        return pa.struct([pa.field(field.name, _mapped(field.type, change)) for field in kind])
+    if pat.is_list(kind):
+        return pa.list_(_mapped(kind.value_type, change))
+    return change(kind)

@@ -1,0 +1,184 @@
+"""Parquet files: one relation of many files, one part for each row group, bounds from the footers' statistics."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as pat
+
+from strandline.engine import Spool
+from strandline.relations.formats.files import DataFile, hive_constants, reading
+from strandline.relations.read_options import ReadOptions
+from strandline.relations.relation import Bounds, Split
+from strandline.relations.scan import Scan
+from strandline.relations.schema import check_names, one_schema, plain_schema, with_types
+from strandline.relations.statistics import group_bounds
+
+_FOOTER_THREADS = 8
+_ROWS_PER_BYTE = 8
+"""A column has few values when a row group has so many rows for each byte of its dictionary."""
+
+
+@dataclass(frozen=True)
+class Footer:
+    """One file with what its footer says. `constants` are the columns that the file itself does not hold."""
+
+    file: DataFile
+    metadata: Any
+    schema: pa.Schema
+    constants: Mapping[str, str | None]
+
+
+@dataclass(frozen=True)
+class ParquetRelation:
+    """Parquet files read as one relation; `spool` is held while its files are read."""
+
+    name: str
+    schema: pa.Schema
+    footers: tuple[Footer, ...]
+    spool: Spool | None = None
+
+    @property
+    def bytes(self) -> int:
+        return sum(footer.file.bytes for footer in self.footers)
+
+    @property
+    def rows(self) -> int:
+        return sum(footer.metadata.num_rows for footer in self.footers)
+
+    def parts(self, columns: Sequence[str] | None = None) -> list[Split]:
+        """One part for each row group that has rows; `columns`: whose bounds are wanted, None for all."""
+        wanted = list(self.schema.names if columns is None else columns)
+        return [part for footer in self.footers for part in self._parts(footer, wanted)]
+
+    def _parts(self, footer: Footer, columns: list[str]) -> Iterator[Split]:
+        metadata = footer.metadata
+        whole = Scan("parquet", footer.file.path, self.schema, constants=dict(footer.constants), spool=self.spool)
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        weight = max(sum(group.total_byte_size for group in groups), 1)
+        for number, group in enumerate(groups):
+            if group.num_rows == 0:
+                continue
+            size = footer.file.bytes * group.total_byte_size // weight
+            scan = replace(whole, row_groups=(number,), rows=group.num_rows, bytes=size)
+            bounds = group_bounds(group, footer.schema, self.schema, columns)
+            constant = {name: _constant_bounds(scan, name) for name in columns if name in footer.constants}
+            absent = {name: Bounds(None, None, group.num_rows) for name in columns if name not in footer.schema.names}
+            yield Split(scan, group.num_rows, size, {**absent, **bounds, **constant})
+
+
+def open_parquet(files: Sequence[DataFile], name: str, options: ReadOptions) -> ParquetRelation:
+    """The relation of these files; their schemas must agree, unless `union_by_name` widens them."""
+    opened = _open_footers(files)
+    body = one_schema({file.path: held for file, (_, held) in opened}, union_by_name=options.union_by_name)
+    constants, hive = hive_constants(files, body.names, options)
+    schema = pa.schema([*body, *hive])
+    check_names(schema.names, name)
+    schema = with_types(schema, options.arrow_types(), name)
+    return ParquetRelation(name, schema, _footers(opened, constants))
+
+
+def parquet_relation(
+    name: str, schema: pa.Schema, files: Sequence[DataFile], constants: Sequence[Mapping[str, str | None]]
+) -> ParquetRelation:
+    """The relation of files whose schema is said elsewhere, in a table's log: absent columns are null."""
+    return ParquetRelation(name, schema, _footers(_open_footers(files), constants))
+
+
+def read_parquet(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """The wanted columns of the scan's row groups, as the file types them; absent ones are left out."""
+    with reading(scan.path, "Parquet"):
+        file = parquet_file(scan.path)
+        held = file.schema_arrow.names
+        present = [name for name in columns if name in held]
+        # pyarrow takes a dot in a name for a step into a struct: such files are read whole.
+        dotted = any("." in name for name in held)
+        groups = list(scan.row_groups) if scan.row_groups is not None else None
+        repeating = _repeating(file, present, range(file.num_row_groups) if groups is None else groups)
+        if repeating:
+            file = parquet_file(scan.path, dictionaries=repeating)
+        batches = file.iter_batches(
+            batch_size=batch_rows, row_groups=groups, columns=None if dotted else present, use_threads=False
+        )
+        for batch in batches:
+            yield batch.select(present) if dotted else batch
+
+
+_Opened = tuple[DataFile, tuple[Any, pa.Schema]]
+
+
+def _footers(opened: Sequence[_Opened], constants: Sequence[Mapping[str, str | None]]) -> tuple[Footer, ...]:
+    return tuple(
+        Footer(file, metadata, held, constant)
+        for (file, (metadata, held)), constant in zip(opened, constants, strict=True)
+    )
+
+
+def _open_footers(files: Sequence[DataFile]) -> list[_Opened]:
+    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+        return list(zip(files, pool.map(_open_footer, files), strict=True))
+
+
+def _open_footer(file: DataFile) -> tuple[Any, pa.Schema]:
+    with reading(file.path, "Parquet"):
+        opened = parquet_file(file.path)
+        schema = plain_schema(opened.schema_arrow)
+    check_names(schema.names, file.path)
+    return opened.metadata, schema
+
+
+def parquet_file(path: str, *, dictionaries: Sequence[str] | None = None) -> pq.ParquetFile:
+    """A Parquet file opened to be read in streams; columns of text that are to be read as dictionaries are named."""
+    # Microseconds hold every date that INT96 is used for; nanoseconds end in 2262.
+    # Buffering ahead would hold the bytes of all chosen row groups at once, and is no faster on local files.
+    found = os.stat(path)
+    return pq.ParquetFile(
+        pa.OSFile(path),
+        metadata=_metadata(path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns),
+        read_dictionary=None if dictionaries is None else list(dictionaries),
+        pre_buffer=False,
+        coerce_int96_timestamp_unit="us",
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _metadata(path: str, *_version: int) -> pq.FileMetaData:
+    """The footer of a version of a file: a worker opens a file again for every row group that it reads."""
+    return pq.read_metadata(pa.OSFile(path))
+
+
+def _repeating(file: pq.ParquetFile, names: Sequence[str], groups: Iterable[int]) -> list[str]:
+    """Columns of text with few values: decoded as dictionaries, then looked up, they take half of the time."""
+    kinds = file.schema_arrow
+    texts = {name for name in names if _is_text(kinds.field(name).type)}
+    facts = [file.metadata.row_group(number) for number in groups] if texts else []
+    for group in facts:
+        for place in range(group.num_columns):
+            chunk = group.column(place)
+            name = chunk.path_in_schema
+            if name in texts and not _has_few_values(chunk, group.num_rows):
+                texts.discard(name)
+    return sorted(texts) if facts else []
+
+
+def _has_few_values(chunk: pq.ColumnChunkMetaData, rows: int) -> bool:
+    start = chunk.dictionary_page_offset
+    return start is not None and (chunk.data_page_offset - start) * _ROWS_PER_BYTE <= rows
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pat.is_string(kind) or pat.is_large_string(kind) or pat.is_binary(kind) or pat.is_large_binary(kind))
+
+
+def _constant_bounds(scan: Scan, name: str) -> Bounds:
+    from strandline.relations.formats.files import constant_value
+
+    value = constant_value(scan.constants[name], scan.schema.field(name)).as_py()
+    return Bounds(value, value, 0 if value is not None else scan.rows)

@@ -1,0 +1,115 @@
+"""Opening what a user names as a relation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from strandline.engine import Spool
+from strandline.errors import InputError
+from strandline.relations.formats.arrow import open_arrow
+from strandline.relations.formats.csv import open_csv
+from strandline.relations.formats.files import (
+    DataFile,
+    find_files,
+    format_of_folder,
+    local_path,
+    missing,
+    one_format,
+    said_format,
+)
+from strandline.relations.formats.json import open_json
+from strandline.relations.formats.parquet import open_parquet
+from strandline.relations.formats.spark import is_spark_frame, open_spark_frame
+from strandline.relations.read_options import ReadOptions
+from strandline.relations.relation import Relation
+from strandline.relations.retyped import retyped
+from strandline.relations.spooled import is_in_memory, open_in_memory
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_OPENERS: dict[str, Callable[[Sequence[DataFile], str, ReadOptions], Relation]] = {
+    "parquet": open_parquet,
+    "json": open_json,
+    "arrow": open_arrow,
+}
+
+
+def open_relation(
+    source: Any,
+    *,
+    format: str | None = None,
+    session: SparkSession | None = None,
+    options: ReadOptions | None = None,
+    spool: Spool | None = None,
+) -> Relation:
+    """The relation that `source` means: a path, folder, glob or `file://` URL, a table or frame in memory, a Spark
+    DataFrame, or a relation.
+
+    `format` says what a path holds when name and content don't. `spool` is where rows are put that kernels could not
+    read otherwise; without one the relation makes and holds its own. `session` is kept for sources that need Spark.
+    """
+    del session
+    options = options or ReadOptions()
+    if isinstance(source, (str, os.PathLike)):
+        return _open_path(source, format, options, spool)
+    if is_relation(source):
+        return retyped(source, options.arrow_types())
+    if is_spark_frame(source):
+        return open_spark_frame(source, options, spool)
+    if is_in_memory(source):
+        return open_in_memory(source, options, spool)
+    raise _unknown(source)
+
+
+def _open_path(
+    source: str | os.PathLike[str], format: str | None, options: ReadOptions, spool: Spool | None
+) -> Relation:
+    path = local_path(source)
+    name = os.fspath(source)
+    kind = said_format(format) if format else format_of_folder(path)
+    if kind in ("delta", "iceberg"):
+        return _open_table(kind, path, name, options, spool)
+    files = find_files(path, hive=options.hive)
+    kind = kind or one_format(files, name)
+    if kind == "iceberg":
+        return _open_table(kind, path, name, options, spool)
+    files = _data_only(files, kind)
+    return open_csv(files, name, options, spool) if kind == "csv" else _OPENERS[kind](files, name, options)
+
+
+def _open_table(kind: str, path: str, name: str, options: ReadOptions, spool: Spool | None) -> Relation:
+    if not os.path.exists(path):
+        raise missing(path)
+    if kind == "delta":
+        from strandline.relations.formats.delta import open_delta
+
+        return open_delta(path, name, options, spool)
+    from strandline.relations.formats.iceberg import open_iceberg
+
+    return open_iceberg(path, name, options, spool)
+
+
+def _data_only(files: list[DataFile], kind: str) -> list[DataFile]:
+    """Text formats may have parts without a byte; a Parquet or Arrow file without one is damaged."""
+    if kind in ("parquet", "arrow"):
+        return files
+    return [file for file in files if file.bytes] or files
+
+
+def is_relation(source: Any) -> bool:
+    """Whether `source` has what a `Relation` has."""
+    return isinstance(getattr(source, "schema", None), pa.Schema) and callable(getattr(source, "parts", None))
+
+
+def _unknown(source: Any) -> InputError:
+    kind = type(source)
+    return InputError(
+        f"a {kind.__module__}.{kind.__qualname__} is nothing that can be read",
+        doing="opening a relation",
+        hint="Give a path, a pyarrow, pandas, Polars or Spark table, or a relation",
+    )

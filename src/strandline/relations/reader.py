@@ -1,0 +1,89 @@
+"""Reading scans: as batches of Arrow with the relation's schema, as one table, or as SQL that DuckDB runs itself."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from strandline.errors import FormatError, SchemaError
+from strandline.relations.formats.arrow import read_arrow
+from strandline.relations.formats.files import with_constants
+from strandline.relations.formats.json import read_json
+from strandline.relations.formats.parquet import read_parquet
+from strandline.relations.relation import Relation
+from strandline.relations.scan import Scan, merged
+from strandline.relations.schema import conform
+from strandline.values.encoding import no_rows
+
+BATCH_ROWS = 65536
+TABLE_BATCH_ROWS = 1 << 20
+
+Reader = Callable[[Scan, Sequence[str], int], Iterator[pa.RecordBatch]]
+_READERS: dict[str, Reader] = {"parquet": read_parquet, "json": read_json, "arrow": read_arrow}
+
+
+def read_scan(
+    scan: Scan, columns: Sequence[str] | None = None, batch_rows: int = BATCH_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a scan in file order, in batches of at most `batch_rows`, with exactly the scan's types.
+
+    `columns` chooses columns and their order; an empty choice still counts rows. Memory stays at a few batches (for
+    Parquet, at the chosen columns of a row group's pages).
+    """
+    schema = scan_schema(scan, columns)
+    constants = [field for field in schema if field.name in scan.constants]
+    held = [field.name for field in schema if field.name not in scan.constants]
+    before = 0
+    for batch in _reader(scan)(scan, held, batch_rows):
+        whole = with_constants(batch, scan.constants, constants)
+        yield conform(whole, schema, before, empty_is_null=bool(scan.options.get("empty_is_null")))
+        before += batch.num_rows
+
+
+def read_table(scans: Iterable[Scan], columns: Sequence[str] | None = None) -> pa.Table:
+    """All the rows of several scans of one relation as a table; at least one scan is needed to know the schema."""
+    scans = list(scans)
+    batches = [batch for scan in merged(scans) for batch in read_scan(scan, columns, TABLE_BATCH_ROWS)]
+    return pa.Table.from_batches(batches, schema=scan_schema(scans[0], columns))
+
+
+def read_relation(relation: Relation, columns: Sequence[str] | None = None) -> pa.Table:
+    """All the rows of a relation as a table, in file order; of one without parts, a table without rows."""
+    scans = merged(part.scan for part in relation.parts(()))
+    if scans:
+        return read_table(scans, columns)
+    whole = no_rows(relation.schema)
+    return whole if columns is None else whole.select(list(columns))
+
+
+def scan_schema(scan: Scan, columns: Sequence[str] | None = None) -> pa.Schema:
+    """The schema that `read_scan` gives."""
+    if columns is None:
+        return scan.schema
+    unknown = [name for name in columns if name not in scan.schema.names]
+    if unknown:
+        raise SchemaError(
+            f"there is no column {unknown[0]!r}",
+            doing=f"reading {scan.path}",
+            hint=f"Its columns are {', '.join(map(repr, scan.schema.names[:20]))}",
+        )
+    return pa.schema([scan.schema.field(name) for name in columns])
+
+
+def register_reader(format: str, reader: Reader) -> None:
+    """Teaches `read_scan` a format of another package. Its scans name the module that registers it in `options`."""
+    _READERS[format] = reader
+
+
+def _reader(scan: Scan) -> Reader:
+    found = _READERS.get(scan.format)
+    module = str(scan.options.get("module", ""))
+    if found is None and module.startswith("strandline."):
+        # A worker meets the format before it has met the package.
+        importlib.import_module(module)
+        found = _READERS.get(scan.format)
+    if found is None:
+        raise FormatError(f"no reader for the format {scan.format!r}", doing=f"reading {scan.path}")
+    return found

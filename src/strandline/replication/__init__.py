@@ -1,0 +1,1 @@
+"""Keeping copies elsewhere: one protocol, two senders, one file for each kind of target."""

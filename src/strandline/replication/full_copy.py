@@ -1,0 +1,130 @@
+"""A new content in pieces that are read side by side, by Spark tasks or threads, and taken one after the other.
+
+While one wave of pieces is delivered the next one is read; what was delivered leaves the spool. Each message says how
+many pieces the copy has, so a stream that was stopped goes on with the piece after these.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from strandline.engine import Attempt, Kernel, Outcome, Result, Runner, Spool, WorkItem, kernel
+from strandline.relations import Relation, Scan, read_scan
+from strandline.replication.copy_state import CopyState
+from strandline.replication.message import Envelope, Message, Position, load_message
+from strandline.replication.targets.target import Replica
+from strandline.values.encoding import no_rows
+
+DONE = "done"
+WAVE = 4
+"""Pieces in a wave for each that is read at once: enough to keep tasks busy, few enough for the spool."""
+PIECE_BYTES = 32 << 20
+"""How much of a relation one piece should have."""
+
+
+@dataclass(frozen=True)
+class SentPieces:
+    """How much went over: messages in the paper's sense, and bytes."""
+
+    messages: int = 0
+    bytes: int = 0
+
+    def and_(self, other: SentPieces) -> SentPieces:
+        return SentPieces(self.messages + other.messages, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """One work item for each piece; the kernel leaves its rows, by `write_piece`, and returns what that gives.
+
+    `facts` are what the sender needs to make the very same items again; they travel in each message's cursor.
+    """
+
+    kernel: Kernel
+    items: Sequence[WorkItem]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def stream(
+    replica: Replica, state: CopyState, pieces: Pieces, position: Position, runner: Runner
+) -> tuple[CopyState, SentPieces]:
+    """Sends a whole content, or what is left of it; with the last piece the copy stands at `position`."""
+    done = 0 if state.loading is None else int(state.loading[DONE])
+    first, total, sent = state.loading is None, len(pieces.items), SentPieces()
+    width = WAVE * max(runner.parallelism, 1)
+    waves = [pieces.items[start : start + width] for start in range(done, total, width)]
+    with Spool() as spool, ThreadPoolExecutor(1) as ahead:
+
+        def read(wave: Sequence[WorkItem]) -> list[Outcome]:
+            return runner.run(pieces.kernel, wave, spool, "Reading the first copy")
+
+        reading = ahead.submit(read, waves[0])
+        for number in range(len(waves)):
+            outcomes = reading.result()
+            if number + 1 < len(waves):
+                reading = ahead.submit(read, waves[number + 1])
+            for outcome in outcomes:
+                done += 1
+                message = load_message(state.definition, next_envelope(state), _taken(outcome.result["piece"]))
+                message = replace(message, first=first, last=done == total, cursor={**pieces.facts, DONE: done})
+                message = replace(message, position=position if done == total else None)
+                state, sent = deliver(replica, message, sent)
+                first = False
+    return state, sent
+
+
+def deliver(replica: Replica, message: Message, sent: SentPieces) -> tuple[CopyState, SentPieces]:
+    """Hands a message over, and adds it up."""
+    state = replica.apply(message)
+    return state, sent.and_(SentPieces(len(message), len(message.encode())))
+
+
+def next_envelope(state: CopyState) -> Envelope:
+    """Of the message after the last one that a copy took."""
+    return Envelope(state.epoch, state.number + 1, state.definition.fingerprint)
+
+
+def write_piece(rows: pa.Table, attempt: Attempt) -> Result:
+    """A piece's rows in the spool."""
+    path = attempt.path("piece.arrow")
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return {"piece": path, "rows_read": len(rows), "bytes_read": rows.nbytes}
+
+
+def _taken(path: str) -> pa.Table:
+    with pa.memory_map(path) as source:
+        table = pa.ipc.open_file(source).read_all()
+    os.unlink(path)  # the mapping keeps the rows
+    return table
+
+
+def relation_pieces(relation: Relation, columns: Sequence[str], facts: Mapping[str, Any] | None = None) -> Pieces:
+    """The pieces of any relation: a table of a store, files, a view. It must be the same one when a stream goes on."""
+    groups: list[list[dict[str, Any]]] = [[]]
+    size = 0
+    for part in relation.parts(list(columns)):
+        if size and size + part.bytes > PIECE_BYTES:
+            groups.append([])
+            size = 0
+        groups[-1].append(part.scan.to_json())
+        size += part.bytes
+    schema = pa.schema([pa.field(name, relation.schema.field(name).type) for name in columns])
+    empty = schema.serialize().to_pybytes().hex()
+    items = [{"scans": scans, "columns": list(columns), "schema": empty} for scans in groups]
+    return Pieces(scan_piece, items, facts or {})
+
+
+@kernel
+def scan_piece(item: WorkItem, attempt: Attempt) -> Result:
+    """Reads the scans of a piece."""
+    schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(item["schema"])))
+    scans = [Scan.from_json(record) for record in item["scans"]]
+    batches = [batch for scan in scans for batch in read_scan(scan, item["columns"])]
+    return write_piece(pa.Table.from_batches(batches).cast(schema) if batches else no_rows(schema), attempt)

@@ -1,0 +1,222 @@
+"""Messages: numbered, checksummed batches of what a copy must do to become its source.
+
+A message says first what goes, then what comes. `changes` are applied whole, with the position that they lead to.
+`load` carries a piece of a new content beside the old one; its last piece takes the old one's place, with a position.
+On its way a message is bytes (Arrow's stream format), and its checksum covers all of it.
+
+Ranges of addresses to empty, as numbers: which stretches of a copy they concern, and which addresses they hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.changes.shape import CHANGE, COUNTED, DELETE, KEYED, ChangeSet
+from strandline.changes.shape import COUNT as CHANGES_COUNT
+from strandline.errors import ChangesError, FormatError
+from strandline.replication.definition import ABOVE, COUNT, RANGES, UPTO, CopyDefinition
+from strandline.values.encoding import no_rows
+from strandline.views.range_modifications.range_statement import RangeStatement
+
+CHANGES, LOAD = "changes", "load"
+_MARK = b"STRANDLINE MESSAGE 1\n"
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a copy stands on its source's own time. `token` is chance: two histories that reach one time differ in it.
+
+    `anchored` says whether a differential may start from here.
+    """
+
+    time: int
+    token: str = ""
+    anchored: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        return {"time": self.time, "token": self.token, "anchored": self.anchored}
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any] | None) -> Position | None:
+        return None if record is None else Position(record["time"], record["token"], record["anchored"])
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Who sends a message, and which one it is: `number` is one more than the one before it."""
+
+    epoch: int
+    number: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class MessageSegment:
+    """A part of an ordered message: what goes, what comes, and the statements that are then run."""
+
+    gone: pa.Table
+    rows: pa.Table
+    statements: tuple[RangeStatement, ...] = ()
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message. `cursor` (in a load) is how far the source was read, for a sender that has to go on.
+
+    `earlier` segments come before `gone` and `rows`, in order, in the same transaction.
+    """
+
+    envelope: Envelope
+    kind: str
+    gone: pa.Table
+    rows: pa.Table
+    position: Position | None = None
+    first: bool = True
+    last: bool = True
+    cursor: Mapping[str, Any] = field(default_factory=dict)
+    earlier: tuple[MessageSegment, ...] = ()
+
+    @cached_property
+    def body(self) -> bytes:
+        """The message as bytes, without its checksum."""
+        head = {
+            **self.envelope.__dict__,
+            "kind": self.kind,
+            "position": None if self.position is None else self.position.to_json(),
+            "first": self.first,
+            "last": self.last,
+            "cursor": dict(self.cursor),
+            "earlier": [[each.to_json() for each in one.statements] for one in self.earlier],
+        }
+        said = json.dumps(head, sort_keys=True).encode() + b"\n"
+        return _MARK + said + b"".join(len(part).to_bytes(8, "big") + part for part in map(_ipc, self._tables()))
+
+    def _tables(self) -> list[pa.Table]:
+        return [self.gone, self.rows, *(table for one in self.earlier for table in (one.gone, one.rows))]
+
+    @cached_property
+    def checksum(self) -> str:
+        return hashlib.blake2b(self.body, digest_size=16).hexdigest()
+
+    def encode(self) -> bytes:
+        """What travels: the body, then its checksum."""
+        return self.body + bytes.fromhex(self.checksum)
+
+    @staticmethod
+    def decode(data: bytes) -> Message:
+        """The message in these bytes, once their checksum is seen to be right."""
+        body, checksum = data[:-16], data[-16:]
+        if not body.startswith(_MARK) or hashlib.blake2b(body, digest_size=16).digest() != checksum:
+            raise FormatError(
+                "its checksum differs: it was damaged on the way", doing="receiving a message", hint="Send it again"
+            )
+        said, _, rest = body[len(_MARK) :].partition(b"\n")
+        head = json.loads(said)
+        tables = []
+        while rest:
+            size = int.from_bytes(rest[:8], "big")
+            tables.append(pa.ipc.open_stream(rest[8 : 8 + size]).read_all())
+            rest = rest[8 + size :]
+        envelope = Envelope(head["epoch"], head["number"], head["fingerprint"])
+        position = Position.from_json(head["position"])
+        message = Message(envelope, head["kind"], tables[0], tables[1], position)
+        earlier = tuple(
+            MessageSegment(gone, rows, tuple(RangeStatement.from_json(one) for one in said))
+            for said, gone, rows in zip(head["earlier"], tables[2::2], tables[3::2], strict=True)
+        )
+        return replace(message, first=head["first"], last=head["last"], cursor=head["cursor"], earlier=earlier)
+
+    def __len__(self) -> int:
+        """How many rows, ranges and statements it carries."""
+        before = sum(len(one.gone) + len(one.rows) + len(one.statements) for one in self.earlier)
+        return before + len(self.gone) + len(self.rows)
+
+
+def refuse_statements(message: Message) -> None:
+    """For copies that no database keeps: they take rows alone."""
+    if message.earlier:
+        raise ChangesError("it carries statements, and this kind of copy takes rows", doing="taking a message")
+
+
+def changes_message(definition: CopyDefinition, envelope: Envelope, changes: ChangeSet, position: Position) -> Message:
+    """A change set, keyed or counted, as a message."""
+    header = changes.header
+    if header.form != definition.form or header.partial or set(header.columns) != set(definition.schema.names):
+        raise ChangesError(
+            f"a {'partial ' if header.partial else ''}{header.form} change set of {', '.join(header.columns)} does not "
+            f"fit a {definition.form} copy of {', '.join(definition.schema.names)}",
+            doing="sending changes to a copy",
+        )
+    if definition.form == KEYED:
+        leaving = pa.compute.equal(changes.rows.column(CHANGE), DELETE)
+        # An update replaces its row: the old one goes by its key.
+        updating = pa.compute.equal(changes.rows.column(CHANGE), "update")
+        gone = changes.rows.filter(pa.compute.or_(leaving, updating))
+        rows = changes.rows.filter(pa.compute.invert(leaving))
+    else:
+        counts = changes.rows.column(CHANGES_COUNT)
+        counted = changes.rows.append_column(COUNT, pa.compute.abs(counts))
+        gone = counted.filter(pa.compute.less(counts, 0))
+        rows = counted.filter(pa.compute.greater(counts, 0))
+    return Message(envelope, CHANGES, _as(gone, definition.gone_schema), _as(rows, definition.rows_schema), position)
+
+
+def ranges_message(
+    definition: CopyDefinition, envelope: Envelope, gone: pa.Table, rows: pa.Table, position: Position
+) -> Message:
+    """Ranges of addresses to empty, then rows at addresses."""
+    assert definition.form == RANGES
+    return Message(envelope, CHANGES, _as(gone, definition.gone_schema), _as(rows, definition.rows_schema), position)
+
+
+def load_message(definition: CopyDefinition, envelope: Envelope, rows: pa.Table) -> Message:
+    """A piece of new content; `replace` its first, last, cursor and position."""
+    if definition.form == COUNTED and COUNT not in rows.column_names:
+        rows = rows.append_column(COUNT, pa.array([1] * len(rows), pa.int64()))
+    return Message(envelope, LOAD, no_rows(definition.gone_schema), _as(rows, definition.rows_schema))
+
+
+def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    table = table.select(schema.names)
+    return table if table.schema.equals(schema) else table.cast(schema)
+
+
+def _ipc(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd" if table.nbytes > 4096 else None)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
+Addresses = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+class Emptying:
+    """The ranges of one message. They do not overlap; each is open below and closed above."""
+
+    def __init__(self, gone: pa.Table) -> None:
+        gone = gone.take(pc.sort_indices(gone, sort_keys=[(ABOVE, "ascending")]))
+        self._above = np.asarray(gone.column(ABOVE), dtype=np.int64)
+        self._upto = np.asarray(gone.column(UPTO).fill_null(2**63 - 1), dtype=np.int64)
+
+    def concerns(self, least: int, greatest: int) -> bool:
+        """Whether addresses from `least` to `greatest`, both included, can be among them."""
+        return bool(np.any((self._above < greatest) & (self._upto >= least)))
+
+    def holds(self, addresses: Addresses) -> Flags:
+        """Which of the addresses are to go."""
+        if not len(self._above):
+            return np.zeros(len(addresses), dtype=np.bool_)
+        place = np.searchsorted(self._above, addresses, side="left") - 1
+        return (place >= 0) & (addresses <= self._upto[np.maximum(place, 0)])

@@ -1,0 +1,1 @@
+"""What sends to copies: views of a store, and annotated base tables."""

@@ -1,0 +1,1 @@
+"""Annotated base tables: copies kept fresh by differential refresh (Lindsay et al. 1986)."""

@@ -1,0 +1,144 @@
+"""What a refresh is measured against: the ideal algorithm, the full one, and the curves of figures 8 and 9.
+
+The ideal transmits only actual changes to the restricted snapshot, and only the last one for each entry. The
+expectations hold for random updates that keep their qualification, the message that ends a refresh left out; `q` is
+the part of the base that qualifies, `u` the part that was updated since the last refresh.
+
+Differential or full: what each way is expected to cost, before it is taken.
+
+The paper: a differential trades a scan of the base, and updates of its annotations, for messages and updates of the
+snapshot; where an index finds the qualified entries, repopulating may be cheaper. Costs are in units of reading one
+row of the base; the weights are rough and stand here once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from strandline.replication.senders.annotated.base_table import PAPER
+
+QUALIFYING = (0.01, 0.05, 0.25, 0.50, 0.75, 1.00)
+"""The curves that figures 8 and 9 draw."""
+
+
+def ideal_messages(before: Mapping[int, Any], after: Mapping[int, Any]) -> int:
+    """How many entries of the snapshot really changed: one message each."""
+    gone = sum(address not in after for address in before)
+    return gone + sum(address not in before or bool(before[address] != value) for address, value in after.items())
+
+
+def expected_differential(q: float, u: float) -> float:
+    """Messages of the paper's algorithm, as a part of the base: qu / (q + u − qu).
+
+    >>> round(expected_differential(0.25, 0.1), 4), round(expected_differential(0.01, 0.1), 5)
+    (0.0769, 0.00917)
+    """
+    either = q + u - q * u
+    return q * u / either if either else 0.0
+
+
+def expected_ideal(q: float, u: float) -> float:
+    """Messages of the ideal algorithm, as a part of the base; also those of the improved one."""
+    return q * u
+
+
+def expected_full(q: float) -> float:
+    """Messages of a full refresh, as a part of the base."""
+    return q
+
+
+SCAN, FIX, SEND = 1.0, 6.0, 8.0
+"""Reading an entry; writing its annotations; sending a row and storing it in the copy."""
+FIND = 2.0
+"""Reading one entry through an index."""
+
+ACTIVITY = 0.05
+"""The part of a base that is taken to change between two refreshes, until there is something to count."""
+
+DIFFERENTIAL, FULL, REPAIR, FIRST = "differential", "full", "repair", "first"
+
+
+@dataclass(frozen=True)
+class BaseFacts:
+    """What is known before a refresh. `changed` counts inserts, updates and deletes since the last fix-up and, where
+    other copies were refreshed since, what they fixed up; `indexed` says whether an index serves the restriction."""
+
+    rows: int
+    held: int
+    changed: int
+    indexed: bool
+    restricted: bool
+    algorithm: str
+
+
+@dataclass(frozen=True)
+class RefreshEstimate:
+    """One way's expected messages and cost."""
+
+    method: str
+    messages: float
+    cost: float
+
+
+@dataclass(frozen=True)
+class BaseExplanation:
+    """Both estimates, the choice, and why; `obstacle` says why no differential is possible, if none is."""
+
+    facts: BaseFacts
+    differential: RefreshEstimate
+    full: RefreshEstimate
+    method: str
+    why: str
+    obstacle: str = ""
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.method}: {self.why}",
+            f"  base {self.facts.rows} rows, copy {self.facts.held}, "
+            f"{self.facts.changed} changed since the last refresh",
+        ]
+        for way in (self.differential, self.full):
+            lines.append(f"  {way.method:12} about {way.messages:.0f} messages, cost {way.cost:.0f}")
+        if self.obstacle:
+            lines.append(f"  no differential: {self.obstacle}")
+        return "\n".join(lines)
+
+
+def estimate(facts: BaseFacts) -> tuple[RefreshEstimate, RefreshEstimate]:
+    """The differential's and the full refresh's."""
+    rows = max(facts.rows, 1)
+    q = min(facts.held / rows, 1.0)
+    u = min(facts.changed / rows, 1.0)
+    expected = expected_differential(q, u) if facts.algorithm == PAPER else expected_ideal(q, u)
+    messages = expected * rows + 1
+    differential = facts.rows * SCAN + facts.changed * FIX + messages * SEND
+    full = facts.held * FIND if uses_index(facts) else facts.rows * SCAN + facts.changed * FIX
+    return (
+        RefreshEstimate(DIFFERENTIAL, messages, differential),
+        RefreshEstimate(FULL, float(facts.held), full + facts.held * SEND),
+    )
+
+
+def at_activity(facts: BaseFacts, activity: float = ACTIVITY) -> BaseFacts:
+    """The facts of a later refresh, when a copy is defined and nothing has changed yet."""
+    return replace(facts, changed=round(activity * facts.rows))
+
+
+def uses_index(facts: BaseFacts) -> bool:
+    """Whether a full refresh reads through an index, and so leaves the annotations alone."""
+    return facts.indexed and facts.restricted and facts.held * FIND < facts.rows * SCAN
+
+
+def explain(facts: BaseFacts, obstacle: str = "") -> BaseExplanation:
+    """The choice by expected cost."""
+    differential, full = estimate(facts)
+    if obstacle:
+        return BaseExplanation(facts, differential, full, FULL, "a differential is not possible", obstacle)
+    if full.cost < differential.cost:
+        way = (
+            "an index finds the qualified rows" if uses_index(facts) else "so much changed that sending all is cheaper"
+        )
+        return BaseExplanation(facts, differential, full, FULL, way)
+    return BaseExplanation(facts, differential, full, DIFFERENTIAL, "sending what changed is cheaper")

@@ -1,0 +1,203 @@
+"""Bringing a copy up to date: what was found in the base becomes messages, and the copy takes them.
+
+The base commits first, with the position that it offers; then the copy takes messages and position in one transaction;
+then the base notes that it did. Stopped anywhere in between, the copy still says truly where it stands, and the next
+refresh starts from there.
+
+The first content of a copy: ranges of addresses that Spark tasks, or threads, read side by side without any lock.
+
+Fix-up gives a time; every piece takes entries that have not changed since; whatever has changed meanwhile is found by
+the differential that follows. So pieces may be read at any time and in any order, and a first copy that was stopped
+goes on with the ranges that it still lacks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from strandline.engine import Attempt, Result, Runner, Spool, WorkItem, choose_runner, kernel
+from strandline.errors import StateError
+from strandline.relations.databases.address import Address
+from strandline.relations.databases.database import connect, quoted
+from strandline.replication.copy_state import CopyState
+from strandline.replication.definition import RANGES, CopyDefinition
+from strandline.replication.full_copy import Pieces, SentPieces, deliver, next_envelope, stream, write_piece
+from strandline.replication.message import Position, load_message, ranges_message
+from strandline.replication.senders.annotated.base_table import TIME, describe
+from strandline.replication.senders.annotated.catalog import BaseCatalog, BaseCopyRecord, BaseRecord
+from strandline.replication.senders.annotated.fix_up import (
+    BaseSite,
+    differential,
+    fix_up,
+    offer,
+    row_batches,
+    rows_schema,
+)
+from strandline.replication.senders.annotated.program import ALL, SOME
+from strandline.replication.targets.target import Replica
+
+
+def definition_of(site: BaseSite, record: BaseRecord, copy: BaseCopyRecord) -> CopyDefinition:
+    """What the copy holds: with the address as its key if it is among the columns, else with one of ours."""
+    schema = pa.schema(list(rows_schema(site, copy.columns))[1:])
+    key = (record.address,) if record.address in copy.columns else ()
+    return CopyDefinition(schema, RANGES, key, f"{record.id}/{copy.name}")
+
+
+def check_history(record: BaseRecord, copy: BaseCopyRecord, position: Position) -> None:
+    """Finds a base that was restored from an older backup, and a copy that belongs to another history."""
+    if position in (copy.taken, copy.offered):
+        return
+    known = "nothing" if copy.taken is None else str(copy.taken.time)
+    raise StateError(
+        f"the copy stands at {position.time} and the base, now at {record.time}, knows of {known}: the base was "
+        "restored from an older backup, or the copy's file from one",
+        doing=f"refreshing {copy.name!r}",
+        hint="refresh(method='full') brings the copy to the base's state",
+    )
+
+
+def obstacle(record: BaseRecord, position: Position) -> str:
+    """Why no differential may start at this position; empty if one may."""
+    if not position.anchored:
+        return "the last full refresh used an index and left the annotations alone"
+    if position.time < record.since:
+        return f"the annotations were made anew at {record.since}, and the copy stands at {position.time}"
+    return ""
+
+
+def send_differential(
+    site: BaseSite, copy: BaseCopyRecord, replica: Replica, state: CopyState
+) -> tuple[CopyState, SentPieces]:
+    """One differential refresh, as one message."""
+    assert state.position is not None
+    found = differential(site, copy, state.position.time, trusted=state.position == copy.offered)
+    rows = _as_copied(state.definition, found.rows)
+    message = ranges_message(state.definition, next_envelope(state), found.ranges, rows, found.position)
+    state = replica.apply(message)
+    return state, SentPieces(len(found.messages), len(message.encode()))
+
+
+def send_full(
+    site: BaseSite, copy: BaseCopyRecord, replica: Replica, state: CopyState, *, anchored: bool
+) -> tuple[CopyState, SentPieces]:
+    """All qualified rows in one state of the base, read into a spool so that writers wait no longer than that."""
+    database = site.table.database
+    with Spool() as spool:
+        path = os.path.join(spool.path, "full.arrow")
+        with database.transaction():
+            record = fix_up(site, copy)[0] if anchored else site.record(lock=True)
+            sql = site.copy_program(record, copy).texts[ALL]
+            _spool(path, rows_schema(site, copy.columns), row_batches(site, copy.columns, sql))
+            position = offer(site, copy, record, anchored=anchored)
+        sent = SentPieces()
+        with pa.memory_map(path) as source:
+            reader = pa.ipc.open_file(source)
+            pieces = max(reader.num_record_batches, 1)
+            for number in range(pieces):
+                batches = [reader.get_batch(number)] if reader.num_record_batches else []
+                table = pa.Table.from_batches(batches, schema=reader.schema)
+                message = load_message(state.definition, next_envelope(state), _as_copied(state.definition, table))
+                last = number == pieces - 1
+                message = replace(message, first=number == 0, last=last, position=position if last else None)
+                state, sent = deliver(replica, message, sent)
+    return state, sent
+
+
+def _spool(path: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def _as_copied(definition: CopyDefinition, rows: pa.Table) -> pa.Table:
+    """Rows from the base in the columns of the copy's messages."""
+    return rows.select(definition.rows_schema.names)
+
+
+PIECE_ROWS = 131_072
+"""How many entries of the base one piece covers; fewer may qualify."""
+SPARK_FROM = 1 << 30
+"""The size of a base, in bytes, from which `auto` reads it on Spark."""
+
+
+def send_first(
+    site: BaseSite, copy: BaseCopyRecord, replica: Replica, state: CopyState, runner: str
+) -> tuple[CopyState, SentPieces]:
+    """The first content, whole or what is left of it. It leads to the position at which it was begun."""
+    facts = state.loading if state.loading is not None else _begun(site, copy)
+    record = site.record()
+    position = Position.from_json(facts["position"])
+    assert position is not None
+    if position.time < record.since:
+        raise StateError(
+            f"the first copy was begun at {position.time}, and the annotations were made anew at {record.since}",
+            doing=f"going on with {copy.name!r}",
+            hint="Drop the copy and replicate it again",
+        )
+    common = {
+        "base": {**asdict(_absolute(site.table.address))},
+        "columns": list(copy.columns),
+        "sql": site.copy_program(record, copy).texts[SOME],
+        "address": record.address,
+        "time": position.time,
+    }
+    edges = [None, *facts["cuts"], None]
+    items = [{**common, "above": above, "upto": upto} for above, upto in pairwise(edges)]
+    kept = {name: facts[name] for name in ("position", "cuts")}
+    return stream(replica, state, Pieces(read_range, items, kept), position, _runner(site, runner))
+
+
+def _begun(site: BaseSite, copy: BaseCopyRecord) -> Mapping[str, Any]:
+    """Fixes the base up and says where the first copy will be cut."""
+    database = site.table.database
+    with database.transaction():
+        record, _ = fix_up(site, copy)
+        position = offer(site, copy, record)
+    return {"position": position.to_json(), "cuts": _cuts(site, record)}
+
+
+def _cuts(site: BaseSite, record: BaseRecord) -> list[int]:
+    """Every so many entries an address: together one pass over the address's index."""
+    address, found = quoted(record.address), []
+    above = ""
+    for _ in range(record.rows // PIECE_ROWS):
+        sql = f"SELECT {address} FROM {site.table.sql}{above} ORDER BY {address} LIMIT 1 OFFSET {PIECE_ROWS - 1}"
+        here = site.table.database.execute(sql)
+        if not here:
+            break
+        found.append(int(here[0][0]))
+        above = f" WHERE {address} > {found[-1]}"
+    return found
+
+
+def _runner(site: BaseSite, runner: str) -> Runner:
+    """A file of this machine, and what would be read before Spark has started, is read by this process."""
+    size = site.table.bytes()
+    if runner == "auto" and (site.table.address.kind == "sqlite" or size < SPARK_FROM):
+        runner = "inline"
+    return choose_runner(runner, size)
+
+
+def _absolute(address: Address) -> Address:
+    return replace(address, location=os.path.abspath(address.location)) if address.kind == "sqlite" else address
+
+
+@kernel
+def read_range(item: WorkItem, attempt: Attempt) -> Result:
+    """The qualified entries of one range of addresses that have not changed since the first copy was begun."""
+    address = Address(**item["base"])
+    key = quoted(item["address"])
+    inside = [f"{quoted(TIME)} <= {int(item['time'])}"]
+    inside += [f"{key} > {int(item['above'])}"] if item["above"] is not None else []
+    inside += [f"{key} <= {int(item['upto'])}"] if item["upto"] is not None else []
+    with connect(address) as database:
+        site = BaseSite(describe(database, address), BaseCatalog(database, address.schema))
+        batches = row_batches(site, item["columns"], f"{item['sql']} AND {' AND '.join(inside)} ORDER BY {key}")
+        return write_piece(pa.Table.from_batches(batches, rows_schema(site, item["columns"])), attempt)

@@ -1,0 +1,269 @@
+"""Fix-up and refresh in one transaction of the base: the recipe around the statements."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from strandline.errors import KeysError, NotFound, StateError
+from strandline.relations.databases.database import Database, quoted
+from strandline.replication.definition import ABOVE, UPTO
+from strandline.replication.message import Position
+from strandline.replication.senders.annotated import program as programs
+from strandline.replication.senders.annotated import survey
+from strandline.replication.senders.annotated.base_table import (
+    ADDRESS,
+    BLOCKS,
+    BROKEN,
+    EVERY,
+    FRESH,
+    MET,
+    RUNS,
+    SENT,
+    TOUCHED,
+    BaseColumn,
+    BaseTable,
+    fields,
+)
+from strandline.replication.senders.annotated.catalog import BaseCatalog, BaseCopyRecord, BaseRecord
+from strandline.replication.senders.annotated.program import Program
+from strandline.replication.senders.annotated.statements import NONE, Numbers, Statements
+
+LOWEST = -(2**63)
+FEW = 0.05
+"""Up to this part of the base changed, look-ups beat a window over everything."""
+LOOKED_UP = 0.2
+"""Up to this part of the base read in steps through the address's index, look-ups beat a scan."""
+_SENT_SCHEMA = pa.schema([("address", pa.int64()), ("previous", pa.int64()), ("valued", pa.bool_())])
+
+
+@dataclass(frozen=True)
+class BaseSite:
+    """A base as an open connection sees it."""
+
+    table: BaseTable
+    catalog: BaseCatalog
+    _loaded: dict[str, Program] = field(default_factory=dict, compare=False)
+
+    @property
+    def name(self) -> str:
+        return self.table.address.table
+
+    def record(self, *, lock: bool = False) -> BaseRecord:
+        """The base's record, once its annotations are seen to be whole."""
+        found = self.catalog.base(self.name, lock=lock)
+        doing = f"reading the annotations of {self.table.address.shown}"
+        if found is None:
+            raise NotFound(f"{self.name!r} is not annotated", doing=doing, hint="Make it a base with sl.base first")
+        wanted = {*fields(found.algorithm), *([ADDRESS] if found.own_address else [])}
+        missing = sorted(wanted - self.table.present)
+        if missing:
+            raise StateError(
+                f"the annotation column {missing[0]!r} was dropped",
+                doing=doing,
+                hint="Open the base again with sl.base: it adds the column, and each copy's next refresh is full",
+            )
+        if not self.table.has_trigger():
+            raise StateError(
+                f"the trigger {self.table.trigger!r} is gone or disabled, so updates may have passed unseen",
+                doing=doing,
+                hint="Open the base again with sl.base: it makes the trigger, and each copy's next refresh is full",
+            )
+        return found
+
+    def program(self, record: BaseRecord) -> Program:
+        """What was composed for the base when it, or the last one of its copies, was defined."""
+        statements = self._statements(record)
+        restrictions = {copy.bit: copy.qualifies for copy in self.catalog.copies(record.table) if copy.bit is not None}
+        made_for = programs.digest(statements, sorted(restrictions.items()))
+        kept = Program.from_text(self.catalog.base_program(record.table))
+        if kept is not None and kept.made_for == made_for:
+            return kept
+        made = Program(made_for, programs.compose_base(statements, restrictions))
+        self.catalog.keep_base_program(record.table, made.to_text())
+        return made
+
+    def copy_program(self, record: BaseRecord, copy: BaseCopyRecord) -> Program:
+        """What was composed for the copy when it was defined."""
+        statements = replace(self._statements(record), qualifies=copy.qualifies)
+        readings = [column.reading.format(quoted(column.name)) for column in chosen_columns(self, copy.columns)]
+        made_for = programs.digest(statements, readings)
+        kept = self._loaded.get(copy.name) or Program.from_text(self.catalog.copy_program(copy.name))
+        if kept is None or kept.made_for != made_for:
+            kept = Program(made_for, programs.compose_copy(statements, readings))
+            self.catalog.keep_copy_program(copy.name, kept.to_text())
+        self._loaded[copy.name] = kept
+        return kept
+
+    def prepare(self, record: BaseRecord, copy: BaseCopyRecord) -> None:
+        """Composes all that refreshes of the copy will run, and lets the base's database check it."""
+        base, own = self.program(record), self.copy_program(record, copy)
+        programs.check(self.table.database, Program("", {**base.texts, **own.texts}))
+
+    def _statements(self, record: BaseRecord) -> Statements:
+        return Statements(self.table.database.dialect, self.table.sql, record.address, record.algorithm)
+
+
+@dataclass(frozen=True)
+class Sending:
+    """What a refresh has to send: one row for each message, and the rows that go with them, with their addresses."""
+
+    position: Position
+    messages: pa.Table
+    rows: pa.Table
+
+    @property
+    def ranges(self) -> pa.Table:
+        """The ranges to empty. A message without a value spares its own address; the last one has no end."""
+        address, valued = self.messages.column("address"), self.messages.column("valued")
+        upto = pa.compute.if_else(valued, address, pa.compute.subtract(address, 1))
+        return pa.table({ABOVE: self.messages.column("previous"), UPTO: upto})
+
+
+def fix_up(site: BaseSite, copy: BaseCopyRecord | None = None, *, trusted: bool = True) -> tuple[BaseRecord, Numbers]:
+    """Figure 7 at the next tick of the counter, inside the caller's transaction; `TOUCHED` is left for the messages.
+
+    `copy` is the one that is brought up to date with it. Not `trusted`, it may hold any entry, whatever its bit says.
+    """
+    database = site.table.database
+    site.table.lock()
+    record = site.record(lock=True)
+    record = replace(record, time=record.time + 1)
+    program = site.program(record)
+    programs.forget(database)
+    numbers = _numbers(record, copy, trusted)
+    record = _addressed(site, record, program, numbers)
+    met = _meet(database, program, numbers)
+    moved = met.least is not None and met.least <= record.start
+    if moved:
+        if met.least == LOWEST:
+            raise KeysError(f"the address {LOWEST} can't be used", doing="fixing up a base", hint="Give it another key")
+        record, numbers = replace(record, start=LOWEST), replace(numbers, start=LOWEST)
+    own = program if copy is None else site.copy_program(record, copy)
+    few = bool(record.rows) and not moved and met.changed <= FEW * met.rows
+    for name in _touching(own, few=few, deletions=met.rows - met.inserted != record.rows):
+        own.run(database, name, numbers)
+    program.run(database, programs.FIX_UP, numbers)
+    tail_gap = record.tail_gap if met.has_last or not record.rows else record.time
+    last = record.start if met.greatest is None else met.greatest
+    record = replace(record, rows=met.rows, last=last, tail_gap=tail_gap)
+    site.catalog.put_base(record)
+    return record, replace(numbers, tail_gap=tail_gap)
+
+
+@dataclass(frozen=True)
+class _Met:
+    """What fix-up meets. `changed` counts the inserted entries, too; `has_last`: the one that was last is there."""
+
+    rows: int
+    inserted: int
+    changed: int
+    least: int | None
+    greatest: int | None
+    has_last: bool
+
+
+def _meet(database: Database, program: Program, numbers: Numbers) -> _Met:
+    if programs.SURVEY in program:
+        database.execute(survey.BY_WORKERS)
+        program.run(database, programs.SURVEY, numbers)
+        database.execute(survey.AS_USUAL)
+    rows, inserted, changed, least, greatest, has_last = program.run(database, programs.COUNTS, numbers)[0]
+    return _Met(rows, inserted, changed or 0, least, greatest, bool(has_last))
+
+
+def _touching(program: Program, *, few: bool, deletions: bool) -> Sequence[str]:
+    """The statements that make `TOUCHED`. If the start moved, the first chain is broken, though none is gone."""
+    if not few:
+        return (programs.SCAN,)
+    looking = [name for name in (BLOCKS, BROKEN) if name in program] if deletions else [programs.NO_BROKEN]
+    return [name for name in (FRESH, *looking, EVERY, TOUCHED) if name in program]
+
+
+def _numbers(record: BaseRecord, copy: BaseCopyRecord | None, trusted: bool) -> Numbers:
+    bit = NONE if copy is None or copy.bit is None else copy.bit
+    known = bit if trusted else NONE
+    return Numbers(record.time, 0, record.start, known, bit, record.tail_gap, record.last, record.next_address)
+
+
+def _addressed(site: BaseSite, record: BaseRecord, program: Program, numbers: Numbers) -> BaseRecord:
+    if not record.own_address:
+        return record
+    program.run(site.table.database, programs.ADDRESSES, numbers)
+    greatest = program.run(site.table.database, programs.GREATEST, numbers)[0][0]
+    return replace(record, next_address=max(record.next_address, (greatest or 0) + 1))
+
+
+def differential(site: BaseSite, copy: BaseCopyRecord, snap_time: int, *, trusted: bool = True) -> Sending:
+    """Fix-up and refresh as one transaction: the base is left fixed up, the messages are in memory.
+
+    Fix-up writes the copy's bits as they will be once it takes the messages. If the last ones never reached it, they
+    are not `trusted`: entries are then taken for held, as in the paper, until a refresh has arrived again.
+    """
+    database = site.table.database
+    with database.transaction():
+        record, numbers = fix_up(site, copy, trusted=trusted)
+        program = site.copy_program(record, copy)
+        _find_messages(site, record, copy, replace(numbers, since=snap_time))
+        messages = database.read(program.texts[programs.MESSAGES], _SENT_SCHEMA)
+        rows = read_rows(site, copy.columns, program.texts[programs.ROWS])
+        position = offer(site, copy, record)
+    return Sending(position, messages, rows)
+
+
+def _find_messages(site: BaseSite, record: BaseRecord, copy: BaseCopyRecord, numbers: Numbers) -> None:
+    """Leaves the messages in `SENT`."""
+    database, program = site.table.database, site.copy_program(record, copy)
+    if MET not in program:
+        program.run(database, SENT, numbers)
+        return
+    own = numbers.since == numbers.now - 1  # the last fix-up was this copy's: what it touched is all that changed
+    program.run(database, MET if own else programs.MET_SINCE, numbers)
+    met = program.run(database, programs.MET_COUNT, numbers)[0][0]
+    qualifying = copy.held / max(record.rows, 1)
+    steps = 2 * met / max(qualifying, 1e-3)  # to the least and greatest qualified entry of each run
+    if steps <= LOOKED_UP * record.rows:
+        program.run(database, SENT, numbers)
+        return
+    program.run(database, RUNS, numbers)
+    program.run(database, programs.SENT_BY_RUNS, numbers)
+
+
+def offer(site: BaseSite, copy: BaseCopyRecord, record: BaseRecord, *, anchored: bool = True) -> Position:
+    """Records, with the fix-up, the position that the copy will have once it takes what is sent."""
+    position = Position(record.time, secrets.token_hex(8), anchored)
+    site.catalog.put_copy(replace(copy, offered=position))
+    return position
+
+
+def read_rows(site: BaseSite, columns: Sequence[str], sql: str) -> pa.Table:
+    """Addresses and the chosen columns, as `sql` selects them in this order."""
+    return pa.Table.from_batches(row_batches(site, columns, sql), schema=rows_schema(site, columns))
+
+
+def row_batches(site: BaseSite, columns: Sequence[str], sql: str) -> Iterator[pa.RecordBatch]:
+    """The same, a batch at a time; `ADDRESS` comes first."""
+    chosen = chosen_columns(site, columns)
+    stored = pa.schema([(ADDRESS, pa.int64()), *((column.name, column.stored) for column in chosen)])
+    wanted = rows_schema(site, columns)
+    for batch in site.table.database.batches(sql, stored):
+        yield batch.cast(wanted) if batch.schema != wanted else batch
+
+
+def rows_schema(site: BaseSite, columns: Sequence[str]) -> pa.Schema:
+    return pa.schema([(ADDRESS, pa.int64()), *((column.name, column.type) for column in chosen_columns(site, columns))])
+
+
+def chosen_columns(site: BaseSite, columns: Sequence[str]) -> list[BaseColumn]:
+    known: Mapping[str, BaseColumn] = {column.name: column for column in site.table.columns}
+    missing = [name for name in columns if name not in known]
+    if missing:
+        raise StateError(
+            f"column {missing[0]!r} is no longer in the base",
+            doing=f"reading {site.table.address.shown}",
+            hint="Drop the copy and replicate again with the columns that there are",
+        )
+    return [known[name] for name in columns]

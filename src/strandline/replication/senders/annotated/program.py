@@ -1,0 +1,185 @@
+"""SnapRestrict: a copy's condition, checked once and put into the dialect of the base's own database, which evaluates
+it. A row for which it is null does not qualify.
+
+The SQL of a base and of its copies, composed and checked when they are defined and kept in the catalog.
+
+As in R*, where a snapshot's refresh was compiled by CREATE SNAPSHOT: a refresh loads the texts and hands numbers to
+them. They are composed again only if what they were made for is no longer so: another copy came, a column changed its
+type, or this code makes other ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from strandline.errors import SqlError, StrandlineError
+from strandline.relations.databases.database import Database, Row, quoted
+from strandline.replication.senders.annotated import survey
+from strandline.replication.senders.annotated.base_table import (
+    ADDRESS,
+    BLOCKS,
+    BROKEN,
+    EVERY,
+    FRESH,
+    MET,
+    PAPER,
+    RUNS,
+    SENT,
+    TIME,
+    TOUCHED,
+)
+from strandline.replication.senders.annotated.statements import CHANGED, LAST_QUAL, A, Numbers, Statements
+from strandline.values.expressions import parse_condition
+
+
+@dataclass(frozen=True)
+class Restriction:
+    """`sql` is in the base's dialect and never null; `columns` are those it reads."""
+
+    sql: str
+    columns: tuple[str, ...]
+
+
+def restriction(where: str | None, schema: pa.Schema, dialect: str) -> Restriction:
+    """The condition over rows of `schema`; all rows without one."""
+    if where is None:
+        return Restriction("(1 = 1)", ())
+    condition = parse_condition(where, schema)
+    import sqlglot
+
+    text = sqlglot.transpile(condition.sql, read="duckdb", write=dialect, identify=True, comments=False)[0]
+    falsehood = "FALSE" if dialect == "postgres" else "0"
+    return Restriction(f"coalesce(({text}), {falsehood})", condition.columns)
+
+
+def check_restriction(found: Restriction, where: str | None, database: Database, table: str) -> None:
+    """Lets the base's database have its say, before anything is made."""
+    try:
+        database.execute(f"SELECT 1 FROM {table} WHERE {found.sql} LIMIT 0")
+    except StrandlineError as error:
+        raise SqlError(f"{where!r} is nothing that the base's database can evaluate: {error.why}") from None
+
+
+EDITION = 1
+"""Grows whenever other texts are composed for the same definition."""
+TEMPORARY = (TOUCHED, SENT, MET, RUNS, FRESH, BLOCKS, BROKEN, EVERY)
+
+COUNTS, ADDRESSES, GREATEST, SCAN, NO_BROKEN, FIX_UP = (
+    "counts",
+    "addresses",
+    "greatest",
+    "by scan",
+    "no broken",
+    "fix up",
+)
+MET_SINCE, SENT_BY_RUNS, MESSAGES, ROWS, ALL = "met since", "sent by runs", "messages", "rows", "all rows"
+LAG, MET_COUNT, SOME, SURVEY = "lag", "met count", "some rows", "survey"
+TABLES = {SURVEY: BLOCKS, SCAN: TOUCHED, NO_BROKEN: BROKEN, MET_SINCE: MET, SENT_BY_RUNS: SENT}
+"""Statements that make a temporary table in another way than the one that has the table's name."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """Texts by name; a temporary table's name stands for the statement that makes it. `made_for` is a digest."""
+
+    made_for: str
+    texts: Mapping[str, str]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.texts
+
+    def run(self, database: Database, name: str, numbers: Numbers) -> list[Row]:
+        return database.execute(self.texts[name], numbers.values())
+
+    def to_text(self) -> str:
+        return json.dumps({"made_for": self.made_for, "texts": dict(self.texts)})
+
+    @staticmethod
+    def from_text(text: str | None) -> Program | None:
+        record = json.loads(text) if text else None
+        return None if record is None else Program(record["made_for"], record["texts"])
+
+
+def digest(*facts: object) -> str:
+    """Of whatever a program is made for."""
+    return hashlib.blake2b(repr((EDITION, *facts)).encode(), digest_size=16).hexdigest()
+
+
+def compose_fix_up(base: Statements) -> dict[str, str]:
+    """Figure 7, with what `qualifies` says of the touched entries."""
+    if base.dialect == "postgres":
+        made = {SURVEY: survey.survey(base), **survey.by_survey(base)}
+        counts = survey.surveyed_counts(base)
+    else:
+        made, counts = base.by_lookup(), base.counts()
+    made = {**made, SCAN: base.by_scan(), NO_BROKEN: base.no_broken()}
+    return {**_tables(base, made), COUNTS: counts}
+
+
+def compose_base(base: Statements, restrictions: Mapping[int, str]) -> dict[str, str]:
+    """What a base needs: fix-up for no copy in particular, and the one UPDATE, which knows all copies."""
+    named = {} if base.address != ADDRESS else {ADDRESSES: base.give_addresses(), GREATEST: _greatest(base)}
+    return {**compose_fix_up(base), FIX_UP: base.fix_up(restrictions), **named}
+
+
+def compose_copy(base: Statements, readings: Sequence[str]) -> dict[str, str]:
+    """What a copy needs: its own fix-up, its messages, and its rows."""
+    if base.dialect == "postgres" and base.algorithm != PAPER:
+        made = {MET: survey.met(), MET_SINCE: survey.met_since(base), RUNS: survey.runs(base)}
+        made |= {SENT: survey.sent_by_lookup(base), SENT_BY_RUNS: survey.sent_by_runs(base)}
+    else:
+        made = {SENT: base.sent()}
+    counting = {MET_COUNT: f"SELECT count(*) FROM {MET}"} if MET in made else {}
+    a = quoted(base.address)
+    chosen = f"SELECT {', '.join([a, *readings])} FROM {base.table}"
+    late = f"sum(CASE WHEN {quoted(TIME)} <= {base.number('since')} THEN 0 ELSE 1 END)"
+    return {
+        **compose_fix_up(base),
+        **_tables(base, made),
+        **counting,
+        MESSAGES: f"SELECT {A}, {LAST_QUAL}, {CHANGED} FROM {SENT} ORDER BY {A} NULLS LAST",
+        ROWS: f"{chosen} JOIN {SENT} ON {a} = {A} WHERE {CHANGED} ORDER BY {A}",
+        ALL: f"{chosen} WHERE {base.qualifies} ORDER BY {a}",
+        SOME: f"{chosen} WHERE {base.qualifies}",
+        LAG: f"SELECT count(*), {late} FROM {base.table}",
+    }
+
+
+def _greatest(base: Statements) -> str:
+    return f"SELECT max({quoted(base.address)}) FROM {base.table}"
+
+
+def _tables(base: Statements, made: Mapping[str, str]) -> dict[str, str]:
+    """PostgreSQL takes temporary tables away with the transaction, SQLite when it is asked to."""
+    end = " ON COMMIT DROP" if base.dialect == "postgres" else ""
+    return {name: f"CREATE TEMP TABLE {TABLES.get(name, name)}{end} AS {sql}" for name, sql in made.items()}
+
+
+_MAKING = (SURVEY, FRESH, BLOCKS, NO_BROKEN, BROKEN, EVERY, SCAN, TOUCHED, MET_SINCE, MET, RUNS, SENT_BY_RUNS, SENT)
+"""Each after what it reads."""
+
+
+def check(database: Database, program: Program) -> None:
+    """Lets the database have its say on every statement, without doing anything: tables are made empty."""
+    numbers = Numbers().values()
+    for name in (name for name in _MAKING if name in program):
+        database.execute(
+            f"DROP TABLE IF EXISTS {'pg_temp' if database.dialect == 'postgres' else 'temp'}.{TABLES.get(name, name)}"
+        )
+        head, _, select = program.texts[name].partition(" AS ")
+        empty = f"{select} WITH NO DATA" if database.dialect == "postgres" else f"SELECT * FROM ({select}) LIMIT 0"
+        database.execute(f"{head} AS {empty}", numbers)
+    for name in program.texts.keys() - set(_MAKING):
+        database.execute(f"EXPLAIN {program.texts[name]}", numbers)
+
+
+def forget(database: Database) -> None:
+    """Removes what a transaction before this one left in a connection."""
+    if database.dialect != "postgres":
+        for name in TEMPORARY:
+            database.execute(f"DROP TABLE IF EXISTS temp.{name}")

@@ -1,0 +1,157 @@
+"""Whether a copy equals its query, row by row; and the differential that makes it so where it does not.
+
+Both sides are read once, in batches; what is kept of a row is its address and its signature, 24 bytes. Rows that have
+to be sent are read in a second pass over the base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.errors import Damaged, SchemaError, StorageError
+from strandline.replication.definition import ABOVE, UPTO, CopyDefinition
+from strandline.replication.senders.annotated.base_table import ADDRESS
+from strandline.replication.senders.annotated.catalog import BaseCopyRecord
+from strandline.replication.senders.annotated.fix_up import BaseSite, row_batches, rows_schema
+from strandline.replication.senders.annotated.program import ALL
+from strandline.replication.targets.target import Replica
+from strandline.values.encoding import no_rows
+from strandline.values.signatures.row_signatures import row_signatures
+from strandline.values.signatures.scheme import scheme_of
+
+SHOWN = 10
+Addresses = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class BaseVerification:
+    """How the copy compares with the query over the base as it is now. `addresses` names some of the differing.
+
+    `damaged` says what of the copy could not be read or does not belong there; rows were not compared then.
+    """
+
+    rows: int
+    missing: int = 0
+    extra: int = 0
+    different: int = 0
+    addresses: tuple[int, ...] = ()
+    damaged: tuple[str, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        return not (self.missing or self.extra or self.different or self.damaged)
+
+    def __bool__(self) -> bool:
+        return self.equal
+
+
+@dataclass(frozen=True)
+class CopyComparison:
+    """The addresses at which base and copy differ: those that go, and those that come."""
+
+    verification: BaseVerification
+    gone: Addresses
+    coming: Addresses
+
+    @property
+    def ranges(self) -> pa.Table:
+        return pa.table({ABOVE: pa.array(self.gone - 1), UPTO: pa.array(self.gone)})
+
+
+def verify(site: BaseSite, copy: BaseCopyRecord, replica: Replica, definition: CopyDefinition) -> BaseVerification:
+    """The comparison, or what stands in its way."""
+    damaged = tuple(replica.damage())
+    if damaged:
+        return BaseVerification(copy.held, damaged=damaged)
+    try:
+        return compare(site, copy, replica, definition).verification
+    except _UnreadableError as error:
+        return BaseVerification(copy.held, damaged=(str(error),))
+
+
+def compare_mended(
+    site: BaseSite, copy: BaseCopyRecord, replica: Replica, definition: CopyDefinition
+) -> CopyComparison:
+    """The comparison with what is left of the copy once everything is left out that can't be read."""
+    if replica.damage():
+        replica.mend()
+    try:
+        return compare(site, copy, replica, definition)
+    except _UnreadableError:
+        replica.mend()
+        return compare(site, copy, replica, definition)
+
+
+def compare(site: BaseSite, copy: BaseCopyRecord, replica: Replica, definition: CopyDefinition) -> CopyComparison:
+    """Both sides by address and row signature (128 bits). An address that the copy holds twice is a different one."""
+    wanted = _signed(_wanted(site, copy), ADDRESS, definition)
+    held = _signed(_held(replica), definition.identity[0], definition)
+    missing = np.setdiff1d(wanted.address, held.address)
+    extra = np.setdiff1d(held.address, wanted.address)
+    different = _different(wanted, held)
+    unlike = np.sort(np.concatenate([missing, extra, different]))
+    found = BaseVerification(
+        len(wanted.address), len(missing), len(extra), len(different), tuple(unlike[:SHOWN].tolist())
+    )
+    gone, coming = np.sort(np.concatenate([extra, different])), np.sort(np.concatenate([missing, different]))
+    return CopyComparison(found, gone, coming)
+
+
+def rows_at(site: BaseSite, copy: BaseCopyRecord, addresses: Addresses) -> pa.Table:
+    """What the base has at these addresses for the copy."""
+    schema = rows_schema(site, copy.columns)
+    if not len(addresses):
+        return no_rows(schema)
+    chosen = pa.array(addresses, pa.int64())
+    batches = [batch.filter(pc.is_in(batch.column(ADDRESS), chosen)) for batch in _wanted(site, copy)]
+    return pa.Table.from_batches(batches, schema=schema)
+
+
+@dataclass(frozen=True)
+class _Signed:
+    """Rows by address, in order: each as often as it is there."""
+
+    address: Addresses
+    words: npt.NDArray[Any]
+
+
+def _wanted(site: BaseSite, copy: BaseCopyRecord) -> Iterator[pa.RecordBatch]:
+    return row_batches(site, copy.columns, site.copy_program(site.record(), copy).texts[ALL])
+
+
+class _UnreadableError(Exception):
+    """The copy holds something that is no row of it."""
+
+
+def _held(replica: Replica) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from replica.rows()
+    except (Damaged, StorageError, SchemaError) as error:
+        raise _UnreadableError(error.why) from None
+
+
+def _signed(batches: Iterable[pa.RecordBatch], address: str, definition: CopyDefinition) -> _Signed:
+    scheme = scheme_of(definition.schema, bits=128)
+    addresses, words = [np.zeros(0, dtype=np.int64)], [np.zeros((0, 2), dtype=np.uint64)]
+    for batch in batches:
+        addresses.append(np.asarray(batch.column(address), dtype=np.int64))
+        words.append(np.asarray(row_signatures(pa.Table.from_batches([batch]), scheme), dtype=np.uint64))
+    together = np.concatenate(addresses)
+    order = np.argsort(together, kind="stable")
+    return _Signed(together[order], np.concatenate(words)[order])
+
+
+def _different(wanted: _Signed, held: _Signed) -> Addresses:
+    """Addresses of both whose rows differ."""
+    addresses, first, times = np.unique(held.address, return_index=True, return_counts=True)
+    common, here, there = np.intersect1d(wanted.address, addresses, assume_unique=True, return_indices=True)
+    unlike = np.any(wanted.words[here] != held.words[first[there]], axis=1) | (times[there] > 1)
+    found: Addresses = common[unlike]
+    return found

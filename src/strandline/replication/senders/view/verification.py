@@ -1,0 +1,172 @@
+"""Whether a copy equals its view: checksums by range, then the ranges that differ row by row.
+
+Where the copy's own system computes signatures (`replicas.range_checksums`), only checksums travel, and the rows of
+ranges that differ. Elsewhere the copy's file is read here, twice and a batch at a time: rows go into ranges by the
+leading bits of a signature of what identifies them (the key, or the whole row), a range's checksum is the sum of its
+rows' signatures modulo 2¹²⁸, and only the rows of ranges whose checksums differ are held and compared. Their
+differential is what mends the copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from strandline.changes.difference import difference
+from strandline.changes.shape import COUNTED, ChangeSet, Header, empty, keyed_header
+from strandline.errors import Damaged, StorageError
+from strandline.replication.definition import COUNT, SIGNATURE, CopyDefinition, signed
+from strandline.replication.targets.range_checksums import DIGITS, RangeChecksums
+from strandline.replication.targets.target import Replica
+from strandline.values.encoding import no_rows, restore
+from strandline.values.signatures.row_signatures import row_signatures
+from strandline.values.signatures.scheme import scheme_of
+
+RANGES = 256
+Words = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How a copy compares with its view at the position that it stands at."""
+
+    rows: int
+    missing: int = 0
+    extra: int = 0
+    different: int = 0
+    ranges: int = RANGES
+    differing_ranges: int = 0
+    read: int = 0
+    """Rows of the copy that were read here."""
+    misplaced: int = 0
+    """Counted rows that stand under the signature of another row: somebody edited them."""
+    repaired: bool = False
+
+    @property
+    def equal(self) -> bool:
+        return not (self.missing or self.extra or self.different)
+
+    def __bool__(self) -> bool:
+        return self.equal
+
+
+def compare(definition: CopyDefinition, replica: Replica, wanted: pa.Table) -> tuple[Verification, ChangeSet]:
+    """How the copy compares with the rows that it should hold, and the changes that make it hold them."""
+    mine = restore(wanted, definition.schema)
+    checksums = replica.checksums()
+    if checksums is None:
+        told, old, new = _read_here(definition, replica, mine)
+    else:
+        told, old, new = _asked_there(definition, checksums, mine)
+    if not told.differing_ranges:
+        return told, _nothing(definition)
+    found = difference(old, new, list(definition.key) or None)
+    counts = found.header.counts
+    told = replace(told, missing=counts.inserted, extra=counts.deleted, different=counts.updated)
+    return told, found
+
+
+def mended(definition: CopyDefinition, replica: Replica, wanted: pa.Table) -> tuple[Verification, ChangeSet]:
+    """The same comparison with what is left of the copy once what can't be read is left out."""
+    if not replica.damage():
+        with suppress(Damaged, StorageError):
+            return compare(definition, replica, wanted)
+    replica.mend()
+    return compare(definition, replica, wanted)
+
+
+_Compared = tuple[Verification, pa.Table, pa.Table]
+"""What is known of the ranges, and the rows of those that differ: the copy's, and those that it should hold."""
+
+
+def _read_here(definition: CopyDefinition, replica: Replica, mine: pa.Table) -> _Compared:
+    here = _by_range(mine, definition)
+    theirs, count, misplaced = np.zeros((RANGES, 4), dtype=np.uint64), 0, 0
+    for stored in _tables(definition, replica.rows()):
+        rows = _expanded(definition, stored)
+        theirs += _by_range(rows, definition).sums
+        count += len(rows)
+        misplaced += _misplaced(definition, stored)
+    unlike = np.flatnonzero(np.any(_carried(theirs) != _carried(here.sums), axis=1))
+    told = Verification(len(mine), differing_ranges=len(unlike), read=count, misplaced=misplaced)
+    old = [no_rows(definition.schema)]
+    if len(unlike):
+        for stored in _tables(definition, replica.rows()):
+            rows = _expanded(definition, stored)
+            old.append(rows.filter(pa.array(np.isin(_by_range(rows, definition).ranges, unlike))))
+    return told, pa.concat_tables(old), mine.filter(pa.array(np.isin(here.ranges, unlike)))
+
+
+def _asked_there(definition: CopyDefinition, checksums: RangeChecksums, mine: pa.Table) -> _Compared:
+    stored = mine
+    if definition.form == COUNTED:
+        stored = signed(definition, mine.append_column(COUNT, pa.array(np.ones(len(mine), dtype=np.int64))))
+    ranges, here = checksums.of(stored)
+    there = checksums.sums()
+    unlike = sorted(name for name in {*here, *there} if here.get(name) != there.get(name))
+    batches = checksums.rows(unlike) if unlike else iter(())
+    held = pa.concat_tables([no_rows(definition.stored), *_tables(definition, batches)])
+    old = _expanded(definition, held)
+    new = _expanded(definition, stored.filter(pa.array(np.isin(ranges, unlike))) if unlike else stored.slice(0, 0))
+    told = Verification(len(mine), ranges=16**DIGITS, differing_ranges=len(unlike), read=len(old))
+    return replace(told, misplaced=_misplaced(definition, held)), old, new
+
+
+def _tables(definition: CopyDefinition, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    for batch in batches:
+        yield pa.Table.from_batches([batch], schema=definition.stored)
+
+
+def _misplaced(definition: CopyDefinition, stored: pa.Table) -> int:
+    if definition.form != COUNTED or not len(stored):
+        return 0
+    words = row_signatures(stored.select(definition.schema.names), scheme_of(definition.schema, bits=128))
+    right = np.array([f"{high:016x}{low:016x}" for low, high in words.tolist()])
+    standing = np.array(stored.column(SIGNATURE).to_pylist())
+    return int(np.count_nonzero((right != standing) | (np.asarray(stored.column(COUNT), dtype=np.int64) < 1)))
+
+
+def _expanded(definition: CopyDefinition, stored: pa.Table) -> pa.Table:
+    """The rows that users of a copy see."""
+    if definition.form == COUNTED:
+        counts = np.maximum(np.asarray(stored.column(COUNT), dtype=np.int64), 0)
+        stored = stored.take(pa.array(np.repeat(np.arange(len(stored)), counts)))
+    return stored.select(definition.schema.names)
+
+
+@dataclass(frozen=True)
+class _Ranges:
+    ranges: npt.NDArray[np.int64]
+    sums: Words
+
+
+def _by_range(rows: pa.Table, definition: CopyDefinition) -> _Ranges:
+    words = np.asarray(row_signatures(rows, scheme_of(definition.schema, bits=128)), dtype=np.uint64)
+    names = list(definition.key) or definition.schema.names
+    keyed = pa.schema([definition.schema.field(name) for name in names])
+    identity = row_signatures(rows.select(names), scheme_of(keyed, bits=128)) if definition.key else words
+    ranges = (np.asarray(identity, dtype=np.uint64)[:, 0] % np.uint64(RANGES)).astype(np.int64)
+    # 128-bit sums in four 32-bit limbs, so that no carry is lost: each limb's sum stays far below 2⁶⁴.
+    limbs = np.stack([words[:, 0] & 0xFFFFFFFF, words[:, 0] >> 32, words[:, 1] & 0xFFFFFFFF, words[:, 1] >> 32], axis=1)
+    sums = np.zeros((RANGES, 4), dtype=np.uint64)
+    np.add.at(sums, ranges, limbs)
+    return _Ranges(ranges, sums)
+
+
+def _carried(sums: Words) -> Words:
+    """Sums of limbs as a number modulo 2¹²⁸."""
+    sums = sums.copy()
+    for limb in range(3):
+        sums[:, limb + 1] += sums[:, limb] >> np.uint64(32)
+    return sums & np.uint64(0xFFFFFFFF)
+
+
+def _nothing(definition: CopyDefinition) -> ChangeSet:
+    if definition.key:
+        return empty(keyed_header(definition.schema, definition.schema, definition.key))
+    return empty(Header(COUNTED, definition.schema, definition.schema))

@@ -1,0 +1,421 @@
+"""The rows of a copy in a store: the columns of its table, its key, and a message's rows as changes of that table.
+
+Copies as tables of a Strandline store. A message and the position it leads to are one transaction of that store.
+
+The table is ordinary: users read, snapshot, branch and diff it. Columns of ours, where rows need any, are its key and
+are read only by who names them. A counted copy holds equal rows as often as they are, told apart by a number. What a
+message concerns is found by the pages' bounds, so k changes open about k pages; a new content replaces the old one by
+its differences, so that rows stay themselves through a full refresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.changes.shape import CHANGE, COUNTED, DELETE, KEYED, UPDATE, ChangeSet, Header
+from strandline.errors import ChangesError, Conflict, InputError, NotFound, SchemaError
+from strandline.pages import MAIN, ReadView, create_store, open_store
+from strandline.relations.databases.address import Address
+from strandline.replication.copy_state import CopyState, Evolution, after, is_new, the_same
+from strandline.replication.definition import (
+    COUNT,
+    PREFIX,
+    RANGES,
+    SIGNATURE,
+    CopyDefinition,
+    check_no_null_keys,
+    signed,
+)
+from strandline.replication.message import LOAD, Emptying, Message, refuse_statements
+from strandline.storage import open_storage
+from strandline.storage.retry import pause
+from strandline.tables import SMALL_WRITES, PageCache, TableInstaller, TableReader, TableTransaction, TableValidator
+from strandline.tables.keys import check_key_types, decode_first, encode_keys
+from strandline.tables.page import check_storable
+from strandline.tables.predicates import ALL
+
+NUMBER = f"{PREFIX}number"
+"""Tells equal rows of a counted copy apart: 1, 2, …"""
+
+
+def stored_schema(definition: CopyDefinition) -> pa.Schema:
+    """The columns of the table."""
+    ours = [(SIGNATURE, pa.string()), (NUMBER, pa.int64())] if definition.form == COUNTED else list(definition.ours)
+    return pa.schema([*ours, *definition.schema])
+
+
+def key_of(definition: CopyDefinition) -> tuple[str, ...]:
+    return (SIGNATURE, NUMBER) if definition.form == COUNTED else definition.identity
+
+
+def keyed_changes(definition: CopyDefinition, gone: pa.Table, rows: pa.Table) -> ChangeSet:
+    """A keyed change set of the table: `rows` come or replace, `gone` go unless they come again."""
+    schema, key = stored_schema(definition), key_of(definition)
+    header = Header(KEYED, schema, schema, key)
+    gone = gone.select(list(key)).cast(pa.schema([schema.field(name) for name in key]))
+    coming = set(encode_keys(rows, key))
+    kept = [place for place, name in enumerate(encode_keys(gone, key)) if name not in coming]
+    leaving = gone.take(pa.array(kept, pa.int64()))
+    leaving = leaving.append_column(CHANGE, pa.array([DELETE] * len(leaving), pa.string()))
+    coming_rows = rows.append_column(CHANGE, pa.array([UPDATE] * len(rows), pa.string()))
+    both = pa.concat_tables([leaving, coming_rows], promote_options="default")
+    return ChangeSet(header, both.select(header.rows_schema.names).cast(header.rows_schema))
+
+
+def added(delta: pa.Table, held: dict[str, int]) -> pa.Table:
+    """The rows that a delta adds, each as often as it is added, under the next free numbers."""
+    counts = np.asarray(delta.column(COUNT), dtype=np.int64)
+    places = np.repeat(np.arange(len(delta)), np.maximum(counts, 0))
+    numbers: list[int] = []
+    for signature, count in zip(delta.column(SIGNATURE).to_pylist(), counts.tolist(), strict=True):
+        here = held.get(signature, 0)
+        numbers += range(here + 1, here + count + 1)
+    return delta.take(pa.array(places)).set_column(1, NUMBER, pa.array(numbers, pa.int64()))
+
+
+def removed(delta: pa.Table, held: dict[str, int], doing: str) -> pa.Table:
+    """The keys of the rows that a delta removes: of equal rows those with the greatest numbers."""
+    signatures: list[str] = []
+    numbers: list[int] = []
+    for signature, count in zip(delta.column(SIGNATURE).to_pylist(), delta.column(COUNT).to_pylist(), strict=True):
+        left = held[signature] + count
+        if left < 0:
+            raise ChangesError(
+                "it removes rows that the copy does not hold",
+                doing=doing,
+                hint="The copy was edited by hand: repair it",
+            )
+        numbers += range(left + 1, held[signature] + 1)
+        signatures += [signature] * (len(numbers) - len(signatures))
+    return pa.table({SIGNATURE: pa.array(signatures, pa.string()), NUMBER: pa.array(numbers, pa.int64())})
+
+
+STATES = f"{PREFIX}replicas"
+ATTEMPTS = 10
+R = TypeVar("R")
+_STATES_SCHEMA = pa.schema([("name", pa.string()), ("state", pa.string())])
+
+
+class StoreReplica:
+    """A copy as a table of a store. Works on the store like any other process until it is closed."""
+
+    def __init__(self, address: Address, *, create: bool = True) -> None:
+        self._address = address
+        self._cache = PageCache()
+        storage = open_storage(address.location)
+        parts = TableInstaller(self._cache, SMALL_WRITES), TableValidator(self._cache)
+        try:
+            self._pages = open_store(storage, *parts)
+        except NotFound:
+            if not create:
+                raise NotFound(f"there is no store at {storage.url}", doing=f"opening {address.shown}") from None
+            self._pages = create_store(storage, *parts)
+        self._pages.start_heart()
+        self._version = self._pages.version(MAIN)
+
+    @property
+    def shown(self) -> str:
+        return self._address.shown
+
+    def state(self) -> CopyState | None:
+        with self._looking() as view:
+            return self._state_of(view)
+
+    def create(self, definition: CopyDefinition) -> CopyState:
+        check_storable(stored_schema(definition))
+        check_key_types(stored_schema(definition), key_of(definition))
+        return self._again(lambda: self._create(definition))
+
+    def evolve(self, definition: CopyDefinition) -> str:
+        check_storable(stored_schema(definition))
+        check_key_types(stored_schema(definition), key_of(definition))
+        return self._again(lambda: self._evolve(definition))
+
+    def claim(self) -> CopyState:
+        return self._again(self._claim)
+
+    def apply(self, message: Message) -> CopyState:
+        refuse_statements(message)
+        return self._again(lambda: self._apply(message))
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        with self._looking() as view:
+            state = self._state_of(view)
+            if state is None or state.position is None:
+                return
+            self._check_layout(view, state)
+            for table in self._pieces(view, self._name, state.definition):
+                yield from table.to_batches()
+
+    def damage(self) -> Sequence[str]:
+        """A store checks its own pages."""
+        return ()
+
+    def mend(self) -> None:
+        """Nothing that a store reads is unreadable as rows."""
+
+    def checksums(self) -> None:
+        """Its files are read here."""
+
+    def count(self) -> int:
+        with self._looking() as view:
+            found = view.find_domain(self._name) if self._state_of(view) is not None else None
+            return 0 if found is None or found.root is None else found.root.sums.rows
+
+    def drop(self) -> None:
+        self._again(self._drop)
+
+    def close(self) -> None:
+        self._pages.close()
+
+    def __enter__(self) -> StoreReplica:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _name(self) -> str:
+        return self._address.table
+
+    @property
+    def _load_name(self) -> str:
+        return f"{PREFIX}load_{self._name}"
+
+    # Each of these is one transaction.
+
+    def _create(self, definition: CopyDefinition) -> CopyState:
+        with self._transaction(f"Making a copy in {self._name}") as tx:
+            if tx.has_table(STATES):
+                found = self._state_in(tx)
+                if found is not None:
+                    return the_same(found, definition, self.shown)
+            else:
+                tx.create_table(STATES, _STATES_SCHEMA, key="name")
+            for name in (self._name, self._load_name):
+                if tx.has_table(name):
+                    raise InputError(
+                        f"the target already holds a table {name!r} that is no copy of ours",
+                        doing=f"replicating to {self.shown}",
+                        hint="Choose another name, or drop that table",
+                    )
+            state = CopyState(definition)
+            self._put_state(tx, state)
+        return state
+
+    def _claim(self) -> CopyState:
+        with self._transaction(f"Claiming {self._name}") as tx:
+            state = self._state_in(tx) if tx.has_table(STATES) else None
+            if state is None:
+                raise self._no_copy()
+            state = replace(state, epoch=state.epoch + 1)
+            self._put_state(tx, state)
+        return state
+
+    def _evolve(self, definition: CopyDefinition) -> str:
+        with self._looking() as view:
+            state = self._state_of(view)
+            if state is None:
+                raise self._no_copy()
+            self._check_layout(view, state)
+        evolution = Evolution(state.definition, definition)
+        with self._transaction(f"Other columns for {self._name}") as tx:
+            if self._state_in(tx) != state:
+                raise Conflict("the copy was written to meanwhile", doing=f"writing to {self.shown}")
+            rows = tx.to_arrow(self._name)
+            if definition.form == COUNTED:
+                ones = pa.array(np.ones(len(rows), dtype=np.int64))
+                rows = added(evolution.stored(rows.append_column(COUNT, ones)), {})
+            else:
+                rows = evolution.rows(rows)
+            for name in (self._name, self._load_name):
+                if tx.has_table(name):
+                    tx.drop_table(name)
+            tx.create_table(self._name, rows, key=key_of(definition))
+            self._put_state(tx, evolution.state(state))
+        return ""
+
+    def _apply(self, message: Message) -> CopyState:
+        with self._looking() as view:
+            state = self._state_of(view)
+            if state is None:
+                raise self._no_copy()
+            if not is_new(state, message):
+                return state
+            self._check_layout(view, state)
+            check_no_null_keys(state.definition, message.rows)
+            prepare = self._load if message.kind == LOAD else self._change
+            work = prepare(view, state, message)
+        with self._transaction(f"Message {message.envelope.number} for {self._name}") as tx:
+            # All that writes to the copy writes its state: what was found above holds as long as that is the same.
+            if self._state_in(tx) != state:
+                raise Conflict("the copy was written to meanwhile", doing=f"writing to {self.shown}")
+            work(tx)
+            state = after(state, message)
+            self._put_state(tx, state)
+        return state
+
+    def _drop(self) -> None:
+        with self._transaction(f"Dropping the copy {self._name}") as tx:
+            if not tx.has_table(STATES) or self._state_in(tx) is None:
+                return
+            for name in (self._name, self._load_name):
+                if tx.has_table(name):
+                    tx.drop_table(name)
+            tx.delete(STATES, where="name = :name", params={"name": self._name})
+
+    # What a message does: found in a state of the store, then done in a transaction.
+
+    def _load(self, view: ReadView, state: CopyState, message: Message) -> Callable[[TableTransaction], None]:
+        definition, fresh = state.definition, state.position is None
+        begun = not message.first and view.find_domain(self._load_name) is not None
+        rows = message.rows
+        if definition.form == COUNTED:
+            delta = signed(definition, rows)
+            held = self._numbers(view, self._load_name, delta) if begun else {}
+            rows = added(delta, held)
+        rows = rows.select(stored_schema(definition).names)
+        stale = message.first and view.find_domain(self._load_name) is not None
+        whole = rows
+        if begun and message.last and not fresh:
+            before = TableReader(view, self._load_name, self._cache).to_arrow(rows.column_names)
+            whole = pa.concat_tables([before.cast(rows.schema), rows])
+
+        def work(tx: TableTransaction) -> None:
+            if stale:
+                tx.drop_table(self._load_name)
+            if message.last and not fresh:
+                tx.overwrite(self._name, whole)
+                if begun:
+                    tx.drop_table(self._load_name)
+                return
+            name = self._name if message.last and not begun else self._load_name
+            if begun:
+                tx.insert(name, rows)
+            else:
+                tx.create_table(name, rows, key=key_of(definition))
+            if begun and message.last:
+                tx.rename_table(self._load_name, self._name)
+
+        return work
+
+    def _change(self, view: ReadView, state: CopyState, message: Message) -> Callable[[TableTransaction], None]:
+        definition = state.definition
+        rows = message.rows
+        if definition.form == COUNTED:
+            minus = message.gone.set_column(0, COUNT, pc.negate(message.gone.column(COUNT)))
+            delta = signed(definition, pa.concat_tables([minus, rows]))
+            held = self._numbers(view, self._name, delta)
+            gone, rows = removed(delta, held, f"writing to {self.shown}"), added(delta, held)
+        elif definition.form == RANGES:
+            gone = self._addresses(view, definition, message.gone)
+        else:
+            gone = message.gone
+        changes = keyed_changes(definition, gone, rows.select(stored_schema(definition).names))
+
+        def work(tx: TableTransaction) -> None:
+            if len(changes):
+                tx.apply(self._name, changes, lenient=True)
+
+        return work
+
+    def _addresses(self, view: ReadView, definition: CopyDefinition, gone: pa.Table) -> pa.Table:
+        """The addresses that the copy holds in the ranges to empty; only pages that can hold any are read."""
+        emptying, address = Emptying(gone), definition.identity[0]
+        field = stored_schema(definition).field(address)
+        reader = TableReader(view, self._name, self._cache)
+        found = [np.zeros(0, dtype=np.int64)]
+        for entry in reader.entries(ALL) if len(gone) else ():
+            ends = [decode_first(key, reader.record.key_types) for key in (entry.least, entry.greatest) if key]
+            if len(ends) == 2 and not emptying.concerns(int(ends[0] or 0), int(ends[1] or 0)):
+                continue
+            held = np.asarray(reader.rows(entry, [address], None, ALL).column(address).cast(pa.int64()), dtype=np.int64)
+            found.append(held[emptying.holds(held)])
+        return pa.table({address: pa.array(np.concatenate(found)).cast(field.type)})
+
+    def _numbers(self, view: ReadView, name: str, delta: pa.Table) -> dict[str, int]:
+        """How many rows the table holds of each signature that the delta names."""
+        wanted = np.array(sorted(delta.column(SIGNATURE).to_pylist()), dtype=object)
+        reader = TableReader(view, name, self._cache)
+        found: dict[str, int] = dict.fromkeys(wanted.tolist(), 0)
+        for entry in reader.entries(ALL):
+            least, greatest = (
+                decode_first(key or b"", reader.record.key_types) for key in (entry.least, entry.greatest)
+            )
+            assert isinstance(least, bytes)
+            assert isinstance(greatest, bytes)
+            first = np.searchsorted(wanted, least.decode())
+            if first == len(wanted) or wanted[first] > greatest.decode():
+                continue
+            for signature in reader.rows(entry, [SIGNATURE], None, ALL).column(SIGNATURE).to_pylist():
+                if signature in found:
+                    found[signature] += 1
+        return found
+
+    # States
+
+    @contextmanager
+    def _looking(self) -> Iterator[ReadView]:
+        self._version.look()
+        with self._version.snapshot() as snapshot:
+            yield snapshot.view
+
+    def _transaction(self, message: str) -> TableTransaction:
+        self._version.look()
+        return TableTransaction(self._version.begin(message), self._cache)
+
+    def _again(self, work: Callable[[], R]) -> R:
+        """Others may work on the store, too: what met them is tried again."""
+        for attempt in range(ATTEMPTS - 1):
+            try:
+                return work()
+            except Conflict:
+                pause(attempt)
+        return work()
+
+    def _state_of(self, view: ReadView) -> CopyState | None:
+        if view.find_domain(STATES) is None:
+            return None
+        found = TableReader(view, STATES, self._cache).to_arrow(["state"], "name = :name", {"name": self._name})
+        return CopyState.from_text(found.column("state")[0].as_py()) if len(found) else None
+
+    def _state_in(self, tx: TableTransaction) -> CopyState | None:
+        found = tx.to_arrow(STATES, where="name = :name", params={"name": self._name})
+        return CopyState.from_text(found.column("state")[0].as_py()) if len(found) else None
+
+    def _put_state(self, tx: TableTransaction, state: CopyState) -> None:
+        tx.upsert(STATES, [{"name": self._name, "state": state.to_text()}])
+
+    def _check_layout(self, view: ReadView, state: CopyState) -> None:
+        if state.position is None:
+            return
+        wanted = stored_schema(state.definition)
+        found = view.find_domain(self._name)
+        record = None if found is None else TableReader(view, self._name, self._cache).record
+        if record is None or record.names != tuple(wanted.names) or record.key != key_of(state.definition):
+            now = "no table" if record is None else ", ".join(record.names)
+            raise SchemaError(
+                f"the copy's table was altered: it was made with {', '.join(wanted.names)} and has {now}",
+                doing=f"writing to {self.shown}",
+                hint="Undo that, or drop the copy and replicate it again",
+            )
+
+    def _pieces(self, view: ReadView, name: str, definition: CopyDefinition) -> Iterator[pa.Table]:
+        """The rows page by page, in the definition's stored schema."""
+        reader = TableReader(view, name, self._cache)
+        chosen = [field.name for field in definition.stored if field.name != COUNT]
+        for entry in reader.entries(ALL):
+            table = reader.rows(entry, chosen, None, ALL)
+            if definition.form == COUNTED:
+                table = table.add_column(1, COUNT, pa.array(np.ones(len(table), dtype=np.int64)))
+            yield table.select(definition.stored.names).cast(definition.stored)
+
+    def _no_copy(self) -> NotFound:
+        return NotFound("there is no copy", doing=f"writing to {self.shown}", hint="Replicate to it first")

@@ -1,0 +1,75 @@
+"""The seam: what every kind of copy promises. One conformance suite holds all of them to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from strandline.replication.copy_state import CopyState
+from strandline.replication.definition import CopyDefinition
+from strandline.replication.message import Message
+from strandline.replication.targets.range_checksums import RangeChecksums
+
+
+class Replica(Protocol):
+    """A copy at a remote site. Every method that writes does so in one transaction of the target."""
+
+    @property
+    def shown(self) -> str:
+        """Where it is, without secrets."""
+        ...
+
+    def state(self) -> CopyState | None:
+        """What the copy says of itself; None when there is none yet."""
+        ...
+
+    def create(self, definition: CopyDefinition) -> CopyState:
+        """Makes the copy, empty; does nothing if it is there with this very definition. Refuses a target that holds
+        something else, and columns that this kind can't hold exactly, before anything is written."""
+        ...
+
+    def evolve(self, definition: CopyDefinition) -> str:
+        """Gives a keyed copy the columns of another definition of the same key and source; rows keep what `Evolution`
+        says, and the position is no longer one to start from. Says why, if this target can't, and then does nothing."""
+        ...
+
+    def claim(self) -> CopyState:
+        """Begins a new epoch, which fences off every earlier sender."""
+        ...
+
+    def apply(self, message: Message) -> CopyState:
+        """Takes the next message, with its position, whole or not at all; one that was taken already does nothing."""
+        ...
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """What the copy holds, in the definition's stored schema."""
+        ...
+
+    def damage(self) -> Sequence[str]:
+        """What of the copy is visibly gone, altered or not ours, before any row is read."""
+        ...
+
+    def mend(self) -> None:
+        """Leaves out what can't be read and what a hand put there, so that the rest can be compared. State and position
+        stay: whoever calls it then sends what is missing."""
+        ...
+
+    def checksums(self) -> RangeChecksums | None:
+        """The copy's checksums by range, where its own system computes them; None where rows must be read."""
+        ...
+
+    def count(self) -> int:
+        """How many rows users see."""
+        ...
+
+    def drop(self) -> None:
+        """Removes the copy and all that belongs to it."""
+        ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Replica: ...
+
+    def __exit__(self, *_: object) -> None: ...

@@ -1,0 +1,220 @@
+"""How the schema changed between the two sides.
+
+What is known of a run besides its result: what ran and why, what it read, how sure it is.
+
+The summary as one JSON object, for programs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from strandline.changes.shape import Header
+from strandline.report.values import json_value
+
+
+@dataclass(frozen=True)
+class Retyped:
+    """A column whose type changed; `compared` says whether values of both types could still be compared."""
+
+    name: str
+    before: str
+    after: str
+    compared: bool
+
+
+@dataclass(frozen=True)
+class SchemaDrift:
+    """Columns added and removed (name and type), retyped ones, and pairs that look like renames (old to new)."""
+
+    added: tuple[tuple[str, str], ...] = ()
+    removed: tuple[tuple[str, str], ...] = ()
+    retyped: tuple[Retyped, ...] = ()
+    renames: tuple[tuple[str, str], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.retyped)
+
+
+def schema_drift(header: Header, renames: Mapping[str, str] | None = None) -> SchemaDrift:
+    """The drift between the header's two schemas; `renames` are the caller's suggestions, old name to new."""
+    old, new = header.old_schema, header.new_schema
+    both = [name for name in new.names if name in old.names]
+    retyped = [
+        Retyped(name, str(old.field(name).type), str(new.field(name).type), name not in header.retyped)
+        for name in both
+        if old.field(name).type != new.field(name).type
+    ]
+    return SchemaDrift(
+        added=tuple((name, str(new.field(name).type)) for name in header.added),
+        removed=tuple((name, str(old.field(name).type)) for name in header.removed),
+        retyped=tuple(retyped),
+        renames=tuple((before, after) for before, after in (renames or {}).items()),
+    )
+
+
+def drift_told(drift: SchemaDrift) -> list[str]:
+    """The drift in sentences, one for each kind."""
+    told = []
+    if drift.added:
+        told.append(f"Added: {', '.join(f'{name} ({type_})' for name, type_ in drift.added)}.")
+    if drift.removed:
+        told.append(f"Removed: {', '.join(f'{name} ({type_})' for name, type_ in drift.removed)}.")
+    for each in drift.retyped:
+        verdict = "" if each.compared else ", which can't be compared"
+        told.append(f"Retyped: {each.name} from {each.before} to {each.after}{verdict}.")
+    if drift.renames:
+        told.append(f"Perhaps renamed: {', '.join(f'{old} → {new}' for old, new in drift.renames)}.")
+    return told
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """The facts of one differential; None where they do not apply or nobody measured them.
+
+    `miss_probability` is the probability that this run overlooked an update because two signatures were equal, and
+    `runs_to_first_miss` the expected number of such runs up to the first that does; exact algorithms have neither.
+    `distance`, `evictions` and `useless_pairs` are the window algorithm's: how far apart rows of one key lay, rows
+    pushed out of the aging buffers, and delete-insert pairs of one key that were found and removed.
+    """
+
+    algorithm: str = ""
+    reason: str = ""
+    runner: str = ""
+    seconds: float | None = None
+    bytes_read: int | None = None
+    bytes_shuffled: int | None = None
+    bytes_written: int | None = None
+    rows_before: int | None = None
+    rows_after: int | None = None
+    miss_probability: float | None = None
+    runs_to_first_miss: float | None = None
+    distance: float | None = None
+    evictions: int | None = None
+    useless_pairs: int | None = None
+    warnings: tuple[str, ...] = ()
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+def facts_json(facts: RunFacts) -> dict[str, Any]:
+    """The facts as JSON can hold them; what an algorithm adds under `more` stands beside the others."""
+    told = {each.name: getattr(facts, each.name) for each in dataclasses.fields(facts) if each.name != "more"}
+    told = {name: _finite(value) for name, value in told.items()}
+    told["warnings"] = list(facts.warnings)
+    return {**{str(name): json_value(value) for name, value in facts.more.items()}, **told}
+
+
+def facts_told(facts: RunFacts) -> list[tuple[str, str]]:
+    """The facts that are known, as pairs of words for people."""
+    rows = None
+    if facts.rows_before is not None or facts.rows_after is not None:
+        rows = f"{_whole(facts.rows_before)} before, {_whole(facts.rows_after)} after"
+    pairs = [
+        ("Algorithm", facts.algorithm),
+        ("Chosen because", facts.reason),
+        ("Ran on", facts.runner),
+        ("Time", seconds_told(facts.seconds)),
+        ("Rows read", rows),
+        ("Read", bytes_told(facts.bytes_read)),
+        ("Shuffled", bytes_told(facts.bytes_shuffled)),
+        ("Written", bytes_told(facts.bytes_written)),
+        ("Chance of a missed update", probability_told(facts.miss_probability)),
+        ("Runs to the first miss, on average", _runs(facts.runs_to_first_miss)),
+        ("Distance between the snapshots", None if facts.distance is None else f"{facts.distance:,.4g}"),
+        ("Evicted from the buffers", None if facts.evictions is None else f"{facts.evictions:,} rows"),
+        ("Useless pairs removed", None if facts.useless_pairs is None else f"{facts.useless_pairs:,}"),
+        *((str(name), str(json_value(value))) for name, value in facts.more.items()),
+    ]
+    return [(name, told) for name, told in pairs if told]
+
+
+def bytes_told(count: int | None) -> str | None:
+    """A number of bytes in the unit that people would use.
+
+    >>> bytes_told(157_286_400)
+    '150 MiB'
+    """
+    if count is None:
+        return None
+    size, units = float(count), ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"]
+    while size >= 1024 and len(units) > 1:
+        size, units = size / 1024, units[1:]
+    return f"{size:,.0f} {units[0]}" if size >= 100 or units[0] == "bytes" else f"{size:.3g} {units[0]}"
+
+
+def seconds_told(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    if seconds < 1:
+        return f"{seconds * 1000:.3g} ms"
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def probability_told(probability: float | None) -> str | None:
+    if probability is None:
+        return None
+    if probability == 0:
+        return "0"
+    return f"{probability:.2g}" if probability >= 1e-3 else f"{probability:.1e}".replace("e-0", "e-")
+
+
+def _runs(runs: float | None) -> str | None:
+    if runs is None:
+        return None
+    if runs == float("inf"):
+        return "never"
+    return f"{runs:,.0f}" if runs < 1e9 else f"{runs:.1e}".replace("e+", "e")
+
+
+def _whole(count: int | None) -> str:
+    return "?" if count is None else f"{count:,}"
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: an infinite number of runs is null there, as is a NaN."""
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    return value
+
+
+def summary_json(
+    header: Header, facts: RunFacts | None = None, *, renames: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """What `--json` prints: counts at the top level, null where they are unknown; always valid JSON.
+
+    `columns` has for each value column the updates in which it differs, or is null where the set does not know.
+    """
+    counts, drift = header.counts, schema_drift(header, renames)
+    facts = facts or RunFacts()
+    return {
+        "inserted": counts.inserted,
+        "updated": counts.updated,
+        "deleted": counts.deleted,
+        "unchanged": counts.unchanged,
+        "same": counts.rows == 0 and not drift,
+        "form": header.form,
+        "key": list(header.key),
+        "columns": None if counts.columns is None else dict(counts.columns),
+        "schema": {
+            "added": [{"name": name, "type": type_} for name, type_ in drift.added],
+            "removed": [{"name": name, "type": type_} for name, type_ in drift.removed],
+            "retyped": [
+                {"name": each.name, "before": each.before, "after": each.after, "compared": each.compared}
+                for each in drift.retyped
+            ],
+            "renames": [{"before": before, "after": after} for before, after in drift.renames],
+        },
+        "before_images": header.knows_before,
+        "partial": header.partial,
+        "inexact": header.inexact,
+        "source": header.source,
+        "target": header.target,
+        "algorithm": facts.algorithm or None,
+        "facts": facts_json(facts),
+    }

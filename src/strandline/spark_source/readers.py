@@ -1,0 +1,262 @@
+"""Spark's filters as SQL conditions over a table's columns. What is not translated is left to Spark.
+
+Reading the rows of a table at a pinned state: one Spark partition for each group of neighbouring pages.
+
+Reading the rows of a what-if at a pinned state: one Spark partition for each key range.
+
+Reading a change set that is kept in part files: one Spark partition for each part.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.types as pt
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from strandline.changes.part_files import read_batches
+from strandline.errors import InputError, SnapshotExpired
+from strandline.pages import Entry, ReadView
+from strandline.pages.objects import Objects
+from strandline.relations import Scan, read_scan
+from strandline.spark_source.leases import Parts, Pinned
+from strandline.spark_source.options import ReadRequest, plainly
+from strandline.storage import open_storage
+from strandline.tables import ROW, PageCache, TableReader
+from strandline.tables.predicates import key_bounds
+from strandline.values.spark_types import spark_table
+from strandline.whatif import WhatIfRelation, is_what_if, relation_of
+
+_COMPARISONS: dict[type[Filter], str] = {
+    EqualTo: "=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+}
+
+
+def condition_of(one: Filter, schema: pa.Schema) -> str | None:
+    """The filter in SQL, or None when it can't be said exactly.
+
+    Only types that compare in SQL as they do in Spark are taken: whole numbers, text, dates, truth values.
+    """
+    path: tuple[str, ...] = getattr(one, "attribute", ())
+    if len(path) != 1 or path[0] not in schema.names:
+        return None
+    column = '"' + path[0].replace('"', '""') + '"'
+    kind = schema.field(path[0]).type
+    if isinstance(one, IsNull):
+        return f"{column} IS NULL"
+    if isinstance(one, IsNotNull):
+        return f"{column} IS NOT NULL"
+    if isinstance(one, In):
+        literals = [_literal(value, kind) for value in one.value if value is not None]
+        if not literals or any(literal is None for literal in literals):
+            return None
+        return f"{column} IN ({', '.join(literal for literal in literals if literal is not None)})"
+    operator = _COMPARISONS.get(type(one))
+    if operator is None:
+        return None
+    literal = _literal(getattr(one, "value", None), kind)
+    return None if literal is None else f"{column} {operator} {literal}"
+
+
+def _literal(value: object, kind: pa.DataType) -> str | None:
+    if isinstance(value, bool):
+        return str(value).upper() if pt.is_boolean(kind) else None
+    if isinstance(value, int) and pt.is_integer(kind):
+        return str(value)
+    if isinstance(value, str) and (pt.is_string(kind) or pt.is_large_string(kind)):
+        return "'" + value.replace("'", "''") + "'"
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime) and pt.is_date32(kind):
+        return f"DATE '{value.isoformat()}'"
+    return None
+
+
+GROUP_BYTES = 8 << 20
+"""About how many bytes of pages one partition reads."""
+
+BATCH_ROWS = 32_768
+
+
+class TableRows(DataSourceReader):  # type: ignore[misc]
+    """Pickled to Spark's workers: a state, a table, the columns to give, the condition that rows satisfy.
+
+    It takes no filters from Spark: PySpark 4.3 keeps one reader for all queries of a DataFrame and replaces it
+    when filters are pushed down, so that another query of the same DataFrame would get the rows of the wrong filter.
+    """
+
+    def __init__(self, pinned: Pinned, table: str, schema: pa.Schema, where: str | None) -> None:
+        self.pinned = pinned
+        self.table = table
+        self.schema = schema
+        self.where = where
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with plainly():
+            reader = open_table(self.pinned, self.table)
+            entries = reader.entries(key_bounds(reader.condition(self.where), reader.record))
+            return [InputPartition([int(entry.number) for entry in group]) for group in grouped(entries)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with plainly():
+            reader = open_table(self.pinned, self.table)
+            condition = reader.condition(self.where)
+            bounds = key_bounds(condition, reader.record)
+            for number in partition.value or ():
+                entry = reader.view.entry(reader.entry.domain, number)
+                assert entry is not None
+                rows = reader.rows(entry, self.schema.names, condition, bounds)
+                yield from batches(rows, self.schema)
+
+
+class PrunedTableRows(TableRows):
+    """Takes filters from Spark too. Only for a DataFrame of which one query is made: see `TableRows`."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
+        with plainly():
+            reader = open_table(self.pinned, self.table)
+            taken = [self.where] if self.where is not None else []
+            for one in filters:
+                condition = condition_of(one, reader.record.schema)
+                if condition is not None:
+                    taken.append(condition)
+                # Spark applies all of them again: here they only spare reading.
+                yield one
+            self.where = " AND ".join(f"({one})" for one in taken) or None
+
+
+def open_table(pinned: Pinned, table: str) -> TableReader:
+    """A table at a pinned state; takes no part in the store, whose state is kept by others."""
+    view = ReadView(pinned.state, Objects(open_storage(pinned.url)))
+    return TableReader(view, table, PageCache(limit=0))
+
+
+def table_schema(pinned: Pinned, request: ReadRequest) -> pa.Schema:
+    """The columns that a request can give; what is wrong with its condition is said now."""
+    reader = open_table(pinned, request.table)
+    condition = reader.condition(request.where)
+    if condition is not None:
+        _ = condition.condition
+    if not request.columns:
+        return pa.schema([reader.record.schema.field(name) for name in reader.record.shown])
+    for name in request.columns:
+        if name != ROW:
+            reader.record.column(name)
+    return pa.schema([reader.record.row_schema.field(name) for name in request.columns])
+
+
+def grouped(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Neighbouring pages together, up to about `GROUP_BYTES`."""
+    group: list[Entry] = []
+    size = 0
+    for entry in entries:
+        bytes_ = sum(page.size for page in entry.pages)
+        if group and size + bytes_ > GROUP_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(entry)
+        size += bytes_
+    if group:
+        yield group
+
+
+def batches(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows in Spark's types, in batches of the size that it likes."""
+    exact = pa.Table.from_arrays([rows.column(name) for name in schema.names], schema=schema)
+    yield from spark_table(exact).combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
+
+
+class WhatIfRows(DataSourceReader):  # type: ignore[misc]
+    """Pickled to Spark's workers: a state, a what-if, the columns to give, the condition that rows satisfy."""
+
+    def __init__(self, pinned: Pinned, name: str, schema: pa.Schema, where: str | None) -> None:
+        self.pinned = pinned
+        self.name = name
+        self.schema = schema
+        self.where = where
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with plainly():
+            relation = open_what_if(self.pinned, self.name)
+            bounds = key_bounds(relation.reader.condition(self.where), relation.reader.record)
+            return [InputPartition(part.scan.to_json()) for part in replace(relation, bounds=bounds).parts([])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with plainly():
+            if partition.value is None:
+                return
+            condition = open_what_if(self.pinned, self.name).reader.condition(self.where)
+            more = condition.condition.columns if condition is not None else ()
+            for batch in read_scan(Scan.from_json(partition.value), list(dict.fromkeys([*self.schema.names, *more]))):
+                rows = pa.Table.from_batches([batch])
+                if condition is not None:
+                    rows = rows.filter(pa.array(condition.mask(rows)))
+                yield from batches(rows, self.schema)
+
+
+def open_what_if(pinned: Pinned, name: str) -> WhatIfRelation:
+    """A what-if at a pinned state; takes no part in the store, whose state is kept by others."""
+    return relation_of(_view(pinned), PageCache(limit=0), name, pinned.url, scan=pinned.scan)
+
+
+def holds_what_if(pinned: Pinned, name: str) -> bool:
+    """Whether a pinned state has a what-if of that name."""
+    return is_what_if(_view(pinned), PageCache(limit=0), name)
+
+
+def what_if_schema(pinned: Pinned, request: ReadRequest) -> pa.Schema:
+    """The columns that a request can give; what is wrong with its condition is said now."""
+    if request.pushdown:
+        raise InputError("a what-if takes no filters from Spark", doing="reading a what-if", hint="Use where instead")
+    reader = open_what_if(pinned, request.table).reader
+    reader.condition(request.where)
+    names = request.columns or reader.record.names
+    for name in names:
+        reader.record.column(name)
+    return pa.schema([reader.record.schema.field(name) for name in names])
+
+
+def _view(pinned: Pinned) -> ReadView:
+    return ReadView(pinned.state, Objects(open_storage(pinned.url)))
+
+
+class ChangeRows(DataSourceReader):  # type: ignore[misc]
+    """Pickled to Spark's workers: where the parts are, and which of their columns to give."""
+
+    def __init__(self, parts: Parts, schema: pa.Schema) -> None:
+        self.parts = parts
+        self.schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(path) for path in self.parts.paths]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with plainly():
+            if partition.value is None:
+                return
+            try:
+                for batch in read_batches([partition.value], self.parts.header.rows_schema):
+                    yield from batches(pa.Table.from_batches([batch]), self.schema)
+            except FileNotFoundError:
+                raise SnapshotExpired(
+                    "the changes are gone: they are kept until the session ends, or many others were computed",
+                    doing="reading changes",
+                    hint="Make the DataFrame again; on a cluster, STRANDLINE_SPOOL names a folder that all workers see",
+                ) from None

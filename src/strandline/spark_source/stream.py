@@ -1,0 +1,176 @@
+"""The stream of a table's or a view's changes: `spark.readStream.format("strandline")`.
+
+A batch is the net change between two marks. Spark writes marks into its checkpoint before it plans a batch, and the
+state of each is kept in the store until the batch after it is planned, so that a query that was stopped, at whatever
+point, reads the very same batch again. The reader lives in a process of Spark's driver, as long as the query does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+from strandline.changes import Changes
+from strandline.changes.part_files import read_batches
+from strandline.errors import NotFound, SnapshotExpired, StrandlineError
+from strandline.pages.page_version import parse_at
+from strandline.spark_source.options import BEGINNING, StreamRequest, plainly
+from strandline.spark_source.readers import batches
+from strandline.store import Store
+from strandline.store import open as open_store
+from strandline.views.change_feed import FirstPiece, Following, Mark, inserts
+
+COMMIT = "_commit"
+"""The commit up to which the batch of a row goes."""
+
+
+@dataclass(frozen=True)
+class StreamPartition:
+    """A piece of a batch, which travels to the task that reads it: a file of change rows, or a piece of the first batch
+    that the task computes from the store's pages.
+    """
+
+    commit: int
+    path: str = ""
+    piece: FirstPiece | None = None
+
+
+class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """One query's reader. It takes part in the store from the first call until Spark stops it."""
+
+    def __init__(self, request: StreamRequest, url: str, columns: pa.Schema, rows: pa.Schema) -> None:
+        self._request = request
+        self._url = url
+        self._columns = columns
+        self._rows = rows
+        self._store: Store | None = None
+        self._planned: dict[int, Changes] = {}
+        self._initial: Mark | None = None
+        self._enough: int | None = None
+        """The commit at which a query that wants just what is there may end."""
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        with plainly():
+            self._enough = int(self._opened().pages.look().commit)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's names, all of them)
+        with plainly():
+            if self._initial is None:  # Spark asks more than once, and each mark is kept
+                self._initial = starting_mark(self._opened(), self._following(), self._request.starting)
+            return self._initial.to_json()
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
+        with plainly():
+            mark = Mark.from_json(start)
+            if self._enough is not None and mark.position is not None and mark.position.commit >= self._enough:
+                return start
+            return self._following().latest(mark).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        with plainly():
+            until = Mark.from_json(end)
+            if start == end or until.position is None:
+                return []
+            commit = until.position.commit
+            first = Mark.from_json(start).position is None
+            pieces = self._following().first_pieces(until) if first else None
+            if pieces is not None:
+                return [InputPartition(StreamPartition(commit, piece=one)) for one in pieces]
+            # Kept here until the batch is confirmed: the files go when nobody refers to them.
+            self._planned[commit] = Changes.of(self._following().changes(Mark.from_json(start), until))
+            parts = self._planned[commit]._stored.parts
+            return [InputPartition(StreamPartition(commit, part.path)) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with plainly():
+            part: StreamPartition = partition.value
+            try:
+                found = (
+                    read_batches([part.path], self._rows) if part.piece is None else inserts(part.piece).to_batches()
+                )
+                for batch in found:
+                    rows = pa.Table.from_batches([batch])
+                    commit = pa.array([part.commit] * len(rows), pa.int64())
+                    yield from batches(rows.append_column(COMMIT, commit), self._columns)
+            except FileNotFoundError:
+                raise SnapshotExpired(
+                    "the rows of the batch are gone",
+                    doing="reading a stream",
+                    hint="On a cluster, STRANDLINE_SPOOL names a folder that all workers see",
+                ) from None
+
+    def commit(self, end: dict[str, Any]) -> None:
+        with plainly():
+            mark = Mark.from_json(end)
+            self._following().confirm(mark)
+            if mark.position is not None:
+                for commit in [one for one in self._planned if one <= mark.position.commit]:
+                    del self._planned[commit]
+
+    def stop(self) -> None:
+        self._planned.clear()
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks get what `read` needs."""
+        return {**self.__dict__, "_store": None, "_planned": {}}
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            self._store = open_store(self._url)
+        version = self._request.version
+        return self._store if version is None else self._store.version(version)
+
+    def _following(self) -> Following:
+        return Following(self._opened(), self._request.name)
+
+
+class Refused(DataSourceStreamReader):  # type: ignore[misc]
+    """Says what is wrong when it is asked: PySpark 4.3 hides the reason if no reader is made at all."""
+
+    def __init__(self, error: StrandlineError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        with plainly():
+            raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
+        return self.initialOffset()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self.initialOffset()
+        return []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+
+def stream_schema(store: Store, request: StreamRequest) -> pa.Schema:
+    """The columns of a stream's rows; refuses a name that is no table, what-if or view as asked for."""
+    known = [*store.tables(), *(one.name for one in store.what_ifs())]
+    if request.kind == "view":  # a table, or a what-if, is the view of itself
+        known = [*(one.name for one in store.views()), *known]
+    if request.name not in known:
+        raise NotFound(
+            f"there is no {request.kind} {request.name}",
+            doing="following changes",
+            hint=f"The {request.kind}s are {', '.join(known) or 'none'}",
+        )
+    return Following(store, request.name).schema()
+
+
+def starting_mark(store: Store, following: Following, starting: str) -> Mark:
+    """The mark at a state: `beginning`, `now`, a snapshot's name, a commit number, a time."""
+    if starting == BEGINNING:
+        return following.beginning()
+    at = None if starting == "now" else parse_at(store.pages, starting)
+    with store.hold(at) as snapshot:
+        return following.at(snapshot)

@@ -1,0 +1,125 @@
+"""Writing a DataFrame into a table: tasks stage rows, `commit` makes one transaction of them (`committing`).
+
+Spark calls `commit` in a process of its own, which asks the one that called `register` to do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from strandline.errors import InputError, NotFound
+from strandline.spark_source.leases import Enlisted, Holdings, KeeperAddress, ask
+from strandline.spark_source.options import WRITE_EXAMPLE, WriteRequest, plainly
+from strandline.spark_source.staged_write import Job, Staged, new_job, opened_version, stage, sweep
+from strandline.storage import open_storage
+from strandline.store import Store
+from strandline.store.what_if import WhatIf
+from strandline.tables import TableReader, TableSchema
+from strandline.tables.incoming_rows import fitted
+from strandline.values.encoding import no_rows
+
+DOING = "writing into a store"
+
+
+@dataclass
+class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
+    """What one task tells `commit`."""
+
+    staged: Staged
+
+
+class TableWriter(DataSourceArrowWriter):  # type: ignore[misc]
+    """Pickled to Spark's workers and to the process that commits."""
+
+    def __init__(self, job: Job, keeper: KeeperAddress | None) -> None:
+        self.job = job
+        self.keeper = keeper
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        with plainly():
+            context = TaskContext.get()
+            place = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
+            return TaskMessage(stage(open_storage(self.job.url), self.job.id, place, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        with plainly():
+            storage = open_storage(self.job.url)
+            try:
+                staged = [message.staged for message in messages if isinstance(message, TaskMessage)]
+                ask(self.keeper, Holdings.write, self.job, staged)
+            finally:
+                sweep(storage, self.job.id, len(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        with plainly():
+            sweep(open_storage(self.job.url), self.job.id, len(messages))
+
+
+def checked(request: WriteRequest, enlisted: Enlisted, schema: StructType) -> Job:
+    """The write, once everything that can be known beforehand is known to fit."""
+    url, id = enlisted.url, new_job(enlisted.process)
+    rows = to_arrow_schema(schema, timezone="UTC")
+    with opened_version(url, request.version) as store:
+        if any(one.name == request.table for one in store.what_ifs()):
+            return _supposed(request, Job(id, url, request, rows, False, False), store.what_if(request.table))
+        record = _record(store, request.table)
+    job = Job(id, url, request, rows, creates=record is None, replaces=False)
+    if record is None:
+        if not request.key and request.merge is not None:
+            raise NotFound(
+                f"there is no table {request.table} to merge into",
+                doing=DOING,
+                hint='Give .option("key", …) to create it',
+            )
+        return job
+    if request.overwrite and (request.key not in ((), record.key) or set(rows.names) != set(record.names)):
+        return Job(job.id, url, request, rows, creates=False, replaces=True)
+    if request.key not in ((), record.key):
+        raise InputError(
+            f"{request.table} has the key {', '.join(record.key) or '(none)'}, not {', '.join(request.key)}",
+            doing=DOING,
+            hint="Leave the option key out",
+        )
+    _check_merge(request, record)
+    fitted(no_rows(rows), record, f"Writing into {request.table}")
+    return job
+
+
+def _supposed(request: WriteRequest, job: Job, what_if: WhatIf) -> Job:
+    """A write into a what-if: an insert or upsert; it has its base's key and columns."""
+    if request.overwrite or request.key not in ((), what_if.key):
+        hint = "Drop the what-if and make it again, or append"
+        raise InputError(f"{request.table} is a what-if: it can't be overwritten", doing=DOING, hint=hint)
+    record = what_if.relation().reader.record
+    _check_merge(request, record)
+    fitted(no_rows(job.schema), record, f"Writing into {request.table}")
+    return replace(job, supposes=True)
+
+
+def _record(store: Store, table: str) -> TableSchema | None:
+    with store.state() as view:
+        if view.find_domain(table) is None:
+            return None
+        return TableReader(view, table, store.cache).record
+
+
+def _check_merge(request: WriteRequest, record: TableSchema) -> None:
+    if request.merge is None:
+        return
+    if not record.key:
+        raise InputError(
+            f"{request.table} has no key to merge by", doing=DOING, hint=f"Append instead: {WRITE_EXAMPLE}"
+        )
+    if request.merge not in ("key", ",".join(record.key)):
+        raise InputError(
+            f"merge is {request.merge!r}, rows are matched by the key {', '.join(record.key)}",
+            doing=DOING,
+            hint='Say .option("merge", "key")',
+        )

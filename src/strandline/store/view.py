@@ -1,0 +1,282 @@
+"""A view of a store, as users hold it. It only delegates."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from strandline.changes import Changes
+from strandline.errors import InputError, InUse, NotFound
+from strandline.relations.databases.address import parse_address
+from strandline.replication.senders.view.copy import Copy
+from strandline.replication.senders.view.delivery import held
+from strandline.replication.targets.open_target import open_replica
+from strandline.tables import TableTransaction
+from strandline.tables.schema import COPIES, VIEWS
+from strandline.views import catalog
+from strandline.views.catalog import AUTO, KEEP, MAINTAIN, CopyRecord, ViewRecord, copy_records, has
+from strandline.views.definition.definition import ViewDefinition
+from strandline.views.delta_query import TwoStates, delta_rows
+from strandline.views.difference_table import all_segments, end
+from strandline.views.known_views import KnownViews, ViewHost
+from strandline.views.maintenance import keep
+from strandline.views.regenerate import in_spark_sql, on_spark, regenerate
+from strandline.views.relevance.why import Why, why
+from strandline.views.retention import duration
+from strandline.views.store_state import StoreState
+from strandline.views.subscription import subscription
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class ViewListing:
+    """One line of the list of views. `trouble` says why a view can't be read now."""
+
+    name: str
+    sql: str
+    form: str
+    key: tuple[str, ...]
+    maintain: str
+    copies: int
+    regenerated: str = ""
+    trouble: str = ""
+
+
+class View:
+    """A view by name. A table, or a what-if, is the trivial view of itself."""
+
+    def __init__(self, home: ViewHost, name: str) -> None:
+        self._home = home
+        self.name = name
+
+    @property
+    def definition(self) -> ViewDefinition:
+        """What it means now."""
+        with self._home.state() as state:
+            return KnownViews(StoreState(state, self._home.cache)).definition(self.name)
+
+    @property
+    def sql(self) -> str:
+        """Its text."""
+        with self._home.state() as state:
+            record = KnownViews(StoreState(state, self._home.cache)).records.get(self.name)
+            return f'SELECT * FROM "{self.name}"' if record is None else record.sql
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its columns."""
+        return self.definition.schema
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key of the result; empty in a counted view."""
+        return self.definition.key
+
+    def to_arrow(self, *, at: Any = None, runner: str = "auto") -> pa.Table:
+        """Its rows, now or at a state."""
+        with self._home.state(at) as state:
+            site = StoreState(state, self._home.cache)
+            return regenerate(KnownViews(site).definition(self.name), site, self._home.running(runner))
+
+    def to_spark(self, *, at: Any = None, by: str = "kernels", session: SparkSession | None = None) -> DataFrame:
+        """Its rows as a Spark DataFrame, in Spark's types.
+
+        `kernels` compute them as everywhere else, in Spark tasks; `sql` hands the query to Spark SQL, lazily.
+        """
+        if by not in ("kernels", "sql"):
+            raise InputError(f"{by!r} computes nothing", doing=f"reading {self.name!r}", hint="Say kernels or sql")
+        with self._home.state(at) as state:
+            site = StoreState(state, self._home.cache)
+            if by == "sql":
+                return in_spark_sql(KnownViews(site).definition(self.name), lambda name: self._frame(site, name, at))
+            return on_spark(KnownViews(site).definition(self.name), site, self._home.running(), session)
+
+    def _frame(self, site: StoreState, relation: str, at: Any) -> DataFrame:
+        if site.is_table(relation):
+            return self._home.frame(relation, at)
+        return self._home.what_if(relation).to_spark(at=at)
+
+    def changes(self, *, since: Any, until: Any = None, runner: str = "auto") -> Changes:
+        """What changed in it from one state to another, or to now, by delta queries."""
+        from strandline.changes.difference import difference
+
+        with self._home.state(since) as older, self._home.state(until) as newer:
+            sites = TwoStates(StoreState(older, self._home.cache), StoreState(newer, self._home.cache))
+            definition = KnownViews(sites.newer).definition(self.name)
+            if definition.regenerated:
+                return Changes.of(difference(*(regenerate(definition, site) for site in (sites.older, sites.newer))))
+            rows = delta_rows(definition, sites, self._home.running(runner))
+            return Changes.of(subscription(definition, None, None).change_set(rows))
+
+    def why(self, change: Any, relation: str | None = None) -> list[Why]:
+        """For each row of a change whether it can matter here, and if not, why not, without any join.
+
+        `change` is a row or several, or a change set; `relation` says what it changes, where the view reads several.
+        """
+        with self._home.state() as state:
+            site = StoreState(state, self._home.cache)
+            return why(KnownViews(site).definition(self.name), site, change, relation)
+
+    def replicate(
+        self,
+        target: str,
+        *,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        name: str | None = None,
+        keep: float | str = KEEP,
+        runner: str = "auto",
+    ) -> Copy:
+        """Make a copy at `target` and fill it; if that was stopped, the same call goes on.
+
+        What the copy needs for a difference is kept for so long after its last refresh (`keep`: seconds, or a text such
+        as `12h` or `30d`); one that was away longer is compared with the view when it comes back.
+        """
+        address = parse_address(target)
+        chosen = None if columns is None else tuple(columns)
+        wanted = CopyRecord(name or address.table, self.name, address.shown, secrets.token_hex(8), where, chosen)
+        wanted = replace(wanted, keep=duration(keep, f"replicating {self.name!r}"))
+        with self._home.state() as state:
+            site = StoreState(state, self._home.cache)
+            made = subscription(KnownViews(site).definition(self.name), where, columns)
+            known = copy_records(state, self._home.cache).get(wanted.name)
+        _check_same(known, wanted)
+        record = known or wanted
+        with open_replica(address) as replica:
+            # Refuses a target that holds something else, or can't hold a column, before the store knows of it.
+            replica.create(held(made, record.id))
+        if known is None or known.keep != wanted.keep:
+            entered = replace(record, keep=wanted.keep)
+            self._home.autocommit(lambda tx: _add_copy(tx, self._home, entered))
+        copy = Copy(self._home, record.name, address)
+        if copy.record.taken is None:
+            copy.refresh(runner=runner)
+        return copy
+
+    def copies(self) -> list[Copy]:
+        """Its copies."""
+        return [copy for copy in copies(self._home) if copy.record.view == self.name]
+
+    def drop(self) -> None:
+        """Drop the view; views that stand on it, and copies of it, must be dropped before."""
+        drop_view(self._home, self.name)
+
+
+def create_view(home: ViewHost, name: str, sql: str, *, strict: bool = True, maintain: str = AUTO) -> View:
+    """A view of that text; an existing one of the same name gets it, and its copies the difference."""
+    doing = f"defining view {name!r}"
+    if maintain not in MAINTAIN:
+        raise InputError(f"{maintain!r} is no way to maintain", doing=doing, hint=f"Use {', '.join(MAINTAIN)}")
+    if not name or name != name.strip() or name.startswith("_"):
+        raise InputError(f"{name!r} is no name for a view", doing=doing)
+
+    def work(transaction: TableTransaction) -> None:
+        with home.state() as state:
+            known = KnownViews(StoreState(state, home.cache))
+            before = known.records.get(name)
+            if before is None and name in known.site.names():
+                raise InputError(
+                    f"there is a table or what-if {name!r} already", doing=doing, hint="Choose another name"
+                )
+            number = max((one.number for one in known.records.values()), default=0) + 1
+            record = ViewRecord(name, sql, number if before is None else before.number, strict, maintain)
+            definition = known.meaning(record)
+            if record != before:
+                catalog.put(transaction, record, exists=has(state, VIEWS))
+            keep(transaction, known.site, definition, maintain)
+
+    home.autocommit(work)
+    return View(home, name)
+
+
+def open_view(home: ViewHost, name: str) -> View:
+    """An existing view; a table or what-if as the view that it is."""
+    with home.state() as state:
+        known = KnownViews(StoreState(state, home.cache))
+        if name not in known.records:
+            known.definition(name)
+    return View(home, name)
+
+
+def drop_view(home: ViewHost, name: str) -> None:
+    """Drop a view that nothing stands on."""
+    doing = f"dropping view {name!r}"
+    with home.state() as state:
+        known = KnownViews(StoreState(state, home.cache))
+        if name not in known.records:
+            listed = ", ".join(known.records) or "none"
+            raise NotFound(f"there is no view {name!r}", doing=doing, hint=f"The views are: {listed}")
+        held_by = [one.name for one in copy_records(state, home.cache).values() if one.view == name]
+        if held_by:
+            raise InUse(f"there are copies of it: {', '.join(held_by)}", doing=doing, hint="Drop those first")
+        above = [one for one, record in known.records.items() if one != name and _reads(record, name)]
+        if above:
+            raise InUse(f"views stand on it: {', '.join(above)}", doing=doing, hint="Drop those first")
+
+    def work(transaction: TableTransaction) -> None:
+        catalog.remove(transaction, VIEWS, name)
+        with home.state() as state:
+            if name in all_segments(state, home.cache):
+                end(transaction, state, name)
+
+    home.autocommit(work)
+
+
+def list_views(home: ViewHost) -> list[ViewListing]:
+    """The views, the oldest first."""
+    from strandline.errors import StrandlineError
+
+    with home.state() as state:
+        known = KnownViews(StoreState(state, home.cache))
+        counts = [one.view for one in copy_records(state, home.cache).values()]
+        found = []
+        for record in known.records.values():
+            line = ViewListing(record.name, record.sql, "", (), record.maintain, counts.count(record.name))
+            try:
+                made = known.definition(record.name)
+                found.append(replace(line, form=made.form, key=made.key, regenerated=made.regenerated))
+            except StrandlineError as error:
+                found.append(replace(line, trouble=error.why))
+        return found
+
+
+def copies(home: ViewHost) -> list[Copy]:
+    """All copies of views and tables, by name."""
+    with home.state() as state:
+        return [Copy(home, name) for name in copy_records(state, home.cache)]
+
+
+def open_copy(home: ViewHost, name: str, target: str | None = None) -> Copy:
+    """A copy by name; `target` is needed where its address has a password that the environment does not give."""
+    copy = Copy(home, name, None if target is None else parse_address(target))
+    _ = copy.record
+    return copy
+
+
+def _add_copy(transaction: TableTransaction, home: ViewHost, record: CopyRecord) -> None:
+    with home.state() as state:
+        catalog.put(transaction, record, exists=has(state, COPIES))
+
+
+def _check_same(known: CopyRecord | None, wanted: CopyRecord) -> None:
+    said = [(one.view, one.target, one.where, one.columns) for one in (known, wanted) if one is not None]
+    if known is not None and said[0] != said[1]:
+        raise InputError(
+            f"there is a copy {known.name!r} already, of {known.view} at {known.target}",
+            doing="replicating",
+            hint="Give this one a name of its own, or drop that one",
+        )
+
+
+def _reads(record: ViewRecord, name: str) -> bool:
+    import sqlglot
+    from sqlglot import exp
+
+    tree = sqlglot.parse_one(record.sql, dialect="duckdb")
+    return any(table.name.lower() == name.lower() for table in tree.find_all(exp.Table))

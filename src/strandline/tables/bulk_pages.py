@@ -1,0 +1,217 @@
+"""Writing the pages of one range of keys, as a worker does it for a transaction: see `bulk`.
+
+`load_range` makes pages of rows that are all new. `merge_range` brings changes to the pages of a range, and rewrites
+those alone that they concern; a page that reaches beyond the range is cut, and each worker writes its own part of it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.changes.shape import CHANGE
+from strandline.engine import Attempt, Result, WorkItem, kernel
+from strandline.pages import Entry, Grant, LogicalPage, PageRef, TableId, WorkerOutput
+from strandline.pages.ids import UNBORN
+from strandline.relations.reader import read_table
+from strandline.relations.scan import Scan
+from strandline.tables.incoming_rows import in_order, taken_keys
+from strandline.tables.keys import encode_keys, sort_order
+from strandline.tables.page import Contents, Numbers, base_of
+from strandline.tables.page_cache import PageCache
+from strandline.tables.page_rewrite import Made, PageRewriter, PageRoom
+from strandline.tables.page_update import Resolved, folded, resolve
+from strandline.tables.routing import DELETE, range_numbers, routed_schema
+from strandline.tables.row_changes import NONE, Delta, read_left, write_left
+from strandline.tables.scan import objects_of
+from strandline.tables.schema import ROW, TableSchema
+from strandline.tables.table_changes import compared
+from strandline.tables.update import check_fit
+from strandline.values.encoding import no_rows
+
+INSERTING, APPLYING, PUTTING, OVERWRITING = "insert", "apply", "put", "overwrite"
+"""How changes meet the rows that are there: keys must be free; the changes must fit; they win; they are all rows."""
+
+_CACHE_BYTES = 64 << 20
+_NO_DOMAIN = TableId(0)
+
+
+@kernel
+def load_range(item: WorkItem, attempt: Attempt) -> Result:
+    """Sorts the new rows of a range, checks and numbers them, and stores their pages."""
+    with _working(item) as work:
+        placed = bool(work.record.key) or not work.arrived.column(ROW).null_count
+        arrived = _by_key(work.arrived, work.record, item["doing"]) if placed else work.arrived
+        rows = arrived.select(work.record.names)
+        numbers = pa.array(np.arange(item["first"], item["first"] + len(rows)))
+        table = pa.Table.from_arrays([numbers, *rows.columns], schema=work.record.row_schema)
+        made = work.pages.bases(table) if len(table) else []
+        return {"pages": [entry_to_json(work.pages.put(one)) for one in made], "rows": len(rows), **work.read}
+
+
+@kernel
+def merge_range(item: WorkItem, attempt: Attempt) -> Result:
+    """Brings changes to the pages of a range, and stores those that they change."""
+    with _working(item) as work:
+        arrived = _Arrived(_by_key(work.arrived, work.record, item["doing"]), work.record, read_left(*item["left"]))
+        found: dict[str, list[Any]] = {}
+        gone: dict[bytes, int] = {}
+        number, changed = item["first"], 0
+        ends = [*(page["separator"] for page in item["pages"][1:]), None]
+        for page, end in zip(item["pages"], ends, strict=True):
+            standing = _Standing(work, page, item)
+            delta = standing.delta(arrived, *arrived.places(page["separator"], end))
+            changed += len(delta)
+            if not len(delta) and page["whole"]:
+                continue
+            resolved = resolve(standing.contents, standing.count, delta)
+            number, resolved = number + resolved.unnumbered, resolved.numbered(number)
+            gone |= standing.leaving(delta)
+            found[page["separator"]] = [entry_to_json(work.pages.put(one)) for one in standing.made(resolved)]
+        left = write_left(gone, attempt.path("left.arrow")) if gone else None
+        return {"pages": found, "changed": changed, "left": left, **work.read}
+
+
+@dataclass(frozen=True)
+class _Work:
+    record: TableSchema
+    pages: PageRewriter
+    arrived: pa.Table
+    read: dict[str, int]
+
+
+@contextmanager
+def _working(item: WorkItem) -> Iterator[_Work]:
+    """What both kernels need. What an attempt has written when it fails is left to the end of the transaction."""
+    record = TableSchema.from_bytes(item["record"].encode())
+    objects = objects_of(item["store"])
+    output = WorkerOutput(objects.storage, Grant.from_json(item["grant"]))
+    pages = PageRewriter(record, _NO_DOMAIN, PageRoom(PageCache(_CACHE_BYTES), objects.page, output.page))
+    scans = [Scan.from_json(scan) for scan in item["scans"]]
+    arrived = read_table(scans) if scans else no_rows(routed_schema(record))
+    read = {"rows_read": len(arrived), "bytes_read": sum(scan.bytes for scan in scans)}
+    yield _Work(record, pages, arrived, read)
+
+
+class _Arrived:
+    """What comes to the range, in order of the keys."""
+
+    def __init__(self, rows: pa.Table, record: TableSchema, left: Mapping[bytes, int]) -> None:
+        self.rows = rows
+        self._left = left
+        self.keys = encode_keys(rows, record.order)
+        self.kind = np.asarray(rows.column(CHANGE), dtype=np.int64)
+        self.images = rows.select(record.names)
+        self.live = np.where(self.kind == DELETE, NONE, np.arange(len(rows)))
+
+    def places(self, low: str, high: str | None) -> tuple[int, int]:
+        """Where the keys from `low` (inclusive) to `high` (exclusive) stand; both in hexadecimal digits."""
+        start = bisect_left(self.keys, bytes.fromhex(low))
+        return start, len(self.keys) if high is None else bisect_left(self.keys, bytes.fromhex(high), start)
+
+    def delta(self, start: int, end: int) -> Delta:
+        keys = self.keys[start:end]
+        return Delta(keys, self.live[start:end], self.numbers(keys), self.images)
+
+    def numbers(self, keys: Sequence[bytes]) -> Numbers:
+        """The numbers that rows under these keys left behind in this transaction; `NONE` for most."""
+        if not self._left:
+            return np.full(len(keys), NONE, dtype=np.int64)
+        return np.array([self._left.get(key, NONE) for key in keys], dtype=np.int64)
+
+
+class _Standing:
+    """A page of the table, or the part of it that lies in the range, and how changes meet it."""
+
+    def __init__(self, work: _Work, page: Mapping[str, Any], item: WorkItem) -> None:
+        self._work = work
+        self._page = page
+        self._item = item
+        self.entry = entry_from_json(page["entry"])
+
+    @cached_property
+    def contents(self) -> Contents:
+        if not self._page["whole"]:
+            return Contents(base_of(self._inside(), self._work.record))
+        if self._item["meeting"] == OVERWRITING:
+            return self._work.pages.contents(self.entry)
+        return self._work.pages.keys_of(self.entry)
+
+    @property
+    def count(self) -> int:
+        return self.entry.rows if self._page["whole"] else len(self.contents.base.table)
+
+    def _inside(self) -> pa.Table:
+        table = self._work.pages.contents(self.entry).table
+        cuts = [bytes.fromhex(cut) for cut in (self._item["low"], self._item["high"]) if cut]
+        wanted = 1 if self._item["low"] else 0
+        return table.filter(pa.array(range_numbers(table, self._work.record.order, cuts) == wanted))
+
+    def delta(self, arrived: _Arrived, start: int, end: int) -> Delta:
+        """What the changes from `start` to `end` mean here, once they are known to fit."""
+        meeting = self._item["meeting"]
+        if meeting == OVERWRITING:
+            return self._difference(arrived, start, end)
+        delta = arrived.delta(start, end)
+        if meeting != PUTTING and start < end:
+            present = self.contents.rows_of(delta.keys) != NONE
+            rows, kind = arrived.rows.slice(start, end - start), arrived.kind[start:end]
+            if meeting == APPLYING:
+                check_fit(rows, self._work.record.order, kind, present, self._item["doing"])
+            elif present.any():
+                raise taken_keys(rows, self._work.record, np.flatnonzero(present).tolist(), self._item["doing"])
+        return delta
+
+    def _difference(self, arrived: _Arrived, start: int, end: int) -> Delta:
+        """The changes that make these rows of those that are here."""
+        record = self._work.record
+        old, new = self.contents.table, arrived.images.slice(start, end - start)
+        matching, differ = compared(old, new, record)
+        gone, put = matching.only_old, np.concatenate([matching.only_new, matching.new[differ]])
+        keys = [*encode_keys(old.take(pa.array(gone)), record.order), *(arrived.keys[start + place] for place in put)]
+        live = np.concatenate([np.full(len(gone), NONE), put + start]).astype(np.int64)
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        ordered = [keys[place] for place in order]
+        return Delta(ordered, live[order], arrived.numbers(ordered), arrived.images)
+
+    def leaving(self, delta: Delta) -> dict[bytes, int]:
+        """The keys that are deleted, with the numbers of their rows."""
+        keys = [delta.keys[place] for place in np.flatnonzero(delta.positions == NONE).tolist()]
+        rows = self.contents.rows_of(keys).tolist()
+        return {key: row for key, row in zip(keys, rows, strict=True) if row != NONE}
+
+    def made(self, resolved: Resolved) -> list[Made]:
+        """The pages that take its place."""
+        if self._page["whole"]:
+            return self._work.pages.revise(self.entry, resolved, self.contents)
+        rows, _ = folded(self.contents, resolved, self._work.record)
+        return self._work.pages.bases(rows) if len(rows) else []
+
+
+def _by_key(rows: pa.Table, record: TableSchema, doing: str) -> pa.Table:
+    if record.key:
+        return in_order(rows, record, doing)
+    order = sort_order(rows, record.order)
+    return rows if order is None else rows.take(pa.array(order))
+
+
+def entry_to_json(entry: Entry) -> list[Any]:
+    """A page of a table for a work item, or for its result; numbers and dates don't travel."""
+    pages = [[page.name, page.born, page.size, page.checksum, page.rows] for page in entry.pages]
+    bounds = [None if key is None else key.hex() for key in (entry.least, entry.greatest)]
+    return [pages, entry.rows, *bounds]
+
+
+def entry_from_json(body: Sequence[Any], domain: TableId = _NO_DOMAIN) -> Entry:
+    """The reverse of `entry_to_json`."""
+    pages = [PageRef(*page) for page in body[0]]
+    least, greatest = (None if key is None else bytes.fromhex(key) for key in body[2:])
+    overlay = pages[1] if len(pages) > 1 else None
+    return Entry(domain, LogicalPage(0), UNBORN, pages[0], overlay, body[1], least, greatest)

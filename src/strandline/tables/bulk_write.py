@@ -1,0 +1,493 @@
+"""Large writes: workers make the pages and store them, the transaction commits them all at once.
+
+What comes is first brought to the ranges of keys that it belongs to (`routing`), then each range is one work item
+(`range_pages`), on Spark or in this process. The table is locked as a whole meanwhile, and on Spark reserved in the
+pointer, so that other processes don't make the work vain. Memory is bounded by the ranges, not by the input.
+
+Large writes that go by the values of whole rows: overwriting a table without a key, applying a counted change set.
+
+Standing rows and those that come meet in buckets by a hash of all columns, through the spool (`split_by_value`); each
+bucket tells which standing rows go and which rows are new (`settle_values`). Both are then brought to pages like any
+other large write: the rows that go by their keys or numbers, the new ones in the order in which they came. Memory is
+bounded by the buckets, and so by how often one and the same row is repeated.
+
+Which writes are large, and who makes their pages: workers on Spark, or this process.
+
+A write is large when its rows are more than a transaction should keep apart. It runs on Spark from 64 MiB of input on,
+unless the rows are in this process's memory already and no session was given, or the store is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.changes import Changes, ChangeSet
+from strandline.changes.matching import Room, Rows, canonical, classes
+from strandline.changes.shape import COUNT, COUNTED
+from strandline.engine import (
+    INLINE_LIMIT,
+    Attempt,
+    InlineRunner,
+    Outcome,
+    Result,
+    Runner,
+    Spool,
+    WorkItem,
+    check_runner,
+    choose_runner,
+    kernel,
+)
+from strandline.pages import PageRef, Transaction
+from strandline.relations import Relation, open_relation, read_relation
+from strandline.relations.exchange import bucket_scans, buckets_of, groups_of, in_order_of, shares, write_buckets
+from strandline.relations.reader import read_table
+from strandline.relations.scan import Scan
+from strandline.tables.bulk_pages import (
+    APPLYING,
+    INSERTING,
+    OVERWRITING,
+    PUTTING,
+    entry_from_json,
+    entry_to_json,
+    load_range,
+    merge_range,
+)
+from strandline.tables.incoming_rows import check_not_null, fitted, in_memory, rows_of
+from strandline.tables.open_tables import OpenTables
+from strandline.tables.page_cache import PageCache
+from strandline.tables.page_rewrite import PageRewriter, PageRoom, join_pages, load, replace_pages
+from strandline.tables.routing import (
+    CHANGES,
+    DELETE,
+    INSERT,
+    ITEMS_PER_WORKER,
+    Arrivals,
+    Form,
+    RoutedRange,
+    choose_cuts,
+    route,
+    routed_schema,
+)
+from strandline.tables.row_changes import LocalPage, Pending, SharedLeft
+from strandline.tables.scan import is_shared, objects_of, reachable
+from strandline.tables.schema import ROW, TableSchema
+from strandline.tables.update import apply_counts, overwrite, refuse_absent
+from strandline.values.encoding import no_rows, restore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+RANGE_BYTES = 32 << 20
+"""What one work item should have of pages and of rows that come, as stored; in memory it is several times that."""
+
+LEAST_BYTES = 1 << 20
+"""Less than this is not shared out further."""
+
+ATTEMPTS = 8
+"""How often Spark may try a work item; in this process each is tried once."""
+
+
+@dataclass(frozen=True)
+class Bulk:
+    """A large write to one table: the transaction, its pages, the store as workers find it, and who works where."""
+
+    transaction: Transaction
+    room: PageRoom
+    store: str
+    runner: Runner
+    spool: Spool
+
+
+def load_rows(bulk: Bulk, pending: Pending, arrivals: Arrivals) -> int:
+    """New rows behind all others: the first rows of a table, or rows of one without a key. How many they were."""
+    target = _target(bulk, arrivals.bytes)
+    # Rows without a key stay in the order of their scans, unless they tell at what place they came.
+    ordered = bool(pending.record.key) or arrivals.form is Form.ROUTED
+    cuts = choose_cuts([], arrivals, pending.record, target) if ordered else []
+    ranges = route(arrivals, pending.record, cuts, bulk.runner, bulk.spool) if arrivals.scans else []
+    if not ordered and ranges:
+        ranges = [RoutedRange(b"", None, some) for some in shares(ranges[0].scans, -(-arrivals.bytes // target))]
+    ranges = [one for one in ranges if one.rows]
+    items = [{**item, "doing": arrivals.doing} for item in _items(bulk, pending, ranges)]
+    outcomes = bulk.runner.run(load_range, items, bulk.spool, arrivals.doing)
+    pages = pending.pages if pending.pages is not None else []
+    for outcome in outcomes:
+        for body in outcome.result["pages"]:
+            entry = entry_from_json(body, pending.domain)
+            assert entry.least is not None
+            pages.append(LocalPage(entry.least if pages else b"", entry, None))
+    pending.pages = pages
+    return sum(outcome.result["rows"] for outcome in outcomes)
+
+
+def merge_rows(bulk: Bulk, pending: Pending, arrivals: Arrivals, meeting: str) -> int:
+    """Changes brought to the pages that they concern; `meeting` says how (`range_pages`). How many rows changed."""
+    assert pending.pages is not None
+    size = sum(page.size for local in pending.pages for page in local.entry.pages)
+    cuts = choose_cuts(pending.pages, arrivals, pending.record, _target(bulk, arrivals.bytes + size))
+    ranges = (
+        route(arrivals, pending.record, cuts, bulk.runner, bulk.spool)
+        if arrivals.scans
+        else [RoutedRange(b"", None, ())]
+    )
+    work = _plan(pending.pages, ranges, everything=meeting == OVERWRITING)
+    left = SharedLeft.of(pending.left.all(), bulk.spool)
+    items = [
+        {
+            **item,
+            "doing": arrivals.doing,
+            "meeting": meeting,
+            "left": left.between(one.low, one.high),
+            "low": one.low.hex(),
+            "high": one.high.hex() if one.high is not None else None,
+            "pages": list(_pages(pending.pages, places, one)),
+        }
+        for item, (one, places) in zip(_items(bulk, pending, [one for one, _ in work]), work, strict=True)
+    ]
+    outcomes = bulk.runner.run(merge_range, items, bulk.spool, arrivals.doing)
+    _put(bulk, pending, outcomes)
+    return sum(outcome.result["changed"] for outcome in outcomes)
+
+
+def _target(bulk: Bulk, total: int) -> int:
+    return max(min(RANGE_BYTES, total // max(bulk.runner.parallelism, 1)), LEAST_BYTES)
+
+
+def _items(bulk: Bulk, pending: Pending, ranges: Sequence[RoutedRange]) -> list[dict[str, Any]]:
+    """What all work items have. Each gets as many row numbers as rows come to it: what it does not use is left out."""
+    if not ranges:
+        return []
+    # Workers read what this transaction has written so far.
+    bulk.transaction.output.flush()
+    attempts = ATTEMPTS if bulk.runner.name == "spark" else 1
+    items = []
+    for one, grant in zip(ranges, bulk.transaction.grant_names(len(ranges), attempts), strict=True):
+        items.append(
+            {
+                "scans": [scan.to_json() for scan in one.scans],
+                "record": pending.record.to_bytes().decode(),
+                "store": bulk.store,
+                "grant": grant.to_json(),
+                "first": pending.sequence + pending.taken,
+            }
+        )
+        pending.taken += one.rows
+    return items
+
+
+def _plan(
+    pages: Sequence[LocalPage], ranges: Sequence[RoutedRange], *, everything: bool
+) -> list[tuple[RoutedRange, list[int]]]:
+    """The ranges in which something is to be done, with the places of their pages.
+
+    A page that is cut must be written by all ranges that have a part of it, or by none.
+    """
+    separators = [page.separator for page in pages]
+    places = [
+        [
+            place
+            for place, low in enumerate(separators)
+            if (one.high is None or low < one.high) and (place + 1 == len(pages) or separators[place + 1] > one.low)
+        ]
+        for one in ranges
+    ]
+    busy = [everything or one.rows > 0 for one in ranges]
+    # Ranges that share a page stand beside each other.
+    for step in (1, -1):
+        for number in range(len(ranges))[::step]:
+            other = number - step
+            if 0 <= other < len(ranges) and busy[other] and set(places[number]) & set(places[other]):
+                busy[number] = True
+    return [(one, places[number]) for number, one in enumerate(ranges) if busy[number]]
+
+
+def _pages(pages: Sequence[LocalPage], places: Sequence[int], one: RoutedRange) -> Iterator[Mapping[str, Any]]:
+    for place in places:
+        low = pages[place].separator
+        high = pages[place + 1].separator if place + 1 < len(pages) else None
+        ends_inside = one.high is None or (high is not None and high <= one.high)
+        yield {
+            "separator": low.hex(),
+            "whole": low >= one.low and ends_inside,
+            "entry": entry_to_json(pages[place].entry),
+        }
+
+
+def _put(bulk: Bulk, pending: Pending, outcomes: Sequence[Outcome]) -> None:
+    made: dict[bytes, list[Any]] = {}
+    for outcome in outcomes:
+        for separator, entries in outcome.result["pages"].items():
+            found = [entry_from_json(body, pending.domain) for body in entries]
+            made.setdefault(bytes.fromhex(separator), []).extend(found)
+    work = PageRewriter(pending.record, pending.domain, bulk.room)
+    replace_pages(pending, made, work)
+    left = [outcome.result["left"] for outcome in outcomes if outcome.result["left"] is not None]
+    for path in left:
+        pending.left.note_file(path, bulk.spool)
+    if left:
+        join_pages(pending, work)
+
+
+BUCKET_BYTES = 16 << 20
+"""What one bucket should have of stored rows; in memory it is several times that."""
+
+_GONE, _NEW = range(2)
+_SCAN_BITS = 32
+"""A row that comes is numbered by its scan and, in these low bits, by its place there."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """How rows meet: `overwriting` makes the table hold what comes; else counts are applied, fitting unless lenient."""
+
+    overwriting: bool
+    lenient: bool = False
+
+
+def write_values(bulk: Bulk, pending: Pending, arrivals: Arrivals, meeting: Meeting) -> int:
+    """Brings rows, or a counted change set, to a table by value. How many rows that removed and added."""
+    gone, new = _settled(bulk, pending, arrivals, meeting)
+    doing = arrivals.doing
+    if gone:
+        merge_rows(bulk, pending, Arrivals(gone, doing, Form.ROUTED), PUTTING)
+    if new and pending.record.key:
+        merge_rows(bulk, pending, Arrivals(new, doing, Form.ROUTED), INSERTING)
+    elif new:
+        load_rows(bulk, pending, Arrivals(new, doing, Form.ROUTED))
+    return sum(scan.rows or 0 for scan in (*gone, *new))
+
+
+def _settled(bulk: Bulk, pending: Pending, arrivals: Arrivals, meeting: Meeting) -> list[list[Scan]]:
+    """The rows that go and those that are new, routed already."""
+    assert pending.pages is not None
+    record = pending.record
+    size = arrivals.bytes + sum(_size(local.entry.pages) for local in pending.pages)
+    count = max(-(-size // BUCKET_BYTES), 1)
+    # Workers read what this transaction has written so far.
+    bulk.transaction.output.flush()
+    shared = {"record": record.to_bytes().decode(), "store": bulk.store, "buckets": count, "doing": arrivals.doing}
+    shared |= {"form": arrivals.form.value, "overwriting": meeting.overwriting, "lenient": meeting.lenient}
+    numbered = [replace(scan, options={**scan.options, "place": place}) for place, scan in enumerate(arrivals.scans)]
+    ways = bulk.runner.parallelism * ITEMS_PER_WORKER
+    items = [
+        {**shared, "scans": [], "pages": [entry_to_json(local.entry) for local in some]}
+        for some in _page_shares(pending.pages, ways)
+    ]
+    items += [
+        {**shared, "scans": [scan.to_json() for scan in some], "pages": []}
+        for some in (shares(numbered, ways) if numbered else [])
+    ]
+    outcomes = bulk.runner.run(split_by_value, items, bulk.spool, arrivals.doing) if items else []
+    met = bucket_scans(outcomes, value_schema(record), count, bulk.spool)
+    work = [{**shared, "scans": [scan.to_json() for scan in scans]} for scans in met if scans]
+    settled = bulk.runner.run(settle_values, work, bulk.spool, arrivals.doing) if work else []
+    return bucket_scans(settled, routed_schema(record), 2, bulk.spool)
+
+
+def value_schema(record: TableSchema) -> pa.Schema:
+    """Rows between the two kernels. Standing ones have no count and their own number, others the place they came at."""
+    return pa.schema([pa.field(ROW, pa.int64()), pa.field(COUNT, pa.int64()), *list(record.row_schema)[1:]])
+
+
+@kernel
+def split_by_value(item: WorkItem, attempt: Attempt) -> Result:
+    """Puts standing rows, or rows that come, into buckets by a hash of all their columns."""
+    record = TableSchema.from_bytes(item["record"].encode())
+
+    def rows() -> Iterator[tuple[int, pa.RecordBatch]]:
+        for group in (*_standing(item, record), *_arriving(item, record)):
+            numbers = buckets_of(group, record.names, item["buckets"])
+            yield from in_order_of(group, np.argsort(numbers, kind="stable"), numbers, item["buckets"])
+
+    return write_buckets(rows(), value_schema(record), item["buckets"], attempt)
+
+
+def _standing(item: WorkItem, record: TableSchema) -> Iterator[pa.Table]:
+    objects, cache = objects_of(item["store"]), PageCache(limit=0)
+    for page in item["pages"]:
+        rows = cache.contents(entry_from_json(page), record, objects.page).table
+        if len(rows):
+            yield rows.add_column(1, pa.field(COUNT, pa.int64()), pa.nulls(len(rows), pa.int64())).cast(
+                value_schema(record)
+            )
+
+
+def _arriving(item: WorkItem, record: TableSchema) -> Iterator[pa.Table]:
+    for scan in map(Scan.from_json, item["scans"]):
+        place = scan.options["place"] << _SCAN_BITS
+        for group in groups_of([scan]):
+            rows, counts = _counted(group, record, Form(item["form"]), item["doing"])
+            numbers = pa.array(np.arange(place, place + len(rows)))
+            place += len(rows)
+            yield pa.Table.from_arrays([numbers, counts, *rows.columns], schema=value_schema(record))
+
+
+def _counted(group: pa.Table, record: TableSchema, form: Form, doing: str) -> tuple[pa.Table, pa.Array]:
+    if form is Form.ROWS:
+        return fitted(group, record, doing), pa.array(np.ones(len(group), dtype=np.int64))
+    rows = restore(group.select(record.names), pa.schema(list(record.row_schema)[1:]))
+    counts = group.column(COUNT).combine_chunks()
+    check_not_null(rows.filter(pa.array(np.asarray(counts) > 0)), record, doing)
+    return rows, counts
+
+
+@kernel
+def settle_values(item: WorkItem, attempt: Attempt) -> Result:
+    """Which standing rows of a bucket go, and which rows are new to it."""
+    record = TableSchema.from_bytes(item["record"].encode())
+    rows = read_table([Scan.from_json(scan) for scan in item["scans"]])
+    group = classes(canonical(rows, record.names), Room(attempt.memory, attempt.path("spill")))
+    standing = np.asarray(rows.column(COUNT).is_null(), dtype=np.bool_)
+    counts = np.asarray(rows.column(COUNT).fill_null(0), dtype=np.int64)
+    settled = (overwrite if item["overwriting"] else apply_counts)(group, standing, counts)
+    if not item["lenient"]:
+        refuse_absent(rows.select(record.names), settled, item["doing"])
+    made = ((_GONE, _routed(rows, settled.gone, DELETE, record)), (_NEW, _routed(rows, settled.new, INSERT, record)))
+    pairs = [(kind, batch) for kind, table in made for batch in table.to_batches()]
+    return write_buckets(iter(pairs), routed_schema(record), 2, attempt)
+
+
+def _routed(rows: pa.Table, places: Rows, kind: int, record: TableSchema) -> pa.Table:
+    chosen = rows.take(pa.array(places)).combine_chunks()
+    own = [chosen.column(ROW)] if not record.key else []
+    kinds = pa.array(np.full(len(places), kind, dtype=np.int8))
+    columns = [kinds, *own, *(chosen.column(name) for name in record.names)]
+    return pa.Table.from_arrays(columns, schema=routed_schema(record)).combine_chunks()
+
+
+def _size(pages: Sequence[PageRef]) -> int:
+    return sum(page.size for page in pages)
+
+
+def _page_shares(pages: Sequence[LocalPage], count: int) -> list[list[LocalPage]]:
+    """Neighbouring pages in at most `count` runs of about equal bytes."""
+    filled = [local for local in pages if local.entry.rows]
+    target = max(sum(_size(local.entry.pages) for local in filled) / max(count, 1), 1)
+    runs: dict[int, list[LocalPage]] = {}
+    reached = 0
+    for local in filled:
+        runs.setdefault(int(reached / target), []).append(local)
+        reached += _size(local.entry.pages)
+    return list(runs.values())
+
+
+LARGE_ROWS = 65_536
+"""A write of more rows is large."""
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """Rows that a user brought: a table in memory, or a relation that is too large for that."""
+
+    rows: Any
+    relation: Relation | None = None
+    spool: Spool = field(default_factory=Spool)
+
+    @property
+    def is_large(self) -> bool:
+        return self.relation is not None or len(self.rows) > LARGE_ROWS
+
+    @property
+    def schema(self) -> pa.Schema:
+        schema: pa.Schema = self.rows.schema if self.relation is None else self.relation.schema
+        return schema
+
+    def arrivals(self, doing: str) -> Arrivals:
+        relation = self.relation or open_relation(self.rows, spool=self.spool)
+        return Arrivals([part.scan for part in relation.parts(())], doing)
+
+
+class LargeWrites:
+    """The large writes of one transaction."""
+
+    def __init__(self, tables: OpenTables, session: SparkSession | None, runner: str = "auto") -> None:
+        check_runner(runner)
+        self._tables = tables
+        self._session = session
+        self._asked = runner
+
+    def source(self, data: Any, schema: pa.Schema | None = None) -> RowSource:
+        """What a user brought, opened once. Rows of dictionaries take the types of `schema`."""
+        spool = Spool()
+        if isinstance(data, pa.Schema):
+            return RowSource(no_rows(data), spool=spool)
+        if in_memory(data):
+            return RowSource(rows_of(data, schema), spool=spool)
+        relation = open_relation(data, session=self._session, spool=spool)
+        if relation.bytes < INLINE_LIMIT and (relation.rows or 0) <= LARGE_ROWS:
+            return RowSource(read_relation(relation), spool=spool)
+        return RowSource(None, relation, spool)
+
+    def create(self, pending: Pending, source: RowSource, doing: str) -> int:
+        """The first rows of a new table."""
+        arrivals = source.arrivals(doing)
+        rows = load_rows(self._bulk(pending, arrivals.bytes, source), pending, arrivals)
+        if not rows:
+            load(pending, no_rows(pa.schema(list(pending.record.row_schema)[1:])), self._tables.room())
+        return rows
+
+    def put(self, pending: Pending, source: RowSource, meeting: str, doing: str) -> int:
+        """Rows inserted, upserted, or all that the table shall hold: `meeting` of `range_pages`. How many changed."""
+        # What does not fit is said before any work is done.
+        fitted(no_rows(source.schema), pending.record, doing)
+        arrivals = source.arrivals(doing)
+        if meeting != OVERWRITING:
+            bulk = self._bulk(pending, arrivals.bytes, source)
+            load = not pending.record.key
+            return load_rows(bulk, pending, arrivals) if load else merge_rows(bulk, pending, arrivals, meeting)
+        self._tables.reach.note_everything(pending)
+        bulk = self._bulk(pending, arrivals.bytes + self._tables.size(pending).bytes, source)
+        if not pending.record.key:
+            return write_values(bulk, pending, arrivals, Meeting(overwriting=True))
+        return merge_rows(bulk, pending, arrivals, meeting)
+
+    def apply(self, pending: Pending, changes: Changes, *, lenient: bool, doing: str) -> int:
+        """A change set that is known to be of this table's shape."""
+        counted = changes.form == COUNTED
+        schema = changes.header.rows_schema
+        options = {"module": "strandline.tables.routing"}
+        scans = [
+            Scan(CHANGES, part.path, schema, options=options, rows=part.rows, bytes=part.bytes)
+            for part in changes.parts
+        ]
+        arrivals = Arrivals(scans, doing, Form.COUNTS if counted else Form.CHANGES)
+        if counted:
+            self._tables.reach.note_everything(pending)
+            bulk = self._bulk(pending, arrivals.bytes + self._tables.size(pending).bytes, RowSource(None))
+            return write_values(bulk, pending, arrivals, Meeting(overwriting=False, lenient=lenient))
+        bulk = self._bulk(pending, arrivals.bytes, RowSource(None))
+        return merge_rows(bulk, pending, arrivals, PUTTING if lenient else APPLYING)
+
+    def is_large(self, pending: Pending, changes: Changes | ChangeSet) -> bool:
+        """Whether applying a change set is a large write. One that goes by value looks at the whole table."""
+        if changes.header.form == COUNTED and self.holds_much(pending):
+            return True
+        return isinstance(changes, Changes) and len(changes) > LARGE_ROWS
+
+    def holds_much(self, pending: Pending) -> bool:
+        """Whether a table's rows are more than a transaction should have in memory."""
+        return self._tables.size(pending).rows > LARGE_ROWS
+
+    def _bulk(self, pending: Pending, size: int, source: RowSource) -> Bulk:
+        """Lock the table, against other processes too when the work is long, and find its pages."""
+        inner = self._tables.inner
+        runner = self._runner(size, source)
+        if runner.name == "spark" and not pending.created:
+            inner.reserve_table(pending.domain)
+        if pending.net:
+            self._tables.reach.remember_deleted(pending)
+        self._tables.to_pages(pending)
+        return Bulk(inner, self._tables.room(), reachable(inner.storage), runner, source.spool)
+
+    def _runner(self, size: int, source: RowSource) -> Runner:
+        stays = size < INLINE_LIMIT or (source.rows is not None and self._session is None)
+        small = self._asked == "inline" or (self._asked == "auto" and stays)
+        if small or not is_shared(self._tables.inner.storage):
+            return InlineRunner()
+        return choose_runner("spark", size, self._session)

@@ -1,0 +1,173 @@
+"""Rows that users bring, made to fit a table: columns by name, casts that lose nothing, constraints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.errors import InputError, KeysError, SchemaError
+from strandline.relations.schema import conform
+from strandline.tables.keys import repeats, show_keys, sort_order
+from strandline.tables.schema import TableSchema
+
+
+def in_memory(data: Any) -> bool:
+    """Whether the rows are in this process already."""
+    kinds = (pa.Table, pa.RecordBatch, Mapping, list, tuple)
+    streams = hasattr(data, "__arrow_c_stream__") and not _is_spark(data)
+    return isinstance(data, kinds) or _is_pandas(data) or streams
+
+
+def rows_of(data: Any, schema: pa.Schema | None = None) -> pa.Table:
+    """Whatever has rows as an Arrow table: Arrow, pandas, Polars, dictionaries, a file, a relation, a DataFrame."""
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, Mapping):
+        data = [data]
+    if isinstance(data, (list, tuple)):
+        return _from_dictionaries(data, schema)
+    if _is_pandas(data):
+        return pa.Table.from_pandas(data, preserve_index=any(name is not None for name in data.index.names))
+    if in_memory(data):
+        return pa.table(data)
+    from strandline.relations import open_relation, read_relation
+
+    return read_relation(open_relation(data))
+
+
+def repeatable(data: Any) -> Any:
+    """The same rows, fit to be read again when a transaction is tried again: a stream is read into memory."""
+    kept = isinstance(data, (pa.Table, pa.RecordBatch, Mapping, list, tuple)) or _is_pandas(data)
+    return data if kept or not in_memory(data) else pa.table(data)
+
+
+def _is_pandas(data: Any) -> bool:
+    return type(data).__module__.partition(".")[0] == "pandas"
+
+
+def _is_spark(data: Any) -> bool:
+    return type(data).__module__.partition(".")[0] == "pyspark"
+
+
+def fitted(data: Any, record: TableSchema, doing: str) -> pa.Table:
+    """The rows in exactly the table's columns; absent columns take their default, or null."""
+    table = rows_of(data, record.schema)
+    unknown = [name for name in table.column_names if name not in record.names]
+    absent = [c for c in record.columns if c.name not in table.column_names and not c.nullable and c.default is None]
+    if unknown or absent or len(set(table.column_names)) < table.num_columns:
+        what = f"there is no column {unknown[0]!r}" if unknown else "columns are missing or there twice"
+        raise SchemaError(
+            f"{what}\nthe rows:  {_listed(table.schema)}\nthe table: {_listed(record.schema)}",
+            doing=doing,
+            hint="Give the rows the table's columns; those that may be null can be left out",
+        )
+    for column in record.columns:
+        if column.name not in table.column_names and column.default is not None:
+            values = column.default.take(pa.array(np.zeros(len(table), dtype=np.int64)))
+            table = table.append_column(column.name, values)
+    wanted = pa.schema(list(record.row_schema)[1:])
+    try:
+        batches = [conform(batch, wanted) for batch in table.combine_chunks().to_batches()]
+    except SchemaError as error:
+        raise SchemaError(
+            f"{error.why}\nthe rows:  {_listed(table.schema)}\nthe table: {_listed(record.schema)}",
+            doing=doing,
+            hint=error.hint,
+        ) from None
+    result = pa.Table.from_batches(batches, schema=wanted)
+    check_not_null(result, record, doing)
+    return result
+
+
+def check_not_null(table: pa.Table, record: TableSchema, doing: str) -> None:
+    """Refuses nulls where the table says that there are none."""
+    for column in record.columns:
+        if column.nullable or not table.column(column.name).null_count:
+            continue
+        places = np.flatnonzero(np.asarray(table.column(column.name).is_null(), dtype=np.bool_))
+        shown = show_keys(table, record.key or record.names[:3], places)
+        if column.name in record.key:
+            raise KeysError(f"rows have a null in their key: {shown}", doing=doing, hint="Every key needs a value")
+        raise SchemaError(
+            f"column {column.name!r} must not be null: {shown}", doing=doing, hint="Give these rows a value"
+        )
+
+
+def check_distinct(keys: Sequence[bytes], table: pa.Table, record: TableSchema, doing: str) -> None:
+    """Refuses rows that have one key twice, showing up to ten."""
+    if len(set(keys)) == len(keys):
+        return
+    seen: set[bytes] = set()
+    again = []
+    for place, key in enumerate(keys):
+        if key in seen:
+            again.append(place)
+        seen.add(key)
+    raise KeysError(
+        f"keys are there more than once: {show_keys(table, record.key, again)}",
+        doing=doing,
+        hint="Keep one row for each key",
+    )
+
+
+def in_order(rows: pa.Table, record: TableSchema, doing: str) -> pa.Table:
+    """Rows by key, each key once."""
+    if not record.key:
+        return rows
+    order = sort_order(rows, record.key)
+    rows = rows if order is None else rows.take(pa.array(order))
+    again = repeats(rows, record.key)
+    if len(again):
+        raise KeysError(
+            f"keys are there more than once: {show_keys(rows, record.key, again)}",
+            doing=doing,
+            hint="Keep one row for each key, or choose a key that is unique",
+        )
+    return rows
+
+
+def taken_keys(table: pa.Table, record: TableSchema, places: Sequence[int], doing: str) -> KeysError:
+    """The error that says which keys are in the table already."""
+    return KeysError(
+        f"keys are in the table already: {show_keys(table, record.key, list(places))}",
+        doing=doing,
+        hint="Use upsert to replace rows",
+    )
+
+
+def absent_keys(table: pa.Table, record: TableSchema, places: Sequence[int], doing: str) -> KeysError:
+    """The error that says which keys are not in the table."""
+    return KeysError(
+        f"keys are not in the table: {show_keys(table, record.key, list(places))}", doing=doing, hint="Insert them"
+    )
+
+
+def _from_dictionaries(rows: Sequence[Any], schema: pa.Schema | None) -> pa.Table:
+    if not all(isinstance(row, Mapping) for row in rows):
+        raise InputError(
+            "rows in a list must be dictionaries", doing="reading rows", hint="For example [{'id': 1, 'name': 'a'}]"
+        )
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if schema is None:
+        return pa.Table.from_pylist(list(rows))
+    known = pa.schema([pa.field(f.name, f.type) for f in schema if f.name in names or not names])
+    if unknown := [name for name in names if name not in schema.names]:
+        raise SchemaError(
+            f"there is no column {unknown[0]!r}\nthe rows:  {', '.join(map(str, names))}\nthe table: {_listed(schema)}",
+            doing="reading rows",
+        )
+    try:
+        return pa.Table.from_pylist(list(rows), schema=known)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise SchemaError(
+            f"a value does not fit its column: {error}\nthe table: {_listed(schema)}", doing="reading rows"
+        ) from None
+
+
+def _listed(schema: pa.Schema) -> str:
+    return ", ".join(f"{f.name} {f.type}{'' if f.nullable else ' not null'}" for f in schema)

@@ -1,0 +1,242 @@
+"""What a transaction reaches of a table: the rows that it reads, as it sees them, and the locks that this takes.
+
+A key that is read or written is locked with its page and table; keys that are many, page by page, or with the whole
+table. A condition locks every page that it may touch, or the table when that may be all of them. Two transactions
+that look for rows to change on one page take turns (SIX), else each would wait for the other.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.pages import Entry, Mode, Transaction
+from strandline.tables.keys import encode_keys, is_provisional
+from strandline.tables.page import Contents
+from strandline.tables.page_cache import PageCache
+from strandline.tables.predicates import ALL, KeyBounds, TableExpression, key_bounds
+from strandline.tables.row_changes import FRESH, NONE, Pending
+from strandline.tables.schema import ROW
+from strandline.tables.validation import Footprint
+from strandline.values.encoding import no_rows
+
+MANY_KEYS = 200
+"""More keys than this are locked page by page."""
+
+MANY_ROWS = 4096
+"""A transaction that changes more rows of a table locks it as a whole, and makes pages of them."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Rows that a condition chose: keys, row numbers (−1: not given yet), and the rows without `_row`."""
+
+    keys: list[bytes]
+    numbers: list[int]
+    rows: pa.Table
+
+
+class Reach:
+    """The locks and reads of one transaction, all of them noted in its footprint."""
+
+    def __init__(self, inner: Transaction, cache: PageCache, footprint: Footprint) -> None:
+        self._inner = inner
+        self._cache = cache
+        self._footprint = footprint
+
+    def lock_whole(self, pending: Pending, mode: Mode) -> None:
+        if not pending.created:
+            self._inner.lock_table(pending.domain, mode)
+
+    def note_everything(self, pending: Pending) -> None:
+        """All rows are going to be read."""
+        if not pending.created:
+            self._footprint.note_scan(pending.domain, None, ALL)
+
+    def lock_keys(self, pending: Pending, keys: Sequence[bytes], mode: Mode) -> list[tuple[Entry, list[bytes]]]:
+        """Lock keys, or the pages that they belong to when they are many; the pages with their keys, in order."""
+        self._footprint.note_keys(pending.domain, keys)
+        ordered = sorted(keys if pending.record.key else (key for key in keys if not is_provisional(key)))
+        if pending.pages is not None:
+            return _grouped([(page.separator, page.entry) for page in pending.pages], ordered)
+        if len(ordered) > MANY_ROWS:
+            self._inner.lock_table(pending.domain, mode)
+            return self._pages_of(pending, ordered)
+        if len(ordered) > MANY_KEYS:
+            return self._lock_pages_of(pending, ordered, mode)
+        found: list[tuple[Entry, list[bytes]]] = []
+        for key in ordered:
+            entry = self._inner.lock_row(pending.domain, key, mode)
+            assert entry is not None, "a table has at least one page"
+            if found and found[-1][0].number == entry.number:
+                found[-1] = (entry, [*found[-1][1], key])
+            else:
+                found.append((entry, [key]))
+        return found
+
+    def _lock_pages_of(self, pending: Pending, ordered: Sequence[bytes], mode: Mode) -> list[tuple[Entry, list[bytes]]]:
+        while True:
+            before = self._pages_of(pending, ordered)
+            for entry, _ in before:
+                self._inner.lock_page(pending.domain, entry.number, mode)
+            after = self._pages_of(pending, ordered)
+            if [(entry.number, keys) for entry, keys in before] == [(entry.number, keys) for entry, keys in after]:
+                return after
+
+    def _pages_of(self, pending: Pending, ordered: Sequence[bytes]) -> list[tuple[Entry, list[bytes]]]:
+        pages = list(self._inner.view().pages_between(pending.domain, ordered[0], ordered[-1]))
+        return _grouped(pages, ordered)
+
+    def present(self, pending: Pending, keys: Sequence[bytes]) -> dict[bytes, int]:
+        """Lock keys for writing; those that are there, with their row numbers."""
+        there: dict[bytes, int] = {}
+        for entry, part in self.lock_keys(pending, keys, Mode.X):
+            rows = self._contents(pending, entry, pending.record.order).rows_of(part)
+            there |= {key: row for key, row in zip(part, rows.tolist(), strict=True) if row != NONE}
+        for key in keys:
+            own = pending.net.get(key)
+            if own is not None and own[0] == NONE:
+                there.pop(key, None)
+            elif own is not None:
+                there[key] = own[2]
+        return there
+
+    def _contents(self, pending: Pending, entry: Entry, columns: Sequence[str] | None = None) -> Contents:
+        if columns is None or entry.rows <= MANY_ROWS * 8:
+            return self._cache.contents(entry, pending.record, self._inner.output.read)
+        return self._cache.chosen(entry, pending.record, self._inner.output.read, columns)
+
+    def select(self, pending: Pending, condition: TableExpression | None, mode: Mode) -> Selection:
+        """The rows that satisfy a condition, locked in `mode` (S or X), own changes included."""
+        bounds = key_bounds(condition, pending.record)
+        if condition is not None and not bounds.exact:
+            _ = condition.condition  # what is wrong with it is said before anything is locked
+        if bounds.points is not None:
+            keys, found = self._select_points(pending, bounds, mode)
+        else:
+            found = self._select_range(pending, condition, bounds, mode)
+            keys = encode_keys(found, pending.record.order)
+        numbers: list[int] = found.column(ROW).to_pylist()
+        test = None if bounds.exact else condition
+        chosen = self._with_own(pending, Selection(keys, numbers, found.drop_columns([ROW])), test, bounds)
+        if bounds.points is None and mode is Mode.X:
+            self.lock_keys(pending, chosen.keys, Mode.X)
+        return chosen
+
+    def _select_points(self, pending: Pending, bounds: KeyBounds, mode: Mode) -> tuple[list[bytes], pa.Table]:
+        """Committed rows of single keys, and these keys."""
+        assert bounds.points is not None
+        tables: list[pa.Table] = []
+        there: list[bytes] = []
+        for entry, keys in self.lock_keys(pending, bounds.points, mode):
+            contents = self._contents(pending, entry)
+            found = [(key, one) for key in keys if (one := contents.find(key)) is not None]
+            if found:
+                there += [key for key, _ in found]
+                images = [one for _, one in found]
+                tables.append(contents.image(images[0]) if len(images) == 1 else contents.images(images))
+        if not tables:
+            return [], no_rows(pending.record.row_schema)
+        return there, tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+
+    def _select_range(
+        self, pending: Pending, condition: TableExpression | None, bounds: KeyBounds, mode: Mode
+    ) -> pa.Table:
+        if not pending.created:
+            self._footprint.note_scan(pending.domain, condition, bounds)
+        tables = [no_rows(pending.record.row_schema)]
+        for entry in self._lock_range(pending, bounds, Mode.S if mode is Mode.S else Mode.SIX):
+            if entry.rows and bounds.meets(entry.least, entry.greatest):
+                rows = self._contents(pending, entry).table
+                if condition is not None:
+                    rows = rows.filter(pa.array(condition.mask(rows)))
+                tables.append(rows)
+        return pa.concat_tables(tables)
+
+    def _lock_range(self, pending: Pending, bounds: KeyBounds, mode: Mode) -> list[Entry]:
+        if pending.pages is not None:
+            return [page.entry for page in pending.pages]
+        if bounds.everything:
+            self.lock_whole(pending, mode)
+            return [entry for _, entry in self._inner.view().pages_between(pending.domain)]
+        return self._inner.lock_range(pending.domain, bounds.low, bounds.high, mode)
+
+    def _with_own(
+        self, pending: Pending, found: Selection, condition: TableExpression | None, bounds: KeyBounds
+    ) -> Selection:
+        """Committed rows as this transaction has changed them."""
+        keys, numbers, rows = found.keys, found.numbers, found.rows
+        if condition is not None and bounds.points is not None and len(rows):
+            kept = np.flatnonzero(condition.mask(rows))
+            keys, numbers = [keys[n] for n in kept], [numbers[n] for n in kept]
+            rows = rows.take(pa.array(kept))
+        if not pending.net:
+            return Selection(keys, numbers, rows)
+        kept = np.array([n for n, key in enumerate(keys) if key not in pending.net], dtype=np.int64)
+        own_keys, own_rows = pending.live()
+        mine = np.arange(len(own_keys))
+        if condition is not None:
+            mine = np.flatnonzero(condition.mask(own_rows))
+        if bounds.points is not None:
+            mine = np.array([n for n in mine if own_keys[n] in bounds.points], dtype=np.int64)
+        return Selection(
+            [*(keys[n] for n in kept), *(own_keys[n] for n in mine)],
+            [*(numbers[n] for n in kept), *(pending.net[own_keys[n]][2] for n in mine)],
+            pa.concat_tables([rows.take(pa.array(kept)), own_rows.take(pa.array(mine, pa.int64()))]),
+        )
+
+    def announce_append(self, pending: Pending) -> None:
+        """Rows of a table without a key go behind all others: the last page is locked for that."""
+        if not pending.created and pending.pages is None:
+            while True:
+                last = self._last_page(pending)
+                self._inner.lock_page(pending.domain, last.number, Mode.IX)
+                if self._last_page(pending).number == last.number:
+                    break
+
+    def _last_page(self, pending: Pending) -> Entry:
+        found = self._inner.view().page_for(pending.domain, b"\xff" * 9)
+        assert found is not None, "a table has at least one page"
+        return found
+
+    def settled_numbers(self, pending: Pending, chosen: Selection) -> list[int]:
+        """Numbers that rows take along to another key: their own, that of the row they replaced, or a new one."""
+        unknown = [key for key, number in zip(chosen.keys, chosen.numbers, strict=True) if number == NONE]
+        standing = self._standing(pending, unknown)
+        return [
+            standing.get(key, FRESH) if number == NONE else number
+            for key, number in zip(chosen.keys, chosen.numbers, strict=True)
+        ]
+
+    def remember_deleted(self, pending: Pending) -> None:
+        """Note the numbers of rows that are to be deleted: their keys may come again in this transaction."""
+        gone = {key: one[2] for key, one in pending.net.items() if one[0] == NONE and one[2] != FRESH}
+        standing = self._standing(pending, [key for key, number in gone.items() if number == NONE])
+        known = {key: number for key, number in gone.items() if number != NONE}
+        left = {**standing, **known}
+        pending.left.note(left if pending.record.key else {k: row for k, row in left.items() if not is_provisional(k)})
+
+    def _standing(self, pending: Pending, keys: Sequence[bytes]) -> dict[bytes, int]:
+        """The numbers of rows that stand under these keys on pages."""
+        standing: dict[bytes, int] = {}
+        for entry, part in self.lock_keys(pending, keys, Mode.X) if keys else ():
+            rows = self._contents(pending, entry, pending.record.order).rows_of(part)
+            standing |= {key: row for key, row in zip(part, rows.tolist(), strict=True) if row != NONE}
+        return standing
+
+
+def _grouped(pages: Sequence[tuple[bytes, Entry]], ordered: Sequence[bytes]) -> list[tuple[Entry, list[bytes]]]:
+    """Keys in order, by the pages that they belong to."""
+    separators = [separator for separator, _ in pages]
+    found: list[tuple[Entry, list[bytes]]] = []
+    start = 0
+    while start < len(ordered):
+        place = bisect_right(separators, ordered[start]) - 1
+        end = len(ordered) if place + 1 == len(pages) else bisect_left(ordered, separators[place + 1], start)
+        found.append((pages[place][1], list(ordered[start:end])))
+        start = end
+    return found

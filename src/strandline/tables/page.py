@@ -1,0 +1,404 @@
+"""Data pages as files: plain Parquet, readable by any tool, `_row` among the columns.
+
+An overlay page has the same columns and `_deleted`: a row that is marked there is gone, and its other columns are null.
+
+What a logical page holds: its base page, and over it the rows that its overlay changed.
+
+A row of the overlay stands for the row of the same number in the base, or is new; a row that it marks as deleted is
+gone. Everything here is immutable and shared by all threads.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+
+from strandline.errors import Damaged, SchemaError
+from strandline.tables.keys import encode_keys, sort_order, word_array, words
+from strandline.tables.schema import DELETED, FIELD_ID, ROW, Column, TableSchema
+from strandline.values.encoding import no_rows
+
+SMALL_PAGE = 4096
+"""Rows up to which dictionaries and statistics cost more than they save."""
+
+GROUP_ROWS = 122_880
+
+FIRST_ROW = b"strandline:first_row"
+"""In the metadata of a page whose row numbers are consecutive, which most loads leave: the first of them."""
+
+_DIFFERENCES = "DELTA_BINARY_PACKED"
+
+
+def encode_page(table: pa.Table, record: TableSchema) -> bytes:
+    """A base page: `table` has the record's row schema."""
+    whole = _with_schema(table, record.file_schema)
+    rows = np.asarray(whole.column(ROW), dtype=np.int64)
+    if len(rows) > SMALL_PAGE and rows[-1] - rows[0] == len(rows) - 1 and bool(np.all(rows[1:] > rows[:-1])):
+        whole = whole.replace_schema_metadata({FIRST_ROW: str(rows[0])})
+    return _encode(whole, record.distinct)
+
+
+def encode_overlay(table: pa.Table, record: TableSchema) -> bytes:
+    """An overlay page: the record's row schema and `_deleted`."""
+    return _encode(_with_schema(table, record.overlay_schema), record.distinct)
+
+
+def decode_page(data: bytes, record: TableSchema, columns: Sequence[str] | None = None) -> pa.Table:
+    """The rows of a page in the table's present shape: `_row`, the columns, and `_deleted` in an overlay.
+
+    `columns` chooses among the table's columns; `_row` and `_deleted` come in any case.
+    """
+    file = _opened(data)
+    chosen = [c for c in record.columns if columns is None or c.name in columns]
+    return _read(file, chosen, [name for name in (ROW, DELETED) if name in file.schema_arrow.names])
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Chosen columns of a base page. `table` has `_row` too, unless the numbers are consecutive, from `first` on.
+
+    `fresh`: nobody else holds its arrays, so that whoever asked for it may change them.
+    """
+
+    table: pa.Table
+    first: int | None = None
+    fresh: bool = False
+
+
+def decode_columns(data: bytes, record: TableSchema, columns: Sequence[str]) -> Columns:
+    """Chosen columns of a base page, and row numbers as far as the page does not say what they are."""
+    file = _opened(data)
+    told = (file.metadata.metadata or {}).get(FIRST_ROW)
+    table = _read(file, [record.column(name) for name in columns], [ROW] if told is None else [])
+    return Columns(table, None if told is None else int(told), fresh=True)
+
+
+def _opened(data: bytes) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(pa.BufferReader(data))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise _damaged(error) from None
+
+
+def _read(file: pq.ParquetFile, chosen: Sequence[Column], marks: Sequence[str]) -> pa.Table:
+    """Columns in the table's present shape, between `_row` and `_deleted` when these are among the marks."""
+    held = file.schema_arrow
+    ids = {int((f.metadata or {}).get(FIELD_ID, b"-1")): f.name for f in held if f.name not in (ROW, DELETED)}
+    wanted = [ids[c.id] for c in chosen if c.id in ids]
+    rows = file.metadata.num_rows
+    integers = [name for name in wanted if pt.is_integer(held.field(name).type)] if rows > SMALL_PAGE else []
+    same = _repeating(file.metadata, integers)
+    try:
+        table = file.read(columns=[*marks, *(name for name in wanted if name not in same)], use_threads=False)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise _damaged(error) from None
+    columns = {name: table.column(name) for name in marks if name == ROW}
+    for column in chosen:
+        name = ids.get(column.id)
+        if name in same:
+            repeated = pa.repeat(pa.scalar(same[name], held.field(name).type), rows)
+            columns[column.name] = _as(pa.chunked_array([repeated]), column.type)
+        elif name is not None:
+            columns[column.name] = _as(table.column(name), column.type)
+        else:
+            columns[column.name] = _repeated(column.default, column.type, rows)
+    columns |= {name: table.column(name) for name in marks if name == DELETED}
+    return pa.table(columns)
+
+
+def _repeating(facts: pq.FileMetaData, integers: Sequence[str]) -> dict[str | None, int]:
+    """Columns of integers that hold one value all over, by the statistics of the page: they need not be read."""
+    found: dict[str | None, int] = {}
+    if not integers or facts.num_row_groups != 1:
+        return found
+    group = facts.row_group(0)
+    places = {group.column(number).path_in_schema: number for number in range(group.num_columns)}
+    for name in integers:
+        known = group.column(places[name]).statistics
+        if known is not None and known.has_min_max and known.null_count == 0 and known.min == known.max:
+            found[name] = known.min
+    return found
+
+
+def _damaged(error: Exception) -> Damaged:
+    return Damaged(f"a page is no Parquet file: {error}", doing="reading a page", hint="Run check")
+
+
+def check_storable(schema: pa.Schema) -> None:
+    """Refuses types that Parquet can't carry."""
+    for field in schema:
+        try:
+            pq.write_table(no_rows(pa.schema([field])), pa.BufferOutputStream())
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+            raise SchemaError(
+                f"column {field.name!r} is {field.type}, which Parquet can't hold: {error}",
+                doing="creating a table",
+                hint="Cast the column to a type that Parquet knows",
+            ) from None
+
+
+def _encode(table: pa.Table, distinct: Sequence[str]) -> bytes:
+    sink = pa.BufferOutputStream()
+    large = len(table) > SMALL_PAGE
+    differences = {name: _DIFFERENCES for name in distinct if pt.is_integer(table.schema.field(name).type)}
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=[name for name in table.column_names if name not in distinct] if large else False,
+        column_encoding=differences,
+        write_statistics=large,
+        row_group_size=GROUP_ROWS,
+    )
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _with_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_arrays([table.column(name) for name in schema.names], schema=schema)
+
+
+def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if column.type == kind:
+        return column
+    try:
+        return column.cast(kind)
+    except pa.ArrowNotImplementedError:
+        from strandline.values.encoding import restore
+
+        return restore(pa.table({"v": column}), pa.schema([pa.field("v", kind)])).column(0)
+
+
+def _repeated(default: pa.Array | None, kind: pa.DataType, count: int) -> pa.ChunkedArray:
+    if default is None:
+        return pa.chunked_array([pa.nulls(count, kind)])
+    return pa.chunked_array([default.take(pa.array(np.zeros(count, dtype=np.int64)))])
+
+
+Numbers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class BasePage:
+    """A base page: rows in order of their keys."""
+
+    table: pa.Table
+    order: tuple[str, ...]
+
+    @cached_property
+    def rows(self) -> Numbers:
+        """The row numbers."""
+        return np.asarray(self.table.column(ROW), dtype=np.int64)
+
+    @cached_property
+    def words(self) -> npt.NDArray[Any] | None:
+        """The keys as numpy values in order, where all have one width."""
+        return word_array(self.table, self.order)
+
+    @cached_property
+    def keys(self) -> list[bytes]:
+        return encode_keys(self.table, self.order)
+
+    @cached_property
+    def _by_row(self) -> tuple[Numbers | None, Numbers]:
+        """Row numbers in order, and where each stands; None in front when they stand in order already."""
+        if bool(np.all(self.rows[1:] > self.rows[:-1])):
+            return None, self.rows
+        order = np.argsort(self.rows)
+        return order, self.rows[order]
+
+    def find(self, key: bytes) -> int | None:
+        """The position of a key."""
+        if self.words is not None:
+            place = int(self.find_many([key])[0]) if len(key) == self.words.itemsize else -1
+            return None if place < 0 else place
+        place = bisect_left(self.keys, key)
+        return place if place < len(self.keys) and self.keys[place] == key else None
+
+    def find_many(self, keys: Sequence[bytes]) -> Numbers:
+        """The position of each key, −1 where it is not here."""
+        if not len(self.table):
+            return np.full(len(keys), -1, dtype=np.int64)
+        if self.words is None:
+            return np.array([-1 if (found := self.find(key)) is None else found for key in keys], dtype=np.int64)
+        wanted = words(keys, self.words.dtype)
+        place = np.minimum(np.searchsorted(self.words, wanted), len(self.words) - 1)
+        return np.where(self.words[place] == wanted, place, -1)
+
+    def beginning_with(self, prefixes: Sequence[bytes]) -> Numbers | None:
+        """The positions of keys that begin with one of these, given in order; None where keys differ in width."""
+        if self.words is None:
+            return None
+        width = self.words.itemsize
+        lows = words([prefix.ljust(width, b"\x00") for prefix in prefixes], self.words.dtype)
+        highs = words([prefix.ljust(width, b"\xff") for prefix in prefixes], self.words.dtype)
+        starts, ends = np.searchsorted(self.words, lows), np.searchsorted(self.words, highs, side="right")
+        counts = ends - starts
+        before = np.cumsum(counts) - counts
+        return (np.repeat(starts - before, counts) + np.arange(counts.sum())).astype(np.int64)
+
+    def places(self, rows: Numbers) -> Numbers:
+        """The position of each row number, −1 where it is not here."""
+        order, ordered = self._by_row
+        if not len(ordered):
+            return np.full(len(rows), -1, dtype=np.int64)
+        place = np.minimum(np.searchsorted(ordered, rows), len(ordered) - 1)
+        there = ordered[place] == rows
+        return np.where(there, place if order is None else order[place], -1)
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """An overlay page, with where each live row stands by its key, and each row, deleted ones too, by its number."""
+
+    table: pa.Table
+    keys: list[bytes | None]
+    """The key of each row, None where it is deleted."""
+    by_key: dict[bytes, int]
+    by_row: dict[int, int]
+
+    @cached_property
+    def rows(self) -> Numbers:
+        return np.asarray(self.table.column(ROW), dtype=np.int64)
+
+    @cached_property
+    def deleted(self) -> Flags:
+        return np.asarray(self.table.column(DELETED), dtype=np.bool_)
+
+
+@dataclass(frozen=True)
+class FoundRows:
+    """A row of a page: its number, and where it stands."""
+
+    row: int
+    in_overlay: bool
+    place: int
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A logical page."""
+
+    base: BasePage
+    overlay: Overlay | None = None
+
+    def find(self, key: bytes) -> FoundRows | None:
+        """The row with that key."""
+        if self.overlay is not None:
+            place = self.overlay.by_key.get(key)
+            if place is not None:
+                return FoundRows(int(self.overlay.rows[place]), True, place)
+        position = self.base.find(key)
+        if position is None:
+            return None
+        row = int(self.base.rows[position])
+        if self.overlay is not None and row in self.overlay.by_row:
+            return None
+        return FoundRows(row, False, position)
+
+    def rows_of(self, keys: Sequence[bytes]) -> Numbers:
+        """The row number of each key, −1 where there is no such row."""
+        places = self.base.find_many(keys)
+        rows = np.where(places >= 0, self.base.rows[places] if len(self.base.rows) else -1, -1)
+        if self.overlay is not None:
+            by_key, by_row = self.overlay.by_key, self.overlay.by_row
+            for place, (key, row) in enumerate(zip(keys, rows.tolist(), strict=True)):
+                found = by_key.get(key)
+                if found is not None:
+                    rows[place] = self.overlay.rows[found]
+                elif row in by_row:
+                    rows[place] = -1
+        return rows
+
+    def holds(self, rows: Numbers) -> Flags:
+        """Which row numbers live on this page."""
+        held: Flags = self.base.places(rows) >= 0
+        if self.overlay is not None:
+            by_row, deleted = self.overlay.by_row, self.overlay.deleted
+            for place, row in enumerate(rows.tolist()):
+                found = by_row.get(row)
+                if found is not None:
+                    held[place] = not deleted[found]
+        return held
+
+    def image(self, found: FoundRows) -> pa.Table:
+        """One row, `_row` included."""
+        if not found.in_overlay:
+            return self.base.table.slice(found.place, 1)
+        assert self.overlay is not None
+        return self.overlay.table.slice(found.place, 1).drop_columns([DELETED])
+
+    def images(self, found: Sequence[FoundRows]) -> pa.Table:
+        """Many rows, in the order asked for."""
+        if self.overlay is None or not any(one.in_overlay for one in found):
+            return self.base.table.take(pa.array([one.place for one in found], pa.int64()))
+        shift = len(self.base.table)
+        both = pa.concat_tables([self.base.table, self.overlay.table.drop_columns([DELETED])])
+        return both.take(pa.array([one.place + shift * one.in_overlay for one in found], pa.int64()))
+
+    def beginning_with(self, prefixes: Sequence[bytes]) -> pa.Table | None:
+        """The rows whose keys begin with one of these, given in order, in no order; None where keys differ in width."""
+        places = self.base.beginning_with(prefixes)
+        if places is None:
+            return None
+        if self.overlay is None:
+            return self.base.table.take(pa.array(places))
+        places = places[~np.isin(self.base.rows[places], self.overlay.rows)]
+        over = [place for key, place in self.overlay.by_key.items() if _begins(key, prefixes)]
+        amended = self.overlay.table.take(pa.array(over, pa.int64())).drop_columns([DELETED])
+        return pa.concat_tables([self.base.table.take(pa.array(places)), amended])
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """All rows in order of their keys, `_row` included."""
+        return self.merged(self.base.table)
+
+    def merged(self, base: pa.Table) -> pa.Table:
+        """The rows with the columns of `base`: the base page, or chosen columns of it with the order's among them."""
+        if self.overlay is None:
+            return base
+        live = self.overlay.table.filter(pa.array(~self.overlay.deleted)).select(base.column_names)
+        places = self.base.places(self.overlay.rows)
+        kept = np.ones(len(base), dtype=np.bool_)
+        kept[places[places >= 0]] = False
+        both = pa.concat_tables([base.filter(pa.array(kept)), live]).combine_chunks()
+        if not len(live):
+            return both
+        order = sort_order(both, self.base.order)
+        return both if order is None else both.take(pa.array(order))
+
+    @property
+    def bytes(self) -> int:
+        """About how much memory it takes."""
+        overlay = self.overlay.table.nbytes if self.overlay is not None else 0
+        return int(self.base.table.nbytes + overlay)
+
+
+def _begins(key: bytes, prefixes: Sequence[bytes]) -> bool:
+    place = bisect_right(prefixes, key) - 1
+    return place >= 0 and key.startswith(prefixes[place])
+
+
+def base_of(table: pa.Table, record: TableSchema) -> BasePage:
+    return BasePage(table, record.order)
+
+
+def overlay_of(table: pa.Table, record: TableSchema) -> Overlay:
+    """An overlay as read from its page."""
+    live = np.flatnonzero(~np.asarray(table.column(DELETED), dtype=np.bool_))
+    by_key = dict(zip(encode_keys(table.take(pa.array(live)), record.order), live.tolist(), strict=True))
+    by_row = {row: place for place, row in enumerate(table.column(ROW).to_pylist())}
+    keys: list[bytes | None] = [None] * len(table)
+    for key, place in by_key.items():
+        keys[place] = key
+    return Overlay(table, keys, by_key, by_row)

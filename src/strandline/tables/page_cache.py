@@ -1,0 +1,112 @@
+"""Decoded pages, kept by physical name: a name is never used again, so what is kept never grows old."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from strandline.engine.memory import machine_memory
+from strandline.pages import Entry, PageRef
+from strandline.tables.page import (
+    BasePage,
+    Columns,
+    Contents,
+    Overlay,
+    base_of,
+    decode_columns,
+    decode_page,
+    overlay_of,
+)
+from strandline.tables.schema import TableSchema
+from strandline.values.encoding import no_rows
+
+CACHE_BYTES = 256 << 20
+MEMORY_SHARE = 16
+"""Decoded pages may take so many bytes, or one part in so many of the machine's memory where that is more."""
+INDEX_BYTES, OVERLAY_BYTES = 32, 256
+"""What finding rows by key and by number takes for each row: arrays, and in an overlay dictionaries."""
+
+Read = Callable[[PageRef], bytes]
+
+
+class PageCache:
+    """Pages in the present shape of their tables, the least recently used going first. Safe for many threads."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = max(CACHE_BYTES, machine_memory() // MEMORY_SHARE) if limit is None else limit
+        self._kept: OrderedDict[tuple[str, str], tuple[BasePage | Overlay, int]] = OrderedDict()
+        self._size = 0
+        self._mutex = threading.Lock()
+        self.opened = 0
+        """How many pages were read from storage: tests count them."""
+
+    def contents(self, entry: Entry, record: TableSchema, read: Read) -> Contents:
+        """What a live entry holds; a page without rows is not read."""
+        assert entry.base is not None
+        if not entry.rows and entry.overlay is None:
+            return Contents(base_of(no_rows(record.row_schema), record))
+        base = self.base(entry.base, record, read)
+        return Contents(base, None if entry.overlay is None else self.overlay(entry.overlay, record, read))
+
+    def chosen(self, entry: Entry, record: TableSchema, read: Read, columns: Sequence[str]) -> Contents:
+        """What a live entry holds, with a choice of columns, which has the order's among it; it is not kept."""
+        assert entry.base is not None
+        kept = self._recall(entry.base.name, record)
+        if isinstance(kept, BasePage):
+            base = BasePage(
+                kept.table.select(["_row", *(name for name in record.names if name in columns)]), record.order
+            )
+        else:
+            self.opened += 1
+            base = base_of(decode_page(read(entry.base), record, columns), record)
+        return Contents(base, None if entry.overlay is None else self.overlay(entry.overlay, record, read))
+
+    def columns(self, entry: Entry, record: TableSchema, read: Read, columns: Sequence[str]) -> Columns | None:
+        """Columns of a live entry decoded for the caller alone; None when it is kept already, or has an overlay."""
+        assert entry.base is not None
+        if entry.overlay is not None or self._recall(entry.base.name, record) is not None:
+            return None
+        self.opened += 1
+        return decode_columns(read(entry.base), record, columns)
+
+    def base(self, ref: PageRef, record: TableSchema, read: Read) -> BasePage:
+        found = self._recall(ref.name, record)
+        if not isinstance(found, BasePage):
+            self.opened += 1
+            found = base_of(decode_page(read(ref), record), record)
+            self.remember(ref, record, found)
+        return found
+
+    def overlay(self, ref: PageRef, record: TableSchema, read: Read) -> Overlay:
+        found = self._recall(ref.name, record)
+        if not isinstance(found, Overlay):
+            self.opened += 1
+            found = overlay_of(decode_page(read(ref), record), record)
+            self.remember(ref, record, found)
+        return found
+
+    def remember(self, ref: PageRef, record: TableSchema, page: BasePage | Overlay) -> None:
+        """Keep a page that was read, or that is just being written."""
+        size = int(page.table.nbytes) + (INDEX_BYTES if isinstance(page, BasePage) else OVERLAY_BYTES) * len(page.table)
+        with self._mutex:
+            old = self._kept.pop((ref.name, record.mark), None)
+            self._size += size - (old[1] if old is not None else 0)
+            self._kept[ref.name, record.mark] = (page, size)
+            while self._size > self._limit and len(self._kept) > 1:
+                _, (_, gone) = self._kept.popitem(last=False)
+                self._size -= gone
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._mutex:
+            self._kept.clear()
+            self._size = 0
+
+    def _recall(self, name: str, record: TableSchema) -> BasePage | Overlay | None:
+        with self._mutex:
+            found = self._kept.get((name, record.mark))
+            if found is None:
+                return None
+            self._kept.move_to_end((name, record.mark))
+            return found[0]

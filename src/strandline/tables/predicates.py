@@ -1,0 +1,354 @@
+"""Plain values as columns, and names as users write them.
+
+Conditions and values in SQL, as a table's verbs take them.
+
+`relations.expressions` checks and computes them. Here stands what only a table needs: one set of parameters shared by
+several expressions, and the outline of a condition, from which `key_bounds` tells the keys that it can hold for. A
+condition that chooses single keys is never computed, so it is not even checked beyond its outline.
+
+What a condition tells of the key: a few keys, a range of them, or nothing.
+
+Only comparisons of key columns with constants, joined by AND, are understood; everything else widens the range. The
+range is used to choose pages and locks, so it may hold too many keys but never too few.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pt
+
+from strandline.errors import SchemaError, SqlError
+from strandline.relations.schema import convert
+from strandline.tables.keys import after_prefix, encode_key
+from strandline.tables.schema import TableSchema
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+    from strandline.values.expressions import Condition
+    from strandline.values.expressions import Expression as Checked
+
+
+def names_of(key: str | Sequence[str] | None) -> tuple[str, ...]:
+    """One name, several, or none."""
+    if key is None:
+        return ()
+    return (key,) if isinstance(key, str) else tuple(key)
+
+
+def type_of(kind: pa.DataType | str) -> pa.DataType:
+    """A type, or what its name means."""
+    if isinstance(kind, pa.DataType):
+        return kind
+    from strandline.relations import arrow_type
+
+    return arrow_type(kind)
+
+
+def literal(value: Any, field: pa.Field, doing: str) -> pa.Array:
+    """One value in the type of a column."""
+    try:
+        if isinstance(value, pa.Scalar):
+            return convert(pa.array([value.as_py()], value.type), field.type, field.name)
+        return pa.array([value], field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        raise SchemaError(
+            f"{value!r} does not fit column {field.name!r} of {field.type}: {error}", doing=doing
+        ) from None
+
+
+def repeat(value: pa.Array, count: int) -> pa.Array:
+    """A column of one value."""
+    return value if count == 1 else value.take(pa.array(np.zeros(count, dtype=np.int64)))
+
+
+Flags = npt.NDArray[np.bool_]
+
+
+class TableExpression:
+    """An SQL expression over the columns of a schema; `parameters` are those that it names."""
+
+    def __init__(self, text: str, schema: pa.Schema, params: Mapping[str, Any] | None = None) -> None:
+        self.text = text
+        self._schema = schema
+        self.outline, names = _outlined(text, tuple(schema.names))
+        absent = [name for name in names if name not in (params or {})]
+        if absent:
+            raise SqlError(
+                f"parameter :{absent[0]} has no value", doing=f"reading {text!r}", hint="Give its value in params"
+            )
+        self.parameters = {name: (params or {})[name] for name in names}
+
+    @cached_property
+    def condition(self) -> Condition:
+        from strandline.values.expressions import parse_condition
+
+        return parse_condition(self.text, self._schema, self.parameters)
+
+    @cached_property
+    def expression(self) -> Checked:
+        from strandline.values.expressions import parse_expression
+
+        return parse_expression(self.text, self._schema, self.parameters)
+
+    def mask(self, table: pa.Table) -> Flags:
+        """Which rows satisfy this condition; null counts as no."""
+        return np.asarray(self.condition.mask(table), dtype=np.bool_)
+
+    def values(self, table: pa.Table, column: pa.Field) -> pa.ChunkedArray:
+        """The values of this expression for each row, in the type of the column that takes them."""
+        found = self.expression.evaluate(table)
+        if _is_text(found.type) and not _is_text(column.type):
+            raise SchemaError(
+                f"{self.text!r} is {found.type}, column {column.name!r} is {column.type}",
+                doing="computing new values",
+                hint=f"Cast it, as in CAST({self.text} AS …)",
+            )
+        return pa.chunked_array([convert(c, column.type, column.name) for c in found.chunks], type=column.type)
+
+
+def check_params(params: Mapping[str, Any] | None, expressions: Iterable[TableExpression]) -> None:
+    """Refuses parameters that no expression names: a name is probably misspelt."""
+    used = {name for expression in expressions for name in expression.parameters}
+    unused = sorted(set(params or {}) - used)
+    if unused:
+        raise SqlError(f"parameter :{unused[0]} is given but not used", doing="reading parameters")
+
+
+@lru_cache(maxsize=1024)
+def _outlined(text: str, names: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
+    """The parsed text with the schema's own column names, and the parameters that it names; None if it is no SQL."""
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        trees = sqlglot.parse(text, dialect="duckdb")
+    except SqlglotError:
+        return None, ()
+    tree = trees[0] if len(trees) == 1 else None
+    if tree is None:
+        return None, ()
+    for column in tree.find_all(exp.Column):
+        alike = [name for name in names if name.lower() == column.name.lower()]
+        if column.name not in names and len(alike) == 1 and not column.this.args.get("quoted"):
+            column.this.set("this", alike[0])
+    return tree, tuple(dict.fromkeys(str(place.name) for place in tree.find_all(exp.Placeholder, exp.Parameter)))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pt.is_string(kind) or pt.is_large_string(kind))
+
+
+MOST_POINTS = 200
+
+
+@dataclass(frozen=True)
+class KeyBounds:
+    """Keys from `low` to `high` (both inclusive; None: no end), or just `points`.
+
+    `exact` says that the condition is true for all of the points, so that it need not be computed.
+    """
+
+    low: bytes = b""
+    high: bytes | None = None
+    points: tuple[bytes, ...] | None = None
+    exact: bool = False
+
+    @property
+    def everything(self) -> bool:
+        return self.points is None and self.low == b"" and self.high is None
+
+    def meets(self, least: bytes | None, greatest: bytes | None) -> bool:
+        """Whether a page with these bounds may hold such a key."""
+        if least is None or greatest is None:
+            return False
+        if self.points is not None:
+            return any(least <= point <= greatest for point in self.points)
+        return greatest >= self.low and (self.high is None or least <= self.high)
+
+
+ALL = KeyBounds()
+
+
+def key_bounds(condition: TableExpression | None, record: TableSchema) -> KeyBounds:
+    """The keys that rows satisfying a condition can have."""
+    if condition is None or not record.key:
+        return ALL
+    known = _Known(condition, record)
+    prefix: list[Any] = []
+    for name in record.key:
+        values = known.equal.get(name)
+        if values is None or len(values) != 1:
+            break
+        prefix.append(values[0])
+    if len(prefix) == len(record.key):
+        point = encode_key(prefix, record.key_types)
+        return KeyBounds(point, point, (point,), known.exact)
+    several = known.equal.get(record.key[len(prefix)])
+    if several is not None and len(prefix) + 1 == len(record.key) and len(several) <= MOST_POINTS:
+        points = tuple(sorted({encode_key([*prefix, value], record.key_types) for value in several}))
+        return KeyBounds(points[0], points[-1], points, known.exact) if points else KeyBounds(points=(), exact=True)
+    return _range(prefix, record.key[len(prefix)], known, record)
+
+
+def _range(prefix: Sequence[Any], name: str, known: _Known, record: TableSchema) -> KeyBounds:
+    types = (*record.key_types, pa.null())  # one more, so that every column is encoded as one that others follow
+    start = encode_key(prefix, types) if prefix else b""
+    low, high = start, after_prefix(start) if start else None
+    closed = len(prefix) + 1 == len(record.key)
+    if name in known.least:
+        low = encode_key([*prefix, known.least[name]], record.key_types if closed else types)
+    if name in known.greatest:
+        end = encode_key([*prefix, known.greatest[name]], record.key_types if closed else types)
+        high = end if closed else after_prefix(end)
+    return KeyBounds(low, high)
+
+
+class _Known:
+    """What comparisons with constants say of each key column."""
+
+    def __init__(self, condition: TableExpression, record: TableSchema) -> None:
+        self._condition = condition
+        self._types = dict(zip(record.order, record.key_types, strict=True))
+        self.equal: dict[str, list[Any]] = {}
+        self.least: dict[str, Any] = {}
+        self.greatest: dict[str, Any] = {}
+        self.exact = condition.outline is not None
+        for part in _conjuncts(condition.outline) if condition.outline is not None else ():
+            if not self._learn(part):
+                self.exact = False
+
+    def _learn(self, part: exp.Expression) -> bool:
+        from sqlglot import exp
+
+        if isinstance(part, exp.Between):
+            self._compare(part.this, part.args["low"], self.least, max)
+            self._compare(part.this, part.args["high"], self.greatest, min)
+            return False
+        if isinstance(part, exp.In) and part.expressions:
+            return self._among(part.this, part.expressions)
+        if isinstance(part, exp.EQ):
+            return self._among(part.this, [part.expression]) or self._among(part.expression, [part.this])
+        for kinds, one, other in (
+            ((exp.GT, exp.GTE), (self.least, max), (self.greatest, min)),
+            ((exp.LT, exp.LTE), (self.greatest, min), (self.least, max)),
+        ):
+            if isinstance(part, kinds):
+                self._compare(part.this, part.expression, *one)
+                self._compare(part.expression, part.this, *other)
+        return False
+
+    def _among(self, column: exp.Expression, constants: Sequence[exp.Expression]) -> bool:
+        name = self._key_column(column)
+        if name is None:
+            return False
+        values = []
+        for constant in constants:
+            found, value = self._constant(constant, self._types[name])
+            if not found:
+                return False
+            if value is not None:
+                values.append(value)
+        if name in self.equal:
+            # Two demands on one column: keep the first, and let the condition itself decide.
+            return False
+        self.equal[name] = values
+        return True
+
+    def _compare(self, column: exp.Expression, constant: exp.Expression, into: dict[str, Any], choose: Any) -> None:
+        name = self._key_column(column)
+        if name is None:
+            return
+        found, value = self._constant(constant, self._types[name])
+        if found and value is not None:
+            into[name] = choose(into[name], value) if name in into else value
+
+    def _key_column(self, node: exp.Expression) -> str | None:
+        from sqlglot import exp
+
+        while isinstance(node, exp.Paren):
+            node = node.this
+        plain = isinstance(node, exp.Column) and not node.args.get("table") and node.name in self._types
+        return node.name if plain else None
+
+    def _constant(self, node: exp.Expression, kind: pa.DataType) -> tuple[bool, Any]:
+        """Whether this is a constant that compares with the column as it is encoded, and its value."""
+        from sqlglot import exp
+
+        while isinstance(node, exp.Paren):
+            node = node.this
+        if isinstance(node, exp.Placeholder):
+            return _fitting(self._condition.parameters[node.name], kind)
+        if isinstance(node, exp.Literal):
+            if node.is_string:
+                return _fitting_text(node.this, kind)
+            return _fitting(int(node.this), kind) if node.this.isdigit() else (False, None)
+        if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and node.this.this.isdigit():
+            return _fitting(-int(node.this.this), kind)
+        if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.is_string:
+            if pt.is_date(kind) and node.to.this == exp.DataType.Type.DATE:
+                return _fitting_text(node.this.this, kind)
+            return False, None
+        if isinstance(node, exp.Boolean):
+            return _fitting(node.this, kind)
+        return False, None
+
+
+def _conjuncts(tree: exp.Expression) -> Iterator[exp.Expression]:
+    from sqlglot import exp
+
+    if isinstance(tree, exp.And):
+        yield from _conjuncts(tree.this)
+        yield from _conjuncts(tree.expression)
+    elif isinstance(tree, exp.Paren):
+        yield from _conjuncts(tree.this)
+    else:
+        yield tree
+
+
+def _fitting(value: Any, kind: pa.DataType) -> tuple[bool, Any]:
+    """A Python value as a value of the column, when the two compare as values of that type do."""
+    if value is None:
+        return True, None
+    if isinstance(value, bool) or pt.is_boolean(kind):
+        return isinstance(value, bool) and pt.is_boolean(kind), value
+    if pt.is_integer(kind) and isinstance(value, int):
+        low = -(1 << (kind.bit_width - 1)) if pt.is_signed_integer(kind) else 0
+        high = (1 << (kind.bit_width - (1 if pt.is_signed_integer(kind) else 0))) - 1
+        return low <= value <= high, value
+    fits = (
+        (pt.is_float64(kind) and isinstance(value, float))
+        or (pt.is_date32(kind) and isinstance(value, dt.date) and not isinstance(value, dt.datetime))
+        or (_is_text(kind) and isinstance(value, str))
+        or (pt.is_binary(kind) and isinstance(value, bytes))
+    )
+    if fits:
+        return True, value
+    instant = pt.is_timestamp(kind) and isinstance(value, dt.datetime) and (kind.tz is None) == (value.tzinfo is None)
+    if instant or (pt.is_decimal(kind) and isinstance(value, (int, Decimal))):
+        try:
+            return True, pa.scalar(value, kind).as_py()
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            return False, None
+    return False, None
+
+
+def _fitting_text(text: str, kind: pa.DataType) -> tuple[bool, Any]:
+    if _is_text(kind):
+        return True, text
+    if pt.is_date32(kind):
+        try:
+            return True, dt.date.fromisoformat(text)
+        except ValueError:
+            return False, None
+    return False, None

@@ -1,0 +1,164 @@
+"""SQL queries over the tables of a state: read-only, over nothing but these tables.
+
+The query is parsed with sqlglot: it must be one query, every table that it names must be in the store, and functions
+that make tables of something else (files, settings) are refused. DuckDB runs it over Arrow, with no access to anything
+outside; Spark runs it, in its own dialect, when the tables are large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from strandline.errors import NotFound, SqlError
+from strandline.pages import ReadView
+from strandline.tables.page_cache import PageCache
+from strandline.tables.scan import TableReader
+from strandline.tables.schema import TableSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_DOING = "running a query"
+
+
+class Queried(Protocol):
+    """What a query can be about: a table at a state, or what others read like one."""
+
+    @property
+    def record(self) -> TableSchema: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table: ...
+
+
+class Query:
+    """A checked query on one state. `others` are the relations beside its tables, by name; a table comes first."""
+
+    def __init__(
+        self, sql: str, view: ReadView, cache: PageCache, others: Mapping[str, Callable[[], Queried]] | None = None
+    ) -> None:
+        self.sql = sql
+        self._tree = _parsed(sql)
+        tables = {entry.name for entry in view.domains()}
+        self._readers: dict[str, Queried] = {
+            name: TableReader(view, name, cache) if name in tables else (others or {})[name]()
+            for name in _resolved(self._tree, {*tables, *(others or {})})
+        }
+
+    @property
+    def bytes(self) -> int:
+        """The size of the relations that it names."""
+        return sum(reader.bytes for reader in self._readers.values())
+
+    def in_process(self) -> pa.Table:
+        """The result, computed by DuckDB in this process."""
+        import duckdb
+
+        with duckdb.connect(":memory:", config={"python_enable_replacements": False}) as connection:
+            connection.execute("SET enable_external_access = false")
+            connection.execute("SET TimeZone = 'UTC'")
+            for name, reader in self._readers.items():
+                connection.register(name, reader.to_arrow(self._columns(reader)))
+            connection.execute("SET lock_configuration = true")
+            try:
+                return connection.sql(self._tree.sql(dialect="duckdb")).to_arrow_table()
+            except duckdb.Error as error:
+                raise SqlError(str(error).strip().splitlines()[0], doing=_DOING, hint=self._hint()) from None
+
+    def on_spark(self, frame: Callable[[str, list[str]], DataFrame]) -> pa.Table:
+        """The result, computed by Spark; `frame` gives a table's columns as a DataFrame."""
+        from sqlglot import exp
+
+        frames = {name: frame(name, self._columns(reader)) for name, reader in self._readers.items()}
+        tree = self._tree.copy()
+        for place, (name, made) in enumerate(frames.items()):
+            made.createOrReplaceTempView(f"strandline_{place}")
+            for table in list(tree.find_all(exp.Table)):
+                if table.name == name:
+                    alias = table.alias or name
+                    table.replace(exp.table_(f"strandline_{place}", alias=exp.to_identifier(alias, quoted=True)))
+        if not frames:
+            return self.in_process()
+        spark = next(iter(frames.values())).sparkSession
+        try:
+            return spark.sql(tree.sql(dialect="spark")).toArrow()
+        except Exception as error:
+            first = str(error).strip().splitlines()[0]
+            raise SqlError(f"Spark refused it: {first}", doing=_DOING, hint=self._hint()) from None
+        finally:
+            for place in range(len(frames)):
+                spark.catalog.dropTempView(f"strandline_{place}")
+
+    def _columns(self, reader: Queried) -> list[str]:
+        """The columns that the query can mean; all of them where it says `*`."""
+        from sqlglot import exp
+
+        names = list(reader.record.shown)
+        if self._tree.find(exp.Star) is not None:
+            return names
+        meant = {column.name.lower() for column in self._tree.find_all(exp.Column)}
+        meant |= {identifier.name.lower() for identifier in self._tree.find_all(exp.Identifier)}
+        return [name for name in names if name.lower() in meant] or names[:1]
+
+    def _hint(self) -> str:
+        shapes = [f"{name}({', '.join(reader.record.shown)})" for name, reader in self._readers.items()]
+        return f"The tables are {', '.join(shapes)}" if shapes else ""
+
+
+def _parsed(sql: str) -> Any:
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        trees = [tree for tree in sqlglot.parse(sql, dialect="duckdb") if tree is not None]
+    except SqlglotError as error:
+        places = getattr(error, "errors", None) or [{}]
+        where = f" at line {places[0]['line']}, position {places[0]['col']}" if "col" in places[0] else ""
+        raise SqlError(f"this is not SQL{where}: {places[0].get('description', error)}", doing=_DOING) from None
+    if len(trees) != 1 or not isinstance(trees[0], exp.Query):
+        raise SqlError("only one query, as SELECT …, can be run", doing=_DOING, hint="Change tables in a transaction")
+    tree = trees[0]
+    writing = tree.find(exp.Insert, exp.Update, exp.Delete, exp.Create, exp.Drop, exp.Command, exp.Into)
+    if writing is not None:
+        raise SqlError(f"a query must not write: {writing.sql()[:60]}", doing=_DOING)
+    return tree
+
+
+def _resolved(tree: Any, known: Set[str]) -> list[str]:
+    """The relations of the store that a query names; on the way their names become the store's own."""
+    from sqlglot import exp
+
+    found: dict[str, None] = {}
+    for table in list(tree.find_all(exp.Table)):
+        if not isinstance(table.this, exp.Identifier):
+            raise SqlError(f"{table.sql()} is no table of the store", doing=_DOING, hint="Query the store's tables")
+        if not table.db and not table.catalog and _is_defined_here(table):
+            continue
+        alike = [name for name in known if name.lower() == table.name.lower()]
+        name = table.name if table.name in known else alike[0] if len(alike) == 1 else None
+        if name is None or table.db or table.catalog:
+            listed = ", ".join(sorted(name for name in known if not name.startswith("_"))[:20])
+            raise NotFound(f"there is no table {table.sql()}", doing=_DOING, hint=f"The tables are {listed}")
+        table.this.set("this", name)
+        table.this.set("quoted", True)
+        found[name] = None
+    return list(found)
+
+
+def _is_defined_here(table: Any) -> bool:
+    """Whether the name is that of a WITH clause around the table."""
+    from sqlglot import exp
+
+    node = table
+    while node is not None:
+        clause = node.args.get("with_") or node.args.get("with")
+        if isinstance(clause, exp.With) and any(one.alias.lower() == table.name.lower() for one in clause.expressions):
+            return True
+        node = node.parent
+    return False

@@ -1,0 +1,330 @@
+"""How a worker finds a store's storage: by its URL; a storage that only this process has, by a name that it gave it.
+
+Reading a table at a state: chosen columns of the rows that satisfy a condition, from the pages that can hold any.
+
+A table at a state as a `Relation`: one part for each page, with the bounds of its first key column.
+
+A part is a scan of the format `page`, which names the base page and the overlay; reading it, here or on a Spark
+worker, gives the page's current rows in the table's shape. Whoever holds the relation keeps its state from being freed.
+
+A table or what-if at a state as a Spark DataFrame: each task reads parts of it and gives Arrow to Spark.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from strandline.engine.runner import parallel
+from strandline.errors import NotFound, StrandlineError
+from strandline.pages import Entry, PageRef, PageSnapshot, ReadView, TableEntry
+from strandline.pages.objects import Objects
+from strandline.relations import Bounds, Scan, Split
+from strandline.relations.exchange import shares
+from strandline.relations.reader import read_scan, register_reader
+from strandline.relations.relation import Relation
+from strandline.relations.statistics import moment
+from strandline.storage import LocalStorage, ObjectStorage, Storage, open_storage
+from strandline.tables.keys import decode_first
+from strandline.tables.page import Columns
+from strandline.tables.page_cache import PageCache
+from strandline.tables.predicates import ALL, KeyBounds, TableExpression, check_params, key_bounds
+from strandline.tables.schema import ROW, TableSchema
+from strandline.values.encoding import no_rows
+from strandline.values.expressions import Condition
+from strandline.values.spark_types import spark_schema, spark_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+_here: weakref.WeakValueDictionary[str, Storage] = weakref.WeakValueDictionary()
+
+
+def reachable(storage: Storage) -> str:
+    """The name by which workers find a storage; one in memory is found by this process alone."""
+    if is_shared(storage):
+        return storage.url
+    name = f"{storage.url}{id(storage)}"
+    _here[name] = storage
+    return name
+
+
+def is_shared(storage: Storage) -> bool:
+    """Whether other processes can open it."""
+    return isinstance(storage, (LocalStorage, ObjectStorage))
+
+
+def objects_of(store: str) -> Objects:
+    """The objects of the store that `reachable` named."""
+    here = _here.get(store)
+    return Objects(here) if here is not None else _opened(store)
+
+
+@lru_cache(maxsize=16)
+def _opened(url: str) -> Objects:
+    return Objects(open_storage(url))
+
+
+KEPT_ROWS = 32_768
+"""Pages up to so many rows are kept decoded; larger ones are read with the columns that are wanted."""
+
+
+def tables_hint(names: Sequence[str]) -> str:
+    """Which tables there are; those that begin with `_` are the store's own."""
+    shown = sorted(name for name in names if not name.startswith("_"))
+    return f"The tables are {', '.join(shown[:20])}" if shown else "There are no tables yet"
+
+
+def find_table(view: ReadView, name: str) -> tuple[TableEntry, TableSchema]:
+    """A table of a state."""
+    found = view.find_domain(name)
+    if found is None:
+        raise NotFound(
+            f"there is no table {name}", doing=f"Reading {name}", hint=tables_hint([one.name for one in view.domains()])
+        )
+    return found, TableSchema.from_bytes(view.record(found.domain))
+
+
+class TableReader:
+    """One table at one state. The state must stay readable meanwhile."""
+
+    def __init__(self, view: ReadView, name: str, cache: PageCache) -> None:
+        self.view = view
+        self.name = name
+        self.entry, self.record = find_table(view, name)
+        self._cache = cache
+
+    @property
+    def bytes(self) -> int:
+        """The size of its pages."""
+        return 0 if self.entry.root is None else self.entry.root.sums.bytes
+
+    def condition(self, where: str | None, params: Mapping[str, Any] | None = None) -> TableExpression | None:
+        condition = None if where is None else TableExpression(where, self.record.schema, params)
+        check_params(params, [condition] if condition is not None else [])
+        return condition
+
+    def entries(self, bounds: KeyBounds) -> Iterator[Entry]:
+        """The pages that may hold such keys, by key."""
+        for _, entry in self.view.pages_between(self.entry.domain, bounds.low, bounds.high):
+            if entry.rows and bounds.meets(entry.least, entry.greatest):
+                yield entry
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> pa.Table:
+        """Rows in order of the key, in the table's own schema."""
+        wanted = self.record.shown if columns is None else tuple(columns)
+        for name in wanted:
+            if name != ROW:
+                self.record.column(name)
+        condition = self.condition(where, params)
+        bounds = key_bounds(condition, self.record)
+        if condition is not None and not bounds.exact:
+            _ = condition.condition  # what is wrong with it is said before any page is read
+        schema = pa.schema(
+            [self.record.row_schema.field(ROW) if name == ROW else self.record.schema.field(name) for name in wanted]
+        )
+
+        def read(entry: Entry) -> pa.Table:
+            return self.rows(entry, wanted, condition, bounds)
+
+        tables = parallel(read, self.entries(bounds))
+        return pa.concat_tables(
+            [pa.Table.from_arrays(table.columns, schema=schema) for table in tables] or [no_rows(schema)]
+        )
+
+    def rows(
+        self, entry: Entry, wanted: Sequence[str], condition: TableExpression | None, bounds: KeyBounds
+    ) -> pa.Table:
+        """The rows of one page."""
+        needed = {*wanted, *self.record.order, *(condition.condition.columns if condition is not None else ())}
+        if entry.rows <= KEPT_ROWS:
+            contents = self._cache.contents(entry, self.record, self.view.read)
+        else:
+            contents = self._cache.chosen(entry, self.record, self.view.read, tuple(needed))
+        if bounds.points is not None and len(bounds.points) == 1:
+            found = contents.find(bounds.points[0])
+            rows = contents.base.table.slice(0, 0) if found is None else contents.image(found)
+        else:
+            rows = contents.table
+        if condition is not None and not (bounds.exact and len(bounds.points or ()) == 1):
+            rows = rows.filter(pa.array(condition.mask(rows)))
+        return rows.select(list(wanted))
+
+    def columns_of(self, entry: Entry, wanted: Sequence[str]) -> Columns:
+        """Columns of all rows of one page, which is decoded only that far and not kept, whatever its size."""
+        found = self._cache.columns(entry, self.record, self.view.read, wanted)
+        if found is not None:
+            return found
+        contents = self._cache.chosen(entry, self.record, self.view.read, (*wanted, *self.record.order))
+        return Columns(contents.table.select([ROW, *wanted]))
+
+
+FORMAT = "page"
+
+
+@dataclass(frozen=True, eq=False)
+class TableRelation:
+    """See the module; `relations.Relation`."""
+
+    name: str
+    schema: pa.Schema
+    reader: TableReader
+    store: str
+    bounds: KeyBounds = ALL
+
+    @property
+    def bytes(self) -> int:
+        return sum(page.size for entry in self.reader.entries(self.bounds) for page in entry.pages)
+
+    @property
+    def rows(self) -> int:
+        return sum(entry.rows for entry in self.reader.entries(self.bounds))
+
+    def parts(self, columns: Sequence[str] | None = None) -> list[Split]:
+        return [self._part(entry) for entry in self.reader.entries(self.bounds)]
+
+    def _part(self, entry: Entry) -> Split:
+        assert entry.base is not None
+        size = sum(page.size for page in entry.pages)
+        options = {
+            "module": __name__,
+            "store": self.store,
+            "pages": [_page_to_json(page) for page in entry.pages],
+            "record": self.reader.record.to_bytes().decode(),
+        }
+        path = f"{self.store}/{entry.base.name}"
+        scan = Scan(FORMAT, path, self.schema, options=options, rows=entry.rows, bytes=size)
+        return Split(scan, entry.rows, size, key_column_bounds((entry.least, entry.greatest), self.reader.record))
+
+
+def table_relation(
+    view: ReadView, name: str, cache: PageCache, storage: Storage, snapshot: PageSnapshot | None = None
+) -> TableRelation:
+    """A table at a state. The relation takes a snapshot over and closes it when it is no longer used itself."""
+    reader = TableReader(view, name, cache)
+    plain = pa.schema([pa.field(name, reader.record.schema.field(name).type) for name in reader.record.shown])
+    relation = TableRelation(name, plain, reader, reachable(storage))
+    if snapshot is not None:
+        release_with(reader, snapshot)
+    return relation
+
+
+def release_with(holder: object, snapshot: PageSnapshot) -> None:
+    """Close a snapshot when nobody uses its holder any more. A store that is closed by then has let it go."""
+
+    def close() -> None:
+        with suppress(StrandlineError):
+            snapshot.close()
+
+    weakref.finalize(holder, close)
+
+
+def read_page(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """The current rows of a page, in order of the key."""
+    record = TableSchema.from_bytes(scan.options["record"].encode())
+    objects = objects_of(scan.options["store"])
+    pages = [PageRef(*page) for page in scan.options["pages"]]
+    entry = _entry(pages)
+    needed = tuple({*columns, *record.order})
+    rows = PageCache(0).chosen(entry, record, objects.page, needed).table
+    yield from rows.select(list(columns)).to_batches(max_chunksize=batch_rows)
+
+
+register_reader(FORMAT, read_page)
+
+
+def _entry(pages: Sequence[PageRef]) -> Entry:
+    return Entry(
+        domain=0,  # type: ignore[arg-type]
+        number=0,  # type: ignore[arg-type]
+        changed=0,  # type: ignore[arg-type]
+        base=pages[0],
+        overlay=pages[1] if len(pages) > 1 else None,
+    )
+
+
+def _page_to_json(page: PageRef) -> list[Any]:
+    return [page.name, page.born, page.size, page.checksum, page.rows]
+
+
+def key_column_bounds(keys: tuple[bytes | None, bytes | None], record: TableSchema) -> dict[str, Bounds]:
+    """What the least and the greatest key of a part (both inclusive) tell of the first key column."""
+    if not record.key or keys[0] is None or keys[1] is None:
+        return {}
+    ends = [decode_first(key, record.key_types) for key in keys if key is not None]
+    kind = record.key_types[0]
+    least, greatest = (_value(end, kind, upwards=upwards) for end, upwards in zip(ends, (False, True), strict=True))
+    return {} if least is None or greatest is None else {record.key[0]: Bounds(least, greatest, 0)}
+
+
+def _value(end: int | bytes | None, kind: pa.DataType, *, upwards: bool) -> Any:
+    """The end of a page's keys as statistics would give it; None where they would not."""
+    if isinstance(end, bytes):
+        return end.decode() if pt.is_string(kind) or pt.is_large_string(kind) else end
+    if end is None or pt.is_time(kind) or pt.is_duration(kind):
+        return None
+    if pt.is_boolean(kind):
+        return bool(end)
+    if pt.is_timestamp(kind):
+        return moment(end, kind, upwards=upwards)
+    if pt.is_date(kind):
+        return pa.scalar(end, pa.int32()).cast(pa.date32()).as_py()
+    if pt.is_decimal(kind):
+        return Decimal(end).scaleb(-kind.scale)
+    return end
+
+
+TASKS_PER_CORE = 4
+
+
+def page_frame(
+    relation: Relation, columns: Sequence[str], condition: Condition | None, session: SparkSession | None
+) -> DataFrame:
+    """Chosen columns of the rows that satisfy a condition. The state must stay readable while the frame is used."""
+    from strandline.engine.spark_runner import SparkRunner
+
+    wanted = pa.schema([relation.schema.field(name) for name in columns])
+    target = spark_schema(wanted)  # refuses before any job what Spark can't hold
+    runner = SparkRunner(session)
+    empty = runner.spark.createDataFrame(no_rows(target))
+    groups = shares([part.scan for part in relation.parts([])], runner.parallelism * TASKS_PER_CORE)
+    if not groups:
+        return empty
+    task = _ReadPages([[scan.to_json() for scan in group] for group in groups], list(columns), condition)
+    return runner.spark.range(0, len(groups), 1, len(groups)).mapInArrow(task, empty.schema)
+
+
+class _ReadPages:
+    """What travels to the workers."""
+
+    def __init__(self, groups: list[list[dict[str, Any]]], columns: list[str], condition: Condition | None) -> None:
+        self.groups = groups
+        self.columns = columns
+        self.condition = condition
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        read = list(dict.fromkeys([*self.columns, *(self.condition.columns if self.condition else ())]))
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for record in self.groups[number]:
+                    for rows in read_scan(Scan.from_json(record), read):
+                        yield from self._asked(pa.Table.from_batches([rows])).to_batches()
+
+    def _asked(self, rows: pa.Table) -> pa.Table:
+        if self.condition is not None:
+            rows = rows.filter(self.condition.mask(rows))
+        return spark_table(rows.select(self.columns))

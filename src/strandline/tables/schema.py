@@ -1,0 +1,281 @@
+"""What a table is: its columns, its key, its constraints. Kept as JSON in the record of its domain.
+
+Every column has a number of its own for life, written into each page as Parquet's field id. So renaming a column,
+adding one with a default, or widening a type changes this record alone: a page that was written before is brought
+into the present shape when it is read.
+
+Names that views and what-ifs keep in a store for themselves: tables and snapshots that users are not shown.
+
+They are known here, below both, so that listing tables and snapshots, or naming a table, loads nothing of theirs.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from strandline.changes.shape import OURS, RESERVED, check_key, nearest
+from strandline.errors import SchemaError
+from strandline.relations.schema import check_names, plain_type
+from strandline.tables.keys import check_key_types
+
+ROW = "_row"
+DELETED = "_deleted"
+FIELD_ID = b"PARQUET:field_id"
+DISTINCT = b"strandline:distinct"
+"""A field with this in its metadata becomes a `Column.distinct`."""
+_ROW_FIELD = pa.field(ROW, pa.int64(), metadata={FIELD_ID: b"0"})
+
+
+@dataclass(frozen=True)
+class Column:
+    """`default` is an array of one value: what rows hold that were there before the column was.
+
+    `distinct` columns hardly ever repeat a value: pages keep their integers as differences, and no dictionaries.
+    """
+
+    id: int
+    name: str
+    type: pa.DataType
+    nullable: bool = True
+    default: pa.Array | None = None
+    distinct: bool = False
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """See the module. `version` counts the changes of the shape."""
+
+    columns: tuple[Column, ...]
+    key: tuple[str, ...] = ()
+    version: int = 0
+    next_id: int = field(default=1)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The schema that users see."""
+        return pa.schema([pa.field(c.name, c.type, c.nullable) for c in self.columns])
+
+    @cached_property
+    def shown(self) -> tuple[str, ...]:
+        """The columns that are read when nobody says which: all but those of our own (`OURS`), as copies have them."""
+        return tuple(name for name in self.names if not name.startswith(OURS))
+
+    @cached_property
+    def row_schema(self) -> pa.Schema:
+        """The schema of rows inside the store: `_row` first, every field nullable."""
+        return pa.schema([pa.field(ROW, pa.int64()), *(pa.field(c.name, c.type) for c in self.columns)])
+
+    @cached_property
+    def file_schema(self) -> pa.Schema:
+        """The schema of a base page: the row schema with field ids."""
+        numbered = [pa.field(c.name, c.type, metadata={FIELD_ID: str(c.id).encode()}) for c in self.columns]
+        return pa.schema([_ROW_FIELD, *numbered])
+
+    @cached_property
+    def overlay_schema(self) -> pa.Schema:
+        return self.file_schema.append(pa.field(DELETED, pa.bool_()))
+
+    @cached_property
+    def distinct(self) -> tuple[str, ...]:
+        """The columns of pages that are said to hardly ever repeat a value; where any is, `_row` is one, too."""
+        found = tuple(c.name for c in self.columns if c.distinct)
+        return (ROW, *found) if found else ()
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The columns that pages are ordered by."""
+        return self.key or (ROW,)
+
+    @cached_property
+    def key_types(self) -> tuple[pa.DataType, ...]:
+        return tuple(self.row_schema.field(name).type for name in self.order)
+
+    @cached_property
+    def mark(self) -> str:
+        """Tells shapes apart, also those of one table in different versions of the store."""
+        return hashlib.blake2b(self.to_bytes(), digest_size=8).hexdigest()
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(c.name for c in self.columns)
+
+    def column(self, name: str) -> Column:
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise no_column(name, self.names)
+
+    def to_bytes(self) -> bytes:
+        return _encoded(self)
+
+    @staticmethod
+    def from_bytes(data: bytes) -> TableSchema:
+        return _decoded(data)
+
+
+def new_record(schema: pa.Schema, key: Sequence[str] = (), not_null: Sequence[str] = ()) -> TableSchema:
+    """The record of a new table, once its schema and key are checked."""
+    doing = "creating a table"
+    check_names(schema.names, "the rows of the new table")
+    taken = [name for name in schema.names if name in (*RESERVED, DELETED)]
+    if taken:
+        raise SchemaError(
+            f"column {taken[0]!r} has a name that the store uses itself",
+            doing=doing,
+            hint=f"Rename it; {', '.join((*RESERVED, DELETED))} are reserved",
+        )
+    for name in not_null:
+        if name not in schema.names:
+            raise no_column(name, schema.names)
+    if key:
+        check_key(schema, key)
+    columns = tuple(
+        Column(
+            number,
+            f.name,
+            plain_type(f.type),
+            nullable=f.nullable and f.name not in key and f.name not in not_null,
+            distinct=DISTINCT in (f.metadata or {}),
+        )
+        for number, f in enumerate(schema, 1)
+    )
+    record = TableSchema(columns, tuple(key), 0, len(columns) + 1)
+    check_key_types(record.schema, key)
+    return record
+
+
+def renamed(record: TableSchema, old: str, new: str) -> TableSchema:
+    """The record with one column under another name."""
+    record.column(old)
+    _check_new_name(record, new, f"renaming column {old!r}")
+    columns = tuple(replace(c, name=new) if c.name == old else c for c in record.columns)
+    key = tuple(new if name == old else name for name in record.key)
+    return TableSchema(columns, key, record.version + 1, record.next_id)
+
+
+def with_column(record: TableSchema, name: str, kind: pa.DataType, default: pa.Array, *, nullable: bool) -> TableSchema:
+    """The record with one column more, at the end. `default` holds one value."""
+    _check_new_name(record, name, f"adding column {name!r}")
+    added = Column(record.next_id, name, plain_type(kind), nullable, default)
+    return TableSchema((*record.columns, added), record.key, record.version + 1, record.next_id + 1)
+
+
+def widened(record: TableSchema, name: str, kind: pa.DataType) -> TableSchema:
+    """The record with one column of a type that holds every value of its present one."""
+    column = record.column(name)
+    doing = f"widening column {name!r} of {column.type} to {kind}"
+    if not holds(kind, column.type):
+        raise SchemaError(
+            f"{kind} does not hold every value of {column.type}",
+            doing=doing,
+            hint="Integers widen to more bits or to decimals, float to double, decimals to more digits, "
+            "string to large_string, times to a finer unit",
+        )
+    if name in record.key and not (pt.is_signed_integer(column.type) and pt.is_signed_integer(kind)):
+        raise SchemaError("pages are ordered by this column", doing=doing, hint="Of a key only integers widen")
+    default = None if column.default is None else column.default.cast(kind)
+    columns = tuple(replace(c, type=kind, default=default) if c.name == name else c for c in record.columns)
+    return TableSchema(columns, record.key, record.version + 1, record.next_id)
+
+
+def no_column(name: str, names: Sequence[str]) -> SchemaError:
+    """The error that says which columns there are."""
+    return SchemaError(
+        f"there is no column {name!r}",
+        doing="looking for a column",
+        hint=f"{nearest(name, list(names))}The columns are {', '.join(names)}",
+    )
+
+
+def _check_new_name(record: TableSchema, name: str, doing: str) -> None:
+    if name in record.names or name in (*RESERVED, DELETED) or not name:
+        why = f"there is a column {name!r} already" if name in record.names else f"{name!r} is no name for a column"
+        raise SchemaError(why, doing=doing, hint="Choose another name")
+
+
+def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
+    """Whether one type holds every value of another."""
+    if pt.is_integer(narrow) and pt.is_integer(wide):
+        if pt.is_signed_integer(narrow) == pt.is_signed_integer(wide):
+            return bool(wide.bit_width >= narrow.bit_width)
+        return bool(pt.is_signed_integer(wide) and wide.bit_width > narrow.bit_width)
+    if pt.is_floating(wide):
+        fits = pt.is_floating(narrow) or (pt.is_integer(narrow) and wide.bit_width >= 2 * narrow.bit_width)
+        return bool(fits and wide.bit_width >= narrow.bit_width)
+    if pt.is_decimal(wide) and (pt.is_decimal(narrow) or pt.is_integer(narrow)):
+        digits = {8: 3, 16: 5, 32: 10, 64: 20}
+        before = digits[narrow.bit_width] if pt.is_integer(narrow) else narrow.precision - narrow.scale
+        scale = 0 if pt.is_integer(narrow) else narrow.scale
+        return bool(wide.scale >= scale and wide.precision - wide.scale >= before)
+    if pt.is_null(narrow):
+        return True
+    widenings = {
+        pa.string(): (pa.large_string(),),
+        pa.binary(): (pa.large_binary(),),
+        pa.time32("s"): (pa.time32("ms"),),
+        pa.time64("us"): (pa.time64("ns"),),
+    }
+    return narrow == wide or wide in widenings.get(narrow, ())
+
+
+@lru_cache(maxsize=256)
+def _decoded(data: bytes) -> TableSchema:
+    body = json.loads(data)
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["schema"])))
+    defaults = {int(number): _array_from_text(text) for number, text in body["defaults"].items()}
+    columns = tuple(
+        Column(number, f.name, f.type, f.nullable, defaults.get(number), number in body.get("distinct", ()))
+        for number, f in zip(body["ids"], schema, strict=True)
+    )
+    return TableSchema(columns, tuple(body["key"]), body["version"], body["next_id"])
+
+
+def _encoded(record: TableSchema) -> bytes:
+    schema = base64.b64encode(record.schema.serialize().to_pybytes()).decode("ascii")
+    defaults = {c.id: _array_to_text(c.default) for c in record.columns if c.default is not None}
+    body = {
+        "schema": schema,
+        "ids": [c.id for c in record.columns],
+        "key": list(record.key),
+        "version": record.version,
+        "next_id": record.next_id,
+        "defaults": defaults,
+    }
+    if record.distinct:
+        body["distinct"] = [c.id for c in record.columns if c.distinct]
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _array_to_text(array: pa.Array) -> str:
+    sink = pa.BufferOutputStream()
+    table = pa.table({"v": array})
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return base64.b64encode(sink.getvalue()).decode("ascii")
+
+
+def _array_from_text(text: str) -> pa.Array:
+    with pa.ipc.open_stream(pa.py_buffer(base64.b64decode(text))) as reader:
+        return reader.read_all().column(0).combine_chunks()
+
+
+VIEWS, COPIES, PREFIX = "_views", "_view_copies", "_view."
+SEGMENTS = f"{PREFIX}segments"
+DIFFERENCE = f"{PREFIX}difference."
+
+WHAT_IFS = "_what_ifs"
+NAMED = {WHAT_IFS: "what-if", VIEWS: "view"}
+"""Tables that list what is named like a table by its `name`, which is their key; and what they list."""
+
+
+def is_of_views(name: str) -> bool:
+    """Whether a table or a snapshot belongs to views and their copies."""
+    return name in (VIEWS, COPIES) or name.startswith(PREFIX)

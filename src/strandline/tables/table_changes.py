@@ -1,0 +1,185 @@
+"""Which rows can differ between two states of a table: those on pages that the two don't share.
+
+What changed in a table between two states: only pages that the two don't share are opened (section 3.2.2).
+
+Rows are compared by key; a row that moved from one page to another is no change. A column that was renamed goes by its
+present name on both sides, one that was widened by its present type, one that was added is filled with its default in
+the older rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.changes.difference import difference, keyed_difference
+from strandline.changes.shape import ChangeSet, Header, keyed_header
+from strandline.pages import Entry, ReadView, TableId
+from strandline.tables.page import Contents, Flags, Numbers
+from strandline.tables.page_cache import PageCache, Read
+from strandline.tables.scan import TableReader, find_table
+from strandline.tables.schema import DELETED, ROW, TableSchema
+from strandline.values.encoding import no_rows
+from strandline.values.equality import unequal
+from strandline.values.matching import Matching, match
+
+
+def changed_rows(
+    cache: PageCache, older: ReadView, newer: ReadView, domain: TableId, record: TableSchema
+) -> tuple[pa.Table, pa.Table]:
+    """The rows of both states on pages that differ, in the shape of `record`; rows that merely moved are on both sides.
+
+    Where two entries share their base page, only rows that an overlay touches come out.
+    """
+    return rows_of_pairs(cache, newer.changed_entries(domain, older), record, (older.read, newer.read))
+
+
+def rows_of_pairs(
+    cache: PageCache, pairs: Iterable[tuple[Entry | None, Entry | None]], record: TableSchema, reads: tuple[Read, Read]
+) -> tuple[pa.Table, pa.Table]:
+    """The same for pairs of entries, old and new; `reads` give the bytes of their pages."""
+    old, new = [no_rows(record.row_schema)], [no_rows(record.row_schema)]
+    for before, after in pairs:
+        sides = [_contents(cache, read, entry, record) for read, entry in zip(reads, (before, after), strict=True)]
+        if sides[0] is not None and sides[1] is not None and before is not None and after is not None:
+            assert before.base is not None
+            assert after.base is not None
+            if before.base.name == after.base.name:
+                touched = _touched(sides[0], sides[1])
+                old.append(_rows(sides[0], touched))
+                new.append(_rows(sides[1], touched))
+                continue
+        if sides[0] is not None:
+            old.append(sides[0].table)
+        if sides[1] is not None:
+            new.append(sides[1].table)
+    # Rows of many pages are many small chunks, and whoever compares them would pay for each.
+    return pa.concat_tables(old).combine_chunks(), pa.concat_tables(new).combine_chunks()
+
+
+def net_rows(old: pa.Table, new: pa.Table, record: TableSchema) -> tuple[pa.Table, pa.Table]:
+    """The rows that really differ: deleted ones and before images, inserted ones and after images."""
+    matching, differ = compared(old, new, record)
+    places = (
+        np.concatenate([matching.only_old, matching.old[differ]]),
+        np.concatenate([matching.only_new, matching.new[differ]]),
+    )
+    return old.take(pa.array(places[0])), new.take(pa.array(places[1]))
+
+
+def compared(old: pa.Table, new: pa.Table, record: TableSchema) -> tuple[Matching, Flags]:
+    """Rows matched by what pages are ordered by, and which of the pairs differ."""
+    names = list(record.order)
+    matching = match(old.select(names), new.select(names))
+    differ = np.zeros(len(matching.old), dtype=np.bool_)
+    left, right = pa.array(matching.old), pa.array(matching.new)
+    for name in record.names:
+        if name not in names:
+            differ |= unequal(old.column(name).take(left), new.column(name).take(right))
+    return matching, differ
+
+
+def _contents(cache: PageCache, read: Read, entry: Entry | None, record: TableSchema) -> Contents | None:
+    return None if entry is None or entry.base is None else cache.contents(entry, record, read)
+
+
+def _touched(one: Contents, other: Contents) -> Numbers:
+    """The rows that the overlays of one base page treat differently: those of one of them, and those that differ."""
+    overlays = [side.overlay for side in (one, other) if side.overlay is not None]
+    if len(overlays) < 2:
+        return np.unique(overlays[0].rows) if overlays else np.empty(0, dtype=np.int64)
+    old, new = overlays
+    both, left, right = np.intersect1d(old.rows, new.rows, assume_unique=True, return_indices=True)
+    differ = np.zeros(len(both), dtype=np.bool_)
+    places = pa.array(left), pa.array(right)
+    for name in old.table.column_names:
+        differ |= unequal(old.table.column(name).take(places[0]), new.table.column(name).take(places[1]))
+    return np.concatenate([both[differ], np.setxor1d(old.rows, new.rows, assume_unique=True)])
+
+
+def _rows(side: Contents, touched: Numbers) -> pa.Table:
+    """The current rows of a page whose numbers are among `touched`."""
+    if side.overlay is None:
+        places = side.base.places(touched)
+        return side.base.table.take(pa.array(np.sort(places[places >= 0])))
+    places = side.base.places(np.setdiff1d(touched, side.overlay.rows))
+    live = ~side.overlay.deleted & np.isin(side.overlay.rows, touched)
+    amended = side.overlay.table.filter(pa.array(live)).drop_columns([DELETED])
+    return pa.concat_tables([side.base.table.take(pa.array(np.sort(places[places >= 0]))), amended])
+
+
+def table_changes(cache: PageCache, name: str, older: ReadView, newer: ReadView) -> ChangeSet:
+    """The change set that leads from one state of a table to another, with before images.
+
+    A table with a key gives a keyed set, one without a counted one. A table that was dropped and created again is
+    compared as a whole.
+    """
+    before, old_record = find_table(older, name)
+    after, record = find_table(newer, name)
+    same = before.domain == after.domain and _shape(old_record) <= _shape(record)
+    if same:
+        old, new = changed_rows(cache, older, newer, after.domain, record)
+        old, new = old.drop_columns([ROW]), new.drop_columns([ROW])
+        unchanged = _net_page_rows(before.root) - len(old)
+    else:
+        old = _whole(cache, older, name, old_record)
+        new = _whole(cache, newer, name, record)
+        unchanged = 0
+    if not record.key or old_record.key == () or (not same and record.key != old_record.key):
+        return _counted(old, new, _added(old_record, record) if same else (), record, unchanged)
+    header = keyed_header(_with_schema(old, record).schema, _with_schema(new, record).schema, record.key)
+    if same:
+        header = _filled(header, _added(old_record, record), record)
+    return _keyed(header, old, new, unchanged)
+
+
+def _keyed(header: Header, old: pa.Table, new: pa.Table, unchanged: int) -> ChangeSet:
+    found = keyed_difference(header, old, new)
+    counts = replace(found.header.counts, unchanged=unchanged + (found.header.counts.unchanged or 0))
+    return ChangeSet(replace(found.header, counts=counts), found.rows)
+
+
+def _counted(old: pa.Table, new: pa.Table, added: tuple[str, ...], record: TableSchema, unchanged: int) -> ChangeSet:
+    found = difference(old, new)
+    counts = replace(found.header.counts, unchanged=unchanged + (found.header.counts.unchanged or 0))
+    return ChangeSet(_filled(replace(found.header, counts=counts), added, record), found.rows)
+
+
+def _filled(header: Header, added: tuple[str, ...], record: TableSchema) -> Header:
+    """Columns added on the way hold their default in every older row."""
+    if not added:
+        return header
+    kept = pa.schema([field for field in header.old_schema if field.name not in added])
+    fill = {}
+    for name in added:
+        column = record.column(name)
+        fill[name] = column.default if column.default is not None else pa.nulls(1, column.type)
+    return replace(header, old_schema=kept, fill=pa.table(fill))
+
+
+def _added(old: TableSchema, new: TableSchema) -> tuple[str, ...]:
+    known = {column.id for column in old.columns}
+    return tuple(column.name for column in new.columns if column.id not in known)
+
+
+def _shape(record: TableSchema) -> set[int]:
+    return {column.id for column in record.columns}
+
+
+def _with_schema(table: pa.Table, record: TableSchema) -> pa.Table:
+    if table.column_names != list(record.names):
+        return table
+    return pa.Table.from_arrays(table.columns, schema=record.schema)
+
+
+def _whole(cache: PageCache, view: ReadView, name: str, record: TableSchema) -> pa.Table:
+    rows = TableReader(view, name, cache).to_arrow()
+    return pa.Table.from_arrays(rows.columns, schema=record.schema)
+
+
+def _net_page_rows(root: object) -> int:
+    sums = getattr(root, "sums", None)
+    return int(sums.rows) if sums is not None else 0

@@ -1,0 +1,93 @@
+"""What a transaction read and wrote, and whether a commit of another process concerns it.
+
+The rule: it must be tried again only if a row that changed since its base is among the keys that it read or wrote, or
+if the row's before or after image satisfies a condition that it scanned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.pages import ReadView, TableId, Transaction
+from strandline.tables.keys import encode_keys
+from strandline.tables.page_cache import PageCache
+from strandline.tables.predicates import KeyBounds, TableExpression
+from strandline.tables.schema import TableSchema
+from strandline.tables.table_changes import changed_rows, net_rows
+
+
+@dataclass
+class Footprint:
+    """`scans` holds conditions (None: every row) with the keys that they can hold for."""
+
+    keys: dict[TableId, set[bytes]] = field(default_factory=dict)
+    scans: dict[TableId, list[tuple[TableExpression | None, KeyBounds]]] = field(default_factory=dict)
+    tables: set[TableId] = field(default_factory=set)
+    absent: set[str] = field(default_factory=set)
+    """Names of tables that were looked for and not found."""
+
+    def note_keys(self, domain: TableId, keys: Iterable[bytes]) -> None:
+        self.keys.setdefault(domain, set()).update(keys)
+
+    def note_scan(self, domain: TableId, condition: TableExpression | None, bounds: KeyBounds) -> None:
+        self.scans.setdefault(domain, []).append((condition, bounds))
+
+
+class TableValidator:
+    """See the module; `pages.Validator`."""
+
+    def __init__(self, cache: PageCache) -> None:
+        self._cache = cache
+
+    def conflict(self, transaction: Transaction, older: ReadView, newer: ReadView) -> str | None:
+        footprint = transaction.footprint
+        if not isinstance(footprint, Footprint):
+            return None
+        for name in footprint.absent:
+            if newer.find_domain(name) is not None:
+                return f"another process created the table {name}"
+        for domain in footprint.tables:
+            why = self._table(footprint, domain, older, newer)
+            if why is not None:
+                return why
+        return None
+
+    def _table(self, footprint: Footprint, domain: TableId, older: ReadView, newer: ReadView) -> str | None:
+        before, after = older.domain(domain), newer.domain(domain)
+        if before == after:
+            return None
+        if before is None or after is None:
+            return "another process dropped a table that is used here"
+        if before.record != after.record or before.name != after.name:
+            return f"another process changed the columns or the name of {after.name}"
+        keys, scans = footprint.keys.get(domain, set()), footprint.scans.get(domain, [])
+        if not keys and not scans:
+            return None
+        record = TableSchema.from_bytes(newer.record(domain))
+        old, new = net_rows(*changed_rows(self._cache, older, newer, domain, record), record)
+        for rows in (old, new):
+            why = _concerned(rows, record, keys, scans)
+            if why is not None:
+                return f"another process changed {why} of {after.name}"
+        return None
+
+
+def _concerned(
+    rows: pa.Table, record: TableSchema, keys: set[bytes], scans: list[tuple[TableExpression | None, KeyBounds]]
+) -> str | None:
+    if not len(rows):
+        return None
+    if keys:
+        for place, key in enumerate(encode_keys(rows, record.order)):
+            if key in keys:
+                shown = rows.select(list(record.order)).slice(place, 1).to_pylist()[0]
+                return f"the row {shown} that was read or written"
+    for condition, _ in scans:
+        if condition is None or bool(np.any(condition.mask(rows))):
+            told = "everything" if condition is None else repr(condition.text)
+            return f"a row that a scan ({told}) covers"
+    return None

@@ -1,0 +1,161 @@
+"""Encodings apart from values: the rows of a change set hold plain values, and a relation gets its encoding back.
+
+Dictionaries, run ends and views say how values lie in memory, not what they are; Arrow can't even select rows of
+some of them. `plain` undoes them, `restore` puts a table back into the very types of a schema.
+
+A table without rows, of any schema.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from strandline.errors import SchemaError
+from strandline.values.equality import list_lengths, map_entries
+
+
+def plain_type(type_: pa.DataType) -> pa.DataType:
+    """`type_` without dictionary, run-end and view encodings, at any depth; other types stay as they are."""
+    if pt.is_dictionary(type_) or pt.is_run_end_encoded(type_):
+        return plain_type(type_.value_type)
+    if pt.is_string_view(type_):
+        return pa.large_string()
+    if pt.is_binary_view(type_):
+        return pa.large_binary()
+    if pt.is_map(type_):
+        return pa.map_(_plain_field(type_.key_field), _plain_field(type_.item_field))
+    if pt.is_struct(type_):
+        return pa.struct([_plain_field(field) for field in type_])
+    if pt.is_fixed_size_list(type_):
+        return pa.list_(_plain_field(type_.value_field), type_.list_size)
+    if pt.is_large_list(type_) or pt.is_large_list_view(type_):
+        return pa.large_list(_plain_field(type_.value_field))
+    if pt.is_list(type_) or pt.is_list_view(type_):
+        return pa.list_(_plain_field(type_.value_field))
+    if isinstance(type_, pa.BaseExtensionType) and plain_type(type_.storage_type) != type_.storage_type:
+        return plain_type(type_.storage_type)
+    return type_
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema of a relation's rows inside a change set: plain types, every field nullable, no metadata."""
+    return pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
+
+
+def plain(table: pa.Table) -> pa.Table:
+    """The same rows in plain types, every field nullable."""
+    return restore(table, plain_schema(table.schema))
+
+
+def restore(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The same rows in exactly the types of `schema`, whose columns are found by name.
+
+    Only lossless casts are made: a value that does not fit is a `SchemaError` that names the column.
+    """
+    columns = []
+    for field in schema:
+        column = table.column(field.name)
+        try:
+            columns.append(_restore_column(column, field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise SchemaError(
+                f"{column.type} does not become {field.type}: {error}",
+                doing=f"casting column {field.name!r}",
+                hint="Cast the column yourself before comparing, or leave it out",
+            ) from None
+        if not field.nullable and columns[-1].null_count:
+            raise SchemaError(f"column {field.name!r} is declared not null, but holds nulls", doing="casting rows")
+    return pa.Table.from_arrays(columns, schema=schema) if columns else table.select([])
+
+
+def _restore_column(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    if column.type == type_:
+        return column
+    chunks = [restored(chunk, type_) for chunk in column.chunks]
+    return pa.chunked_array(chunks, type=type_)
+
+
+def restored(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The same values in the type `type_`, encodings at any depth undone and made as needed; only lossless casts."""
+    if array.type == type_:
+        return array
+    source = array.type
+    if isinstance(source, pa.BaseExtensionType):
+        return restored(array.storage, type_)
+    if pt.is_dictionary(source) and not len(array.dictionary):
+        # Slots behind nulls further out may hold any index, so there is nothing to look up.
+        return pa.nulls(len(array), type_)
+    if pt.is_dictionary(source) and plain_type(source) == source.value_type:
+        return restored(array.dictionary_decode(), type_)
+    if pt.is_dictionary(source):
+        return restored(restored(array.dictionary, plain_type(source)).take(array.indices), type_)
+    if pt.is_run_end_encoded(source):
+        return restored(pc.run_end_decode(array), type_)
+    if isinstance(type_, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(type_, restored(array, type_.storage_type))
+    if pt.is_dictionary(type_):
+        encoded = restored(array, plain_type(type_)).dictionary_encode()
+        values = restored(encoded.dictionary, type_.value_type)
+        return pa.DictionaryArray.from_arrays(encoded.indices.cast(type_.index_type), values, ordered=type_.ordered)
+    if pt.is_run_end_encoded(type_):
+        values = restored(array, plain_type(type_))
+        return pc.run_end_encode(values, run_end_type=type_.run_end_type).cast(type_)
+    if pt.is_nested(source) and pt.is_nested(type_):
+        return _restore_nested(array, type_)
+    return array.cast(type_)
+
+
+def _restore_nested(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    mask = array.is_null() if array.null_count else None
+    if pt.is_struct(type_) and pt.is_struct(array.type):
+        parts = dict(zip([field.name for field in array.type], array.flatten(), strict=True))
+        if len(parts) < type_.num_fields or set(parts) != {field.name for field in type_}:
+            return array.cast(type_)
+        children = [restored(parts[field.name], field.type) for field in type_]
+        return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask) if children else array
+    if pt.is_map(array.type) and pt.is_map(type_):
+        keys, items, lengths = map_entries(array)
+        keys, items = restored(keys, type_.key_type), restored(items, type_.item_type)
+        return pa.MapArray.from_arrays(pa.array(_offsets(lengths, np.int32)), keys, items, type=type_, mask=mask)
+    if any(pt.is_struct(each) or pt.is_map(each) for each in (array.type, type_)):
+        return array.cast(type_)
+    if pt.is_fixed_size_list(array.type) and pt.is_fixed_size_list(type_) and array.type.list_size == type_.list_size:
+        slots = array.values.slice(array.offset * type_.list_size, len(array) * type_.list_size)
+        return pa.FixedSizeListArray.from_arrays(restored(slots, type_.value_type), type=type_, mask=mask)
+    return _lists(array, type_)
+
+
+def _lists(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The rows of any list array as another kind of list."""
+    mask = array.is_null() if array.null_count else None
+    child = restored(array.flatten(), type_.value_type)
+    wide = pt.is_large_list(type_) or pt.is_large_list_view(type_) or pt.is_fixed_size_list(type_)
+    ends = pa.array(_offsets(list_lengths(array), np.int64 if wide else np.int32))
+    if pt.is_fixed_size_list(type_):
+        return pa.LargeListArray.from_arrays(ends, child, mask=mask).cast(type_)
+    if pt.is_list_view(type_) or pt.is_large_list_view(type_):
+        kind = pa.LargeListViewArray if wide else pa.ListViewArray
+        starts, sizes = ends.slice(0, len(array)), pc.subtract(ends.slice(1), ends.slice(0, len(array)))
+        return kind.from_arrays(starts, sizes, child, type=type_, mask=mask)
+    return (pa.LargeListArray if wide else pa.ListArray).from_arrays(ends, child, type=type_, mask=mask)
+
+
+def _offsets(lengths: npt.NDArray[np.int64], kind: type[np.signedinteger[Any]]) -> npt.NDArray[Any]:
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets.astype(kind)
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(plain_type(field.type)).remove_metadata()
+
+
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """The empty table of a schema; pyarrow's own fails on extension types inside others, as UUIDs in a `_before`."""
+    return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)

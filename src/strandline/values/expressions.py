@@ -1,0 +1,339 @@
+"""SQL conditions and expressions over the rows of one table, as users write them: `qty > 3 and state = :s`.
+
+The text is parsed (DuckDB's dialect), its columns are looked up in a schema, parameters become literals, and
+identifiers are quoted; nothing of the user's text is pasted anywhere. What is left must be a plain function of one
+row: no queries, aggregates or windows, no functions that read files, the clock or chance. DuckDB's own parser has the
+last word on that, and evaluation happens in a connection without access to anything outside.
+
+Functions of instants work in UTC. SQL sees instants with a zone, and durations, in whole microseconds.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from strandline.errors import SqlError
+from strandline.values.encoding import no_rows
+
+if TYPE_CHECKING:
+    import duckdb
+
+_CLASSES = frozenset(
+    ("COLUMN_REF", "CONSTANT", "COMPARISON", "CONJUNCTION", "FUNCTION", "OPERATOR", "CASE", "CAST", "BETWEEN")
+) | {"COLLATE", "LAMBDA", "LAMBDA_REF", "TYPE"}
+_SUBJECT = {"SUBQUERY": "a query", "WINDOW": "a window", "STAR": "a star", "PARAMETER": "an unnamed parameter"}
+_UNSTEADY = frozenset(("version", "current_localtime", "current_localtimestamp", "generate_series", "alias"))
+_MACROS = (
+    "function_name LIKE 'list\\_%' ESCAPE '\\' OR function_name LIKE 'array\\_%' ESCAPE '\\' OR function_name IN "
+    "('nullif', 'if', 'split_part', 'fmod', 'fdiv', 'date_add', 'days_in_month', 'map_contains_value', "
+    "'map_contains_entry', 'md5_number_lower', 'md5_number_upper', 'json')"
+)
+_ROW, _ROWS = "strandline row", "strandline rows"
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A checked expression: safe DuckDB text, and the columns that it reads, in the schema's order."""
+
+    sql: str
+    columns: tuple[str, ...]
+
+    def evaluate(self, table: pa.Table) -> pa.ChunkedArray:
+        """Its value for each row of `table`, in order."""
+        return _run(self, table)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A checked condition: safe DuckDB text, and the columns that it reads, in the schema's order."""
+
+    sql: str
+    columns: tuple[str, ...]
+
+    def mask(self, table: pa.Table) -> pa.BooleanArray:
+        """Which rows of `table` satisfy it; null counts as no."""
+        found = pc.fill_null(_run(self, table), False)
+        return pa.array(np.asarray(found, dtype=bool))
+
+
+def parse_condition(sql: str, schema: pa.Schema, params: Mapping[str, Any] | None = None) -> Condition:
+    """The condition that `sql` states over rows of `schema`; `:name` stands for a value in `params`."""
+    expression, type_ = _parse(sql, schema, params, "reading a condition")
+    if not (pt.is_boolean(type_) or pt.is_null(type_)):
+        raise SqlError(
+            f"{sql!r} gives {type_}, not true or false", doing="reading a condition", hint="Compare it with something"
+        )
+    return Condition(f"CAST({expression.sql} AS BOOLEAN)" if pt.is_null(type_) else expression.sql, expression.columns)
+
+
+def parse_expression(sql: str, schema: pa.Schema, params: Mapping[str, Any] | None = None) -> Expression:
+    """The expression that `sql` states over rows of `schema`; `:name` stands for a value in `params`."""
+    return _parse(sql, schema, params, "reading an expression")[0]
+
+
+def _parse(sql: str, schema: pa.Schema, params: Mapping[str, Any] | None, doing: str) -> tuple[Expression, pa.DataType]:
+    tree = _tree(sql, doing)
+    tree = _bound(tree, dict(params or {}), doing)
+    columns = tuple(sorted(set(_columns(tree, schema, sql, doing)), key=schema.names.index))
+    if len({name.lower() for name in columns}) < len(columns):
+        raise SqlError(
+            f"columns {', '.join(columns)} differ only in case", doing=doing, hint="SQL takes them for one: rename one"
+        )
+    text = tree.sql(dialect="duckdb", identify=True, comments=False)
+    _check(text, columns, sql, doing)
+    expression = Expression(text, columns)
+    return expression, _run(expression, no_rows(schema), sql).type
+
+
+def _tree(sql: str, doing: str) -> Any:
+    import sqlglot
+    from sqlglot.errors import SqlglotError
+
+    try:
+        trees = sqlglot.parse(sql, dialect="duckdb")
+    except SqlglotError as error:
+        places = getattr(error, "errors", None) or [{}]
+        where = f" at position {places[0]['col']}" if "col" in places[0] else ""
+        said = str(places[0].get("description", error)).strip()
+        raise SqlError(f"{sql!r} is not SQL{where}: {said}", doing=doing) from None
+    found = [tree for tree in trees if tree is not None]
+    if len(found) != 1:
+        told = "is empty" if not found else "holds several statements"
+        raise SqlError(f"{sql!r} {told}", doing=doing, hint="Give one condition or expression")
+    return found[0]
+
+
+def _bound(tree: Any, params: dict[str, Any], doing: str) -> Any:
+    """The tree with its `:name` parameters replaced by literals; each must be given, and each given one used."""
+    from sqlglot import exp
+
+    used = set()
+    for place in list(tree.find_all(exp.Placeholder, exp.Parameter)):
+        name = str(place.name)
+        if name not in params:
+            known = f"The parameters are {', '.join(params)}" if params else "Give its value in params"
+            raise SqlError(f"parameter :{name} has no value", doing=doing, hint=known)
+        used.add(name)
+        value = params[name]
+        if isinstance(place.parent, exp.In) and place is not place.parent.this and isinstance(value, (list, tuple)):
+            choices = [_literal(choice, name, doing) for choice in value] or [exp.Null()]
+            place.parent.set(
+                "expressions", [c for e in place.parent.expressions for c in (choices if e is place else [e])]
+            )
+            continue
+        literal = _literal(value, name, doing)
+        if place is tree:
+            tree = literal
+        else:
+            place.replace(literal)
+    unused = sorted(set(params) - used)
+    if unused:
+        raise SqlError(f"parameter :{unused[0]} is given but not used", doing=doing)
+    return tree
+
+
+def _literal(value: Any, name: str, doing: str) -> Any:
+    from sqlglot import exp
+
+    if value is None:
+        return exp.Null()
+    if isinstance(value, (bool, np.bool_)):
+        return exp.Boolean(this=bool(value))
+    if isinstance(value, (int, np.integer)):
+        return (
+            exp.cast(exp.Literal.string(str(int(value))), "HUGEINT")
+            if abs(int(value)) >= 2**63
+            else _number(int(value))
+        )
+    if isinstance(value, (float, np.floating)):
+        number = float(value)
+        text = repr(number) if math.isfinite(number) else str(number)
+        return exp.cast(exp.Literal.string(text), "DOUBLE")
+    if isinstance(value, Decimal):
+        return _decimal(value, name, doing)
+    if isinstance(value, str):
+        return exp.Literal.string(value)
+    if isinstance(value, (bytes, bytearray)):
+        return exp.Anonymous(this="from_hex", expressions=[exp.Literal.string(value.hex())])
+    if isinstance(value, datetime.datetime):
+        return exp.cast(exp.Literal.string(str(value)), "TIMESTAMPTZ" if value.tzinfo else "TIMESTAMP")
+    for kind, type_ in ((datetime.date, "DATE"), (datetime.time, "TIME"), (uuid.UUID, "UUID")):
+        if isinstance(value, kind):
+            return exp.cast(exp.Literal.string(str(value)), type_)
+    if isinstance(value, (list, tuple)):
+        return exp.Array(expressions=[_literal(element, name, doing) for element in value])
+    raise SqlError(f"parameter :{name} is a {type(value).__name__}, which SQL does not know", doing=doing)
+
+
+def _number(value: int) -> Any:
+    from sqlglot import exp
+
+    number = exp.Literal.number(str(abs(value)))
+    return exp.Paren(this=exp.Neg(this=number)) if value < 0 else number
+
+
+def _decimal(value: Decimal, name: str, doing: str) -> Any:
+    from sqlglot import exp
+
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise SqlError(f"parameter :{name} is {value}, which no decimal holds", doing=doing)
+    scale = max(-exponent, 0)
+    precision = max(len(digits) + max(exponent, 0), scale, 1)
+    if precision > 38:
+        raise SqlError(f"parameter :{name} has {precision} digits, more than 38", doing=doing)
+    del sign
+    return exp.cast(exp.Literal.string(f"{value:f}"), f"DECIMAL({precision}, {scale})")
+
+
+def _columns(tree: Any, schema: pa.Schema, sql: str, doing: str) -> Iterator[str]:
+    """The columns that the tree reads; on the way their names become the schema's own."""
+    from sqlglot import exp
+
+    for column in tree.find_all(exp.Column):
+        first = column.parts[0]
+        if isinstance(first, exp.Star):
+            continue
+        name = _resolve(first.name, schema, quoted=bool(first.args.get("quoted")))
+        if name is None:
+            raise _unknown(first, schema, sql, doing)
+        first.set("this", name)
+        yield name
+
+
+def _resolve(name: str, schema: pa.Schema, *, quoted: bool) -> str | None:
+    if name in schema.names:
+        return name
+    alike = [own for own in schema.names if own.lower() == name.lower()]
+    return alike[0] if len(alike) == 1 and not quoted else None
+
+
+def _unknown(place: Any, schema: pa.Schema, sql: str, doing: str) -> SqlError:
+    name = place.name
+    close = get_close_matches(name, schema.names, n=3, cutoff=0.5)
+    meant = f"Did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
+    start = place.meta.get("start")
+    where = f" at position {start + 1} of {sql!r}" if isinstance(start, int) else f" in {sql!r}"
+    hint = f"{meant}The columns are {', '.join(schema.names)}"
+    return SqlError(f"there is no column {name!r}{where}", doing=doing, hint=hint)
+
+
+def _check(text: str, columns: Sequence[str], sql: str, doing: str) -> None:
+    """Refuses what is not a plain function of these columns of a row, as DuckDB itself reads the final text."""
+    # All rows are fetched: a connection with rows left to fetch refuses other work.
+    serialised = _connection().execute("SELECT json_serialize_sql(?)", [f"SELECT ({text})"]).fetchall()
+    record = json.loads(serialised[0][0])
+    if record["error"]:
+        raise SqlError(f"{sql!r} is not SQL: {record.get('error_message', 'unknown')}", doing=doing)
+    if len(record["statements"]) != 1:
+        raise SqlError(f"{sql!r} holds several statements", doing=doing)
+    nodes = list(_nodes(record["statements"][0]["node"]["select_list"]))
+    known = {*columns, *(name for node in nodes if node["class"] == "LAMBDA" for name in _lambda_names(node))}
+    for node in nodes:
+        kind = node["class"]
+        if kind not in _CLASSES:
+            told = _SUBJECT.get(kind, f"a {kind.lower().replace('_', ' ')}")
+            raise SqlError(f"{sql!r} holds {told}", doing=doing, hint="Only what one row tells may be used")
+        called = node["function_name"] if kind == "FUNCTION" else None
+        if kind == "COLUMN_REF" and node["column_names"][0] not in known:
+            called = node["column_names"][0]  # as in `current_date`: DuckDB finds no column and calls a function
+        if called is not None and (kind == "COLUMN_REF" or called.lower() not in _functions()):
+            raise SqlError(
+                f"{sql!r} calls {called}(), which is no plain function of a row",
+                doing=doing,
+                hint="Aggregates, files, the clock and chance are not available here",
+            )
+
+
+def _lambda_names(node: dict[str, Any]) -> Iterator[str]:
+    for name in _nodes(node.get("lhs", {})):
+        yield from name.get("column_names", ())
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(tree, dict):
+        if isinstance(tree.get("class"), str):
+            yield tree
+        for child in tree.values():
+            yield from _nodes(child)
+    elif isinstance(tree, list):
+        for child in tree:
+            yield from _nodes(child)
+
+
+def _run(expression: Expression | Condition, table: pa.Table, sql: str = "") -> pa.ChunkedArray:
+    import duckdb
+
+    columns = [readable(table.column(name), name) for name in expression.columns]
+    rows = pa.table([pa.array(np.arange(len(table))), *columns], names=[_ROW, *expression.columns])
+    connection = _connection()
+    connection.register(_ROWS, rows)
+    try:
+        return connection.sql(f'SELECT {expression.sql} AS v FROM "{_ROWS}"').to_arrow_table().column(0)
+    except duckdb.Error as error:
+        said = str(error).split("\n")[0]
+        raise SqlError(f"{sql or expression.sql!r} can't be evaluated: {said}", doing="evaluating SQL") from None
+    finally:
+        connection.unregister(_ROWS)
+
+
+def readable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """The column in a type that DuckDB reads."""
+    type_ = column.type
+    if isinstance(type_, pa.BaseExtensionType):
+        storage = [chunk.storage for chunk in column.chunks]
+        return pa.chunked_array(storage, type=type_.storage_type)
+    if pt.is_float16(type_):
+        return column.cast(pa.float32())
+    if pt.is_date64(type_):
+        return column.cast(pa.date32())
+    if pt.is_timestamp(type_) and type_.tz and type_.unit == "ns":
+        return pc.floor_temporal(column, unit="microsecond").cast(pa.timestamp("us", "UTC"))
+    if pt.is_decimal(type_) and not pt.is_decimal128(type_):
+        try:
+            return column.cast(pa.decimal128(min(type_.precision, 38), type_.scale))
+        except pa.ArrowInvalid as error:
+            raise SqlError(f"column {name!r} holds more than 38 digits: {error}", doing="evaluating SQL") from None
+    return column
+
+
+_local = threading.local()
+
+
+def _connection() -> duckdb.DuckDBPyConnection:
+    """This thread's connection for expressions: it sees nothing but the rows that it is given."""
+    if not hasattr(_local, "connection"):
+        import duckdb
+
+        connection = duckdb.connect(":memory:", config={"threads": 1, "autoload_known_extensions": False})
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET enable_external_access = false")
+        _local.connection = connection
+    found: duckdb.DuckDBPyConnection = _local.connection
+    return found
+
+
+def _functions() -> frozenset[str]:
+    """The functions that give the same for the same row, whenever and wherever they are called."""
+    if not hasattr(_local, "functions"):
+        found = _connection().execute(
+            "SELECT DISTINCT function_name FROM duckdb_functions() WHERE (function_type = 'scalar' AND "
+            f"stability = 'CONSISTENT') OR (function_type = 'macro' AND ({_MACROS}))"
+        )
+        _local.functions = frozenset(name.lower() for (name,) in found.fetchall()) - _UNSTEADY
+    known: frozenset[str] = _local.functions
+    return known

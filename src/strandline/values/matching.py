@@ -1,0 +1,200 @@
+"""Matching rows by key: which rows of two tables have equal keys.
+
+The exact core of every join here. Keys of any number of columns and of any type become one integer per row, equal
+exactly where the keys are equal by value: an integer key is its own, other keys take their 64-bit signature, which
+is then verified pair by pair. Where signatures repeat or deceive, exact numbers are given instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pt
+
+from strandline.values.equality import comparable, unequal
+from strandline.values.signatures.scheme import DEFAULT_SEED
+from strandline.values.signatures.sl2 import signature
+
+Positions = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int64]
+
+_NONE: Positions = np.empty(0, dtype=np.int64)
+DENSE = 2
+"""Numbers are dense when they span at most so many times their count."""
+BLOCK_ROWS = 65_536
+"""Large arrays are gone through in blocks of so many rows: what fits the processor's cache takes no new memory."""
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Row positions in two tables: pairs with equal keys, and rows that have no partner.
+
+    `old[i]` and `new[i]` are a pair, in the order of the new table. A table that repeats a key is told by
+    `repeated_old` and `repeated_new`, the positions of every row after the first of its key; where they are not
+    empty, pairs are made of first rows alone.
+    """
+
+    old: Positions
+    new: Positions
+    only_old: Positions
+    only_new: Positions
+    repeated_old: Positions
+    repeated_new: Positions
+
+
+def match(old: pa.Table, new: pa.Table) -> Matching:
+    """Matches rows of two tables by all their columns, which are the keys and stand in the same order."""
+    pairs = list(zip(old.columns, new.columns, strict=True))
+    left = [comparable(a, b.type) for a, b in pairs]
+    right = [comparable(b, a.type) for a, b in pairs]
+    if len(left) == 1 and _is_small_integer(left[0].type) and not left[0].null_count and not right[0].null_count:
+        return match_numbers(_integers(left[0]), _integers(right[0]))
+    hashed_left, hashed_right = _hash_numbers(left), _hash_numbers(right)
+    matching = match_numbers(hashed_left, hashed_right)
+    if _is_faithful(matching, left, right):
+        return matching
+    return match_numbers(*_exact_numbers(left, right))
+
+
+def key_numbers(old: pa.Table, new: pa.Table) -> tuple[Numbers, Numbers]:
+    """One integer per row of each table, equal (within and across the tables) exactly where the keys are equal."""
+    pairs = list(zip(old.columns, new.columns, strict=True))
+    left = [comparable(a, b.type) for a, b in pairs]
+    right = [comparable(b, a.type) for a, b in pairs]
+    return _exact_numbers(left, right)
+
+
+def match_numbers(old: Numbers, new: Numbers) -> Matching:
+    """Matches two lists of integers: ascending ones are merged, others sorted together."""
+    if _ascends(old) and _ascends(new):
+        return _merge(old, new)
+    order = np.argsort(np.concatenate([old, new]))
+    values = np.concatenate([old, new])[order]
+    again = values[1:] == values[:-1]
+    from_old = order < len(old)
+    if bool(np.any(again & (from_old[1:] == from_old[:-1]))) or bool(np.any(again[1:] & again[:-1])):
+        return _match_with_repeats(old, new)
+    pairs = np.flatnonzero(again)
+    first, second = order[pairs], order[pairs + 1]
+    matched_old, matched_new = np.minimum(first, second), np.maximum(first, second) - len(old)
+    by_new = np.argsort(matched_new)
+    return Matching(
+        old=matched_old[by_new],
+        new=matched_new[by_new],
+        only_old=_others(len(old), matched_old),
+        only_new=_others(len(new), matched_new),
+        repeated_old=_NONE,
+        repeated_new=_NONE,
+    )
+
+
+def _merge(old: Numbers, new: Numbers) -> Matching:
+    if len(old) == 0 or len(new) == 0:
+        return Matching(_NONE, _NONE, np.arange(len(old)), np.arange(len(new)), _NONE, _NONE)
+    place = _places(old, new)
+    pairs = np.empty(len(new), dtype=np.bool_)
+    for start in range(0, len(new), BLOCK_ROWS):
+        block = slice(start, start + BLOCK_ROWS)
+        pairs[block] = old[place[block]] == new[block]
+    return Matching(
+        old=place[pairs],
+        new=np.flatnonzero(pairs),
+        only_old=_others(len(old), place[pairs]),
+        only_new=np.flatnonzero(~pairs),
+        repeated_old=_NONE,
+        repeated_new=_NONE,
+    )
+
+
+def _places(old: Numbers, new: Numbers) -> Positions:
+    """For each of the new numbers where it stands among the old ones, or anywhere if it does not; both ascend."""
+    least, span = int(old[0]), int(old[-1]) - int(old[0]) + 1
+    if span > (len(old) + len(new)) * DENSE:
+        return np.minimum(np.searchsorted(old, new), len(old) - 1)
+    # Most keys are numbers that were given one after the other: a table of addresses is three times as fast.
+    address = np.zeros(span, dtype=np.int32 if len(old) < 2**31 else np.int64)
+    for start in range(0, len(old), BLOCK_ROWS):
+        block = old[start : start + BLOCK_ROWS]
+        address[block - least] = np.arange(start, start + len(block))
+    place = np.zeros(len(new), dtype=np.int64)
+    first, after = int(np.searchsorted(new, old[0])), int(np.searchsorted(new, old[-1], side="right"))
+    for start in range(first, after, BLOCK_ROWS):
+        end = min(start + BLOCK_ROWS, after)
+        place[start:end] = address[new[start:end] - least]
+    return place
+
+
+def _match_with_repeats(old: Numbers, new: Numbers) -> Matching:
+    """Matches first rows alone and tells which rows repeat a key."""
+    first_old, repeated_old = _first_rows(old)
+    first_new, repeated_new = _first_rows(new)
+    firsts = match_numbers(old[first_old], new[first_new])
+    return Matching(
+        old=first_old[firsts.old],
+        new=first_new[firsts.new],
+        only_old=first_old[firsts.only_old],
+        only_new=first_new[firsts.only_new],
+        repeated_old=repeated_old,
+        repeated_new=repeated_new,
+    )
+
+
+def _first_rows(numbers: Numbers) -> tuple[Positions, Positions]:
+    """The position of the first row of each number, and those of all other rows, both ascending."""
+    first = np.sort(np.unique(numbers, return_index=True)[1])
+    return first, _others(len(numbers), first)
+
+
+def _ascends(numbers: Numbers) -> bool:
+    return bool(np.all(numbers[1:] > numbers[:-1]))
+
+
+def _others(count: int, positions: Positions) -> Positions:
+    left = np.ones(count, dtype=np.bool_)
+    left[positions] = False
+    return np.flatnonzero(left)
+
+
+def _is_small_integer(type_: pa.DataType) -> bool:
+    return bool(pt.is_integer(type_) and type_ != pa.uint64()) or bool(pt.is_boolean(type_))
+
+
+def _integers(column: pa.ChunkedArray) -> Numbers:
+    if pt.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    return np.asarray(column.to_numpy()).astype(np.int64, copy=False)
+
+
+def _hash_numbers(columns: list[pa.ChunkedArray]) -> Numbers:
+    return signature(columns, DEFAULT_SEED).view(np.int64)
+
+
+def _is_faithful(matching: Matching, left: list[pa.ChunkedArray], right: list[pa.ChunkedArray]) -> bool:
+    """Whether rows matched by signature really have equal keys. Repeated signatures are left to exact numbers."""
+    if len(matching.repeated_old) or len(matching.repeated_new):
+        return False
+    old, new = pa.array(matching.old), pa.array(matching.new)
+    return not any(unequal(a.take(old), b.take(new)).any() for a, b in zip(left, right, strict=True))
+
+
+def _exact_numbers(left: list[pa.ChunkedArray], right: list[pa.ChunkedArray]) -> tuple[Numbers, Numbers]:
+    """Numbers given by DuckDB's grouping: slower, and right whatever the keys are."""
+    import duckdb
+
+    names = [f"k{position}" for position in range(len(left))]
+    listed = ", ".join(names)
+    with duckdb.connect(":memory:") as connection:
+        connection.register("rows", pa.concat_tables([_placed(names, left, 0), _placed(names, right, len(left[0]))]))
+        numbered = connection.sql(
+            f"select dense_rank() over (order by {listed}) as number, place from rows order by place"
+        ).to_arrow_table()
+    numbers = np.asarray(numbered.column("number").to_numpy(), dtype=np.int64)
+    return numbers[: len(left[0])], numbers[len(left[0]) :]
+
+
+def _placed(names: list[str], columns: list[pa.ChunkedArray], start: int) -> pa.Table:
+    places = pa.array(np.arange(start, start + len(columns[0])))
+    return pa.table({**dict(zip(names, columns, strict=True)), "place": places})

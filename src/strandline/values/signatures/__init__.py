@@ -1,0 +1,1 @@
+"""Row signatures (sl2): their computation, their description, checksums of relations."""

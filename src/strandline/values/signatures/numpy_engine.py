@@ -1,0 +1,163 @@
+"""The reference implementation of sl2's primitives, in numpy.
+
+Each function works on a block of rows at a time; `sl2` keeps blocks small enough for their temporaries to
+stay in the processor's cache. `h` is always changed in place.
+
+Arrow arrays as numpy views of their buffers, slices accounted for; fixed-width values are not copied.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Words: TypeAlias = npt.NDArray[np.uint64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+Offsets: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+
+NULL = 0x9E3779B97F4A7C15
+LENGTH = 0xD6E8FEB86659FD93
+STRUCT = 0xA0761D6478BD642F
+NOT_A_NUMBER = 0x7FF8000000000000
+
+BLOCK_ROWS = 1 << 14
+_M1 = np.uint64(0xBF58476D1CE4E5B9)
+_M2 = np.uint64(0x94D049BB133111EB)
+_S27, _S30, _S31, _S32 = (np.uint64(shift) for shift in (27, 30, 31, 32))
+_NULL = np.uint64(NULL)
+_LENGTH = np.uint64(LENGTH)
+_STRUCT = np.uint64(STRUCT)
+# The mask that keeps the first k bytes of a little-endian word, for k = 0 … 8.
+_KEEP = np.array([(1 << (8 * k)) - 1 for k in range(9)], dtype=np.uint64)
+
+
+def mix(x: Words) -> Words:
+    """splitmix64's finaliser, in place: a bijection of 64-bit words."""
+    shifted = x >> _S30
+    x ^= shifted
+    x *= _M1
+    np.right_shift(x, _S27, out=shifted)
+    x ^= shifted
+    x *= _M2
+    np.right_shift(x, _S31, out=shifted)
+    x ^= shifted
+    return x
+
+
+def fold(h: Words, words: Words, valid: Flags | None) -> None:
+    """h = m(h ⊕ w) for present values, h = m(rotl(h, 32) ⊕ N) for nulls."""
+    if valid is None:
+        h ^= words
+    else:
+        rotated = h << _S32 | h >> _S32
+        rotated ^= _NULL
+        h ^= words
+        np.copyto(h, rotated, where=~valid)
+    mix(h)
+
+
+def fold_where(h: Words, words: Words, chosen: Flags | None) -> None:
+    """h = m(h ⊕ w) for the chosen rows; the others stay as they are."""
+    if chosen is None:
+        h ^= words
+        mix(h)
+        return
+    at = np.flatnonzero(chosen)
+    h[at] = mix(h[at] ^ words[at])
+
+
+def float_words(values: npt.NDArray[np.float64]) -> Words:
+    """Bit patterns with a single NaN and no negative zero: adding +0.0 turns −0.0 into +0.0."""
+    cleaned = values + 0.0
+    words = cleaned.view(np.uint64)
+    words[np.isnan(cleaned)] = NOT_A_NUMBER
+    return words
+
+
+def hash_bytes(offsets: Offsets, data: npt.NDArray[np.uint8], seed: int) -> Words:
+    """s = m(length · C ⊕ seed), then s = m(s ⊕ word) for each little-endian 8-byte word, zero-padded."""
+    starts = offsets[:-1].astype(np.int64)
+    lengths = np.diff(offsets).astype(np.int64)
+    s = _length_hashes(lengths, seed)
+    padded = np.zeros(int(offsets[-1] - offsets[0]) + 8, dtype=np.uint8)
+    padded[:-8] = data[int(offsets[0]) : int(offsets[-1])]
+    starts -= int(offsets[0])
+    # Every byte position read as the start of a word: an overlapping view, nothing is copied.
+    words = np.ndarray(shape=(len(padded) - 7,), dtype="<u8", buffer=padded, strides=(1,))
+    at, left = np.arange(len(s)), lengths
+    place = starts
+    while True:
+        if (done := left <= 0).any():
+            going = np.flatnonzero(~done)
+            at, left, place = at[going], left[going], place[going]
+        if not len(at):
+            return s
+        s[at] = mix(s[at] ^ (words[place] & _KEEP[np.minimum(left, 8)]))
+        left, place = left - 8, place + 8
+
+
+def hash_lists(offsets: Offsets, elements: Words, seed: int) -> Words:
+    """As `hash_bytes`, with the element hashes for words. `offsets` count from the start of `elements`."""
+    place = offsets[:-1].astype(np.int64)
+    left = np.diff(offsets).astype(np.int64)
+    s = _length_hashes(left, seed)
+    at = np.arange(len(s))
+    while True:
+        if (done := left <= 0).any():
+            going = np.flatnonzero(~done)
+            at, left, place = at[going], left[going], place[going]
+        if not len(at):
+            return s
+        s[at] = mix(s[at] ^ elements[place])
+        left, place = left - 1, place + 1
+
+
+def _length_hashes(lengths: npt.NDArray[np.int64], seed: int) -> Words:
+    return mix((lengths + 1).astype(np.uint64) * _LENGTH ^ np.uint64(seed))
+
+
+def struct_words(h: Words) -> Words:
+    """The words of structs whose fields have these hashes: m(rotl(h, 32) ⊕ S)."""
+    return mix((h << _S32 | h >> _S32) ^ _STRUCT)
+
+
+def validity(array: pa.Array) -> Flags | None:
+    """True where a value is present, or None when all are."""
+    if not array.null_count:
+        return None
+    return bits(array.buffers()[0], array.offset, len(array))
+
+
+def bits(buffer: pa.Buffer, offset: int, length: int) -> Flags:
+    """A bitmap as booleans."""
+    first = offset // 8
+    whole = np.frombuffer(buffer, dtype=np.uint8, count=(offset + length + 7) // 8 - first, offset=first)
+    skip = offset - 8 * first
+    return np.unpackbits(whole, count=skip + length, bitorder="little")[skip:].view(np.bool_)
+
+
+def fixed_width(array: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """The values of an array whose layout is one value of `dtype` after the other."""
+    return np.frombuffer(array.buffers()[1], dtype=dtype, count=len(array), offset=array.offset * dtype.itemsize)
+
+
+def byte_ranges(array: pa.Array) -> tuple[Offsets, npt.NDArray[np.uint8]]:
+    """Offsets and bytes of strings and binaries; the value i is data[offsets[i]:offsets[i + 1]]."""
+    type_ = array.type
+    buffers = array.buffers()
+    if pa.types.is_fixed_size_binary(type_):
+        width = type_.byte_width
+        return np.arange(array.offset, array.offset + len(array) + 1, dtype=np.int64) * width, _bytes(buffers[1])
+    wide = pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
+    dtype: np.dtype[Any] = np.dtype("<i8") if wide else np.dtype("<i4")
+    offsets: Offsets = np.frombuffer(
+        buffers[1], dtype=dtype, count=len(array) + 1, offset=array.offset * dtype.itemsize
+    )
+    return offsets, _bytes(buffers[2])
+
+
+def _bytes(buffer: pa.Buffer | None) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(buffer, dtype=np.uint8) if buffer is not None else np.zeros(0, dtype=np.uint8)

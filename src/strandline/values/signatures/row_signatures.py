@@ -1,0 +1,105 @@
+"""Signatures of whole tables under a scheme, and the checksum of a relation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.errors import StateError
+from strandline.values.signatures.numpy_engine import Words
+from strandline.values.signatures.scheme import Scheme, is_list, kind_of
+from strandline.values.signatures.sl2 import Column, EngineName, second_seed, signature
+
+
+def row_signatures(table: pa.Table | pa.RecordBatch, scheme: Scheme, engine: EngineName = "auto") -> Words:
+    """The signature of each row over the scheme's columns, in the scheme's bits.
+
+    Up to 64 bits: one word per row, shape (rows,). Above: two, low word first, shape (rows, 2).
+    """
+    return _cut(scheme, [at_recorded_scale(table.column(name), scheme, name) for name in scheme.columns], engine)
+
+
+def column_row_signatures(
+    table: pa.Table | pa.RecordBatch, scheme: Scheme, engine: EngineName = "auto"
+) -> dict[str, Words]:
+    """For each of the scheme's columns, the signatures of the rows made of that column alone."""
+    return {
+        name: _cut(scheme, [at_recorded_scale(table.column(name), scheme, name)], engine) for name in scheme.columns
+    }
+
+
+def relation_checksum(signatures: Words) -> int:
+    """The sum modulo 2¹²⁸ of row signatures: independent of order, and it counts duplicates (XOR would not).
+
+    Checksums of parts add up, modulo 2¹²⁸, to that of the whole.
+    """
+    if signatures.ndim == 1:
+        return _exact_sum(signatures) % 2**128
+    return (_exact_sum(signatures[:, 0]) + (_exact_sum(signatures[:, 1]) << 64)) % 2**128
+
+
+def at_recorded_scale(column: Column, scheme: Scheme, name: str) -> Column:
+    """The column with its decimals at the scale that the scheme recorded; itself if they are already."""
+    kind = scheme.kinds[scheme.columns.index(name)]
+    if kind_of(column.type) == kind:
+        return column
+    target = _rescaled(column.type, _scales(kind))
+    if kind_of(target) != kind:
+        raise StateError(
+            f"column {name} holds {kind_of(column.type)}, and the signatures were made for {kind}",
+            doing="Computing row signatures",
+            hint="Make a new scheme for the new schema",
+        )
+    try:
+        return column.cast(target)
+    except pa.ArrowInvalid as problem:
+        raise StateError(
+            f"column {name} holds decimals that do not fit the recorded {kind}: {problem}",
+            doing="Computing row signatures",
+            hint="Make a new scheme for the new schema",
+        ) from problem
+
+
+def _cut(scheme: Scheme, columns: list[Column], engine: EngineName) -> Words:
+    low = signature(columns, scheme.seed, engine)
+    if scheme.words == 1:
+        return low if scheme.bits == 64 else low & np.uint64(2**scheme.bits - 1)
+    high = signature(columns, second_seed(scheme.seed), engine)
+    return np.stack([low, high & np.uint64(2 ** (scheme.bits - 64) - 1)], axis=1)
+
+
+def _exact_sum(words: Words) -> int:
+    """Exact for fewer than 2³² rows: each half-word sum stays below 2⁶⁴."""
+    low = int(np.bitwise_and(words, np.uint64(0xFFFFFFFF)).sum(dtype=np.uint64))
+    high = int(np.right_shift(words, np.uint64(32)).sum(dtype=np.uint64))
+    return low + (high << 32)
+
+
+def _scales(kind: str) -> list[int]:
+    """The scales of the decimals in a kind, from left to right; what stands in quotes is a field's name."""
+    bare, quoted = [], False
+    previous = ""
+    for letter in kind:
+        if letter == '"' and previous != "\\":
+            quoted = not quoted
+        elif not quoted:
+            bare.append(letter)
+        previous = "" if previous == "\\" else letter
+    parts = "".join(bare).split("decimal(")[1:]
+    return [int(part.split(")")[0]) for part in parts]
+
+
+def _rescaled(type_: pa.DataType, scales: list[int]) -> pa.DataType:
+    """The type with its decimals, from left to right, at the given scales and wide enough for any value."""
+    if pa.types.is_decimal(type_):
+        return pa.decimal256(76, scales.pop(0)) if scales else type_
+    if pa.types.is_dictionary(type_):
+        return _rescaled(type_.value_type, scales)
+    if pa.types.is_map(type_):
+        key = _rescaled(type_.key_type, scales)
+        return pa.map_(key, _rescaled(type_.item_type, scales))
+    if is_list(type_):
+        return pa.large_list(_rescaled(type_.value_type, scales))
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(field.name, _rescaled(field.type, scales)) for field in type_])
+    return type_

@@ -1,0 +1,103 @@
+"""Arrow types as Spark holds them: the cast table of docs/changes.md, in one place.
+
+Casts lose nothing: a value that has no place in Spark's type is a `SchemaError` that names the column, and a type
+that Spark can't hold at all is refused before any job. Every field becomes nullable.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from strandline.errors import SchemaError
+from strandline.values.encoding import plain_type, restore
+
+_UNSIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
+
+
+def spark_type(type_: pa.DataType) -> pa.DataType:
+    """The Arrow type that Spark holds for `type_`; raises `SchemaError` where there is none."""
+    type_ = plain_type(type_)
+    if isinstance(type_, pa.BaseExtensionType):
+        return spark_type(type_.storage_type)
+    if pt.is_struct(type_):
+        return _spark_struct(type_)
+    if pt.is_map(type_):
+        return pa.map_(spark_type(type_.key_type), spark_type(type_.item_type))
+    if pt.is_list(type_) or pt.is_large_list(type_) or pt.is_fixed_size_list(type_):
+        return pa.list_(spark_type(type_.value_type))
+    return _spark_leaf(type_)
+
+
+def spark_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema that Spark holds for `schema`; a `SchemaError` names the column that it can't hold."""
+    fields = []
+    for field in schema:
+        try:
+            fields.append(pa.field(field.name, spark_type(field.type)))
+        except SchemaError as error:
+            raise SchemaError(
+                f"column {field.name!r}: {error.why}",
+                doing="making a Spark DataFrame",
+                hint="Use to_arrow(), or project the column away",
+            ) from None
+    return pa.schema(fields)
+
+
+def spark_table(table: pa.Table) -> pa.Table:
+    """The rows in Spark's types."""
+    target = spark_schema(table.schema)
+    # Times of day become nanoseconds as integers, in two steps: first the unit, then the number.
+    timed = pa.schema([pa.field(field.name, _nanosecond_times(plain_type(field.type))) for field in table.schema])
+    return restore(restore(table, timed), target)
+
+
+def _spark_leaf(type_: pa.DataType) -> pa.DataType:
+    if pt.is_unsigned_integer(type_):
+        return _UNSIGNED[type_.bit_width]
+    if pt.is_float16(type_):
+        return pa.float32()
+    if pt.is_string(type_) or pt.is_large_string(type_) or pt.is_null(type_):
+        return pa.string()
+    if (
+        pt.is_binary(type_)
+        or pt.is_large_binary(type_)
+        or (pt.is_fixed_size_binary(type_) and not pt.is_decimal(type_))
+    ):
+        return pa.binary()
+    if pt.is_date(type_):
+        return pa.date32()
+    if pt.is_timestamp(type_):
+        return pa.timestamp("us", None if type_.tz is None else "UTC")
+    if pt.is_duration(type_):
+        return pa.duration("us")
+    if pt.is_time(type_):
+        return pa.int64()
+    if pt.is_decimal(type_) and type_.precision <= 38 and type_.scale >= 0:
+        return pa.decimal128(type_.precision, type_.scale)
+    if pt.is_boolean(type_) or pt.is_signed_integer(type_) or pt.is_floating(type_):
+        return type_
+    raise SchemaError(f"Spark can't hold {type_}", doing="casting to Spark's types")
+
+
+def _spark_struct(type_: pa.StructType) -> pa.DataType:
+    names = [field.name for field in type_]
+    if not names or len(set(names)) < len(names):
+        raise SchemaError(f"Spark can't hold {type_}", doing="casting to Spark's types")
+    return pa.struct([pa.field(field.name, spark_type(field.type)) for field in type_])
+
+
+def _nanosecond_times(type_: pa.DataType) -> pa.DataType:
+    if pt.is_time(type_):
+        return pa.time64("ns")
+    if pt.is_struct(type_):
+        return pa.struct([field.with_type(_nanosecond_times(field.type)) for field in type_])
+    if pt.is_map(type_):
+        return pa.map_(_nanosecond_times(type_.key_type), _nanosecond_times(type_.item_type))
+    if pt.is_fixed_size_list(type_):
+        return pa.list_(_nanosecond_times(type_.value_type), type_.list_size)
+    if pt.is_list(type_):
+        return pa.list_(_nanosecond_times(type_.value_type))
+    if pt.is_large_list(type_):
+        return pa.large_list(_nanosecond_times(type_.value_type))
+    return type_

@@ -1,0 +1,146 @@
+"""Where a copy stands: (store, lineage, version, fingerprint of the view, commit number, commit id).
+
+The id is that of the commit itself, as the version's pointer records it.
+
+Two histories that reach the same commit number differ in the rest: a store that was restored has an identity of its
+own, and so has a branch; a folder that was copied and went on apart differs in the id of the commit. A message leads
+from one position to the next and applies only where the copy is at the first.
+
+Which views a store has, and which copies of them: hidden tables, so that they are transactional, snapshotted and
+dumped like the rest.
+
+A view is kept as its text; what it means is found anew against the relations of a state. A copy's record says where it
+is, what it is known to hold (`taken`) and what was last sent to it (`offered`), as the store's own idea of positions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from strandline.pages import ReadView
+from strandline.tables import PageCache, TableReader, TableTransaction
+from strandline.tables.schema import COPIES, VIEWS
+
+
+@dataclass(frozen=True)
+class ViewPosition:
+    """See the module. `lineage` is the storage name of the version's pointer, which is never used again."""
+
+    store: str
+    lineage: str
+    version: str
+    view: str
+    commit: int
+    id: str
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any] | None) -> ViewPosition | None:
+        return None if record is None else ViewPosition(**record)
+
+
+EAGER, DEFERRED, AUTO = "eager", "deferred", "auto"
+MAINTAIN = (AUTO, EAGER, DEFERRED)
+KEEP = 30 * 86400.0
+"""For how many seconds what a copy needs is kept after its last refresh, unless it says otherwise."""
+_SCHEMA = pa.schema([pa.field("name", pa.string()), pa.field("record", pa.string())])
+
+
+@dataclass(frozen=True)
+class ViewRecord:
+    """A view: `number` orders them by age, so that a view stands only on older ones."""
+
+    name: str
+    sql: str
+    number: int
+    strict: bool = True
+    maintain: str = AUTO
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+
+@dataclass(frozen=True)
+class CopyRecord:
+    """A copy of a view or of a table (`view` names either); `id` is chance, so a dropped copy's target is no other's.
+
+    `where` and `columns` restrict what it holds.
+    `taken` is where it stands, as far as is known; `offered` the segment of an eager view's difference table at whose
+    beginning it may have come to stand. `seen` is when it was last refreshed (seconds since 1970), `keep` for how many
+    seconds after that what it needs is kept.
+    `last` tells of the last refresh, `held` how many rows the copy has, `measured` what refreshes have cost so far.
+    """
+
+    name: str
+    view: str
+    target: str
+    id: str
+    where: str | None = None
+    columns: tuple[str, ...] | None = None
+    taken: ViewPosition | None = None
+    offered: int | None = None
+    seen: float = 0.0
+    keep: float = KEEP
+    held: int = 0
+    last: Mapping[str, Any] = field(default_factory=dict)
+    measured: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        taken = None if self.taken is None else self.taken.to_json()
+        columns = None if self.columns is None else list(self.columns)
+        return {
+            **self.__dict__,
+            "taken": taken,
+            "columns": columns,
+            "last": dict(self.last),
+            "measured": dict(self.measured),
+        }
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any]) -> CopyRecord:
+        columns = None if record["columns"] is None else tuple(record["columns"])
+        return CopyRecord(**{**record, "taken": ViewPosition.from_json(record["taken"]), "columns": columns})
+
+
+def view_records(view: ReadView, cache: PageCache) -> dict[str, ViewRecord]:
+    """All views of a state by name, the oldest first."""
+    found = [ViewRecord(**record) for record in _records(view, cache, VIEWS)]
+    return {one.name: one for one in sorted(found, key=lambda one: one.number)}
+
+
+def copy_records(view: ReadView, cache: PageCache) -> dict[str, CopyRecord]:
+    """All copies of a state by name."""
+    found = [CopyRecord.from_json(record) for record in _records(view, cache, COPIES)]
+    return {one.name: one for one in sorted(found, key=lambda one: one.name)}
+
+
+def put(transaction: TableTransaction, record: ViewRecord | CopyRecord, *, exists: bool) -> None:
+    """Writes a record; `exists` says whether its table is there."""
+    table = VIEWS if isinstance(record, ViewRecord) else COPIES
+    rows = pa.table({"name": [record.name], "record": [json.dumps(record.to_json(), sort_keys=True)]}, schema=_SCHEMA)
+    if exists:
+        transaction.upsert(table, rows)
+    else:
+        transaction.create_table(table, rows, key="name")
+
+
+def remove(transaction: TableTransaction, table: str, name: str) -> None:
+    """Removes a record."""
+    transaction.delete(table, where="name = :name", params={"name": name})
+
+
+def has(view: ReadView, table: str) -> bool:
+    return view.find_domain(table) is not None
+
+
+def _records(view: ReadView, cache: PageCache, table: str) -> list[dict[str, Any]]:
+    if not has(view, table):
+        return []
+    return [json.loads(text) for text in TableReader(view, table, cache).to_arrow(["record"]).column(0).to_pylist()]

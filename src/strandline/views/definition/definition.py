@@ -1,0 +1,125 @@
+"""What a view is: select, project and inner joins over relations of the store, as facts.
+
+The paper's RMV is π_X σ_C(Y) (r₁ × … × r_p). Here the r's are `occurrences` (a relation that is joined with itself
+occurs twice), C is `condition` (WHERE, ON, USING and NATURAL as one conjunction) and X is `outputs`. When X holds a
+key of the result the view is *keyed*; otherwise it is *counted*, and equal rows are held once, with their number.
+
+Every column in these expressions is qualified by its occurrence's alias, and quoted, in DuckDB's dialect.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from strandline.changes.shape import COUNTED, KEYED
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a definition has to know of a relation: its columns, and its key (empty: none)."""
+
+    schema: pa.Schema
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """One mention of a table, what-if or view in the FROM clause. Aliases differ, whatever their case."""
+
+    alias: str
+    relation: str
+
+
+@dataclass(frozen=True)
+class OutputColumn:
+    """One column of the result."""
+
+    name: str
+    expression: exp.Expr
+
+    @property
+    def source(self) -> tuple[str, str] | None:
+        """The alias and the column that it is, if it is nothing but a column."""
+        from sqlglot import exp
+
+        found = self.expression
+        return (found.table, found.name) if isinstance(found, exp.Column) else None
+
+
+@dataclass(frozen=True)
+class ViewDefinition:
+    """A checked definition. `key` holds names of outputs; it is empty in a counted view.
+
+    `regenerated` says why such a view can only be computed anew each time; it is empty where deltas do. Such a view has
+    no `condition`, and its outputs are the columns of the whole query.
+    """
+
+    name: str
+    sql: str
+    occurrences: tuple[Occurrence, ...]
+    condition: exp.Expr | None
+    outputs: tuple[OutputColumn, ...]
+    key: tuple[str, ...]
+    schema: pa.Schema
+    regenerated: str = ""
+
+    @property
+    def form(self) -> str:
+        return KEYED if self.key else COUNTED
+
+    @property
+    def relations(self) -> tuple[str, ...]:
+        """The relations that it reads, each once."""
+        return tuple(dict.fromkeys(one.relation for one in self.occurrences))
+
+    def conjuncts(self) -> Iterator[exp.Expr]:
+        """The terms of the condition, all of which must hold."""
+        if self.condition is not None:
+            yield from _terms(self.condition)
+
+    def columns_of(self, alias: str) -> tuple[str, ...]:
+        """The columns of an occurrence that the condition or an output reads."""
+        from sqlglot import exp
+
+        trees = [output.expression for output in self.outputs]
+        trees += [] if self.condition is None else [self.condition]
+        found = (column for tree in trees for column in tree.find_all(exp.Column))
+        return tuple(sorted({column.name for column in found if column.table == alias}))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of what it means: two texts that say the same have the same one."""
+        meaning = [
+            [[one.alias, one.relation] for one in self.occurrences],
+            sorted(_text(term) for term in self.conjuncts()),
+            [[output.name, _text(output.expression)] for output in self.outputs],
+            list(self.key),
+            self.schema.to_string(),
+            self.sql if self.regenerated else "",
+        ]
+        return hashlib.sha256(json.dumps(meaning).encode()).hexdigest()[:32]
+
+
+def _text(tree: exp.Expr) -> str:
+    return tree.sql(dialect="duckdb", identify=True, comments=False)
+
+
+def _terms(tree: exp.Expr) -> Iterator[exp.Expr]:
+    from sqlglot import exp
+
+    inner = tree.unnest()
+    if isinstance(inner, exp.And):
+        yield from _terms(inner.this)
+        yield from _terms(inner.expression)
+    else:
+        yield inner

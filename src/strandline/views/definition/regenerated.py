@@ -1,0 +1,101 @@
+"""Views that deltas can't follow: the whole query is computed anew, by DuckDB or by Spark SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from strandline.errors import SqlError
+from strandline.values.encoding import no_rows
+from strandline.views.definition.definition import Occurrence, OutputColumn, Shape, ViewDefinition
+from strandline.views.definition.scope import column, relation_named
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+
+def regenerated_definition(name: str, query: exp.Query, relations: Mapping[str, Shape], why: str) -> ViewDefinition:
+    """The definition of a view that is computed anew each time, and why."""
+    doing = f"defining view {name!r}"
+    read = resolved_relations(query, relations, doing)
+    text = query.sql(dialect="duckdb")
+    empty = {relation: no_rows(relations[relation].schema) for relation in read}
+    schema = computed(text, empty, doing).schema
+    occurrences = tuple(Occurrence(relation, relation) for relation in read)
+    outputs = tuple(OutputColumn(field.name, column(name, field.name)) for field in schema)
+    return ViewDefinition(name, text, occurrences, None, outputs, (), schema, why)
+
+
+def resolved_relations(query: exp.Query, relations: Mapping[str, Shape], doing: str) -> list[str]:
+    """The relations that a query reads; on the way their mentions get the store's own spelling."""
+    from sqlglot import exp
+
+    defined = {one.alias.lower() for clause in query.find_all(exp.With) for one in clause.expressions}
+    found: dict[str, None] = {}
+    for table in list(query.find_all(exp.Table)):
+        if not isinstance(table.this, exp.Identifier):
+            raise SqlError(f"{table.sql(dialect='duckdb')} is no table of the store", doing=doing)
+        if table.name.lower() in defined and not table.db:
+            continue
+        relation = relation_named(table, relations, doing)
+        if not table.alias:
+            table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name, quoted=True)))
+        table.this.set("this", relation)
+        table.this.set("quoted", True)
+        found[relation] = None
+    return list(found)
+
+
+def computed(sql: str, tables: Mapping[str, pa.Table], doing: str) -> pa.Table:
+    """The result of a query over these tables and nothing else."""
+    import duckdb
+
+    with duckdb.connect(":memory:", config={"python_enable_replacements": False}) as connection:
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET TimeZone = 'UTC'")
+        for name, table in tables.items():
+            connection.register(name, table)
+        connection.execute("SET lock_configuration = true")
+        try:
+            return connection.sql(sql).to_arrow_table()
+        except duckdb.Error as error:
+            raise SqlError(str(error).strip().splitlines()[0], doing=doing) from None
+
+
+def with_views(definition: ViewDefinition, inner: Mapping[str, ViewDefinition]) -> tuple[str, tuple[Occurrence, ...]]:
+    """The query of a view with the views that it stands on as parts of it, and the relations that it then reads."""
+    parts = [f"{_quoted(name)} AS ({query_sql(one)})" for name, one in inner.items()]
+    below = [one for each in inner.values() for one in each.relations]
+    own = [one.relation for one in definition.occurrences if one.relation not in inner]
+    relations = dict.fromkeys([*own, *below])
+    text = query_sql(definition)
+    whole = f"WITH {', '.join(parts)} SELECT * FROM ({text})" if parts else text
+    return whole, tuple(Occurrence(relation, relation) for relation in relations)
+
+
+def query_sql(definition: ViewDefinition, dialect: str = "duckdb") -> str:
+    """The defining query as one SELECT."""
+    from sqlglot import exp, parse_one
+
+    if definition.regenerated:
+        return parse_one(definition.sql, dialect="duckdb").sql(dialect=dialect)
+    outputs = [exp.alias_(one.expression.copy(), one.name, quoted=True) for one in definition.outputs]
+    tables = [
+        exp.Table(
+            this=exp.to_identifier(one.relation, quoted=True),
+            alias=exp.TableAlias(this=exp.to_identifier(one.alias, quoted=True)),
+        )
+        for one in definition.occurrences
+    ]
+    query = exp.Select(expressions=outputs, from_=exp.From(this=tables[0]))
+    for table in tables[1:]:
+        query.append("joins", exp.Join(this=table, kind="CROSS"))
+    if definition.condition is not None:
+        query.set("where", exp.Where(this=definition.condition.copy()))
+    return query.sql(dialect=dialect, identify=True)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,304 @@
+"""Reading a definition's text: one SELECT, and which of its clauses a difference table can follow.
+
+What can't be followed is `Unfollowed`: it names the reason and the clause, and the caller refuses the view, or
+computes it anew each time. What is no query at all is an `SqlError`.
+
+What the names in a definition mean: every column gets its occurrence's alias, in the relations' own spelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from strandline.errors import NotFound, SqlError
+from strandline.views.definition.definition import Occurrence, Shape
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+
+_SHOWN = 80
+_CLAUSES = {
+    "with_": "WITH: make a view of its own of it",
+    "distinct": "DISTINCT: a view holds rows as often as the query gives them",
+    "group": "GROUP BY: aggregates are not select, project or join",
+    "having": "HAVING: aggregates are not select, project or join",
+    "qualify": "QUALIFY: windows look at other rows",
+    "windows": "WINDOW: windows look at other rows",
+    "limit": "LIMIT: which rows it keeps depends on all others",
+    "offset": "OFFSET: which rows it keeps depends on all others",
+    "order": "ORDER BY: a view has no order",
+    "sample": "a sample: which rows it keeps is chance",
+    "locks": "FOR UPDATE: a view is only read",
+    "laterals": "LATERAL: a query for each row",
+    "pivots": "PIVOT: aggregates are not select, project or join",
+    "connect": "CONNECT BY: recursion",
+    "cluster": "CLUSTER BY: a view has no order",
+    "distribute": "DISTRIBUTE BY: a view has no order",
+    "sort": "SORT BY: a view has no order",
+}
+_KNOWN = frozenset(("expressions", "from_", "joins", "where", "kind", "hint"))
+
+
+class Unfollowed(Exception):
+    """A clause that deltas can't follow, and why."""
+
+    def __init__(self, reason: str, clause: str) -> None:
+        self.reason = reason
+        self.clause = clause if len(clause) <= _SHOWN else clause[: _SHOWN - 1] + "…"
+        super().__init__(f"{reason}, in {self.clause!r}")
+
+
+def parse_query(sql: str, doing: str) -> exp.Query:
+    """The one query in `sql`."""
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        trees = [tree for tree in sqlglot.parse(sql, dialect="duckdb") if tree is not None]
+    except SqlglotError as error:
+        places = getattr(error, "errors", None) or [{}]
+        where = f" at line {places[0]['line']}, position {places[0]['col']}" if "col" in places[0] else ""
+        raise SqlError(f"this is not SQL{where}: {places[0].get('description', error)}", doing=doing) from None
+    if len(trees) != 1:
+        told = "there are several statements" if trees else "there is no statement"
+        raise SqlError(told, doing=doing, hint="Give one SELECT")
+    tree = trees[0]
+    writing = tree.find(exp.Insert, exp.Update, exp.Delete, exp.Create, exp.Drop, exp.Command, exp.Into)
+    if not isinstance(tree, exp.Query) or writing is not None:
+        raise SqlError(f"{sql[:_SHOWN]!r} is no query", doing=doing, hint="Give one SELECT")
+    inner = tree.unnest()
+    return inner if isinstance(inner, exp.Query) else tree
+
+
+def check_clauses(query: exp.Query) -> exp.Select:
+    """The query, if its clauses are those of select, project and inner joins."""
+    from sqlglot import exp
+
+    if not isinstance(query, exp.Select):
+        raise Unfollowed(f"{query.key.upper()} is not select, project or join", _shown(query))
+    for name, value in query.args.items():
+        if not value or name in _KNOWN:
+            continue
+        told = name.strip("_").upper()
+        reason = _CLAUSES.get(name, f"{told} is not select, project or join")
+        raise Unfollowed(reason, _shown(value[0] if isinstance(value, list) else value))
+    if query.args.get("from_") is None:
+        raise Unfollowed("it reads no table", _shown(query))
+    for place in query.find_all(exp.Query, exp.AggFunc, exp.Window):
+        if isinstance(place, exp.Query) and place is not query:
+            raise Unfollowed("a query inside the query: make a view of its own of it", _shown(place))
+        if isinstance(place, (exp.AggFunc, exp.Window)):
+            raise Unfollowed("an aggregate or a window: it looks at other rows", _shown(place))
+    return query
+
+
+def check_join(join: exp.Join) -> None:
+    """Refuses what is no inner join."""
+    side, kind, method = (str(join.args.get(name) or "").upper() for name in ("side", "kind", "method"))
+    if side or kind == "OUTER":
+        raise Unfollowed("an outer join: rows come from what is not there", _shown(join))
+    if kind not in ("", "INNER", "CROSS") or method not in ("", "NATURAL"):
+        raise Unfollowed(f"{method or kind} JOIN is no inner join", _shown(join))
+
+
+def check_table(place: exp.Expr) -> exp.Table:
+    """The mention of a relation, if it is nothing more than that."""
+    from sqlglot import exp
+
+    if not isinstance(place, exp.Table) or not isinstance(place.this, exp.Identifier):
+        raise Unfollowed("FROM may only name tables, what-ifs and views", _shown(place))
+    for name, value in place.args.items():
+        if value and name in ("sample", "pivots", "when", "version"):
+            raise Unfollowed(_CLAUSES.get(name, f"{name.upper()} of a table"), _shown(place))
+    alias = place.args.get("alias")
+    if alias is not None and alias.args.get("columns"):
+        raise Unfollowed("columns renamed in FROM: rename them in SELECT", _shown(place))
+    return place
+
+
+def _shown(tree: object) -> str:
+    from sqlglot import exp
+
+    return tree.sql(dialect="duckdb").strip() if isinstance(tree, exp.Expr) else str(tree)
+
+
+@dataclass(frozen=True)
+class NameScope:
+    """The occurrences of a FROM clause, and the conditions that it states itself.
+
+    `hidden` are the columns that USING or NATURAL made one with an earlier one: a star shows them once, and their bare
+    name means the first of them (they are equal, so any would do).
+    """
+
+    occurrences: tuple[Occurrence, ...]
+    shapes: Mapping[str, Shape]
+    conditions: tuple[exp.Expr, ...]
+    hidden: frozenset[tuple[str, str]]
+    doing: str
+
+    def qualified(self, tree: exp.Expr) -> exp.Expr:
+        """The tree with every column found."""
+        from sqlglot import exp
+
+        tree = tree.copy()
+        for column in list(tree.find_all(exp.Column)):
+            found = self._found(column)
+            if column is tree:
+                tree = found
+            else:
+                column.replace(found)
+        return tree
+
+    def star(self, star: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:
+        """The columns that `*` or `alias.*` shows."""
+        wanted = self._alias(star.args["table"]) if star.args.get("table") is not None else None
+        for one in self.occurrences:
+            if wanted in (None, one.alias):
+                for name in self.shapes[one.alias].schema.names:
+                    if wanted is not None or (one.alias, name) not in self.hidden:
+                        yield name, column(one.alias, name)
+
+    def _alias(self, identifier: exp.Expr) -> str:
+        found = [one.alias for one in self.occurrences if one.alias.lower() == identifier.name.lower()]
+        if not found:
+            aliases = ", ".join(one.alias for one in self.occurrences)
+            raise SqlError(
+                f"there is no table {identifier.name!r} in FROM", doing=self.doing, hint=f"FROM has {aliases}"
+            )
+        return found[0]
+
+    def _found(self, place: exp.Column) -> exp.Expr:
+        parts = list(place.parts)
+        if len(parts) > 1 and any(one.alias.lower() == parts[0].name.lower() for one in self.occurrences):
+            alias = self._alias(parts[0])
+            name = spelled(parts[1], self.shapes[alias])
+            if name is None:
+                raise self.unknown(parts[1], [alias])
+            return _fields(column(alias, name), parts[2:])
+        owners = [
+            (one.alias, name)
+            for one in self.occurrences
+            if (name := spelled(parts[0], self.shapes[one.alias])) is not None
+        ]
+        if not owners and len(parts) > 1:
+            aliases = ", ".join(one.alias for one in self.occurrences)
+            told = f"there is no table or column {parts[0].name!r}"
+            raise SqlError(told, doing=self.doing, hint=f"FROM has {aliases}")
+        if not owners:
+            raise self.unknown(parts[0], [one.alias for one in self.occurrences])
+        visible = [owner for owner in owners if owner not in self.hidden]
+        if len(visible) > 1:
+            told = " and ".join(f"{alias}.{name}" for alias, name in visible)
+            raise SqlError(f"{parts[0].name!r} may be {told}", doing=self.doing, hint="Say which one")
+        return _fields(column(*visible[0]), parts[1:])
+
+    def unknown(self, identifier: exp.Expr, aliases: list[str]) -> SqlError:
+        """The error for a name that no column of these occurrences has."""
+        names = [name for alias in aliases for name in self.shapes[alias].schema.names]
+        close = get_close_matches(identifier.name, names, n=3, cutoff=0.5)
+        meant = f"Did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
+        shown = "; ".join(f"{alias} has {', '.join(self.shapes[alias].schema.names)}" for alias in aliases)
+        return SqlError(f"there is no column {identifier.name!r}", doing=self.doing, hint=meant + shown)
+
+
+def scope_of(query: exp.Select, relations: Mapping[str, Shape], doing: str) -> NameScope:
+    """The scope that a FROM clause and its joins make."""
+    scope = NameScope((), {}, (), frozenset(), doing)
+    scope = _with_table(scope, query.args["from_"].this, relations)
+    for join in query.args.get("joins") or ():
+        check_join(join)
+        before = scope
+        scope = _with_table(scope, join.this, relations)
+        scope = _merged(scope, before, _shared(join, before, scope))
+        if join.args.get("on") is not None:
+            condition = scope.qualified(join.args["on"])
+            scope = replace(scope, conditions=(*scope.conditions, condition))
+    return scope
+
+
+def column(alias: str, name: str) -> exp.Column:
+    """A column of an occurrence, quoted."""
+    from sqlglot import exp
+
+    return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(alias, quoted=True))
+
+
+def spelled(identifier: exp.Expr, shape: Shape) -> str | None:
+    """The name as the relation spells it; without quotes, case does not matter where it decides nothing."""
+    names = shape.schema.names
+    if identifier.name in names:
+        return str(identifier.name)
+    alike = [name for name in names if name.lower() == identifier.name.lower()]
+    return alike[0] if len(alike) == 1 and not identifier.args.get("quoted") else None
+
+
+def relation_named(place: exp.Table, relations: Mapping[str, Shape], doing: str) -> str:
+    """The relation that a mention in FROM means."""
+    alike = [name for name in relations if name.lower() == place.name.lower()]
+    name = place.name if place.name in relations else alike[0] if len(alike) == 1 else None
+    if name is None or place.db or place.catalog:
+        close = get_close_matches(place.name, list(relations), n=3, cutoff=0.5)
+        meant = f"Did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
+        listed = ", ".join(sorted(relations)[:20])
+        shown = ".".join(part.name for part in place.parts)
+        raise NotFound(f"there is no table, what-if or view {shown!r}", doing=doing, hint=f"{meant}There are {listed}")
+    return name
+
+
+def _with_table(scope: NameScope, place: exp.Expr, relations: Mapping[str, Shape]) -> NameScope:
+    table = check_table(place)
+    relation = relation_named(table, relations, scope.doing)
+    alias = table.alias or relation
+    if any(one.alias.lower() == alias.lower() for one in scope.occurrences):
+        raise SqlError(
+            f"{alias!r} stands twice in FROM", doing=scope.doing, hint=f"Give each its own name, as in {alias} AS other"
+        )
+    occurrences = (*scope.occurrences, Occurrence(alias, relation))
+    return replace(scope, occurrences=occurrences, shapes={**scope.shapes, alias: relations[relation]})
+
+
+def _shared(join: exp.Join, before: NameScope, after: NameScope) -> list[tuple[str, str]]:
+    """The columns that USING or NATURAL equates: their names to the left and to the right."""
+    alias = after.occurrences[-1].alias
+    right = after.shapes[alias]
+    if str(join.args.get("method") or "").upper() == "NATURAL":
+        left = {name.lower(): name for one in before.occurrences for name in before.shapes[one.alias].schema.names}
+        shared = [(left[name.lower()], name) for name in right.schema.names if name.lower() in left]
+        if not shared:
+            told = f"{alias} shares no column with what stands before it"
+            raise SqlError(told, doing=after.doing, hint="A natural join needs one; join with ON")
+        return shared
+    found = []
+    for identifier in join.args.get("using") or ():
+        name = spelled(identifier, right)
+        if name is None:
+            raise after.unknown(identifier, [alias])
+        found.append((str(identifier.name), name))
+    return found
+
+
+def _merged(scope: NameScope, before: NameScope, shared: list[tuple[str, str]]) -> NameScope:
+    from sqlglot import exp
+
+    alias = scope.occurrences[-1].alias
+    hidden, conditions = set(scope.hidden), list(scope.conditions)
+    for left, right in shared:
+        first = before.qualified(exp.column(exp.to_identifier(left)))
+        conditions.append(exp.EQ(this=first, expression=column(alias, right)))
+        hidden.add((alias, right))
+    return replace(scope, hidden=frozenset(hidden), conditions=tuple(conditions))
+
+
+def _fields(found: exp.Column, rest: list[Any]) -> exp.Expr:
+    """A field of a struct, as `column.field` says."""
+    from sqlglot import exp
+
+    tree: exp.Expr = found
+    for part in rest:
+        tree = exp.Anonymous(this="struct_extract", expressions=[tree, exp.Literal.string(part.name)])
+    return tree

@@ -1,0 +1,248 @@
+"""Difference tables: what an eagerly kept view has changed by, in the store itself, in segments.
+
+A segment holds the net changes from one position to the next: rows of the view under their signature, with a count that
+is never 0. The last segment is open: every commit adds to it what it changes, in the same atomic commit. A refresh
+closes it and opens the next, so from any position to now there is one net difference: the sum of the segments behind
+it. Copies at one position share its segments. A position at which no copy stands any more is forgotten, and its segment
+joins the one before: what is old collapses, and there are never more segments than positions of copies.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.changes.shape import COUNT
+from strandline.pages import ReadView
+from strandline.tables import PageCache, TableReader, TableTransaction
+from strandline.tables.keys import encode_keys
+from strandline.tables.schema import DIFFERENCE, SEGMENTS
+from strandline.values.encoding import plain_schema, restore
+from strandline.values.signatures.row_signatures import row_signatures
+from strandline.values.signatures.scheme import scheme_of
+from strandline.views.definition.definition import ViewDefinition
+from strandline.views.join import net
+
+SEGMENT, SIGNATURE, NUMBER = "segment", "signature", "count"
+KEY = [SEGMENT, SIGNATURE]
+MODIFICATIONS = 16
+"""So many updates by expression keep segments of their own; older ones become rows."""
+Statements = Mapping[str, list[dict[str, Any]]]
+"""For each kind of copy, or restricted copy, the statements to run there: `set` (pairs of name and SQL) and `where`."""
+_RECORDS = pa.schema([pa.field("view", pa.string()), pa.field("record", pa.string())])
+
+
+class Start(NamedTuple):
+    """Where a segment begins: at the commit, by number and id, that opened it.
+
+    While that commit is on its way it has neither; what opens one in the middle of a commit never gets them, as no copy
+    can come to stand there.
+    """
+
+    number: int
+    commit: int = 0
+    id: str = ""
+
+
+@dataclass(frozen=True)
+class Segments:
+    """The segments of a view in order, each with the position at which it begins.
+
+    `broken` says why the difference is not known any more; it is empty while it is. `modifications` holds, for segments
+    that one update by expression made, the statements that say the same, by kind of copy. Every writer counts
+    `revision` on by one, so that one who writes what he read too long ago is found out.
+    """
+
+    view: str
+    fingerprint: str
+    starts: tuple[Start, ...]
+    broken: str = ""
+    modifications: Mapping[int, Statements] = field(default_factory=dict)
+    revision: int = 0
+
+    @property
+    def table(self) -> str:
+        """The name of the difference table."""
+        return DIFFERENCE + self.view
+
+    @property
+    def open(self) -> int:
+        return self.starts[-1].number
+
+    def number(self, id_: str) -> int | None:
+        """The segment that begins at the commit of this id."""
+        return next((one.number for one in self.starts if one.id == id_ and id_), None)
+
+    def opened(self, commit: int, id_: str) -> Segments:
+        """The same, its open segment beginning at this commit, if it was opened on the way to it."""
+        last = self.starts[-1]
+        return self if last.id else replace(self, starts=(*self.starts[:-1], Start(last.number, commit, id_)))
+
+    def closed(self) -> Segments:
+        """The same with another segment opened."""
+        return replace(self, starts=(*self.starts, Start(self.open + 1)), revision=self.revision + 1)
+
+    def modified(self, statements: Statements) -> Segments:
+        """The same once an update has got a segment of its own, and another one is open."""
+        made = self.closed()
+        again = made.closed()
+        return replace(again, modifications={**self.modifications, made.open: statements}, revision=self.revision + 1)
+
+    def row(self) -> dict[str, str]:
+        rest: dict[str, Any] = {"fingerprint": self.fingerprint, "starts": self.starts, "broken": self.broken}
+        rest |= {"modifications": {str(n): dict(one) for n, one in self.modifications.items()}}
+        return {"view": self.view, "record": json.dumps({**rest, "revision": self.revision})}
+
+    @staticmethod
+    def from_row(row: Mapping[str, str]) -> Segments:
+        rest = json.loads(row["record"])
+        starts = tuple(Start(*one) for one in rest["starts"])
+        modifications = {int(number): one for number, one in rest["modifications"].items()}
+        return Segments(row["view"], rest["fingerprint"], starts, rest["broken"], modifications, rest["revision"])
+
+
+def all_segments(view: ReadView, cache: PageCache) -> dict[str, Segments]:
+    """The eagerly kept views of a state."""
+    if view.find_domain(SEGMENTS) is None:
+        return {}
+    rows = TableReader(view, SEGMENTS, cache).to_arrow().to_pylist()
+    return {row["view"]: Segments.from_row(row) for row in rows}
+
+
+def records(found: Sequence[Segments]) -> pa.Table:
+    """Segments as rows of their table."""
+    return pa.Table.from_pylist([one.row() for one in found], schema=_RECORDS)
+
+
+def begin(transaction: TableTransaction, view: ReadView, cache: PageCache, definition: ViewDefinition) -> Segments:
+    """Begin a view's difference table, empty, at the commit of this transaction."""
+    made = Segments(definition.name, definition.fingerprint, (Start(1),))
+    known = all_segments(view, cache).get(definition.name)
+    if known is not None:
+        made = replace(made, revision=known.revision + 1)
+    if view.find_domain(SEGMENTS) is None:
+        transaction.create_table(SEGMENTS, records([made]), key="view")
+    else:
+        transaction.upsert(SEGMENTS, records([made]))
+    if view.find_domain(made.table) is not None:
+        transaction.drop_table(made.table)
+    transaction.create_table(made.table, table_schema(definition), key=KEY)
+    return made
+
+
+def end(transaction: TableTransaction, view: ReadView, name: str) -> None:
+    """Give a view's difference table up."""
+    transaction.delete(SEGMENTS, where="view = :view", params={"view": name})
+    if view.find_domain(DIFFERENCE + name) is not None:
+        transaction.drop_table(DIFFERENCE + name)
+
+
+def table_schema(definition: ViewDefinition) -> pa.Schema:
+    """The columns of a difference table: ours, and the view's by their places, so that no name clashes."""
+    ours = [pa.field(SEGMENT, pa.int64()), pa.field(SIGNATURE, pa.string()), pa.field(NUMBER, pa.int64())]
+    fields = plain_schema(definition.schema)
+    return pa.schema([*ours, *(pa.field(f"c{place}", field.type) for place, field in enumerate(fields))])
+
+
+def stored(definition: ViewDefinition, segment: int, rows: pa.Table) -> pa.Table:
+    """Rows of the view with `_count` as rows of its difference table."""
+    schema = table_schema(definition)
+    values = restore(rows.select(definition.schema.names), plain_schema(definition.schema))
+    words = row_signatures(values, scheme_of(plain_schema(definition.schema), bits=128))
+    signatures = pa.array([f"{high:016x}{low:016x}" for low, high in words.tolist()], pa.string())
+    segments = pa.array(np.full(len(rows), segment, dtype=np.int64))
+    columns = [segments, signatures, rows.column(COUNT), *values.columns]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def difference(
+    view: ReadView, cache: PageCache, definition: ViewDefinition, first: int, last: int | None = None
+) -> pa.Table:
+    """The net difference of the segments from `first` to `last` (both inclusive): rows of the view with `_count`."""
+    reader = TableReader(view, DIFFERENCE + definition.name, cache)
+    upto = "" if last is None else " AND segment <= :last"
+    params = {"first": first} | ({} if last is None else {"last": last})
+    found = reader.to_arrow(None, f"segment >= :first{upto}", params)
+    names = [*definition.schema.names, COUNT]
+    columns = [*(found.column(f"c{place}") for place in range(len(definition.schema))), found.column(NUMBER)]
+    rows = pa.Table.from_arrays(columns, names=names)
+    several = len(set(found.column(SEGMENT).unique().to_pylist())) > 1
+    return net(rows) if several else rows
+
+
+def collapse(
+    transaction: TableTransaction, view: ReadView, cache: PageCache, known: Segments, kept: set[int]
+) -> Segments:
+    """Forget segments at whose beginning no copy stands (`kept` has the others); the open one always stays."""
+    *closed, last = known.starts
+    standing = [one.number for one in closed if one.number in kept]
+    marked = sorted(known.modifications)[-MODIFICATIONS:] if standing else []
+    # An update's segment stays apart, with its end, as long as a copy stands before it.
+    apart = {n for one in marked if one >= standing[0] for n in (one, one + 1)}
+    starts = [one for one in closed if one.number in kept or one.number in apart]
+    if len(starts) == len(closed):
+        return known
+    into: dict[int, int | None] = {}
+    for number in (one.number for one in closed):
+        before = [one.number for one in starts if one.number <= number]
+        into[number] = max(before, default=None)
+    for number, target in into.items():
+        if number != target:
+            _move(transaction, view, cache, known, (number, target))
+    modifications = {number: one for number, one in known.modifications.items() if number in apart}
+    found = replace(known, starts=(*starts, last), modifications=modifications, revision=known.revision + 1)
+    transaction.upsert(SEGMENTS, records([found]))
+    return found
+
+
+def _move(
+    transaction: TableTransaction, view: ReadView, cache: PageCache, known: Segments, move: tuple[int, int | None]
+) -> None:
+    """Add a closed segment to an earlier one, or forget it when there is none."""
+    number, target = move
+    if target is not None:
+        rows = TableReader(view, known.table, cache).to_arrow(None, "segment = :s", {"s": number})
+        place = rows.schema.get_field_index(SEGMENT)
+        moved = rows.set_column(place, rows.schema.field(SEGMENT), pa.array(np.full(len(rows), target, np.int64)))
+        add(transaction, known, moved)
+    transaction.delete(known.table, where="segment = :s", params={"s": number})
+
+
+def add(transaction: TableTransaction, known: Segments, rows: pa.Table) -> None:
+    """Add rows to a segment in a transaction; counts that cancel out vanish."""
+    segment = rows.column(SEGMENT)[0].as_py() if len(rows) else 0
+    there = transaction.to_arrow(known.table, where="segment = :s", params={"s": segment})
+    put, gone = added(there, rows)
+    if len(put):
+        transaction.upsert(known.table, put)
+    for signature in gone.column(SIGNATURE).to_pylist():
+        transaction.delete(known.table, where="segment = :s AND signature = :n", params={"s": segment, "n": signature})
+
+
+def try_entering(definition: ViewDefinition, rows: pa.Table, clock: Callable[[], float]) -> float | None:
+    """Seconds for one entry, found by making the entries of these rows without a table to put them in."""
+    if not len(rows):
+        return None
+    started = clock()
+    made = stored(definition, 0, rows)
+    added(made, made)
+    encode_keys(made, KEY)
+    return (clock() - started) / len(rows)
+
+
+def added(there: pa.Table, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """What a segment holds under the signatures of `rows` once they are added: rows to put, and rows to take away."""
+    counts = dict(zip(there.column(SIGNATURE).to_pylist(), there.column(NUMBER).to_pylist(), strict=True))
+    sums = [
+        counts.get(signature, 0) + number
+        for signature, number in zip(rows.column(SIGNATURE).to_pylist(), rows.column(NUMBER).to_pylist(), strict=True)
+    ]
+    place = rows.schema.get_field_index(NUMBER)
+    whole = rows.set_column(place, rows.schema.field(NUMBER), pa.array(sums, pa.int64()))
+    mask = pa.array([number != 0 for number in sums], pa.bool_())
+    return whole.filter(mask), whole.filter(pa.compute.invert(mask))

@@ -1,0 +1,285 @@
+"""The defining query over rows in memory: σ and the joins by DuckDB, π by Arrow.
+
+DuckDB sees only the columns that the condition and computed outputs read, and gives back row numbers; the other
+columns are taken from the rows themselves, so they come out as they went in, whatever their types. Every input may
+carry `_count`; the counts of rows that meet are multiplied.
+
+Joins over relations that are too large for one process: kernels, one for each stretch of the largest relation.
+
+The other inputs go to every kernel: the change, which is small, and whatever else the query reads. A join distributes
+over the rows of any one input, so the results need only be put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.changes.matching import Room, own_room
+from strandline.changes.part_files import read_parts, write_part
+from strandline.changes.shape import COUNT
+from strandline.engine import INLINE_LIMIT, Attempt, Result, Spool, WorkItem, choose_runner, kernel
+from strandline.errors import SqlError
+from strandline.relations import Scan, open_relation, read_scan
+from strandline.relations.scan import schema_from_text, schema_to_text
+from strandline.storage import Storage
+from strandline.tables import table_relation
+from strandline.values.encoding import no_rows, plain, plain_schema, restore
+from strandline.values.expressions import readable
+from strandline.views.definition.definition import ViewDefinition
+from strandline.views.store_state import StoreState
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_PLACE = "strandline place"
+_Matched = tuple[dict[str, pa.Array | None], dict[str, pa.ChunkedArray]]
+
+
+@dataclass(frozen=True)
+class Join:
+    """A definition's query as plain text, so that it can travel to workers.
+
+    `taken` leads from outputs to the alias and column that they are, `computed` to their expressions. `read` lists, for
+    each alias, the columns that SQL reads.
+    """
+
+    aliases: tuple[str, ...]
+    where: str
+    taken: Mapping[str, tuple[str, str]]
+    computed: Mapping[str, str]
+    read: Mapping[str, tuple[str, ...]]
+    schema: pa.Schema
+
+    @staticmethod
+    def of(definition: ViewDefinition) -> Join:
+        from sqlglot import exp
+
+        taken = {output.name: output.source for output in definition.outputs if output.source is not None}
+        trees = {output.name: output.expression for output in definition.outputs if output.source is None}
+        seen = [*trees.values(), *([definition.condition] if definition.condition is not None else [])]
+        columns = {(column.table, column.name) for tree in seen for column in tree.find_all(exp.Column)}
+        aliases = tuple(one.alias for one in definition.occurrences)
+        return Join(
+            aliases,
+            "true" if definition.condition is None else _text(definition.condition),
+            taken,
+            {name: _text(tree) for name, tree in trees.items()},
+            {alias: tuple(sorted(name for owner, name in columns if owner == alias)) for alias in aliases},
+            definition.schema,
+        )
+
+    def columns_of(self, alias: str) -> tuple[str, ...]:
+        """Everything of an occurrence that the query needs."""
+        wanted = {*self.read[alias], *(name for owner, name in self.taken.values() if owner == alias)}
+        return tuple(sorted(wanted))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "aliases": list(self.aliases),
+            "where": self.where,
+            "taken": {name: list(source) for name, source in self.taken.items()},
+            "computed": dict(self.computed),
+            "read": {alias: list(names) for alias, names in self.read.items()},
+            "schema": schema_to_text(self.schema),
+        }
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any]) -> Join:
+        return Join(
+            tuple(record["aliases"]),
+            record["where"],
+            {name: (source[0], source[1]) for name, source in record["taken"].items()},
+            dict(record["computed"]),
+            {alias: tuple(names) for alias, names in record["read"].items()},
+            schema_from_text(record["schema"]),
+        )
+
+    @property
+    def rows_schema(self) -> pa.Schema:
+        """The schema of what `joined` gives."""
+        return plain_schema(self.schema).append(pa.field(COUNT, pa.int64()))
+
+
+def joined(join: Join, tables: Mapping[str, pa.Table], room: Room | None = None) -> pa.Table:
+    """The rows of the query over these tables by alias, with `_count`; equal rows may come out several times."""
+    tables = {alias: plain(table) for alias, table in tables.items()}
+    if any(not len(table) for table in tables.values()):
+        return no_rows(join.rows_schema)
+    if len(join.aliases) == 1 and join.where == "true" and not join.computed:
+        matched: _Matched = ({join.aliases[0]: None}, {})
+    else:
+        matched = _matched(join, tables, room or own_room())
+    places, values = matched
+    columns: dict[str, Any] = {}
+    for name in join.schema.names:
+        if name in values:
+            columns[name] = values[name]
+        else:
+            alias, source = join.taken[name]
+            columns[name] = _taken(tables[alias].column(source), places[alias])
+    length = len(next(iter(columns.values())))
+    counts = np.ones(length, dtype=np.int64)
+    for alias, table in tables.items():
+        if COUNT in table.column_names:
+            counts = counts * np.asarray(_taken(table.column(COUNT), places[alias]), dtype=np.int64)
+    columns[COUNT] = pa.array(counts)
+    return restore(pa.table(columns), join.rows_schema)
+
+
+def _matched(join: Join, tables: Mapping[str, pa.Table], room: Room) -> _Matched:
+    """Which rows meet, as numbers for each alias, and the computed outputs."""
+    import duckdb
+
+    inputs = {f"strandline {number}": _input(join, alias, tables[alias]) for number, alias in enumerate(join.aliases)}
+    selected = [f"{_quoted(alias)}.{_quoted(_PLACE)} AS p{number}" for number, alias in enumerate(join.aliases)]
+    selected += [f"{sql} AS v{number}" for number, sql in enumerate(join.computed.values())]
+    mentioned = [f'"{name}" AS {_quoted(alias)}' for name, alias in zip(inputs, join.aliases, strict=True)]
+    sql = f"SELECT {', '.join(selected)} FROM {', '.join(mentioned)} WHERE {join.where}"
+    try:
+        room.connection.execute("SET TimeZone = 'UTC'")
+        found = room.query(sql, inputs)
+    except duckdb.Error as error:
+        said = str(error).strip().splitlines()[0]
+        raise SqlError(f"the query can't be computed: {said}", doing="computing a view") from None
+    places: dict[str, pa.Array | None] = {alias: found.column(number) for number, alias in enumerate(join.aliases)}
+    count = len(join.aliases)
+    return places, {name: found.column(count + number) for number, name in enumerate(join.computed)}
+
+
+def _input(join: Join, alias: str, table: pa.Table) -> pa.Table:
+    columns = {name: readable(table.column(name), name) for name in join.read[alias]}
+    return pa.table({_PLACE: pa.array(np.arange(len(table))), **columns})
+
+
+def _taken(column: pa.ChunkedArray, places: pa.Array | None) -> pa.ChunkedArray:
+    return column if places is None else column.take(places)
+
+
+def _text(tree: Any) -> str:
+    return str(tree.sql(dialect="duckdb", identify=True, comments=False))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def net(rows: pa.Table, room: Room | None = None) -> pa.Table:
+    """Equal rows once, their counts added up; those whose counts cancel out are gone."""
+    from strandline.changes.difference import net_counts
+
+    names: Sequence[str] = [name for name in rows.column_names if name != COUNT]
+    places, counts = net_counts(rows.select(names), np.asarray(rows.column(COUNT), dtype=np.int64), room or own_room())
+    return rows.select(names).take(pa.array(places)).append_column(pa.field(COUNT, pa.int64()), pa.array(counts))
+
+
+ITEMS = 2
+"""Work items for each processor: stretches differ in what they cost."""
+
+
+@dataclass(frozen=True)
+class JoinRunner:
+    """Where work runs: `auto` takes this process below the limit and Spark above it. `storage` holds the pages."""
+
+    runner: str = "auto"
+    session: SparkSession | None = None
+    storage: Storage | None = None
+
+    @property
+    def inline_limit(self) -> float:
+        """Relations of so many bytes are not read here; kernels do."""
+        if self.storage is None or self.runner == "inline":
+            return float("inf")
+        return 0 if self.runner == "spark" else INLINE_LIMIT
+
+
+@dataclass(frozen=True)
+class _Input:
+    alias: str
+    scans: list[Scan]
+
+    @property
+    def bytes(self) -> int:
+        return sum(scan.bytes for scan in self.scans)
+
+
+def run_join(
+    join: Join, known: Mapping[str, pa.Table], whole: Mapping[str, tuple[StoreState, str]], running: JoinRunner
+) -> pa.Table:
+    """The rows of the query over tables in memory and whole relations, with `_count`; not net."""
+    with Spool() as spool:
+        inputs = [_Input(alias, _scans_of(rows, spool)) for alias, rows in known.items()]
+        inputs += [
+            _Input(alias, _scans(site, relation, join, alias, running)) for alias, (site, relation) in whole.items()
+        ]
+        runner = choose_runner(running.runner, sum(one.bytes for one in inputs), running.session)
+        items = _items(join, inputs, runner.parallelism * ITEMS)
+        outcomes = runner.run(join_pages, items, spool, "joining")
+        return read_parts([outcome.result["rows"] for outcome in outcomes], join.rows_schema)
+
+
+def whole_items(
+    join: Join, whole: Mapping[str, tuple[StoreState, str]], running: JoinRunner, size: int
+) -> list[dict[str, Any]]:
+    """The query over whole relations as work items, each with about so many bytes of the largest of them."""
+    inputs = [_Input(alias, _scans(site, relation, join, alias, running)) for alias, (site, relation) in whole.items()]
+    return _items(join, inputs, max(one.bytes for one in inputs) // size + 1)
+
+
+def _items(join: Join, inputs: Sequence[_Input], count: int) -> list[dict[str, Any]]:
+    largest = max(inputs, key=lambda one: one.bytes)
+    others = [one for one in inputs if one is not largest]
+    return [_item(join, [_Input(largest.alias, piece), *others]) for piece in _pieces(largest.scans, count)]
+
+
+@kernel
+def join_pages(item: WorkItem, attempt: Attempt) -> Result:
+    """The query over one stretch of its largest relation."""
+    rows, read = joined_item(item, Room(attempt.memory, attempt.spool))
+    path = attempt.path("rows.parquet")
+    write_part(rows, path)
+    return {"rows": path, "rows_read": read}
+
+
+def joined_item(item: WorkItem, room: Room | None = None) -> tuple[pa.Table, int]:
+    """The rows of one work item, with `_count`, and how many rows were read for them."""
+    join = Join.from_json(item["join"])
+    tables = {}
+    for alias, scans in item["inputs"].items():
+        read = [Scan.from_json(scan) for scan in scans]
+        columns = [name for name in (*join.columns_of(alias), "_count") if name in read[0].schema.names]
+        batches = [batch for scan in read for batch in read_scan(scan, columns or read[0].schema.names[:1])]
+        tables[alias] = pa.Table.from_batches(batches) if batches else no_rows(read[0].schema)
+    return joined(join, tables, room), sum(len(table) for table in tables.values())
+
+
+def _item(join: Join, inputs: Sequence[_Input]) -> dict[str, Any]:
+    return {"join": join.to_json(), "inputs": {one.alias: [scan.to_json() for scan in one.scans] for one in inputs}}
+
+
+def _scans_of(rows: pa.Table, spool: Spool) -> list[Scan]:
+    return [part.scan for part in open_relation(rows, spool=spool).parts()]
+
+
+def _scans(site: StoreState, relation: str, join: Join, alias: str, running: JoinRunner) -> list[Scan]:
+    assert running.storage is not None
+    if site.is_table(relation):
+        return [part.scan for part in table_relation(site.view, relation, site.cache, running.storage).parts()]
+    return [part.scan for part in open_relation(site.rows(relation, join.columns_of(alias))).parts()]
+
+
+def _pieces(scans: Sequence[Scan], count: int) -> list[list[Scan]]:
+    """The scans in so many stretches of about equal bytes, none of them empty."""
+    total, size = sum(scan.bytes for scan in scans) or 1, 0
+    pieces: list[list[Scan]] = [[]]
+    for scan in scans:
+        if pieces[-1] and size >= total * len(pieces) / count:
+            pieces.append([])
+        pieces[-1].append(scan)
+        size += scan.bytes
+    return pieces if scans else []

@@ -1,0 +1,148 @@
+"""What views need of the store that they are in.
+
+What the views of a state mean: their texts, read against the relations of that state.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from strandline.errors import NotFound, SqlError
+from strandline.tables import TableTransaction
+from strandline.views.catalog import ViewRecord, view_records
+from strandline.views.definition.define import define, flattened
+from strandline.views.definition.definition import Shape, ViewDefinition
+from strandline.views.join import JoinRunner
+from strandline.views.store_state import StoreState
+from strandline.whatif.transaction import WhatIfHost as WhatIfHome
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from strandline.store.what_if import WhatIf
+
+
+R = TypeVar("R")
+
+
+class ViewHost(WhatIfHome, Protocol):
+    """One version of a store: what what-ifs need of it, and more."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def identity(self) -> str:
+        """The store's own id, which no restored store shares."""
+        ...
+
+    def autocommit(self, work: Callable[[TableTransaction], R]) -> R: ...
+
+    def frame(self, table: str, at: Any = None) -> DataFrame: ...
+
+    def what_if(self, name: str) -> WhatIf: ...
+
+    def running(self, runner: str = "auto") -> JoinRunner: ...
+
+
+class KnownViews:
+    """The views of one state. Definitions are found when they are asked for, and kept."""
+
+    def __init__(self, site: StoreState) -> None:
+        self.site = site
+        self._found: dict[str, ViewDefinition] = {}
+
+    @cached_property
+    def records(self) -> dict[str, ViewRecord]:
+        return view_records(self.site.view, self.site.cache)
+
+    def definition(self, name: str) -> ViewDefinition:
+        """What a view means, over tables and what-ifs; a table or what-if is the view that shows all of it."""
+        if name not in self._found:
+            record = self.records.get(name)
+            if record is None:
+                self._refuse_unknown(name)
+                record = ViewRecord(name, f"SELECT * FROM {_quoted(name)}", 0)
+                self._found[name] = _defined(record, _Relations(self, 0))
+            else:
+                self._found[name] = self.meaning(record)
+        return self._found[name]
+
+    def meaning(self, record: ViewRecord) -> ViewDefinition:
+        """What a text means here as a view over the relations that are older than it."""
+        relations = _Relations(self, record.number)
+        made = _defined(record, relations)
+        inner = {one: self.definition(one) for one in made.relations if one in relations.views}
+        unfollowed = [one.name for one in inner.values() if one.regenerated]
+        if made.regenerated or unfollowed:
+            why = made.regenerated or f"it stands on {unfollowed[0]}, which is computed anew each time"
+            if record.strict:
+                raise SqlError(why, doing=f"defining view {record.name!r}", hint="Say strict=False (--no-strict)")
+            return _regenerated(made, inner, why)
+        return flattened(made, inner)
+
+    def _refuse_unknown(self, name: str) -> None:
+        if name not in self.site.names():
+            listed = ", ".join([*self.records, *self.site.names()][:20])
+            raise NotFound(
+                f"there is no view, table or what-if {name!r}", doing="opening a view", hint=f"There are {listed}"
+            )
+
+
+_Reading = tuple[dict[str, Shape], ViewDefinition]
+_readings: OrderedDict[tuple[str, str, bool], _Reading] = OrderedDict()
+READINGS = 256
+"""How many texts are remembered with what they meant; reading one anew takes some ten milliseconds."""
+
+
+def _defined(record: ViewRecord, relations: Mapping[str, Shape]) -> ViewDefinition:
+    """What a text means over these relations; as it did last time, if those that it reads are as they were."""
+    text = (record.name, record.sql, record.strict)
+    known = _readings.get(text)
+    if known is not None and all(relations.get(name) == shape for name, shape in known[0].items()):
+        return known[1]
+    made = define(record.name, record.sql, relations, strict=record.strict)
+    _readings[text] = ({name: relations[name] for name in made.relations}, made)
+    while len(_readings) > READINGS:
+        _readings.popitem(last=False)
+    return made
+
+
+class _Relations(Mapping[str, Shape]):
+    """The relations that a view may name: tables, what-ifs, and views that are older."""
+
+    def __init__(self, known: KnownViews, number: int) -> None:
+        self._known = known
+        self.views = {name for name, record in known.records.items() if record.number < number}
+        self._names = [*known.site.names(), *sorted(self.views)]
+
+    def __getitem__(self, name: str) -> Shape:
+        if name in self.views:
+            found = self._known.definition(name)
+            return Shape(found.schema, found.key)
+        if name not in self._names:
+            raise KeyError(name)
+        return self._known.site.shape(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _regenerated(made: ViewDefinition, inner: Mapping[str, ViewDefinition], why: str) -> ViewDefinition:
+    """A view computed anew over views: those become parts of its query."""
+    from dataclasses import replace
+
+    from strandline.views.definition.regenerated import with_views
+
+    sql, occurrences = with_views(made, inner)
+    return replace(made, sql=sql, occurrences=occurrences, condition=None, key=(), regenerated=why)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

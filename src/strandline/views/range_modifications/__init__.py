@@ -1,0 +1,1 @@
+"""Range modifications: an update by expression that is sent as the statement itself."""

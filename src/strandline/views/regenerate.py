@@ -1,0 +1,82 @@
+"""A view's rows from scratch: the oracle of every delta, and the way that is always open."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from strandline.changes.shape import COUNT
+from strandline.values.encoding import plain_schema, restore
+from strandline.views.definition.definition import ViewDefinition
+from strandline.views.definition.regenerated import computed, query_sql
+from strandline.views.delta_query import without_counts
+from strandline.views.join import Join, JoinRunner, joined, run_join
+from strandline.views.store_state import StoreState
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def regenerate(definition: ViewDefinition, site: StoreState, running: JoinRunner | None = None) -> pa.Table:
+    """All rows of the view at a state, in its schema with every field nullable."""
+    running = running or JoinRunner()
+    schema = plain_schema(definition.schema)
+    for relation in definition.relations:
+        site.check(relation, f"computing view {definition.name!r}")
+    if definition.regenerated:
+        tables = {relation: site.rows(relation, site.record(relation).names) for relation in definition.relations}
+        return restore(computed(definition.sql, tables, f"computing view {definition.name!r}"), schema)
+    join = Join.of(definition)
+    large = [one for one in definition.occurrences if site.bytes(one.relation) >= running.inline_limit]
+    known = {
+        one.alias: site.rows(one.relation, join.columns_of(one.alias))
+        for one in definition.occurrences
+        if one not in large
+    }
+    if large:
+        rows = run_join(join, known, {one.alias: (site, one.relation) for one in large}, running)
+    else:
+        rows = joined(join, known)
+    return restore(rows.drop_columns([COUNT]), schema)
+
+
+def on_spark(
+    definition: ViewDefinition, site: StoreState, running: JoinRunner, session: SparkSession | None = None
+) -> DataFrame:
+    """All rows of the view as a Spark DataFrame, computed by the kernels on Spark, in Spark's types."""
+    from strandline.engine.session import session as own_session
+    from strandline.values.spark_types import spark_table
+
+    rows = regenerate(definition, site, JoinRunner("spark", session, running.storage))
+    return (session or own_session()).createDataFrame(spark_table(rows))
+
+
+def in_spark_sql(definition: ViewDefinition, frame: Callable[[str], DataFrame]) -> DataFrame:
+    """The defining query in Spark's own dialect over frames of its relations: lazy, and an oracle of its own.
+
+    Where Spark's SQL means something else than DuckDB's (7 / 2 of integers in decimals, for one), so does the result.
+    """
+    from sqlglot import exp, parse_one
+
+    tree = parse_one(query_sql(definition), dialect="duckdb")
+    names = {relation: f"strandline_{secrets.token_hex(6)}" for relation in definition.relations}
+    frames = {relation: frame(relation) for relation in definition.relations}
+    for table in list(tree.find_all(exp.Table)):
+        if table.name in names:
+            alias = exp.TableAlias(this=exp.to_identifier(table.alias or table.name, quoted=True))
+            table.replace(exp.Table(this=exp.to_identifier(names[table.name]), alias=alias))
+    for relation, one in frames.items():
+        one.createOrReplaceTempView(names[relation])
+    session = next(iter(frames.values())).sparkSession
+    try:
+        return session.sql(tree.sql(dialect="spark"))
+    finally:
+        # The plan has found its tables by now.
+        for name in names.values():
+            session.catalog.dropTempView(name)
+
+
+__all__ = ["in_spark_sql", "on_spark", "regenerate", "without_counts"]

@@ -1,0 +1,187 @@
+"""The central site at one state: the relations that views read, whatever they are.
+
+A table's rows come from its pages, and only from those whose key ranges can hold what is wanted; what changed in it
+since an older state comes from the pages that the two states don't share. A what-if is read through all its levels;
+what changed in it is what its rows then and now differ in: nothing where neither it nor what is below was touched.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.changes.difference import difference
+from strandline.engine.runner import parallel
+from strandline.errors import NotFound
+from strandline.pages import Entry, ReadView, TableEntry
+from strandline.tables import ROW, PageCache, TableReader, TableSchema
+from strandline.tables.keys import after_prefix, encode_key, encode_keys
+from strandline.tables.predicates import ALL
+from strandline.tables.schema import is_of_views
+from strandline.tables.table_changes import changed_rows
+from strandline.values.encoding import no_rows
+from strandline.views.definition.definition import Shape
+from strandline.whatif import is_hidden as is_of_what_ifs
+from strandline.whatif import rows_between
+from strandline.whatif.catalog import chain_of
+from strandline.whatif.catalog import definitions as what_ifs
+from strandline.whatif.scan import WhatIfReader
+
+
+@dataclass(frozen=True)
+class StoreState:
+    """The relations of one state, which must stay readable meanwhile."""
+
+    view: ReadView
+    cache: PageCache
+
+    @property
+    def commit(self) -> int:
+        return int(self.view.commit)
+
+    def names(self) -> list[str]:
+        """The tables and what-ifs."""
+        tables = [one.name for one in self.view.domains() if not is_of_views(one.name) and not is_of_what_ifs(one.name)]
+        return sorted([*tables, *what_ifs(self.view, self.cache)])
+
+    def shape(self, relation: str) -> Shape:
+        record = self.record(relation)
+        return Shape(record.schema, record.key)
+
+    def record(self, relation: str) -> TableSchema:
+        if self.is_table(relation):
+            return TableReader(self.view, relation, self.cache).record
+        return chain_of(self.view, self.cache, relation).record
+
+    def is_table(self, relation: str) -> bool:
+        return self.view.find_domain(relation) is not None
+
+    def check(self, relation: str, doing: str) -> None:
+        """Refuses a relation that is not there any more."""
+        if not self.is_table(relation) and relation not in what_ifs(self.view, self.cache):
+            raise NotFound(
+                f"the relation {relation!r} that it reads is gone",
+                doing=doing,
+                hint="Drop the view, or bring the relation back",
+            )
+
+    def rows(self, relation: str, columns: Sequence[str]) -> pa.Table:
+        """All rows, in plain fields."""
+        if self.is_table(relation):
+            return TableReader(self.view, relation, self.cache).to_arrow(_some(columns, self.record(relation)))
+        return self._what_if(relation).rows(_some(columns, self.record(relation)), None, ALL)
+
+    def rows_of_keys(self, relation: str, columns: Sequence[str], keys: pa.Table) -> pa.Table:
+        """The rows whose leading key columns have one of these values, from the pages that can hold such."""
+        reader = TableReader(self.view, relation, self.cache)
+        wanted = _some(columns, reader.record)
+        leading = keys.column_names
+        needed = list(dict.fromkeys([*wanted, leading[0]]))
+        values = keys.column(0).combine_chunks().unique()
+        prefixes = _prefixes(reader, keys)
+
+        def read(entry: Entry) -> pa.Table:
+            found = self.cache.contents(entry, reader.record, self.view.read).beginning_with(prefixes)
+            if found is not None:
+                return found.select(wanted)
+            rows = reader.rows(entry, needed, None, ALL)
+            return rows.filter(pc.is_in(rows.column(leading[0]), value_set=values)).select(wanted)
+
+        schema = pa.schema([reader.record.row_schema.field(name) for name in wanted])
+        found = parallel(read, _entries(reader, prefixes))
+        return pa.concat_tables([no_rows(schema), *(restored(table, schema) for table in found)])
+
+    def bytes(self, relation: str) -> int:
+        """About how many bytes reading all of it takes."""
+        if self.is_table(relation):
+            root = TableReader(self.view, relation, self.cache).entry.root
+            return 0 if root is None else root.sums.bytes
+        return sum(self.bytes(name) for name in self.tables_below(relation))
+
+    def count(self, relation: str) -> int:
+        """How many rows it has; of a what-if, those of the table below."""
+        table = relation if self.is_table(relation) else chain_of(self.view, self.cache, relation).table.name
+        root = TableReader(self.view, table, self.cache).entry.root
+        return 0 if root is None else root.sums.rows
+
+    def tables_below(self, relation: str) -> list[str]:
+        """The tables of the store that hold a relation: itself, or the table and the differential relations."""
+        if self.is_table(relation):
+            return [relation]
+        chain = chain_of(self.view, self.cache, relation)
+        return [chain.table.name, *(one.differential for one in chain.definitions)]
+
+    def domains_below(self, relation: str) -> list[TableEntry]:
+        found = [self.view.find_domain(name) for name in self.tables_below(relation)]
+        return [one for one in found if one is not None]
+
+    def delta(self, older: StoreState, relation: str, columns: Sequence[str]) -> pa.Table:
+        """What changed in these columns since an older state: rows with `_count`, net."""
+        record = self.record(relation)
+        wanted = list(_some(columns, record))
+        if not self._touched(older, relation):
+            return difference(*[no_rows(pa.schema([record.row_schema.field(n) for n in wanted]))] * 2).rows
+        if self.is_table(relation) and older.is_table(relation):
+            old, new = self._changed(older, relation, record)
+        elif self.is_table(relation) or older.is_table(relation):
+            old, new = older.rows(relation, wanted), self.rows(relation, wanted)
+        else:
+            sides = rows_between(self.cache, relation, older.view, self.view)
+            old, new = sides.old, sides.new
+        return difference(old.select(wanted), new.select(wanted)).rows
+
+    def _changed(self, older: StoreState, relation: str, record: TableSchema) -> tuple[pa.Table, pa.Table]:
+        before, after = older.view.find_domain(relation), self.view.find_domain(relation)
+        assert before is not None
+        assert after is not None
+        ids = {column.id for column in TableSchema.from_bytes(older.view.record(before.domain)).columns}
+        if before.domain != after.domain or not ids <= {column.id for column in record.columns}:
+            return older.rows(relation, record.names), self.rows(relation, record.names)
+        old, new = changed_rows(self.cache, older.view, self.view, after.domain, record)
+        return old.drop_columns([ROW]), new.drop_columns([ROW])
+
+    def _touched(self, older: StoreState, relation: str) -> bool:
+        now, then = self.domains_below(relation), older.domains_below(relation)
+        return [(one.domain, one.root, one.record) for one in now] != [(o.domain, o.root, o.record) for o in then]
+
+    def _what_if(self, relation: str) -> WhatIfReader:
+        chain = chain_of(self.view, self.cache, relation)
+        return WhatIfReader(chain, self.view, self.cache, scan=self.commit)
+
+
+def _prefixes(reader: TableReader, keys: pa.Table) -> list[bytes]:
+    """What the keys of rows with one of these values begin with, in order; a null is no key's value."""
+    if tuple(keys.column_names) == reader.record.key:
+        for name in keys.column_names:
+            keys = keys.filter(pc.is_valid(keys.column(name)))
+        return sorted(set(encode_keys(keys, reader.record.key)))
+    types = (*reader.record.key_types, pa.null())
+    values = keys.column(0).combine_chunks().drop_null().unique()
+    return sorted({encode_key([value.as_py()], types) for value in values})
+
+
+def _entries(reader: TableReader, prefixes: Sequence[bytes]) -> Iterator[Entry]:
+    """The pages that can hold rows whose keys begin so."""
+    if not prefixes:
+        return
+    highs = [after_prefix(prefix) or prefix + b"\xff" * 64 for prefix in prefixes]
+    for _, entry in reader.view.pages_between(reader.entry.domain, prefixes[0], highs[-1]):
+        if not entry.rows or entry.least is None or entry.greatest is None:
+            continue
+        # The first of the ranges that does not end before the page begins must begin before the page ends.
+        place = bisect_left(highs, entry.least)
+        if place < len(prefixes) and prefixes[place] <= entry.greatest:
+            yield entry
+
+
+def restored(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_arrays(table.columns, schema=schema)
+
+
+def _some(columns: Sequence[str], record: TableSchema) -> tuple[str, ...]:
+    """These columns; one of the table's if there are none, as rows must be counted all the same."""
+    return tuple(columns) or (record.key or record.names)[:1]

@@ -1,0 +1,195 @@
+"""Which what-ifs a store has: a hidden table, so that they are transactional, snapshotted and dumped like the rest.
+
+A what-if stands on a table, known by the number of its domain (it may be renamed), through the what-ifs below it.
+Columns of the table are known by their ids, so renaming or adding one leaves a what-if alone.
+"""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from strandline.errors import NotFound, SchemaError
+from strandline.pages import ReadView, TableEntry, TableId
+from strandline.tables import PageCache, TableReader, TableSchema
+from strandline.tables.schema import WHAT_IFS
+from strandline.whatif.tuples import stored_name
+
+CATALOGUE = WHAT_IFS
+IDS = "_what_if_ids"
+_PREFIX = "_what_if."
+SCHEMA = pa.schema(
+    [
+        pa.field("name", pa.string()),
+        pa.field("below", pa.string()),
+        pa.field("level", pa.int16()),
+        pa.field("table", pa.int64()),
+        pa.field("shape", pa.string()),
+        pa.field("purged", pa.int64()),
+        pa.field("indexed", pa.bool_()),
+    ]
+)
+
+
+def is_hidden(table: str) -> bool:
+    """Whether a table of the store is one of ours."""
+    return table in (CATALOGUE, IDS) or table.startswith(_PREFIX)
+
+
+@dataclass(frozen=True)
+class WhatIfDefinition:
+    """One what-if: `below` is None on the table itself. `columns` leads from the table's column ids to D's columns.
+
+    `shapes` lists the column ids that rows were signed with, the present ones last. States before `purged` are gone.
+    `indexed` says that the ids of all of D are kept beside it.
+    """
+
+    name: str
+    below: str | None
+    level: int
+    table: TableId
+    columns: Mapping[int, str]
+    shapes: tuple[tuple[int, ...], ...]
+    purged: int = 0
+    indexed: bool = False
+
+    @property
+    def differential(self) -> str:
+        """The name of the table that holds D."""
+        return _PREFIX + self.name
+
+    def row(self) -> dict[str, Any]:
+        shape = {"columns": {str(number): name for number, name in self.columns.items()}, "shapes": self.shapes}
+        return {
+            "name": self.name,
+            "below": self.below,
+            "level": self.level,
+            "table": int(self.table),
+            "shape": json.dumps(shape),
+            "purged": self.purged,
+            "indexed": self.indexed,
+        }
+
+    @staticmethod
+    def from_row(row: Mapping[str, Any]) -> WhatIfDefinition:
+        shape = json.loads(row["shape"])
+        columns = {int(number): name for number, name in shape["columns"].items()}
+        shapes = tuple(tuple(one) for one in shape["shapes"])
+        table = TableId(row["table"])
+        return WhatIfDefinition(
+            row["name"], row["below"], row["level"], table, columns, shapes, row["purged"], row["indexed"]
+        )
+
+    def reshaped(self, record: TableSchema) -> WhatIfDefinition:
+        """The definition once D has a column for each of the table's."""
+        columns = dict(self.columns)
+        for column in record.columns:
+            if column.id not in columns:
+                columns[column.id] = stored_name(column.name, list(columns.values()))
+        return replace(self, columns=columns, shapes=(*self.shapes, tuple(column.id for column in record.columns)))
+
+
+def define(name: str, below: str | None, level: int, table: TableId, record: TableSchema) -> WhatIfDefinition:
+    """A new what-if."""
+    return WhatIfDefinition(name, below, level, table, {}, ()).reshaped(record)
+
+
+@dataclass(frozen=True)
+class WhatIfChain:
+    """A what-if with all that it stands on: definitions from its own level down to 1, and the table."""
+
+    definitions: tuple[WhatIfDefinition, ...]
+    table: TableEntry
+    record: TableSchema
+
+    @property
+    def top(self) -> WhatIfDefinition:
+        return self.definitions[0]
+
+    @property
+    def level(self) -> int:
+        return len(self.definitions)
+
+    @property
+    def below(self) -> WhatIfChain:
+        """The relation that it is defined on; a chain without definitions is the table."""
+        return WhatIfChain(self.definitions[1:], self.table, self.record)
+
+
+_known: weakref.WeakKeyDictionary[PageCache, tuple[str, dict[str, WhatIfDefinition]]] = weakref.WeakKeyDictionary()
+"""For each store's cache the catalogue that was read last, by the name of its root, which is never used again."""
+
+
+def definitions(view: ReadView, cache: PageCache) -> dict[str, WhatIfDefinition]:
+    """All what-ifs of a state, by name."""
+    domain = view.find_domain(CATALOGUE)
+    if domain is None or domain.root is None:
+        return {}
+    root, found = _known.get(cache, ("", {}))
+    if root != domain.root.name:
+        rows = TableReader(view, CATALOGUE, cache).to_arrow().to_pylist()
+        found = {row["name"]: WhatIfDefinition.from_row(row) for row in rows}
+        _known[cache] = (domain.root.name, found)
+    return dict(found)
+
+
+def is_what_if(view: ReadView, cache: PageCache, name: str) -> bool:
+    """Whether a state has a what-if of that name; a table of that name comes first."""
+    return view.find_domain(name) is None and name in definitions(view, cache)
+
+
+def children(known: Mapping[str, WhatIfDefinition], name: str) -> list[str]:
+    """The what-ifs that stand on one, directly or not, the lowest first."""
+    found = [one.name for one in known.values() if one.below == name]
+    return [*found, *(deeper for child in found for deeper in children(known, child))]
+
+
+def chain_of(view: ReadView, cache: PageCache, name: str) -> WhatIfChain:
+    """A what-if of a state; says what is missing when it or its table is gone."""
+    known = definitions(view, cache)
+    found = known.get(name)
+    if found is None:
+        hint = f"The what-ifs are {', '.join(sorted(known)[:20])}" if known else "There are none yet"
+        raise NotFound(f"there is no what-if {name}", doing="Opening a what-if", hint=hint)
+    chosen = [found]
+    while chosen[-1].below is not None:
+        chosen.append(known[chosen[-1].below])
+    table = view.domain(found.table)
+    if table is None:
+        raise NotFound(
+            f"the table that {name} stands on was dropped",
+            doing=f"Opening the what-if {name}",
+            hint="Drop the what-if, or restore the table from a snapshot",
+        )
+    record = TableSchema.from_bytes(view.record(table.domain))
+    return WhatIfChain(tuple(chosen), table, record)
+
+
+def shaped(rows: pa.Table, definition: WhatIfDefinition, record: TableSchema, names: list[str]) -> pa.Table:
+    """Columns of D's tuples under the names and in the types of the table, which may have changed its shape since."""
+    columns = {}
+    for name in names:
+        column = record.column(name)
+        stored = definition.columns.get(column.id)
+        if stored is None or stored not in rows.column_names:
+            columns[name] = _default(column.default, column.type, len(rows))
+            continue
+        held = rows.column(stored)
+        try:
+            columns[name] = held if held.type == column.type else held.cast(column.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SchemaError(
+                f"column {name!r} is {column.type} now, and {definition.name} holds {held.type}: {error}",
+                doing=f"Reading the what-if {definition.name}",
+                hint="Change the column back, or drop the what-if",
+            ) from None
+    return pa.table(columns) if columns else rows.select([])
+
+
+def _default(value: pa.Array | None, kind: pa.DataType, count: int) -> pa.Array:
+    return pa.nulls(count, kind) if value is None else pa.repeat(value[0], count)

@@ -1,0 +1,166 @@
+"""What changed in a what-if from one state of the store to another, whichever level changed it.
+
+In a table with a key, only keys are compared at which something happened: where a row of the base changed, and where a
+tuple of some differential relation came, went, or lost its validity. What happened elsewhere can't be seen here, with
+one exception: a tuple that a level has let go (its changes were merged, or given up) follows the relation below again,
+and may have got another key there long before. Such a tuple is looked for at the keys that are known; where it is not
+found, and in tables without a key, the two states are compared as a whole.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.changes import ChangeSet
+from strandline.changes.difference import difference
+from strandline.pages import ReadView, TableId
+from strandline.tables import ROW, PageCache, TableSchema
+from strandline.tables.keys import encode_keys
+from strandline.tables.predicates import ALL
+from strandline.tables.table_changes import changed_rows, net_rows
+from strandline.values.encoding import no_rows
+from strandline.whatif.catalog import WhatIfChain, WhatIfDefinition, chain_of
+from strandline.whatif.placement import place_keys
+from strandline.whatif.scan import PageSpan, WhatIfReader
+from strandline.whatif.tuples import LEVEL, MAXDATE, MINDATE, PLACE, STORED, TUPNUM, Flags
+from strandline.whatif.writes import bounds_of
+
+Tname = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Happened:
+    """What changed in one relation of a chain: keys, the tuples themselves, and those that it hides no longer."""
+
+    keys: frozenset[bytes]
+    tnames: frozenset[Tname]
+    released: frozenset[Tname] = frozenset()
+
+
+@dataclass(frozen=True)
+class LevelSides:
+    """Rows of a what-if at two states that hold all that differ; `whole`: they are all that there are."""
+
+    old: pa.Table
+    new: pa.Table
+    key: tuple[str, ...]
+    whole: bool
+
+
+def rows_between(cache: PageCache, name: str, older: ReadView, newer: ReadView) -> LevelSides:
+    """The rows of a what-if that can differ between two states, as both have them."""
+    one, other = (
+        WhatIfReader(chain_of(view, cache, name), view, cache, scan=int(view.commit)) for view in (older, newer)
+    )
+    keys = _keys(cache, one, other)
+    old, new = (reader.to_arrow() if keys is None else _rows_at(reader, keys) for reader in (one, other))
+    return LevelSides(old, new, other.record.key, keys is None)
+
+
+def changes_between(cache: PageCache, name: str, older: ReadView, newer: ReadView) -> ChangeSet:
+    """The change set that leads from a what-if at one state to the same at another, with before images."""
+    sides = rows_between(cache, name, older, newer)
+    found = difference(sides.old, sides.new, sides.key or None)
+    if sides.whole:
+        return found
+    return ChangeSet(replace(found.header, counts=replace(found.header.counts, unchanged=None)), found.rows)
+
+
+def _keys(cache: PageCache, older: WhatIfReader, newer: WhatIfReader) -> list[bytes] | None:
+    """The keys, in order, outside of which nothing has changed; None when nobody knows."""
+    if not newer.record.key or older.record != newer.record or _domains(older) != _domains(newer):
+        return None
+    happened = [_in_base(cache, older, newer)]
+    for definition in reversed(newer.chain.definitions):
+        one = _in_differential(cache, older, newer, definition)
+        if one is None:
+            return None
+        happened.append(one)
+    keys = sorted(frozenset().union(*(one.keys for one in happened)))
+    for level, one in enumerate(happened):
+        below = frozenset().union(*(lower.tnames for lower in happened[:level]))
+        if not _are_found(newer, level, one.released - below, keys):
+            return None
+    return keys
+
+
+def _domains(reader: WhatIfReader) -> list[TableId | None]:
+    """The tables that a what-if is made of: a what-if that was dropped and made again has others."""
+    found = [reader.view.find_domain(one.differential) for one in reader.chain.definitions]
+    return [reader.chain.table.domain, *(one.domain if one is not None else None for one in found)]
+
+
+def _in_base(cache: PageCache, older: WhatIfReader, newer: WhatIfReader) -> Happened:
+    record = newer.record
+    rows = changed_rows(cache, older.base_view, newer.base_view, newer.chain.table.domain, record)
+    net = net_rows(*rows, record)
+    keys = frozenset(key for side in net for key in encode_keys(side, record.key))
+    return Happened(keys, frozenset((0, row) for side in net for row in side.column(ROW).to_pylist()))
+
+
+def _in_differential(
+    cache: PageCache, older: WhatIfReader, newer: WhatIfReader, definition: WhatIfDefinition
+) -> Happened | None:
+    domain = newer.view.find_domain(definition.differential)
+    assert domain is not None, "a what-if has a differential relation"
+    shapes = [TableSchema.from_bytes(view.record(domain.domain)) for view in (older.view, newer.view)]
+    if shapes[0] != shapes[1]:
+        return None
+    net = net_rows(*changed_rows(cache, older.view, newer.view, domain.domain, shapes[1]), shapes[1])
+    keys = frozenset(key for side in net for key in place_keys(side.column(STORED[PLACE])))
+    valid = [
+        _tnames(side.filter(pa.array(_valid(side, reader.scan))))
+        for side, reader in zip(net, (older, newer), strict=True)
+    ]
+    released = frozenset(one for one in valid[0] - valid[1] if one[0] != definition.level)
+    return Happened(keys, _tnames(net[0]) | _tnames(net[1]), released)
+
+
+def _are_found(reader: WhatIfReader, level: int, released: frozenset[Tname], keys: Sequence[bytes]) -> bool:
+    """Whether tuples that a level let go all stand at these keys in the relation below it."""
+    if not released:
+        return True
+    chain = reader.chain
+    below = WhatIfChain(chain.definitions[chain.level - level + 1 :], chain.table, chain.record)
+    lower = WhatIfReader(below, reader.view, reader.cache, scan=reader.scan)
+    found = lower.select(None, bounds_of(keys)).visible
+    return released <= frozenset(zip(found.level.tolist(), found.tupnum.tolist(), strict=True))
+
+
+def _rows_at(reader: WhatIfReader, keys: Sequence[bytes]) -> pa.Table:
+    """The rows with these keys (in order): the ranges are read in which there are any."""
+    names = list(reader.record.shown)
+    schema = pa.schema([reader.record.schema.field(name) for name in names])
+    parts = [no_rows(schema), *(reader.rows_within(span, names) for span in _spans(reader, keys))]
+    rows = pa.concat_tables(parts)
+    wanted = {*keys}
+    return rows.filter(pa.array([key in wanted for key in encode_keys(rows, reader.record.key)], pa.bool_()))
+
+
+def _spans(reader: WhatIfReader, keys: Sequence[bytes]) -> list[PageSpan]:
+    """The runs of the base's pages that hold such keys."""
+    separators = [separator for separator, _ in reader.base_pages(ALL)]
+    places = sorted({bisect_right(separators, key) - 1 for key in keys})
+    ends: list[tuple[int, int]] = []
+    for place in places:
+        if ends and ends[-1][1] == place:
+            ends[-1] = (ends[-1][0], place + 1)
+        else:
+            ends.append((place, place + 1))
+    return [PageSpan(separators[start], separators[end] if end < len(separators) else None) for start, end in ends]
+
+
+def _tnames(tuples: pa.Table) -> frozenset[Tname]:
+    level, tupnum = (tuples.column(STORED[name]).to_pylist() for name in (LEVEL, TUPNUM))
+    return frozenset(zip(level, tupnum, strict=True))
+
+
+def _valid(tuples: pa.Table, scan: int) -> Flags:
+    since, until = (np.asarray(tuples.column(STORED[name]), dtype=np.int64) for name in (MINDATE, MAXDATE))
+    found: Flags = (since <= scan) & (scan < until)
+    return found

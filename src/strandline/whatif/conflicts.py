@@ -1,0 +1,276 @@
+"""A what-if beside the relation below it: what it changes there, and where the two conflict.
+
+A REPLACE or DELETE keeps the signature of the row that it affects. When the row below has another signature by now, or
+is gone, that is a conflict; so is a row below that has come to have a key which the what-if gives to another tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.changes import ChangeSet
+from strandline.changes.difference import difference
+from strandline.errors import ChangesError, InputError
+from strandline.tables import TableSchema
+from strandline.tables.keys import encode_keys
+from strandline.tables.predicates import ALL
+from strandline.values.equality import unequal
+from strandline.values.matching import match
+from strandline.whatif.catalog import WhatIfDefinition
+from strandline.whatif.placement import LEVEL_BITS, place_keys
+from strandline.whatif.scan import WhatIfReader, WhatIfSelection
+from strandline.whatif.tuples import (
+    LEVEL,
+    PLACE,
+    SIGNATURE,
+    STORED,
+    TUPNUM,
+    TYPE,
+    Flags,
+    Numbers,
+    Type,
+    numbers,
+    signatures,
+    valid,
+)
+from strandline.whatif.visibility import Tuples
+from strandline.whatif.writes import bounds_of
+
+Resolve = str | Mapping[Any, str] | None
+CHANGED, DELETED, RECREATED, COLLISION = "changed", "deleted", "re-created", "collision"
+OURS, THEIRS = "ours", "theirs"
+_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class LevelComparison:
+    """The valid tuples of a what-if's own level (FORWARDs left out) beside the tuples of the relation below.
+
+    `theirs` is the position below of the tuple of the same TNAME, `rival` that of another tuple with the same key that
+    the what-if has not touched; −1 where there is none. `conflict` says how they differ, or is empty.
+    """
+
+    definition: WhatIfDefinition
+    record: TableSchema
+    ours: pa.Table
+    below: WhatIfSelection
+    theirs: Numbers
+    rival: Numbers
+    conflict: list[str]
+
+    @property
+    def kinds(self) -> Numbers:
+        return numbers(self.ours, TYPE)
+
+    @property
+    def live(self) -> Flags:
+        """Which of our tuples are rows."""
+        found: Flags = self.kinds <= int(Type.REPLACE)
+        return found
+
+    def rows(self, places: Numbers | Flags) -> pa.Table:
+        """Rows of some of our tuples."""
+        chosen = np.flatnonzero(places) if places.dtype == np.bool_ else places
+        return self.ours.select(list(self.record.names)).take(pa.array(chosen))
+
+    def keys(self) -> list[Any]:
+        """The key of each conflict as a user names it."""
+        return [key[0] if len(key) == 1 else key for key in self.key_values()]
+
+    def key_values(self) -> list[tuple[Any, ...]]:
+        """The key of each conflict; without a key the number of the tuple."""
+        places, names = self.conflicting(), self.record.key
+        if not names:
+            return [(int(numbers(self.ours, TUPNUM)[place]),) for place in places]
+        return [tuple(self._row(place)[name] for name in names) for place in places]
+
+    def conflicting(self) -> list[int]:
+        return [place for place, told in enumerate(self.conflict) if told]
+
+    def their_row(self, place: int) -> dict[str, Any] | None:
+        at = int(self.theirs[place]) if self.theirs[place] >= 0 else int(self.rival[place])
+        if self.conflict[place] == COLLISION:
+            at = int(self.rival[place])
+        return self._below(at) if at >= 0 else None
+
+    def our_row(self, place: int) -> dict[str, Any] | None:
+        if not self.live[place]:
+            return None
+        found: dict[str, Any] = self.ours.select(list(self.record.names)).slice(place, 1).to_pylist()[0]
+        return found
+
+    def _row(self, place: int) -> dict[str, Any]:
+        found = self.our_row(place) or self.their_row(place)
+        assert found is not None, "a conflict has a row on one side at least"
+        return found
+
+    def _below(self, at: int) -> dict[str, Any]:
+        found: dict[str, Any] = self.below.visible.rows.slice(at, 1).to_pylist()[0]
+        return found
+
+
+def compare(reader: WhatIfReader) -> LevelComparison:
+    """Hold a what-if against the relation below it, as both are at the reader's scan time."""
+    definition, record = reader.chain.top, reader.record
+    every = reader.tuples(definition)
+    standing = every.filter(pa.array(valid(every, reader.scan)))
+    ours = standing.filter(pa.array(numbers(standing, TYPE) != int(Type.FORWARD)))
+    below = reader.below()
+    chosen = below.select(None, bounds_of(_distinct(standing)) if record.key else ALL)
+    lower = numbers(ours, LEVEL) != definition.level
+    theirs = _by_tname(ours, chosen.visible)
+    if record.key and bool(np.any(lower & (theirs < 0))):
+        # A tuple that is not where it was may have another key by now.
+        chosen = below.select(None, ALL)
+        theirs = _by_tname(ours, chosen.visible)
+    theirs = np.where(lower, theirs, -1)
+    rival = _rivals(ours, chosen.visible, theirs, record) if record.key else np.full(len(ours), -1, dtype=np.int64)
+    found = LevelComparison(definition, record, ours, chosen, theirs, rival, [])
+    return LevelComparison(definition, record, ours, chosen, theirs, rival, _conflicts(found, lower))
+
+
+def conflict_table(reader: WhatIfReader) -> pa.Table:
+    """The conflicts as a table: how, the type of our tuple, the key (else the tuple's number), and both rows."""
+    found = compare(reader)
+    row = pa.struct([pa.field(c.name, c.type) for c in found.record.columns])
+    schema = pa.schema([("conflict", pa.string()), ("type", pa.string()), ("ours", row), ("theirs", row)])
+    places = found.conflicting()
+    lines = [
+        {
+            "conflict": found.conflict[place],
+            "type": Type(int(found.kinds[place])).name,
+            "ours": found.our_row(place),
+            "theirs": found.their_row(place),
+        }
+        for place in places
+    ]
+    table = pa.Table.from_pylist(lines, schema=schema)
+    named = {name: found.record.column(name).type for name in found.record.key} or {STORED[TUPNUM]: pa.int64()}
+    for number, (name, kind) in enumerate(named.items()):
+        values = pa.array([key[number] for key in found.key_values()], kind)
+        table = table.add_column(2 + number, _free(name, table.column_names), values)
+    return table
+
+
+def what_if_changes(reader: WhatIfReader) -> ChangeSet:
+    """The change set that leads from the relation below to the what-if."""
+    found = compare(reader)
+    touched = np.concatenate([found.theirs, found.rival[found.live]])
+    before = found.below.visible.take(np.unique(touched[touched >= 0])).rows
+    return net(before, found.rows(found.live), found.record)
+
+
+def net(before: pa.Table, after: pa.Table, record: TableSchema) -> ChangeSet:
+    """Rows that went and rows that came as a change set of the table."""
+    sides = [
+        pa.Table.from_arrays(side.select(list(record.names)).columns, schema=record.schema) for side in (before, after)
+    ]
+    return difference(sides[0], sides[1], record.key or None)
+
+
+def decide(found: LevelComparison, resolve: Resolve, doing: str) -> Flags:
+    """Whether each of our tuples stands; conflicts that nobody resolved are an error that shows them."""
+    stands = np.ones(len(found.ours), dtype=np.bool_)
+    places, keys = found.conflicting(), found.keys()
+    _check_resolve(resolve, keys, doing)
+    open_ = []
+    for place, key in zip(places, keys, strict=True):
+        choice = resolve.get(key) if isinstance(resolve, Mapping) else resolve
+        if choice is None:
+            open_.append(f"{key!r} ({found.conflict[place]})")
+        stands[place] = choice == OURS
+    if open_:
+        more = f" and {len(open_) - _SHOWN:,} more" if len(open_) > _SHOWN else ""
+        raise ChangesError(
+            f"the relation below has changed too: {', '.join(open_[:_SHOWN])}{more}",
+            doing=doing,
+            hint="See conflicts(), and resolve them with 'ours', 'theirs', or {key: one of these}",
+        )
+    return stands
+
+
+def _check_resolve(resolve: Resolve, keys: list[Any], doing: str) -> None:
+    choices = list(resolve.values()) if isinstance(resolve, Mapping) else [resolve]
+    odd = [choice for choice in choices if choice not in (OURS, THEIRS, None)]
+    if odd:
+        raise InputError(f"{odd[0]!r} resolves nothing", doing=doing, hint="Say 'ours' or 'theirs'")
+    unknown = [key for key in resolve if key not in keys] if isinstance(resolve, Mapping) else []
+    if unknown:
+        raise InputError(f"{unknown[0]!r} is not among the conflicts", doing=doing, hint="See conflicts()")
+
+
+def _free(name: str, taken: list[str]) -> str:
+    """A column's name beside those of a list of conflicts."""
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _distinct(tuples: pa.Table) -> list[bytes]:
+    return list({*place_keys(tuples.column(PLACE))})
+
+
+def _by_tname(ours: pa.Table, below: Tuples) -> Numbers:
+    mine = (numbers(ours, LEVEL) << LEVEL_BITS) | numbers(ours, TUPNUM)
+    held = below.tnames
+    if not len(held):
+        return np.full(len(mine), -1, dtype=np.int64)
+    order = np.argsort(held)
+    place = np.minimum(np.searchsorted(held[order], mine), len(held) - 1)
+    return np.where(held[order][place] == mine, order[place], -1)
+
+
+def _rivals(ours: pa.Table, below: Tuples, theirs: Numbers, record: TableSchema) -> Numbers:
+    """Tuples below with the key of one of ours that are not touched by any of ours."""
+    found = np.full(len(ours), -1, dtype=np.int64)
+    kinds = numbers(ours, TYPE)
+    live = np.flatnonzero(kinds <= int(Type.REPLACE))
+    names = list(record.key)
+    pairs = match(below.rows.select(names), ours.select(names).take(pa.array(live)))
+    found[live[pairs.new]] = pairs.old
+    lost = np.flatnonzero((kinds == int(Type.DELETE)) & (theirs < 0))
+    if len(lost):
+        standing = {key: place for place, key in enumerate(encode_keys(below.rows, record.key))}
+        places = place_keys(ours.column(PLACE).take(pa.array(lost)))
+        found[lost] = [standing.get(place, -1) for place in places]
+    touched = np.zeros(len(below) + 1, dtype=np.bool_)
+    touched[theirs[theirs >= 0]] = True
+    return np.where(touched[found], -1, found)
+
+
+def _conflicts(found: LevelComparison, lower: Flags) -> list[str]:
+    told = [""] * len(found.ours)
+    signed = ~np.asarray(found.ours.column(SIGNATURE).is_null(), dtype=np.bool_)
+    there = found.theirs >= 0
+    changed = np.zeros(len(found.ours), dtype=np.bool_)
+    changed[there] = _changed(found, np.flatnonzero(there))
+    for place in np.flatnonzero(lower).tolist():
+        if changed[place]:
+            told[place] = CHANGED
+        elif not there[place] and signed[place] and found.rival[place] >= 0:
+            told[place] = RECREATED
+        elif not there[place] and signed[place] and found.live[place]:
+            told[place] = DELETED
+    for place in np.flatnonzero(found.live & (found.rival >= 0)).tolist():
+        told[place] = told[place] or COLLISION
+    return told
+
+
+def _changed(found: LevelComparison, places: Numbers) -> Flags:
+    """Whether the rows below have another signature than they had, unless they have become what ours are."""
+    rows = found.below.visible.rows.take(pa.array(found.theirs[places]))
+    kept = found.ours.column(SIGNATURE).take(pa.array(places)).to_pylist()
+    changed = np.ones(len(places), dtype=np.bool_)
+    for shape in found.definition.shapes:
+        now = signatures(rows, found.record, shape).to_pylist()
+        changed &= np.array([one != other for one, other in zip(now, kept, strict=True)], dtype=np.bool_)
+    differ = ~found.live[places]
+    ours = found.rows(places)
+    for name in found.record.names:
+        differ |= unequal(rows.column(name), ours.column(name))
+    return changed & differ

@@ -1,0 +1,138 @@
+"""Making, listing, purging and dropping what-ifs: each one transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from strandline.errors import Conflict, InputError, InUse, NotFound
+from strandline.pages import Mode
+from strandline.tables import TableSchema
+from strandline.whatif.catalog import (
+    CATALOGUE,
+    IDS,
+    SCHEMA,
+    WhatIfChain,
+    chain_of,
+    children,
+    define,
+    definitions,
+    is_hidden,
+)
+from strandline.whatif.placement import place_type
+from strandline.whatif.transaction import WhatIfHost, WhatIfWork, attempt, commit_of, refuse_name
+from strandline.whatif.tuples import KEY, differential_schema
+
+
+@dataclass(frozen=True)
+class WhatIfListing:
+    """One line of the list of what-ifs: `table` is None when it was dropped; `tuples` counts what D holds."""
+
+    name: str
+    below: str | None
+    table: str | None
+    level: int
+    tuples: int
+
+
+def create(home: WhatIfHost, name: str, on: str) -> None:
+    """A new what-if on a table or on another what-if (section 4: DEFINE HYPREL name ON on)."""
+
+    def work(here: WhatIfWork) -> None:
+        refuse_name(here, name)
+        chain = _base(here, on)
+        here.inner.lock_table(chain.table.domain, Mode.IS)
+        here.footprint().tables.add(chain.table.domain)
+        below = on if chain.definitions else None
+        made = define(name, below, chain.level + 1, chain.table.domain, chain.record)
+        record = chain.record
+        data = pa.schema([pa.field(made.columns[c.id], c.type) for c in record.columns])
+        single = [made.columns[record.column(name).id] for name in record.key] if len(record.key) == 1 else []
+        if here.view.find_domain(CATALOGUE) is None:
+            _create_catalogue(here)
+        here.tables.create_table(made.differential, differential_schema(data, place_type(record), single), key=KEY)
+        here.tables.insert(CATALOGUE, pa.Table.from_pylist([made.row()], schema=SCHEMA))
+        # Whoever makes a table looks for its name in the catalogue, so from here on nobody makes one of this name here;
+        # another process may, and is found out at the commit.
+        here.footprint().absent.add(name)
+        if here.view.find_domain(name) is not None:
+            raise Conflict(f"a table {name} was created meanwhile", doing="Creating a what-if")
+
+    attempt(home, f"what-if {name} on {on}", work)
+
+
+def listed(home: WhatIfHost) -> list[WhatIfListing]:
+    """The what-ifs of a store, the lowest levels first."""
+    with home.state() as view:
+        found = []
+        for one in definitions(view, home.cache).values():
+            table, tuples = view.domain(one.table), view.find_domain(one.differential)
+            rows = tuples.root.sums.rows if tuples is not None and tuples.root is not None else 0
+            below = one.below if one.below is not None else (table.name if table is not None else None)
+            found.append(WhatIfListing(one.name, below, table.name if table is not None else None, one.level, rows))
+        return sorted(found, key=lambda each: (each.level, each.name))
+
+
+def purge(home: WhatIfHost, name: str, before: Any) -> int:
+    """Delete what became invalid before a date (section 4.5); how many tuples that were. As-of reads end there."""
+    doing = f"Purging {name}"
+    date = commit_of(home, before, doing)
+
+    def work(here: WhatIfWork) -> int:
+        opened = here.open(name)
+        gone = here.tables.delete(opened.definition.differential, where="maxdate < :date", params={"date": date})
+        if date > opened.definition.purged:
+            opened.definition = replace(opened.definition, purged=date)
+            opened.save_definition()
+        return gone
+
+    return attempt(home, f"purge {name}", work)
+
+
+def drop(home: WhatIfHost, name: str, *, with_children: bool = False) -> list[str]:
+    """Drop a what-if; one that others stand on is refused, or takes them along. What was dropped."""
+
+    def work(here: WhatIfWork) -> list[str]:
+        known = definitions(here.view, here.cache)
+        if name not in known:
+            chain_of(here.view, here.cache, name)
+        deeper = children(known, name)
+        if deeper and not with_children:
+            raise refuse_children(name, deeper, f"Dropping {name}")
+        for one in (*reversed(deeper), name):
+            here.tables.drop_table(known[one].differential)
+            here.tables.delete(CATALOGUE, where="name = :name", params={"name": one})
+            if known[one].indexed:
+                here.tables.delete(IDS, where="what_if = :name", params={"name": one})
+        return [name, *deeper]
+
+    return attempt(home, f"drop what-if {name}", work)
+
+
+def refuse_children(name: str, deeper: list[str], doing: str) -> InUse:
+    """The error that says who stands on a what-if."""
+    return InUse(
+        f"{', '.join(deeper)} {'stands' if len(deeper) == 1 else 'stand'} on {name}",
+        doing=doing,
+        hint="Merge or drop those first",
+    )
+
+
+def _base(here: WhatIfWork, on: str) -> WhatIfChain:
+    if on in definitions(here.view, here.cache):
+        return chain_of(here.view, here.cache, on)
+    found = here.view.find_domain(on) if not is_hidden(on) else None
+    if found is None:
+        names = [one.name for one in here.view.domains() if not is_hidden(one.name)]
+        hint = f"The tables are {', '.join(names[:20])}" if names else "There are no tables yet"
+        raise NotFound(f"there is no table {on}", doing="Creating a what-if", hint=hint)
+    return WhatIfChain((), found, TableSchema.from_bytes(here.view.record(found.domain)))
+
+
+def _create_catalogue(here: WhatIfWork) -> None:
+    try:
+        here.tables.create_table(CATALOGUE, SCHEMA, key="name")
+    except InputError as error:
+        raise Conflict("another what-if was created meanwhile", doing="Creating a what-if") from error

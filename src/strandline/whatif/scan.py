@@ -1,0 +1,426 @@
+"""Key ranges: what one read of a what-if opens, page by page of the base (section 4.4).
+
+A range is one page of the base with the tuples that each differential relation has placed there. A span is a run of
+such pages: what one work item reads.
+
+Reading a what-if at a state (sections 3.2.1, 4.4, 4.5): key ranges, each with the base's page and every D's tuples.
+
+A range is one page of the base with the tuples that each differential relation has placed there. A read that is
+restricted by key takes the pages of its range only, of the base and of each D, and the ids of each whole D.
+
+A what-if at a state as a `Relation`: each part is a run of the base's pages with every D's tuples for it.
+
+A part is a scan of the format `what-if`. It names a state, a what-if, a scan time and a range of keys; reading it, here
+or on a Spark worker, opens the pages of the base and of each differential relation that correspond to the range, and
+the ids of each whole D (section 4.4). Whoever holds the relation keeps its states from being freed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.errors import InputError, NotFound
+from strandline.pages import Entry, PageSnapshot, ReadView, State
+from strandline.relations import Scan, Split
+from strandline.relations.reader import register_reader
+from strandline.tables import ROW, PageCache, TableReader, TableSchema
+from strandline.tables.page import Columns
+from strandline.tables.predicates import ALL, KeyBounds, TableExpression, check_params, key_bounds
+from strandline.tables.scan import KEPT_ROWS, key_column_bounds, objects_of, release_with
+from strandline.values.encoding import no_rows
+from strandline.whatif.catalog import WhatIfChain, WhatIfDefinition, chain_of
+from strandline.whatif.differential import DifferentialReader, each
+from strandline.whatif.placement import cuts, place_of
+from strandline.whatif.tuples import PLACE
+from strandline.whatif.visibility import Accessed, DifferentialRelation, Tuples, access
+from strandline.whatif.visible_rows import access_rows
+
+
+@dataclass(frozen=True)
+class PageSpan:
+    """A run of the base's pages: keys, or row numbers, from `low` (inclusive) to `high` (exclusive; None: no end)."""
+
+    low: bytes = b""
+    high: bytes | None = None
+
+    @property
+    def bounds(self) -> KeyBounds:
+        return KeyBounds(self.low, self.high)
+
+    def holds(self, separator: bytes) -> bool:
+        return self.low <= separator and (self.high is None or separator < self.high)
+
+
+@dataclass(frozen=True)
+class ReadRange:
+    """A page of the base, or nothing of it, with a stretch of each differential relation (inclusive, exclusive)."""
+
+    entry: Entry | None
+    stretches: tuple[tuple[int, int], ...]
+
+
+class ReadPlan:
+    """What one read opens."""
+
+    def __init__(
+        self,
+        reader: WhatIfReader,
+        names: list[str],
+        bounds: KeyBounds,
+        *,
+        plain: bool = False,
+        span: PageSpan | None = None,
+    ) -> None:
+        self._reader = reader
+        self.names = names
+        self._bounds = bounds
+        self._span = span
+        read = [reader.differential(one).tuples(names, bounds, plain=plain) for one in reader.chain.definitions]
+        self.read = read if span is None else [_within(one, span) for one in read]
+
+    @cached_property
+    def ranges(self) -> list[ReadRange]:
+        pages = list(self._reader.base_pages(self._bounds))
+        if self._span is not None:
+            pages = [page for page in pages if self._span.holds(page[0])]
+        separators = [separator for separator, _ in pages[1:]]
+        starts = [[0, *cuts(one.rows.column(PLACE), separators)] for one in self.read]
+        ends = [[*one[1:], len(self.read[level].rows)] for level, one in enumerate(starts)]
+        found = []
+        for place, (_, entry) in enumerate(pages):
+            stretches = tuple((start[place], end[place]) for start, end in zip(starts, ends, strict=True))
+            there = bool(entry.rows) and self._bounds.meets(entry.least, entry.greatest)
+            if there or any(end > start for start, end in stretches):
+                found.append(ReadRange(entry if there else None, stretches))
+        return found
+
+    @property
+    def size(self) -> int:
+        """How many rows and tuples it reads."""
+        return sum(len(one.rows) for one in self.read) + sum(one.entry.rows for one in self.ranges if one.entry)
+
+    def differentials(self, one: ReadRange) -> list[DifferentialRelation]:
+        return [each.part(start, end) for each, (start, end) in zip(self.read, one.stretches, strict=True)]
+
+    def base(self, one: ReadRange) -> pa.Table:
+        return self._reader.base_rows(one.entry, self.names, self._bounds)
+
+    def columns(self, one: ReadRange) -> Columns:
+        """The same for a plain read."""
+        return self._reader.base_columns(one.entry, self.names, self._bounds)
+
+
+def _within(one: DifferentialRelation, span: PageSpan) -> DifferentialRelation:
+    """The tuples that are placed in a span, of those that are on its pages."""
+    places = one.rows.column(PLACE)
+    start = cuts(places, [span.low])[0] if span.low else 0
+    end = cuts(places, [span.high])[0] if span.high is not None else len(places)
+    return one.part(start, end)
+
+
+Key = bytes
+
+
+class WhatIfReader:
+    """One what-if at one state. `view` shows the differential relations, `base_view` the table below them all."""
+
+    def __init__(
+        self, chain: WhatIfChain, view: ReadView, cache: PageCache, *, scan: int, base_view: ReadView | None = None
+    ) -> None:
+        self.chain = chain
+        self.scan = scan
+        self.view = view
+        self.cache = cache
+        self._base = TableReader(base_view or view, _name(chain, base_view or view), cache)
+        self.record = self._base.record
+        self._differentials = {
+            one.name: DifferentialReader(one, self.record, view, cache, scan) for one in chain.definitions
+        }
+        for definition in chain.definitions:
+            if scan < definition.purged:
+                raise InputError(
+                    f"{definition.name} was purged of what was invalid before commit {definition.purged}",
+                    doing=f"Reading {chain.top.name} as of commit {scan}",
+                    hint=f"Ask for commit {definition.purged} or a later one",
+                )
+
+    @property
+    def base_view(self) -> ReadView:
+        """The state of the table below all differential relations."""
+        return self._base.view
+
+    @property
+    def bytes(self) -> int:
+        """The size on storage of all that it is made of."""
+        return self.bytes_within(ALL)
+
+    def bytes_within(self, bounds: KeyBounds) -> int:
+        """The size of the pages of the base and of each differential relation for such keys."""
+        entries = [entry for _, entry in self.base_pages(bounds)]
+        for definition in self.chain.definitions:
+            entries += self.differential(definition).entries(bounds)[0]
+        return sum(page.size for entry in entries for page in entry.pages)
+
+    def condition(self, where: str | None, params: Mapping[str, Any] | None = None) -> TableExpression | None:
+        """A checked condition over its rows: what is wrong with it is said before anything is read."""
+        return condition_of(where, self.record, params)
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows, of chosen columns."""
+        return self.rows(columns, None, ALL)
+
+    def rows(self, columns: Sequence[str] | None, condition: TableExpression | None, bounds: KeyBounds) -> pa.Table:
+        """Rows in order of the key, or by TNAME, in the table's own schema."""
+        wanted = list(self.record.shown if columns is None else columns)
+        for name in wanted:
+            self.record.column(name)
+        plan = ReadPlan(self, self._needed(wanted, condition), bounds, plain=True)
+        return self._read(plan, wanted, condition)
+
+    def rows_within(self, span: PageSpan, columns: Sequence[str]) -> pa.Table:
+        """All rows of a run of the base's pages: what one work item reads."""
+        plan = ReadPlan(self, self._needed(columns, None), span.bounds, plain=True, span=span)
+        return self._read(plan, list(columns), None)
+
+    def _read(self, plan: ReadPlan, wanted: list[str], condition: TableExpression | None) -> pa.Table:
+        schema = pa.schema([self.record.schema.field(name) for name in wanted])
+        shown = list(dict.fromkeys([*wanted, *(condition.condition.columns if condition is not None else ())]))
+
+        def read(one: ReadRange) -> pa.Table:
+            found = access_rows(plan.differentials(one), plan.columns(one), self.record.key, shown, self.scan)
+            if condition is not None:
+                found = found.filter(pa.array(condition.mask(found)))
+            return pa.Table.from_arrays(found.select(wanted).columns, schema=schema)
+
+        return pa.concat_tables(each(read, plan.ranges, plan.size) or [no_rows(schema)])
+
+    def select(self, condition: TableExpression | None, bounds: KeyBounds | None = None) -> WhatIfSelection:
+        """The tuples that satisfy a condition, with everything that changing them needs."""
+        bounds = key_bounds(condition, self.record) if bounds is None else bounds
+        plan = ReadPlan(self, self._needed(self.record.names, condition), bounds)
+        found = each(lambda one: self._select(plan, one, condition), plan.ranges, plan.size)
+        names = list(self.record.names)
+        own = plan.read[0].rows if plan.read else None
+        return WhatIfSelection(
+            _joined([one.visible for one in found], self._empty(names)),
+            _joined([one.hidden for one in found], self._empty(names)),
+            own,
+        )
+
+    def tuples(self, definition: WhatIfDefinition) -> pa.Table:
+        """All tuples of a differential relation, its data under the table's names."""
+        return self.differential(definition).tuples([*self.record.names], ALL).rows
+
+    def _select(self, plan: ReadPlan, one: ReadRange, condition: TableExpression | None) -> Accessed:
+        found = access(plan.differentials(one), plan.base(one), self.record.key, self.scan)
+        if condition is None:
+            return found
+        return Accessed(found.visible.take(condition.mask(found.visible.rows)), found.hidden)
+
+    def _needed(self, wanted: Sequence[str], condition: TableExpression | None) -> list[str]:
+        asked = {*wanted, *self.record.key, *(condition.condition.columns if condition is not None else ())}
+        return [name for name in self.record.names if name in asked] or [self.record.names[0]]
+
+    def _empty(self, names: list[str]) -> Tuples:
+        nothing = np.empty(0, dtype=np.int64)
+        rows = no_rows(pa.schema([self.record.row_schema.field(name) for name in names]))
+        return Tuples(rows, nothing, nothing, nothing, nothing)
+
+    def differential(self, definition: WhatIfDefinition) -> DifferentialReader:
+        """One of its differential relations."""
+        return self._differentials[definition.name]
+
+    def below(self) -> WhatIfReader:
+        """The relation that the what-if is defined on, at the same state."""
+        return WhatIfReader(self.chain.below, self.view, self.cache, scan=self.scan, base_view=self._base.view)
+
+    def base_rows(self, entry: Entry | None, names: list[str], bounds: KeyBounds) -> pa.Table:
+        """Rows of a page of the base, with their numbers."""
+        wanted = [ROW, *names]
+        schema = pa.schema([self.record.row_schema.field(name) for name in wanted])
+        if entry is None:
+            return no_rows(schema)
+        one = bounds if len(bounds.points or ()) == 1 else ALL
+        found = self._base.rows(entry, wanted, None, one)
+        return pa.Table.from_arrays(found.columns, schema=schema)
+
+    def base_columns(self, entry: Entry | None, names: list[str], bounds: KeyBounds) -> Columns:
+        """The same for a plain read: of a large page that is wanted as a whole no more is decoded than must be."""
+        if entry is None or entry.rows <= KEPT_ROWS or len(bounds.points or ()) == 1:
+            return Columns(self.base_rows(entry, names, bounds))
+        return self._base.columns_of(entry, names)
+
+    def base_pages(self, bounds: KeyBounds) -> Iterator[tuple[Key, Entry]]:
+        """Separators and pages of the base for such keys."""
+        yield from self._base.view.pages_between(self._base.entry.domain, bounds.low, bounds.high)
+
+    def next_separator(self, separator: Key) -> Key | None:
+        """Where the page of the base behind that of a separator begins."""
+        behind = self._base.view.pages_between(self._base.entry.domain, separator)
+        return next((each for each, _ in behind if each > separator), None)
+
+
+@dataclass(frozen=True)
+class WhatIfSelection:
+    """Tuples of a what-if that a verb is going to change, those that keys hide, and the tuples of its own D."""
+
+    visible: Tuples
+    hidden: Tuples
+    own: pa.Table | None
+
+
+def condition_of(
+    where: str | None, record: TableSchema, params: Mapping[str, Any] | None, others: Sequence[TableExpression] = ()
+) -> TableExpression | None:
+    """A checked condition over the rows of a table."""
+    condition = None if where is None else TableExpression(where, record.schema, params)
+    check_params(params, [*others, *([condition] if condition is not None else [])])
+    if condition is not None:
+        _ = condition.condition  # what is wrong with it is said before anything is read
+    return condition
+
+
+def _name(chain: WhatIfChain, view: ReadView) -> str:
+    """What the table is called in a state."""
+    found = view.domain(chain.table.domain)
+    if found is None:
+        raise NotFound(f"the table {chain.table.name} is not in that state", doing="Reading a what-if")
+    return found.name
+
+
+def _joined(parts: Sequence[Tuples], empty: Tuples) -> Tuples:
+    held = [empty, *(one for one in parts if len(one))]
+    names = empty.rows.column_names
+    return Tuples(
+        pa.concat_tables([one.rows.select(names) for one in held]),
+        *(
+            np.concatenate([getattr(one, field) for one in held])
+            for field in ("level", "tupnum", "physlevel", "source")
+        ),
+    )
+
+
+FORMAT = "what-if"
+
+PART_BYTES = 4 << 20
+"""Neighbouring pages of the base go together up to about so many bytes: a page of D covers several of them."""
+
+_KEPT_BYTES = 64 << 20
+_KEPT_READERS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class WhatIfRelation:
+    """See the module; `relations.Relation`."""
+
+    name: str
+    schema: pa.Schema
+    reader: WhatIfReader
+    store: str
+    bounds: KeyBounds = ALL
+
+    @property
+    def bytes(self) -> int:
+        return self.reader.bytes_within(self.bounds)
+
+    @property
+    def rows(self) -> None:
+        """Nobody knows without reading them."""
+        return None
+
+    def parts(self, columns: Sequence[str] | None = None) -> list[Split]:
+        options = {
+            "module": __name__,
+            "store": self.store,
+            "name": self.name,
+            "scan": self.reader.scan,
+            "state": self.reader.view.state.to_json(),
+            "base": self.reader.base_view.state.to_json(),
+        }
+        return [self._part(span, entries, options) for span, entries in self._spans()]
+
+    def _part(self, span: PageSpan, entries: Sequence[Entry], options: dict[str, Any]) -> Split:
+        levels = [self.reader.differential(one).entries(span.bounds)[0] for one in self.reader.chain.definitions]
+        size = sum(_size(entry) for entry in (*entries, *(page for pages in levels for page in pages)))
+        here = {**options, "low": span.low.hex(), "high": None if span.high is None else span.high.hex()}
+        scan = Scan(FORMAT, f"{self.store}/{self.name}/{span.low.hex()}", self.schema, options=here, bytes=size)
+        rows = sum(entry.rows for entry in entries)
+        return Split(scan, rows, size, key_column_bounds(self._ends(span, entries, levels), self.reader.record))
+
+    def _ends(
+        self, span: PageSpan, entries: Sequence[Entry], levels: Sequence[Sequence[Entry]]
+    ) -> tuple[Key | None, Key | None]:
+        """The least and greatest key that a part may hold (both inclusive); pages of D reach beyond it."""
+        if not self.reader.record.key:
+            return None, None
+        ends = [(entry.least, entry.greatest) for entry in entries]
+        for pages, definition in zip(levels, self.reader.chain.definitions, strict=True):
+            types = self.reader.differential(definition).key_types
+            ends += [(place_of(entry.least, types), place_of(entry.greatest, types)) for entry in pages]
+        least = [end for end, _ in ends if end is not None]
+        greatest = [end for _, end in ends if end is not None]
+        if not least or not greatest:
+            return None, None
+        return max(min(least), span.low), max(greatest) if span.high is None else min(max(greatest), span.high)
+
+    def _spans(self) -> Iterator[tuple[PageSpan, list[Entry]]]:
+        """Runs of neighbouring pages of the base."""
+        pages = list(self.reader.base_pages(self.bounds))
+        group: list[Entry] = []
+        low, size = b"", 0
+        for place, (separator, entry) in enumerate(pages):
+            if not group:
+                low = separator
+            group.append(entry)
+            size += _size(entry)
+            last = place + 1 == len(pages)
+            if size >= PART_BYTES or last:
+                yield PageSpan(low, self.reader.next_separator(separator) if last else pages[place + 1][0]), group
+                group, size = [], 0
+
+
+def what_if_relation(reader: WhatIfReader, store: str, snapshots: Sequence[PageSnapshot] = ()) -> WhatIfRelation:
+    """A what-if at a state. The relation takes snapshots over and closes them when it is no longer used itself."""
+    plain = pa.schema([pa.field(name, reader.record.schema.field(name).type) for name in reader.record.shown])
+    for snapshot in snapshots:
+        release_with(reader, snapshot)
+    return WhatIfRelation(reader.chain.top.name, plain, reader, store)
+
+
+def relation_of(view: ReadView, cache: PageCache, name: str, store: str, scan: int | None = None) -> WhatIfRelation:
+    """A what-if as a state has it, or at an earlier scan time; the state must stay readable meanwhile."""
+    chain = chain_of(view, cache, name)
+    reader = WhatIfReader(chain, view, cache, scan=int(view.commit) if scan is None else scan)
+    return what_if_relation(reader, store)
+
+
+def read_range(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, in order of the key."""
+    options = scan.options
+    states = json.dumps([options["state"], options["base"]])
+    reader = _opened(options["store"], options["name"], options["scan"], states)
+    high = options["high"]
+    span = PageSpan(bytes.fromhex(options["low"]), None if high is None else bytes.fromhex(high))
+    yield from reader.rows_within(span, columns).to_batches(max_chunksize=batch_rows)
+
+
+register_reader(FORMAT, read_range)
+
+
+@lru_cache(maxsize=_KEPT_READERS)
+def _opened(store: str, name: str, scan: int, states: str) -> WhatIfReader:
+    """A what-if at a state: what its parts share (definitions, ids, pages of D) is read once by each process."""
+    objects, cache = objects_of(store), PageCache(_KEPT_BYTES)
+    view, base = (ReadView(State.from_json(state), objects) for state in json.loads(states))
+    return WhatIfReader(chain_of(view, cache, name), view, cache, scan=scan, base_view=base)
+
+
+def _size(entry: Entry) -> int:
+    return sum(page.size for page in entry.pages)

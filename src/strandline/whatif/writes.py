@@ -1,0 +1,386 @@
+"""New values for columns, as `update` takes them: SQL expressions in `set`, plain values in `values`.
+
+Updating a what-if (section 3.2.2): every verb of a table appends tuples to the differential relation of its level.
+
+An APPEND names itself, a REPLACE or DELETE the affected tuple; the affected tuple's `maxdate` is set when it stands at
+the same level. A REPLACE that changes the key leaves a FORWARD in the affected tuple's place (section 4.4). A key that
+a verb frees is free afterwards: a row of the relation below that it had hidden is deleted too.
+
+Applying a change set to a what-if: its deletes, updates and inserts become DELETEs, REPLACEs and APPENDs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.changes import Changes, ChangeSet
+from strandline.changes.apply import check_base
+from strandline.changes.matching import canonical, classes, own_room
+from strandline.changes.shape import COUNT, COUNTED, kinds
+from strandline.errors import ChangesError, InputError, SchemaError
+from strandline.tables import TableSchema
+from strandline.tables.incoming_rows import check_distinct, check_not_null, fitted, taken_keys
+from strandline.tables.keys import encode_keys, show_keys
+from strandline.tables.predicates import MOST_POINTS, KeyBounds, TableExpression
+from strandline.values.encoding import restore
+from strandline.values.matching import match
+from strandline.whatif.placement import key_numbers, places
+from strandline.whatif.scan import WhatIfSelection, condition_of
+from strandline.whatif.seen_ids import SeenIds
+from strandline.whatif.transaction import Opened
+from strandline.whatif.tuples import MAXDATE, OWN, SIGNATURE, UNDATED, Flags, Numbers, Type, own_columns, signatures
+from strandline.whatif.visibility import Tuples
+
+
+class Assignment:
+    """Checked against a table before any row is read."""
+
+    def __init__(
+        self,
+        record: TableSchema,
+        set: Mapping[str, str] | None,
+        values: Mapping[str, Any] | None,
+        params: Mapping[str, Any] | None,
+    ) -> None:
+        names = [*(set or {}), *(values or {})]
+        if not names or len({*names}) < len(names):
+            raise InputError(
+                "no column is given, or one twice", doing="Updating a what-if", hint="Use set={…} or values={…}"
+            )
+        self._fields = {name: pa.field(name, record.column(name).type) for name in names}
+        self._sets = {name: TableExpression(text, record.schema, params) for name, text in (set or {}).items()}
+        self._values = {name: _literal(value, self._fields[name]) for name, value in (values or {}).items()}
+        self.columns = {*names}
+
+    @property
+    def expressions(self) -> list[TableExpression]:
+        return list(self._sets.values())
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        """The rows with their new values."""
+        new = rows
+        for name, field in self._fields.items():
+            if name in self._sets:
+                column = self._sets[name].values(rows, field)
+            else:
+                column = self._values[name].take(pa.array(np.zeros(len(rows), dtype=np.int64)))
+            new = new.set_column(new.column_names.index(name), field, column)
+        return new
+
+
+def _literal(value: Any, field: pa.Field) -> pa.Array:
+    try:
+        return pa.array([value], field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        raise SchemaError(
+            f"{value!r} does not fit column {field.name!r} of {field.type}: {error}", doing="Updating a what-if"
+        ) from None
+
+
+class WhatIfUpdate:
+    """What one verb is going to append to a differential relation: collected, then handed over by `finish`."""
+
+    def __init__(self, opened: Opened) -> None:
+        self.opened = opened
+        self.record = opened.record
+        self._next = opened.first_tupnum()
+        self._level: list[Numbers] = []
+        self._tupnum: list[Numbers] = []
+
+    def append(self, rows: pa.Table) -> None:
+        """APPENDs: new tuples, which name themselves."""
+        if not len(rows):
+            return
+        level = self.opened.level
+        tupnum = np.arange(self._next, self._next + len(rows))
+        self._next += len(rows)
+        tnames = (level, tupnum)
+        self.opened.append(own_columns(places(tnames, rows, self.record), tnames, Type.APPEND), rows)
+
+    def replace(self, affected: Tuples, rows: pa.Table, own: pa.Table | None) -> None:
+        """REPLACEs, with a FORWARD wherever the key changes."""
+        if not len(affected):
+            return
+        tnames = (affected.level, affected.tupnum)
+        held = self._affect(affected, own)
+        after = places(tnames, rows, self.record)
+        self.opened.append(own_columns(after, tnames, Type.REPLACE, held), rows)
+        if self.record.key:
+            before = places(tnames, affected.rows, self.record)
+            moved = np.asarray(pc.not_equal(before, after), dtype=np.bool_)
+            if moved.any():
+                names = (affected.level[moved], affected.tupnum[moved])
+                self.opened.append(own_columns(before.filter(pa.array(moved)), names, Type.FORWARD), None)
+
+    def delete(self, affected: Tuples, own: pa.Table | None) -> None:
+        """DELETEs; their data is empty."""
+        if not len(affected):
+            return
+        tnames = (affected.level, affected.tupnum)
+        held = self._affect(affected, own)
+        self.opened.append(own_columns(places(tnames, affected.rows, self.record), tnames, Type.DELETE, held), None)
+
+    def finish(self) -> None:
+        level = np.concatenate([np.empty(0, dtype=np.int64), *self._level])
+        tupnum = np.concatenate([np.empty(0, dtype=np.int64), *self._tupnum])
+        self.opened.finish(SeenIds.of(level, tupnum))
+
+    def _affect(self, affected: Tuples, own: pa.Table | None) -> pa.Array:
+        """Set the `maxdate` of tuples of this level; the signatures that their successors keep."""
+        here: Flags = affected.physlevel == self.opened.level
+        below = affected.level != self.opened.level
+        self._level.append(affected.level[~here & below])
+        self._tupnum.append(affected.tupnum[~here & below])
+        shape = self.opened.definition.shapes[-1]
+        if not here.any():
+            return signatures(affected.rows, self.record, shape)
+        fresh = signatures(affected.rows.filter(pa.array(~here)), self.record, shape)
+        assert own is not None
+        standing = own.take(pa.array(affected.source[here]))
+        close(self.opened, standing)
+        both = pa.concat_arrays([fresh, _combined(standing.column(SIGNATURE))])
+        order = np.empty(len(here), dtype=np.int64)
+        order[~here] = np.arange(len(fresh))
+        order[here] = np.arange(len(fresh), len(here))
+        return both.take(pa.array(order))
+
+
+def close(opened: Opened, tuples: pa.Table) -> None:
+    """Make tuples of D invalid from this commit on."""
+    own = {name: tuples.column(name) for name in OWN}
+    own[MAXDATE] = pa.array(np.full(len(tuples), UNDATED, dtype=np.int64))
+    opened.append(own, tuples)
+
+
+def insert(opened: Opened, rows: Any) -> int:
+    """New rows; a key that the what-if shows already is an error."""
+    doing = f"Inserting into {opened.definition.name}"
+    new = fitted(rows, opened.record, doing)
+    if opened.record.key:
+        _, taken, _ = _standing(opened, new, distinct_bounds(new, opened.record, doing))
+        if len(taken):
+            raise taken_keys(new, opened.record, sorted(taken.tolist()), doing)
+    update = WhatIfUpdate(opened)
+    update.append(new)
+    update.finish()
+    return len(new)
+
+
+def upsert(opened: Opened, rows: Any) -> int:
+    """Rows that replace those of the same key, or are new."""
+    doing = f"Upserting into {opened.definition.name}"
+    if not opened.record.key:
+        raise InputError(
+            f"{opened.definition.name} has no key", doing=doing, hint="Use insert; only keys tell which row to replace"
+        )
+    new = fitted(rows, opened.record, doing)
+    _put(opened, new, distinct_bounds(new, opened.record, doing))
+    return len(new)
+
+
+def _put(opened: Opened, rows: pa.Table, bounds: KeyBounds) -> None:
+    """Rows that shall stand under their keys."""
+    found, mine, chosen = _standing(opened, rows, bounds)
+    rest = np.ones(len(rows), dtype=np.bool_)
+    rest[mine] = False
+    update = WhatIfUpdate(opened)
+    update.replace(found, rows.take(pa.array(mine)), chosen.own)
+    update.append(rows.filter(pa.array(rest)))
+    update.finish()
+
+
+def update(
+    opened: Opened, assignment: Assignment, where: str | None = None, params: Mapping[str, Any] | None = None
+) -> int:
+    """Change columns of the rows that satisfy `where`."""
+    doing = f"Updating {opened.definition.name}"
+    record = opened.record
+    condition = condition_of(where, record, params, assignment.expressions)
+    chosen = opened.reader().select(condition)
+    if not len(chosen.visible):
+        return 0
+    new = assignment.of(chosen.visible.rows)
+    check_not_null(new, record, doing)
+    work = WhatIfUpdate(opened)
+    if assignment.columns & {*record.key}:
+        _check_moves(opened, chosen.visible, new, doing)
+        work.delete(uncovered(chosen, chosen.visible, new, record), chosen.own)
+    work.replace(chosen.visible, new, chosen.own)
+    work.finish()
+    return len(new)
+
+
+def delete(opened: Opened, where: str | None = None, params: Mapping[str, Any] | None = None) -> int:
+    """Delete the rows that satisfy `where`, or all."""
+    chosen = opened.reader().select(condition_of(where, opened.record, params))
+    remove(opened, chosen, chosen.visible)
+    return len(chosen.visible)
+
+
+def remove(opened: Opened, chosen: WhatIfSelection, gone: Tuples) -> None:
+    """Delete tuples, and what their keys had hidden."""
+    work = WhatIfUpdate(opened)
+    work.delete(gone, chosen.own)
+    work.delete(uncovered(chosen, gone, None, opened.record), chosen.own)
+    work.finish()
+
+
+def bounds_of(keys: Sequence[bytes]) -> KeyBounds:
+    """Where such keys stand."""
+    if not keys:
+        return KeyBounds(points=())
+    ordered = sorted(keys)
+    points = tuple(ordered) if len(ordered) <= MOST_POINTS else None
+    return KeyBounds(ordered[0], ordered[-1], points)
+
+
+def distinct_bounds(rows: pa.Table, record: TableSchema, doing: str) -> KeyBounds:
+    """Where the keys of rows stand; a key that is there twice is an error."""
+    numbers = None if any(rows.column(name).null_count for name in record.key) else key_numbers(rows, record.key)
+    if numbers is not None and len(rows) > MOST_POINTS and bool(np.all(numbers[1:] > numbers[:-1])):
+        # Many rows mostly come in order.
+        low, high = encode_keys(rows.take(pa.array([0, len(rows) - 1])), record.key)
+        return KeyBounds(low, high)
+    keys = encode_keys(rows, record.key)
+    check_distinct(keys, rows, record, doing)
+    return bounds_of(keys)
+
+
+def _standing(opened: Opened, rows: pa.Table, bounds: KeyBounds) -> tuple[Tuples, Numbers, WhatIfSelection]:
+    """The tuples that stand under the keys of these rows, and the position of the row for each of them."""
+    chosen = opened.reader().select(None, bounds)
+    if not len(chosen.visible):
+        return chosen.visible, np.empty(0, dtype=np.int64), chosen
+    names = list(opened.record.key)
+    pairs = match(chosen.visible.rows.select(names), rows.select(names))
+    return chosen.visible.take(pairs.old), pairs.new, chosen
+
+
+def _check_moves(opened: Opened, moving: Tuples, new: pa.Table, doing: str) -> None:
+    """New keys must be free, or be left by these very tuples."""
+    found, mine, _ = _standing(opened, new, distinct_bounds(new, opened.record, doing))
+    taken = mine[~np.isin(found.tnames, moving.tnames)]
+    if len(taken):
+        raise taken_keys(new, opened.record, sorted(taken.tolist()), doing)
+
+
+def uncovered(chosen: WhatIfSelection, leaving: Tuples, new: pa.Table | None, record: TableSchema) -> Tuples:
+    """Tuples that keys hide which are free afterwards."""
+    if not record.key or not len(chosen.hidden):
+        return chosen.hidden.take(np.empty(0, dtype=np.int64))
+    freed = {*encode_keys(leaving.rows, record.key)} - {*(encode_keys(new, record.key) if new is not None else ())}
+    keys = encode_keys(chosen.hidden.rows, record.key)
+    return chosen.hidden.take(np.array([key in freed for key in keys], dtype=np.bool_))
+
+
+def _combined(column: pa.ChunkedArray) -> pa.Array:
+    array = column.combine_chunks()
+    return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
+
+
+_DELETE, _UPDATE, _INSERT = range(3)
+_HINT = "Apply it to the relation it was made from, or use lenient for last-writer semantics"
+
+
+def apply(opened: Opened, changes: Changes | ChangeSet, *, lenient: bool) -> int:
+    """Make the changes of a set; one that does not fit is a `ChangesError` that shows keys."""
+    doing = f"Applying changes to {opened.definition.name}"
+    rows = changes.rows if isinstance(changes, ChangeSet) else changes.to_arrow()
+    whole = ChangeSet(changes.header, rows)
+    check_base(opened.record.schema, whole.header)
+    if whole.header.form == COUNTED:
+        return _apply_counted(opened, whole, doing, lenient=lenient)
+    if whole.header.key != opened.record.key:
+        raise ChangesError(
+            f"the changes are by {', '.join(whole.header.key)}, "
+            f"{opened.definition.name} is by {', '.join(opened.record.key) or 'no key'}",
+            doing=doing,
+            hint="Convert them with to_counted() or to_keyed(key)",
+        )
+    return _apply_keyed(opened, whole, doing, lenient=lenient)
+
+
+def _apply_keyed(opened: Opened, changes: ChangeSet, doing: str, *, lenient: bool) -> int:
+    record = opened.record
+    names = pa.schema([record.row_schema.field(name) for name in record.key])
+    keyed = restore(changes.rows.select(list(record.key)), names)
+    kind = kinds(changes.rows)
+    chosen = opened.reader().select(None, bounds_of(encode_keys(keyed, record.key)))
+    pairs = match(chosen.visible.rows.select(list(record.key)), keyed)
+    where = np.full(len(kind), -1, dtype=np.int64)
+    where[pairs.new] = pairs.old
+    if not lenient:
+        _check_fit(changes, kind, where >= 0, doing)
+    put = np.flatnonzero(kind != _DELETE)
+    schema = pa.schema([record.row_schema.field(name) for name in record.names])
+    rows = restore(changes.rows.select(list(record.names)), schema)
+    check_not_null(rows.take(pa.array(put)), record, doing)
+    gone = chosen.visible.take(where[(kind == _DELETE) & (where >= 0)])
+    standing = put[where[put] >= 0]
+    work = WhatIfUpdate(opened)
+    work.delete(gone, chosen.own)
+    work.delete(uncovered(chosen, gone, None, record), chosen.own)
+    work.replace(chosen.visible.take(where[standing]), rows.take(pa.array(standing)), chosen.own)
+    work.append(rows.take(pa.array(put[where[put] < 0])))
+    work.finish()
+    return len(kind)
+
+
+def _check_fit(changes: ChangeSet, kind: Numbers, present: Flags, doing: str) -> None:
+    for code, wrong, told in (
+        (_INSERT, present, "inserts keys that are already there"),
+        (_UPDATE, ~present, "updates keys that are not there"),
+        (_DELETE, ~present, "deletes keys that are not there"),
+    ):
+        found = np.flatnonzero((kind == code) & wrong)
+        if len(found):
+            shown = show_keys(changes.rows, changes.header.key, found)
+            raise ChangesError(f"the change set {told}: {shown}", doing=doing, hint=_HINT)
+
+
+def _apply_counted(opened: Opened, changes: ChangeSet, doing: str, *, lenient: bool) -> int:
+    """Rows removed and added by value."""
+    record = opened.record
+    if record.key:
+        raise ChangesError(
+            "the changes count rows, and the table has a key", doing=doing, hint="Convert them with to_keyed(key)"
+        )
+    schema = pa.schema([record.row_schema.field(name) for name in record.names])
+    rows = restore(changes.rows.select(list(record.names)), schema)
+    counts = np.asarray(changes.rows.column(COUNT), dtype=np.int64)
+    removed = np.flatnonzero(counts < 0)
+    added = rows.take(pa.array(np.repeat(np.arange(len(counts)), np.maximum(counts, 0))))
+    check_not_null(added, record, doing)
+    if not len(removed):
+        return insert(opened, added)
+    chosen = opened.reader().select(None)
+    gone = _removed(chosen.visible, rows.take(pa.array(removed)), -counts[removed], doing, lenient=lenient)
+    work = WhatIfUpdate(opened)
+    work.delete(gone, chosen.own)
+    work.append(added)
+    work.finish()
+    return int(np.abs(counts).sum())
+
+
+def _removed(visible: Tuples, rows: pa.Table, counts: Numbers, doing: str, *, lenient: bool) -> Tuples:
+    both = pa.concat_tables([visible.rows, rows])
+    group = classes(canonical(both, both.column_names), own_room()).tolist()
+    wanted: Counter[int] = Counter()
+    for place, count in zip(group[len(visible) :], counts.tolist(), strict=True):
+        wanted[place] += count
+    gone = []
+    for place, value in enumerate(group[: len(visible)]):
+        if wanted[value] > 0:
+            wanted[value] -= 1
+            gone.append(place)
+    absent = [n for n, value in enumerate(group[len(visible) :]) if wanted[value] > 0]
+    if absent and not lenient:
+        shown = show_keys(rows, rows.column_names, absent)
+        raise ChangesError(f"the change set removes rows that are not there: {shown}", doing=doing, hint=_HINT)
+    return visible.take(np.array(gone, dtype=np.int64))

@@ -1,0 +1,86 @@
+"""Copies are refreshed while others read and write their base."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+from tests.annotated_bases.conftest import Source
+from tests.annotated_bases.orders import INSERT, orders, query, rows_at
+
+from strandline.relations.databases.address import parse_address
+from strandline.relations.databases.database import Database, connect
+from strandline.replication.senders.annotated.copy import opened
+
+
+def test_writers_may_work_while_copies_are_refreshed(source: Source) -> None:
+    found = orders(source, 50)
+    url = source.target("duckdb", "cheap")
+    copy = found.replicate(url, where="price < 5")
+    stop = threading.Event()
+    troubles: list[BaseException] = []
+    worker = threading.Thread(target=_write_until, args=(source, stop, troubles))
+    worker.start()
+    try:
+        for _ in range(6):
+            copy.refresh("differential")
+    finally:
+        stop.set()
+        worker.join()
+    assert not troubles
+    copy.refresh("differential")
+    assert rows_at(url) == query(source, "price < 5")
+
+
+def _write_until(source: Source, stop: threading.Event, troubles: list[BaseException]) -> None:
+    chance = random.Random(3)
+    try:
+        with connect(parse_address(source.url, source.table("orders"))) as database:
+            if source.schema:
+                database.execute(f"SET search_path = {source.schema}")
+            while not stop.wait(0.002):  # SQLite lets whoever asks first on, and does not queue
+                key, price = chance.randint(1, 60), chance.randint(0, 9)
+                database.execute(f"DELETE FROM orders WHERE id = {key}")
+                database.execute(f"{INSERT}({key}, 'w', {price})")
+                database.execute(f"UPDATE orders SET price = {price} WHERE id = {chance.randint(1, 60)}")
+    except BaseException as error:
+        troubles.append(error)
+
+
+def test_readers_go_on_and_writers_wait_while_a_base_is_fixed_up(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = orders(source, 5)
+    copy = found.replicate(source.target("duckdb", "all"))
+    source.run("UPDATE orders SET price = 1 WHERE id = 1")
+    seen: list[int] = []
+    refused: list[bool] = []
+
+    def look(database: Database, step: str) -> None:
+        if step.startswith("UPDATE") and "_strandline_previous" in step:
+            with opened(parse_address(source.url, source.table("orders"))) as other:
+                seen.append(other.table.database.execute(f"SELECT count(*) FROM {other.table.sql}")[0][0])
+                refused.append(_cannot_write(source))
+
+    monkeypatch.setattr(Database, "watch", look)
+    copy.refresh("differential")
+    assert seen == [5]
+    assert refused == [True]
+
+
+def _cannot_write(source: Source) -> bool:
+    import sqlite3
+
+    try:
+        if source.kind == "postgres":
+            source.run("DO $$ BEGIN LOCK TABLE orders IN ROW EXCLUSIVE MODE NOWAIT; END $$")
+        else:
+            other = sqlite3.connect(source.folder / "base.db", timeout=0, isolation_level=None)
+            try:
+                other.execute("BEGIN IMMEDIATE")
+            finally:
+                other.close()
+    except Exception:
+        return True
+    return False

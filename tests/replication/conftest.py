@@ -1,0 +1,87 @@
+"""Every kind of copy, as the conformance suite opens it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.replication.folders import tmp_path
+from tests.replication.servers import Postgres, postgres
+
+__all__ = ["postgres", "tmp_path"]
+
+KINDS = ["duckdb", "sqlite", "parquet", "postgres", "store"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a copy may be, and what a user who knows nothing of Strandline reads there."""
+
+    kind: str
+    url: str
+    read: Callable[[], list[tuple[Any, ...]]]
+    run: Callable[[str], object]
+
+
+def place_of(kind: str, folder: Path, server: Postgres | None) -> Place:
+    if kind == "duckdb":
+        return Place(
+            kind,
+            f"duckdb:///{folder}/f.duckdb#my copy",
+            lambda: _duckdb(folder, "FROM 'my copy'"),
+            lambda sql: _duckdb(folder, sql),
+        )
+    if kind == "sqlite":
+        return Place(
+            kind,
+            f"sqlite:///{folder}/f.db#my copy",
+            lambda: _sqlite(folder, 'SELECT * FROM "my copy"'),
+            lambda sql: _sqlite(folder, sql),
+        )
+    if kind == "parquet":
+        return Place(kind, f"parquet:///{folder}/rows", lambda: _parquet(folder), lambda sql: None)
+    if kind == "store":
+        return Place(kind, f"strandline:///{folder}/shop#my copy", lambda: _store(folder), lambda sql: None)
+    assert server is not None
+    return Place(kind, server.table("my copy"), lambda: server.run('SELECT * FROM "my copy"'), server.run)
+
+
+def _duckdb(folder: Path, sql: str) -> list[tuple[Any, ...]]:
+    import duckdb
+
+    with duckdb.connect(str(folder / "f.duckdb")) as connection:
+        return connection.execute(sql.replace("'my copy'", '"my copy"')).fetchall()
+
+
+def _sqlite(folder: Path, sql: str) -> list[tuple[Any, ...]]:
+    import sqlite3
+
+    connection = sqlite3.connect(folder / "f.db", isolation_level=None)
+    try:
+        return connection.execute(sql).fetchall()
+    finally:
+        connection.close()
+
+
+def _parquet(folder: Path) -> list[tuple[Any, ...]]:
+    import pyarrow.dataset as ds
+
+    table = ds.dataset(folder / "rows", format="parquet").to_table()
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def _store(folder: Path) -> list[tuple[Any, ...]]:
+    import strandline as sl
+
+    with sl.open(folder / "shop") as store:
+        assert store.tables() == ["my copy"]
+        return [tuple(row.values()) for row in store.table("my copy").to_arrow().to_pylist()]
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    server = request.getfixturevalue("postgres") if request.param == "postgres" else None
+    return place_of(request.param, tmp_path, server)
