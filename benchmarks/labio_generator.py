@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strandline.diff.window.options import displacement, distance
+from strandline.differential.window.options import displacement, distance
 
 Order = npt.NDArray[np.int64]
 

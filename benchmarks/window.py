@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from benchmarks.labio_generator import Snapshots, generate
 
-from strandline.diff.window.algorithm import window
-from strandline.diff.window.options import WindowOptions, WindowReport
+from strandline.differential.window.algorithm import window
+from strandline.differential.window.options import WindowOptions, WindowReport
 
 MEGABYTE = 2**20
 RECORD_BYTES = 156

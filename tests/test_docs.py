@@ -25,7 +25,7 @@ from tools import api_page
 
 import strandline as sl
 from strandline.cli import main
-from strandline.diff.options import DiffOptions
+from strandline.differential.options import DiffOptions
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^(<!-- spark -->\n)?```(python|text|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

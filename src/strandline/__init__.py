@@ -14,7 +14,7 @@ from strandline.errors import StrandlineError
 
 if TYPE_CHECKING:
     from strandline.changes import Changes
-    from strandline.diff.diff import diff
+    from strandline.differential.diff import diff
     from strandline.dumps import restore
     from strandline.engine.session import session
     from strandline.replication.senders.annotated.base import base
@@ -26,7 +26,7 @@ _HOMES = {
     "Store": "strandline.store",
     "base": "strandline.replication.senders.annotated.base",
     "create": "strandline.store",
-    "diff": "strandline.diff.diff",
+    "diff": "strandline.differential.diff",
     "open": "strandline.store",
     "register": "strandline.spark_source.register",
     "restore": "strandline.dumps",

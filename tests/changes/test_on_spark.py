@@ -15,8 +15,8 @@ from strandline.changes.difference import difference
 from strandline.changes.execution import StoredChanges, apply_set, run_verb, store
 from strandline.changes.part_files import header_from_json, read_parts
 from strandline.changes.shape import ChangeSet
-from strandline.diff.comparison import Comparison, Side
-from strandline.diff.partitioned_hash import compare_pair, pair_item
+from strandline.differential.comparison import Comparison, Side
+from strandline.differential.partitioned_hash import compare_pair, pair_item
 from strandline.engine import InlineRunner, Kernel, Outcome, Spool, WorkItem
 from strandline.engine.spark_runner import SparkRunner
 from strandline.relations.open_relation import open_relation

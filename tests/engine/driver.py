@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import speculation
 
 import strandline as sl
-from strandline.diff import plan
+from strandline.differential import plan
 from strandline.engine.session import session
 
 ALGORITHMS = ("merge", "hash", "kb", "kbp", "window")

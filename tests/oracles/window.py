@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from strandline.diff.window.options import Kind, WindowOptions
+from strandline.differential.window.options import Kind, WindowOptions
 
 
 @dataclass(frozen=True)

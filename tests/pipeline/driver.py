@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 import strandline as sl
 from strandline.cli.pipeline import facts, means_of
-from strandline.diff import plan
+from strandline.differential import plan
 from strandline.pipeline import Pipeline, read_settings
 
 FILE = """

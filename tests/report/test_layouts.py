@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.diff.properties import for_all
+from tests.differential.properties import for_all
 from tests.report.samples import MIXED, counted, empty, mixed_rows, mixed_table, orders
 
 from strandline.changes.difference import difference

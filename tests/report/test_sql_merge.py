@@ -13,7 +13,7 @@ import pytest
 import sqlglot
 from hypothesis import strategies as st
 from sqlglot import exp
-from tests.diff.properties import for_all
+from tests.differential.properties import for_all
 from tests.report.samples import counted, orders
 
 from strandline.changes.difference import difference

@@ -12,7 +12,7 @@ from strandline.cli.output import console, emit_json, pairs, running, say
 from strandline.cli.store_access import open_side
 
 if TYPE_CHECKING:
-    from strandline.diff.diff import Differential
+    from strandline.differential.diff import Differential
 
 SAMPLE = 2000
 """Change rows from which examples are drawn."""
@@ -91,7 +91,7 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
       strandline diff a.csv b.csv -k shop,id --compare price=abs:0.01 --html report.html
       strandline diff shop#staff shop#cut --key name
     """
-    from strandline.diff.diff import find_changes
+    from strandline.differential.diff import find_changes
 
     old, new = _old_and_new(sides, given["state"])
     options = _options(given)
@@ -159,7 +159,7 @@ def _names(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def _raw(old: Any, new: Any, key: Sequence[str], options: dict[str, Any], *, as_json: bool) -> int:
-    from strandline.diff.diff import window_raw
+    from strandline.differential.diff import window_raw
 
     if old is None or options["state"] or options["save_state"]:
         raise click.UsageError("--raw reads both sides, and neither takes nor leaves signatures: give OLD and NEW.")

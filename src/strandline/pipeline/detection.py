@@ -30,8 +30,8 @@ import pyarrow as pa
 from strandline.changes import Changes, ChangeSet
 from strandline.changes.difference import difference
 from strandline.changes.shape import Counts, Header
-from strandline.diff.diff import find_changes
-from strandline.diff.signatures.state import is_state
+from strandline.differential.diff import find_changes
+from strandline.differential.signatures.state import is_state
 from strandline.engine import INLINE_LIMIT
 from strandline.errors import GuardTripped, InputError, KeysError, SchemaError, StateError
 from strandline.pipeline.extracts import Extract, typed_as_the_table

@@ -162,7 +162,7 @@ class Holdings:
 
     def diff(self, old: str, new: str, options: Mapping[str, Any]) -> Parts:
         """What changed between two extracts, computed now."""
-        from strandline.diff.diff import diff
+        from strandline.differential.diff import diff
 
         return self._parts(diff(old, new, session=self.session, **options))
 

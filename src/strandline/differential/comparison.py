@@ -1,0 +1,280 @@
+"""Duplicate keys, paired by likeness: which of several rows of one key became which.
+
+Rows of a key are numbered on both sides so that partners share a number: identical rows first, then the pairs that
+differ in the fewest columns; what finds no partner gets numbers of its own. The numbers depend on the rows' values
+alone, never on their order in the files.
+
+What is asked of a differential: which columns of two sides meet, by which key, and what counts as the same.
+
+A `Comparison` is plain facts and travels to kernels as JSON. A `Side` is what one kernel reads of one relation: scans,
+which of their columns, and what these are called here. `read_side` gives the rows as the comparison sees them.
+
+Comparing two tables in memory under a comparison: the step that every exact algorithm ends in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.changes.difference import difference, keyed_difference
+from strandline.changes.shape import COUNTED, ChangeSet, Header, counted_header, keyed_header
+from strandline.differential.comparators import Comparator, comparators_for
+from strandline.relations import Scan
+from strandline.relations.reader import read_scan, read_table
+from strandline.relations.scan import schema_from_text, schema_to_text
+from strandline.values.encoding import no_rows
+from strandline.values.equality import comparable
+from strandline.values.expressions import parse_condition
+from strandline.values.matching import Numbers, key_numbers
+
+COPY = "_copy"
+EXHAUSTIVE = 4096
+"""Up to so many possible pairs of one key all are weighed; beyond, rows are paired in the order of their values."""
+
+
+def number_copies(old: pa.Table, new: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+    """Both tables with a column `_copy`, which makes the key unique: 0, or the number of the pair within the key."""
+    old_numbers, new_numbers = key_numbers(old.select(key), new.select(key))
+    copies = np.zeros(len(old), dtype=np.int32), np.zeros(len(new), dtype=np.int32)
+    shared = [name for name in old.column_names if name in new.column_names and name not in key]
+    repeated = np.union1d(_repeated(old_numbers), _repeated(new_numbers))
+    groups = [_groups(numbers, repeated) for numbers in (old_numbers, new_numbers)]
+    rows = [
+        _values(table, other, shared, np.concatenate([*found.values(), np.empty(0, np.int64)]).astype(np.int64))
+        for table, other, found in ((old, new, groups[0]), (new, old, groups[1]))
+    ]
+    nothing = np.empty(0, dtype=np.int64)
+    for number in repeated.tolist():
+        mine, theirs = groups[0].get(number, nothing), groups[1].get(number, nothing)
+        for side, positions, numbers in zip(
+            (0, 1), (mine, theirs), _pair([rows[0][p] for p in mine], [rows[1][p] for p in theirs]), strict=True
+        ):
+            copies[side][positions] = numbers
+    return old.append_column(COPY, pa.array(copies[0])), new.append_column(COPY, pa.array(copies[1]))
+
+
+def _pair(old: list[tuple[Any, ...]], new: list[tuple[Any, ...]]) -> tuple[list[int], list[int]]:
+    """Numbers for the rows of one key, equal for partners."""
+    numbers: tuple[dict[int, int], dict[int, int]] = {}, {}
+    given = 0
+    order = sorted(range(len(old)), key=lambda n: repr(old[n])), sorted(range(len(new)), key=lambda n: repr(new[n]))
+    waiting: dict[str, list[int]] = {}
+    for n in order[1]:
+        waiting.setdefault(repr(new[n]), []).append(n)
+    for n in order[0]:
+        if partners := waiting.get(repr(old[n])):
+            numbers[0][n], numbers[1][partners.pop(0)] = given, given
+            given += 1
+    left = [n for n in order[0] if n not in numbers[0]]
+    right = [n for n in order[1] if n not in numbers[1]]
+    for a, b in _closest(left, right, old, new):
+        numbers[0][a], numbers[1][b] = given, given
+        given += 1
+    for side, rest in ((0, left), (1, right)):
+        for n in rest:
+            if n not in numbers[side]:
+                numbers[side][n] = given
+                given += 1
+    return [numbers[0][n] for n in range(len(old))], [numbers[1][n] for n in range(len(new))]
+
+
+def _closest(
+    left: list[int], right: list[int], old: list[tuple[Any, ...]], new: list[tuple[Any, ...]]
+) -> list[tuple[int, int]]:
+    """Pairs of the rows that are left, those that differ least first; ties go by the order of values."""
+    if len(left) * len(right) > EXHAUSTIVE:
+        return list(zip(left, right, strict=False))
+    weighed = sorted(
+        (sum(repr(x) != repr(y) for x, y in zip(old[a], new[b], strict=True)), i, j)
+        for i, a in enumerate(left)
+        for j, b in enumerate(right)
+    )
+    taken: tuple[set[int], set[int]] = set(), set()
+    pairs = []
+    for _, i, j in weighed:
+        if i not in taken[0] and j not in taken[1]:
+            taken[0].add(i)
+            taken[1].add(j)
+            pairs.append((left[i], right[j]))
+    return pairs
+
+
+def _repeated(numbers: Numbers) -> Numbers:
+    values, counts = np.unique(numbers, return_counts=True)
+    return values[counts > 1]
+
+
+def _groups(numbers: Numbers, wanted: Numbers) -> dict[int, Numbers]:
+    """The positions of each wanted number."""
+    places = np.flatnonzero(np.isin(numbers, wanted))
+    found: dict[int, list[int]] = {}
+    for place, number in zip(places.tolist(), numbers[places].tolist(), strict=True):
+        found.setdefault(number, []).append(place)
+    return {number: np.asarray(positions, dtype=np.int64) for number, positions in found.items()}
+
+
+def _values(table: pa.Table, other: pa.Table, names: Sequence[str], places: Numbers) -> dict[int, tuple[Any, ...]]:
+    """Canonical values of the rows at these places, by place: equal exactly where the values are equal."""
+    if not len(places):
+        return {}
+    chosen = table.select(names).take(pa.array(places))
+    columns = [comparable(chosen.column(name), other.schema.field(name).type).to_pylist() for name in names]
+    rows = zip(*columns, strict=True) if columns else iter([()] * len(places))
+    return dict(zip(places.tolist(), rows, strict=True))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The question. `old_schema` and `new_schema` are the sides' columns that take part, under their common names.
+
+    Without a key rows are compared as a whole and counted. `rules` are comparators by column, kind or `*`. With `pair`
+    the key need not be unique: rows of one key are paired by likeness, and `_copy` numbers them in the answer.
+    """
+
+    old_schema: pa.Schema
+    new_schema: pa.Schema
+    key: tuple[str, ...] = ()
+    rules: Mapping[str, str] = field(default_factory=dict)
+    pair: bool = False
+
+    @cached_property
+    def header(self) -> Header:
+        """The header of the change set that answers the question, its counts still empty."""
+        if not self.key:
+            return counted_header(self.old_schema, self.new_schema)
+        old, new, key = self.old_schema, self.new_schema, self.key
+        if self.pair:
+            copy = pa.field(COPY, pa.int32())
+            old, new, key = old.append(copy), new.append(copy), (*key, COPY)
+        header = keyed_header(old, new, key)
+        return replace(header, inexact=any(not rule.is_equivalence for rule in self._comparators(header).values()))
+
+    @cached_property
+    def comparators(self) -> dict[str, Comparator]:
+        """The comparator of each value column that has one."""
+        return self._comparators(self.header)
+
+    def _comparators(self, header: Header) -> dict[str, Comparator]:
+        if not self.rules:
+            return {}
+        values = pa.schema(
+            [field for field in header.after_schema if header.form == COUNTED or field.name in header.values]
+        )
+        return comparators_for(values, self.rules)
+
+    @cached_property
+    def old_schema_shared(self) -> pa.Schema:
+        """The old side's columns that are compared."""
+        return pa.schema([self.old_schema.field(name) for name in self.header.columns if name != COPY])
+
+    @cached_property
+    def new_schema_shared(self) -> pa.Schema:
+        """The new side's columns that are compared."""
+        return pa.schema([self.new_schema.field(name) for name in self.header.columns if name != COPY])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "old_schema": schema_to_text(self.old_schema),
+            "new_schema": schema_to_text(self.new_schema),
+            "key": list(self.key),
+            "rules": dict(self.rules),
+            "pair": self.pair,
+        }
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any]) -> Comparison:
+        return Comparison(
+            old_schema=schema_from_text(record["old_schema"]),
+            new_schema=schema_from_text(record["new_schema"]),
+            key=tuple(record["key"]),
+            rules=record["rules"],
+            pair=record["pair"],
+        )
+
+
+@dataclass(frozen=True)
+class Side:
+    """Scans of one relation. `columns` are read from the files and come out under the names in `names`.
+
+    `where` is the condition that rows must meet; it may speak of columns that are not compared, which then stand
+    in `columns` too and are dropped by `schema`.
+    """
+
+    scans: tuple[Scan, ...]
+    columns: tuple[str, ...]
+    names: tuple[str, ...]
+    schema: pa.Schema
+    where: str | None = None
+
+    def with_scans(self, scans: Sequence[Scan]) -> Side:
+        return replace(self, scans=tuple(scans))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "scans": [scan.to_json() for scan in self.scans],
+            "columns": list(self.columns),
+            "names": list(self.names),
+            "schema": schema_to_text(self.schema),
+            "where": self.where,
+        }
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any]) -> Side:
+        return Side(
+            scans=tuple(Scan.from_json(scan) for scan in record["scans"]),
+            columns=tuple(record["columns"]),
+            names=tuple(record["names"]),
+            schema=schema_from_text(record["schema"]),
+            where=record["where"],
+        )
+
+    @property
+    def bytes(self) -> int:
+        return sum(scan.bytes for scan in self.scans)
+
+
+def read_side(side: Side) -> pa.Table:
+    """The rows of a side as the comparison sees them: renamed, filtered, only the columns that take part."""
+    if not side.scans:
+        return no_rows(side.schema)
+    return _as_asked(read_table(side.scans, side.columns), side)
+
+
+def read_side_in_batches(side: Side, batch_rows: int) -> Iterator[pa.Table]:
+    """The same rows, in file order, in tables of at most `batch_rows` rows."""
+    for scan in side.scans:
+        for batch in read_scan(scan, side.columns, batch_rows):
+            yield _as_asked(pa.Table.from_batches([batch]), side)
+
+
+def _as_asked(table: pa.Table, side: Side) -> pa.Table:
+    table = table.rename_columns(list(side.names))
+    if side.where is not None:
+        table = table.filter(parse_condition(side.where, table.schema).mask(table))
+    return table.select(side.schema.names)
+
+
+def compare(comparison: Comparison, old: pa.Table, new: pa.Table) -> ChangeSet:
+    """The change set from `old` to `new`, both as `read_side` gives them."""
+    if not comparison.key:
+        return _counted(comparison, old, new)
+    if comparison.pair:
+        old, new = number_copies(old, new, comparison.key)
+    rules = {name: rule.unequal for name, rule in comparison.comparators.items()}
+    return keyed_difference(comparison.header, old, new, rules)
+
+
+def _counted(comparison: Comparison, old: pa.Table, new: pa.Table) -> ChangeSet:
+    """Without a key rows are counted; normalising comparators then change what counts as one row."""
+    for name, rule in comparison.comparators.items():
+        place_old, place_new = old.schema.get_field_index(name), new.schema.get_field_index(name)
+        old = old.set_column(place_old, name, rule.normalised(old.column(place_old)))
+        new = new.set_column(place_new, name, rule.normalised(new.column(place_new)))
+    found = difference(old, new)
+    return replace(found, header=replace(comparison.header, counts=found.header.counts))

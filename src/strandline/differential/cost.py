@@ -1,0 +1,395 @@
+"""What a differential costs, in two forms (Labio and Garcia-Molina, sections 3 to 5.1).
+
+`paper_costs` is the paper's own model, in blocks of a disk: figure 6 comes out of it to the digit.
+`estimates` is the same reasoning with a real pair of files, in bytes read, shuffled and written, and serves
+`algorithm="auto"`: `choose` takes the cheapest and says why.
+
+Neither counts the output, which is the same for every algorithm.
+
+Choosing an algorithm by cost: the paper's model with real sizes (section 5.1), in words that explain themselves.
+
+The choice of an algorithm in words: what each would cost, which was taken, what was really done.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import pyarrow as pa
+
+from strandline.differential.options import DiffOptions
+from strandline.differential.plan import DiffPlan, Input
+from strandline.differential.signatures.state import SignatureState
+from strandline.errors import InputError
+from strandline.relations.clustering import clustering
+
+if TYPE_CHECKING:
+    from strandline.differential.diff import Run
+
+
+MEGABYTE = 2**20
+_ERROR_OF_32_BITS = 2.3e-10
+
+PaperAlgorithm: TypeAlias = Literal["SM", "SMC1", "SMC2", "PH", "PHC1", "PHC2", "W"]
+Algorithm: TypeAlias = Literal["merge", "hash", "kb", "kbp", "window"]
+State: TypeAlias = Literal["none", "kb", "kbp"]
+
+
+@dataclass(frozen=True)
+class PaperSetting:
+    """The variables of figure 5. Sizes are in bytes; `changed` is (U + I) / rec(F)."""
+
+    file: int = 256 * MEGABYTE
+    memory: int = 32 * MEGABYTE
+    block: int = 16 * 1024
+    record: int = 150
+    kb_factor: float = 15
+    kbp_factor: float = 10
+    changed: float = 0.01
+
+    @property
+    def blocks(self) -> float:
+        """|F|; both snapshots have this size."""
+        return self.file / self.block
+
+    @property
+    def records(self) -> float:
+        return self.file / self.record
+
+    @property
+    def changes(self) -> float:
+        """U + I: each one costs a read by pointer."""
+        return self.changed * self.records
+
+
+@dataclass(frozen=True)
+class PaperCost:
+    """A row of figure 6: block operations, their saving over SM in per cent, intermediate blocks, E."""
+
+    io: int
+    saving: int
+    intermediate: int
+    error: float
+
+
+def paper_costs(setting: PaperSetting) -> dict[PaperAlgorithm, PaperCost]:
+    """Figure 6 for a setting: IO rounded down, intermediate files rounded up, savings to whole per cents."""
+    exact = paper_io(setting)
+    whole, compressed = setting.blocks, setting.blocks / setting.kbp_factor
+    intermediate: dict[PaperAlgorithm, float] = {
+        **dict.fromkeys(("SM", "SMC1", "PH", "PHC1"), whole),
+        **dict.fromkeys(("SMC2", "PHC2"), compressed),
+        "W": 0,
+    }
+    return {
+        name: PaperCost(
+            io=math.floor(io),
+            saving=round(100 * (1 - io / exact["SM"])),
+            intermediate=math.ceil(intermediate[name]),
+            error=_ERROR_OF_32_BITS if name in ("SMC1", "SMC2", "PHC1", "PHC2") else 0,
+        )
+        for name, io in exact.items()
+    }
+
+
+def paper_io(setting: PaperSetting) -> dict[PaperAlgorithm, float]:
+    """The formulas of sections 3 and 4, unrounded. F1 and F2 have one size, f1 and f2 another."""
+    full, kb, kbp = setting.blocks, setting.blocks / setting.kb_factor, setting.blocks / setting.kbp_factor
+    changes = setting.changes
+    kb_in_memory = setting.file <= in_memory_limit(setting, "kb")
+    kbp_in_memory = setting.file <= in_memory_limit(setting, "kbp")
+    return {
+        "SM": full + 4 * full,
+        "SMC1": kb + 3 * full + kb,
+        "SMC2": kbp + full + 3 * kbp + changes,
+        "PH": full + 3 * full,
+        "PHC1": kb + full + kb if kb_in_memory else kb + 3 * full + kb,
+        # In memory each record of F2 is at hand when its signature is compared: no read by pointer.
+        "PHC2": kbp + full + kbp if kbp_in_memory else kbp + full + 2 * kbp + changes,
+        "W": full + full,
+    }
+
+
+def in_memory_limit(setting: PaperSetting, form: Literal["kb", "kbp"]) -> float:
+    """The largest file (in bytes, inclusive) whose signatures fit in memory."""
+    return setting.memory * (setting.kb_factor if form == "kb" else setting.kbp_factor)
+
+
+def crossover(setting: PaperSetting, family: Literal["SMC", "PHC"]) -> float:
+    """The share of changes above which ⟨K, b⟩ costs less than ⟨K, b, p⟩, when neither fits in memory."""
+    large = replace(setting, memory=0, changed=0.0)
+    io = paper_io(large)
+    saved = io["SMC1"] - io["SMC2"] if family == "SMC" else io["PHC1"] - io["PHC2"]
+    return saved / large.records
+
+
+@dataclass(frozen=True)
+class SideSize:
+    """One snapshot: its bytes as stored, and its rows."""
+
+    bytes: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is known about a pair of snapshots before any of it is read.
+
+    `record_width` and `key_width` are bytes in memory; `memory` is what this run may use; `changed` is the
+    expected share of inserted, updated and deleted rows; `clustered` says that statistics show both sides in
+    key order; `distance` is that of an earlier run (equation 3), if there was one; `before_images` says that
+    the old records are wanted.
+    """
+
+    old: SideSize
+    new: SideSize
+    record_width: float
+    key_width: float
+    memory: int
+    changed: float = 0.01
+    clustered: bool = False
+    state: State = "none"
+    signature_bits: int = 64
+    distance: float | None = None
+    before_images: bool = False
+    fetch_bytes: int = 64 * 1024
+
+    def signature_bytes(self, side: SideSize, form: Literal["kb", "kbp"]) -> int:
+        """f: the snapshot's signatures, ⟨K, b⟩ or with an eight-byte pointer."""
+        pointer = 8 if form == "kbp" else 0
+        return round(side.rows * (self.key_width + self.signature_bits / 8 + pointer))
+
+
+@dataclass(frozen=True)
+class CostEstimate:
+    """What one algorithm would read, shuffle and write, whether it can run at all, and why."""
+
+    algorithm: Algorithm
+    bytes_read: int
+    bytes_shuffled: int
+    bytes_written: int
+    possible: bool
+    why: str
+
+    @property
+    def cost(self) -> int:
+        """Bytes moved: what is shuffled is written once and read once."""
+        return self.bytes_read + 2 * self.bytes_shuffled + self.bytes_written
+
+
+def estimates(sizes: Sizes) -> tuple[CostEstimate, ...]:
+    """One estimate for each algorithm; of equal ones `choose` prefers the earlier."""
+    return (_merge(sizes), _kb(sizes), _kbp(sizes), _hash(sizes), _window(sizes))
+
+
+def choose(found: Iterable[CostEstimate]) -> CostEstimate:
+    """The cheapest possible estimate, its `why` telling the reason and what the next best would cost."""
+    possible = sorted((estimate for estimate in found if estimate.possible), key=lambda each: each.cost)
+    if not possible:
+        raise InputError("none of the algorithms can run on these inputs", doing="Choosing an algorithm")
+    best, *others = possible
+    reason = f"{best.why}: {_size(best.cost)} to move"
+    if others:
+        reason += f", {_size(others[0].cost)} with {others[0].algorithm}"
+    return replace(best, why=reason)
+
+
+def _merge(sizes: Sizes) -> CostEstimate:
+    both = sizes.old.bytes + sizes.new.bytes
+    if sizes.clustered:
+        why = "both sides are stored in key order, so each key range is read once and nothing is shuffled"
+        return CostEstimate("merge", both, 0, 0, True, why)
+    return CostEstimate("merge", both, both, 0, True, "both sides must be read, shuffled and sorted by key")
+
+
+def _hash(sizes: Sizes) -> CostEstimate:
+    both = sizes.old.bytes + sizes.new.bytes
+    return CostEstimate("hash", both, both, 0, True, "both sides must be read and shuffled by the key's hash")
+
+
+def _kb(sizes: Sizes) -> CostEstimate:
+    saved, left = sizes.signature_bytes(sizes.old, "kb"), sizes.signature_bytes(sizes.new, "kb")
+    fits = saved <= sizes.memory
+    shuffled = 0 if fits else saved + sizes.new.bytes
+    refused = _signatures_refused(sizes)
+    why = refused or (
+        "the saved signatures fit in memory, so only the new side is read, once"
+        if fits
+        else "the saved signatures do not fit in memory, so they and the new side are shuffled"
+    )
+    return CostEstimate("kb", saved + sizes.new.bytes, shuffled, left, not refused, why)
+
+
+def _kbp(sizes: Sizes) -> CostEstimate:
+    saved, left = sizes.signature_bytes(sizes.old, "kbp"), sizes.signature_bytes(sizes.new, "kbp")
+    fits = saved <= sizes.memory
+    # A scattered record is fetched with everything that is stored around it, but never more than the file.
+    fetched = 0 if fits else min(sizes.new.bytes, round(sizes.changed * sizes.new.rows * sizes.fetch_bytes))
+    refused = _signatures_refused(sizes)
+    why = refused or (
+        "the saved signatures fit in memory, so only the new side is read, once"
+        if fits
+        else "only signatures are shuffled, and the changed records fetched by pointer"
+    )
+    read = saved + sizes.new.bytes + fetched
+    return CostEstimate("kbp", read, 0 if fits else saved + left, left, not refused, why)
+
+
+def _signatures_refused(sizes: Sizes) -> str:
+    if sizes.state == "none":
+        return "there are no saved signatures of the old side"
+    if sizes.before_images:
+        return "saved signatures can't give the before images that are asked for"
+    return ""
+
+
+def _window(sizes: Sizes) -> CostEstimate:
+    both = sizes.old.bytes + sizes.new.bytes
+    share = _evicted_share(sizes)
+    spilled = round(share * both)
+    if share == 0:
+        why = "matching records are expected near each other, so each side is read once and nothing is kept"
+    elif sizes.distance is None:
+        why = "nothing is known about the order of the records, so all of them may be evicted and spilled"
+    else:
+        why = f"at distance {sizes.distance:.2f} about {share:.0%} of the records outgrow the aging buffers"
+    return CostEstimate("window", both + spilled, 0, spilled, True, why)
+
+
+def _evicted_share(sizes: Sizes) -> float:
+    """The records that outgrow half the memory, by their average displacement in bytes (equation 6)."""
+    if sizes.distance is None:
+        return 0.0 if sizes.clustered else 1.0
+    displacement = sizes.distance * max(sizes.old.rows, sizes.new.rows) / 2 * sizes.record_width
+    buffer = sizes.memory / 2
+    return 0.0 if displacement <= buffer else 1 - buffer / displacement
+
+
+def _size(number: int) -> str:
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if number < 1024 or unit == "GB":
+            break
+        number = round(number / 1024)
+    return f"{number:,} {unit}"
+
+
+def sizes_of(question: DiffPlan, options: DiffOptions, state: SignatureState | None) -> Sizes:
+    """What is known of the two sides before any row is read."""
+    header = question.comparison.header
+    key = question.comparison.key
+    old = SideSize(state.bytes, state.rows) if state else _side(question.old)
+    parts = [given.parts(key) for given in (question.old, question.new)]
+    return Sizes(
+        old=old,
+        new=_side(question.new),
+        record_width=_width(header.after_schema),
+        key_width=_width(pa.schema([header.after_schema.field(name) for name in key])),
+        memory=question.memory,
+        changed=options.changed,
+        clustered=state is None and bool(key) and all(clustering(some, key).clustered for some in parts if some),
+        state="none" if state is None else "kbp" if state.making.pointers else "kb",
+        signature_bits=state.making.scheme.bits if state else options.bits or 64,
+    )
+
+
+def choose_algorithm(
+    question: DiffPlan, options: DiffOptions, state: SignatureState | None
+) -> tuple[CostEstimate, tuple[CostEstimate, ...]]:
+    """The algorithm to take, with the reason, and the estimate of each."""
+    found = tuple(_limited(estimate, question, state) for estimate in estimates(sizes_of(question, options, state)))
+    if options.algorithm == "auto":
+        if not any(estimate.possible for estimate in found):
+            reasons = dict.fromkeys(estimate.why for estimate in found)
+            raise InputError(
+                f"none of the algorithms can run on these inputs: {'; '.join(reasons)}",
+                doing="choosing an algorithm",
+                hint="Name the old extract itself instead of its saved signatures",
+            )
+        return choose(found), found
+    asked = next(estimate for estimate in found if estimate.algorithm == options.algorithm)
+    if not asked.possible and not _can_be_forced(question, asked, state):
+        raise InputError(
+            f"the {options.algorithm} algorithm can't run here: {asked.why}",
+            doing="choosing an algorithm",
+            hint="Leave the choice to auto, or see --explain",
+        )
+    return CostEstimate(**{**vars(asked), "possible": True, "why": "it was asked for"}), found
+
+
+def _limited(estimate: CostEstimate, question: DiffPlan, state: SignatureState | None) -> CostEstimate:
+    """An estimate, impossible where this comparison rules the algorithm out."""
+    comparison = question.comparison
+    why = ""
+    if state is not None and estimate.algorithm in ("merge", "hash", "window"):
+        why = "of the old side only signatures are at hand"
+    elif not comparison.key and estimate.algorithm != "hash":
+        why = "rows without a key are counted, which the hash algorithm does"
+    elif comparison.pair and estimate.algorithm not in ("hash", "merge"):
+        why = "pairing duplicates needs all rows of a key together"
+    elif estimate.algorithm in ("kb", "kbp") and comparison.header.inexact:
+        why = "tolerances need both values at hand"
+    return CostEstimate(**{**vars(estimate), "possible": False, "why": why}) if why else estimate
+
+
+def _can_be_forced(question: DiffPlan, estimate: CostEstimate, state: SignatureState | None) -> bool:
+    """Signatures of an old side that is at hand can be made on the spot, if someone asks for that."""
+    return (
+        estimate.algorithm in ("kb", "kbp")
+        and state is None
+        and bool(question.comparison.key)
+        and not question.comparison.pair
+        and not question.comparison.header.inexact
+    )
+
+
+def _side(given: Input) -> SideSize:
+    rows = given.relation.rows
+    width = _width(given.side.schema)
+    return SideSize(given.bytes, rows if rows is not None else round(given.bytes / max(width, 1)))
+
+
+def _width(schema: pa.Schema) -> float:
+    """Bytes of a row in memory; text and nested values are taken for 24."""
+    total = 0.0
+    for field in schema:
+        try:
+            total += field.type.bit_width / 8
+        except ValueError:
+            total += 24
+    return total
+
+
+def explain(run: Run) -> str:
+    """A small table of estimates, the reason, and the run's own figures beside them."""
+    lines = [f"{'':2}{'algorithm':10}{'reads':>12}{'shuffles':>12}{'writes':>12}   why"]
+    for estimate in run.estimates:
+        taken = "*" if estimate.algorithm == run.algorithm else " "
+        sizes = [mebibytes(size) for size in (estimate.bytes_read, estimate.bytes_shuffled, estimate.bytes_written)]
+        figures = "".join(f"{size if estimate.possible else '–':>12}" for size in sizes)
+        lines.append(f"{taken} {estimate.algorithm:10}{figures}   {estimate.why}")
+    work = run.work
+    done = [mebibytes(size) for size in (work.bytes_read, work.bytes_shuffled, work.bytes_written)]
+    lines.append(
+        f"= {'really':10}{done[0]:>12}{done[1]:>12}{done[2]:>12}   {work.rows_read:,} rows, {run.seconds:.2f} s"
+    )
+    lines.append(
+        f"Taken: {run.algorithm}, because {run.why}. Ran on the {run.runner} runner in {work.items} work items."
+    )
+    lines += [
+        f"{name}: {value:.4g}" if isinstance(value, float) else f"{name}: {value:,}"
+        for name, value in work.notes.items()
+    ]
+    if run.miss_probability is not None:
+        runs = f"{run.runs_to_first_miss:.3g}" if run.runs_to_first_miss else "?"
+        lines.append(
+            f"Probability of a missed update in this run: {run.miss_probability:.2g}; "
+            f"expected runs to the first miss: {runs}."
+        )
+    return "\n".join(lines)
+
+
+def mebibytes(size: int) -> str:
+    return f"{size / (1 << 20):,.1f} MiB"

@@ -1,0 +1,345 @@
+"""`diff`: what changed between two extracts of a table.
+
+The pipeline, in order: ask (open both sides, check schemas and key), choose an algorithm by cost, run it on a runner,
+guard against a suspect share of changes, save the next state, and hand out the change set with what was done.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from strandline.changes.changes import Changes
+from strandline.changes.execution import StoredChanges
+from strandline.changes.shape import Counts
+from strandline.differential import cost
+from strandline.differential.cost import choose_algorithm
+from strandline.differential.merge import merge
+from strandline.differential.options import DiffOptions, names_of, options_from
+from strandline.differential.partitioned_hash import partitioned_hash
+from strandline.differential.plan import DiffPlan, check_renames, check_strict, plan_diff, suggest_renames
+from strandline.differential.result import DiffResult, WorkDone
+from strandline.differential.signatures.error_probability import (
+    bits_for,
+    error_of_one_comparison,
+    expected_runs_to_first_miss,
+    miss_probability,
+)
+from strandline.differential.signatures.pointer_diff import pointer_diff
+from strandline.differential.signatures.signature_diff import signature_diff
+from strandline.differential.signatures.signature_file import SignatureSpec
+from strandline.differential.signatures.state import SignatureState, has_state, is_state, load_state, save_state
+from strandline.differential.signatures.state_build import sign_relation
+from strandline.differential.window.options import WindowReport
+from strandline.differential.window.window_diff import window_diff, window_messages
+from strandline.engine import Spool
+from strandline.errors import GuardTripped, InputError, KeysError
+from strandline.values.signatures.scheme import scheme_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one differential did: the algorithm and why, estimates beside what was really done, how sure it is."""
+
+    algorithm: str
+    why: str
+    runner: str
+    seconds: float
+    work: WorkDone
+    estimates: tuple[cost.CostEstimate, ...]
+    renames: tuple[tuple[str, str], ...] = ()
+    miss_probability: float | None = None
+    runs_to_first_miss: float | None = None
+    missed: int | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class NextState:
+    """Signatures of the new side, in the spool, and the folder that they shall go to."""
+
+    state: SignatureState
+    path: str
+
+
+class Differential(Changes):
+    """A change set found by `diff`: beside the changes it knows how they were found."""
+
+    def __init__(self, stored: StoredChanges, spool: Spool, run: Run, next_state: NextState | None = None) -> None:
+        super().__init__(stored, spool)
+        self.run = run
+        self._next_state = next_state
+
+    def keep_state(self) -> None:
+        """Puts the next state where it was asked to be; does nothing if there is none, or the second time."""
+        if self._next_state is not None:
+            save_state(self._next_state.state, self._next_state.path)
+        self._next_state = None
+
+    def explain(self) -> str:
+        """What each algorithm would have cost, which was taken and why, and what was really read and moved."""
+        from strandline.differential.cost import explain
+
+        return explain(self.run)
+
+
+def diff(
+    old: Any,
+    new: Any,
+    key: str | Sequence[str] | None = None,
+    *,
+    runner: str = "auto",
+    session: SparkSession | None = None,
+    **options: Any,
+) -> Differential:
+    """What changed between two extracts of a table, as a change set.
+
+    Each side is a path (Parquet, CSV, JSON lines, Arrow, Delta, Iceberg; file, folder or glob), a Spark DataFrame or
+    anything that holds Arrow; `old` may also be a folder of saved signatures. Rows are matched by `key`; without
+    one they are counted. `options` are those of `DiffOptions`.
+    """
+    found = find_changes(old, new, key, runner=runner, session=session, **options)
+    found.keep_state()
+    return found
+
+
+def find_changes(
+    old: Any,
+    new: Any,
+    key: str | Sequence[str] | None = None,
+    *,
+    runner: str = "auto",
+    session: SparkSession | None = None,
+    **options: Any,
+) -> Differential:
+    """`diff` up to the last step: the next state is not in its place before `keep_state` is called.
+
+    So whoever hands the changes on can do that first: a state that moved on without them would lose them.
+    """
+    started = time.perf_counter()
+    chosen = options_from(options)
+    old, chosen = _old_or_state(old, chosen)
+    question = plan_diff(old, new, names_of(key), chosen, (runner, session))
+    state = old if isinstance(old, SignatureState) else None
+    renames = _renames(question, chosen, state)
+    estimate, estimates = choose_algorithm(question, chosen, state)
+    answer, missed = _verified(
+        question, chosen, _answer(question, chosen, state, estimate.algorithm), estimate.algorithm
+    )
+    if old is not None:
+        guard(answer.header.counts, chosen.fail_over, question)
+    run = _run(question, answer, estimate, estimates)
+    header = replace(answer.header, source=question.old.relation.name, target=question.new.relation.name)
+    return Differential(
+        StoredChanges(header, answer.parts),
+        question.spool,
+        replace(run, seconds=time.perf_counter() - started, missed=missed, renames=renames),
+        _next_state(question, chosen, answer, estimate.algorithm),
+    )
+
+
+def window_raw(old: Any, new: Any, key: str | Sequence[str], **options: Any) -> tuple[pa.Table, WindowReport]:
+    """The window algorithm's own messages (section 4), in its order, useless delete-insert pairs included."""
+    chosen = options_from(options)
+    question = plan_diff(old, new, names_of(key), chosen, ("inline", None))
+    if not question.comparison.key:
+        raise KeysError("the window algorithm needs a key", doing="sliding a window", hint="Give one with key=")
+    return window_messages(question, chosen.window)
+
+
+def _old_or_state(old: Any, options: DiffOptions) -> tuple[Any, DiffOptions]:
+    """The old side, which may be a state: given as a path, or by `state`, which is also where the next one goes."""
+    if options.state is not None:
+        if old is not None and not has_state(options.state):
+            return old, replace(options, save_state=options.save_state or options.state)
+        if old is not None:
+            raise InputError(
+                "both an old side and a state are given",
+                doing="comparing with saved signatures",
+                hint="The state stands for the old side: leave the old side out",
+            )
+        saved = _renamed_state(options.state, options) if has_state(options.state) else None
+        return saved, replace(options, save_state=options.save_state or options.state)
+    if is_state(old):
+        return _renamed_state(old, options), options
+    return old, options
+
+
+def _renamed_state(path: str | os.PathLike[str], options: DiffOptions) -> SignatureState:
+    saved = load_state(path)
+    check_renames(saved.schema, options.rename)
+    return saved.renamed(options.rename)
+
+
+def _answer(question: DiffPlan, options: DiffOptions, state: SignatureState | None, algorithm: str) -> DiffResult:
+    if algorithm in ("kb", "kbp"):
+        return _by_signatures(question, options, state, algorithm)
+    answer = {
+        "merge": lambda: merge(question, keep_sorted=options.keep_sorted),
+        "hash": lambda: partitioned_hash(question),
+        "window": lambda: window_diff(question, options.window, options.slices),
+    }[algorithm]()
+    if options.save_state is None:
+        return answer
+    next_state, _ = sign_relation(question, "new", _making(question, options, algorithm))
+    return replace(answer, state=next_state)
+
+
+def _by_signatures(
+    question: DiffPlan, options: DiffOptions, state: SignatureState | None, algorithm: str
+) -> DiffResult:
+    making = _making(question, options, algorithm, state)
+    if state is not None:
+        state.check_fits(making, question.new.side.where)
+        if algorithm == "kb":
+            return signature_diff(question, state, making, keep=options.save_state is not None)
+        return pointer_diff(question, state, making, old_at_hand=False)
+    made, signed = sign_relation(question, "old", making)
+    before = WorkDone(bytes_read=question.old.bytes, items=len(signed))
+    answer = (
+        signature_diff(question, made, making, keep=options.save_state is not None)
+        if algorithm == "kb"
+        else pointer_diff(question, made, making, old_at_hand=True)
+    )
+    return replace(answer, work=answer.work + before)
+
+
+def _making(
+    question: DiffPlan, options: DiffOptions, algorithm: str, state: SignatureState | None = None
+) -> SignatureSpec:
+    """How signatures are made: as asked for, and otherwise as those that were saved."""
+    header = question.comparison.header
+    if not question.comparison.key:
+        raise KeysError("signatures need a key", doing="making signatures", hint="Give one with key= (--key)")
+    saved = state.making if state else None
+    rows = question.new.relation.rows or 10**6
+    bits = options.bits or (bits_for(rows, options.miss_probability) if options.miss_probability else None)
+    rules = [(name, str(rule)) for name, rule in question.comparison.comparators.items()]
+    return SignatureSpec(
+        key=question.comparison.key,
+        key_schema=pa.schema([header.after_schema.field(name) for name in header.key]),
+        scheme=scheme_of(
+            header.after_schema,
+            _signed_columns(header.values, saved),
+            seed=saved.scheme.seed if saved else options.seed,
+            bits=bits or (saved.scheme.bits if saved else 64),
+            normalisation=rules,
+        ),
+        column_signatures=options.column_signatures or bool(saved and saved.column_signatures),
+        pointers=algorithm == "kbp",
+    )
+
+
+def _signed_columns(values: Sequence[str], saved: SignatureSpec | None) -> Sequence[str]:
+    """The columns to sign, in the saved order if they are the same ones."""
+    return saved.scheme.columns if saved and set(saved.scheme.columns) == set(values) else values
+
+
+def _verified(
+    question: DiffPlan, options: DiffOptions, answer: DiffResult, algorithm: str
+) -> tuple[DiffResult, int | None]:
+    """An answer by signatures, re-checked exactly if asked: how many updates it missed, and the exact answer then."""
+    if not options.verify:
+        return answer, None
+    if algorithm not in ("kb", "kbp"):
+        return answer, 0
+    exact_question = question
+    if isinstance(options.verify, str):
+        given = replace(options, state=None, save_state=None, verify=False, algorithm="auto")
+        exact_question = plan_diff(
+            options.verify, question.new.relation, question.comparison.key, given, ("auto", None)
+        )
+        exact_question = replace(exact_question, runner=question.runner, spool=question.spool)
+    elif not question.old.relation.rows and question.old.relation.rows == 0:
+        raise InputError(
+            "only signatures of the old side are at hand",
+            doing="verifying a differential",
+            hint="Name the old extract: verify='monday.parquet' (--verify monday.parquet)",
+        )
+    exact = partitioned_hash(exact_question)
+    missed = exact.header.counts.rows - answer.header.counts.rows
+    return (replace(exact, state=answer.state) if missed else answer), missed
+
+
+def guard(counts: Counts, fail_over: float | None, question: DiffPlan) -> None:
+    """Stops a suspect reload: more rows changed than the share that was said to be believable."""
+    if fail_over is None:
+        return
+    before = (counts.unchanged or 0) + counts.updated + counts.deleted
+    share = counts.rows / max(before, 1)
+    if share > fail_over:
+        raise GuardTripped(
+            f"suspect reload: {counts.rows:,} of {before:,} rows changed ({share:.1%}; allowed are {fail_over:.1%})",
+            doing=f"comparing {question.old.relation.name} with {question.new.relation.name}",
+            hint="Nothing was written. Look at the extract; if it is right, run again with a larger --fail-over",
+        )
+
+
+def _next_state(question: DiffPlan, options: DiffOptions, answer: DiffResult, algorithm: str) -> NextState | None:
+    if options.save_state is None or answer.state is None:
+        return None
+    header, state = question.comparison.header, answer.state
+    if header.added or header.retyped:
+        state = _signed_anew(question, options, state, algorithm)
+    schema = pa.schema(list(question.new.relation.schema))
+    return NextState(replace(state, schema=schema), options.save_state)
+
+
+def _signed_anew(question: DiffPlan, options: DiffOptions, state: SignatureState, algorithm: str) -> SignatureState:
+    """Signatures of all columns of the new side: those that both sides shared would be refused by the next run."""
+    names = question.new.relation.schema.names
+    given = replace(
+        options,
+        columns=tuple(name for name in options.columns if name in names),
+        ignore=tuple(name for name in options.ignore if name in names),
+        rename={},
+    )
+    alone = plan_diff(None, question.new.relation, question.comparison.key, given, ("inline", None))
+    alone = replace(alone, runner=question.runner, spool=question.spool)
+    return sign_relation(alone, "new", _making(alone, options, algorithm, state))[0]
+
+
+def _renames(question: DiffPlan, options: DiffOptions, state: SignatureState | None) -> tuple[tuple[str, str], ...]:
+    header = question.comparison.header
+    if options.strict_schema:
+        check_strict(header)
+    if state is None and header.added and header.removed and question.old.relation.rows != 0:
+        return suggest_renames(question)
+    return ()
+
+
+def _run(
+    question: DiffPlan,
+    answer: DiffResult,
+    estimate: cost.CostEstimate,
+    estimates: tuple[cost.CostEstimate, ...],
+) -> Run:
+    miss, runs = None, None
+    if estimate.algorithm in ("kb", "kbp") and answer.state is not None:
+        compared = (answer.header.counts.unchanged or 0) + answer.header.counts.updated
+        error = error_of_one_comparison(answer.state.making.scheme.bits)
+        miss, runs = miss_probability(compared, error), expected_runs_to_first_miss(compared, error)
+    warnings = []
+    if not answer.header.has_before and answer.header.form == "keyed" and answer.header.values:
+        warnings.append("no before images: the old side was signatures alone, so the changes can't be inverted")
+    if answer.header.inexact:
+        warnings.append("compared with tolerances: the change set is inexact")
+    return Run(
+        algorithm=estimate.algorithm,
+        why=estimate.why,
+        runner=question.runner.name,
+        seconds=0.0,
+        work=answer.work,
+        estimates=estimates,
+        miss_probability=miss,
+        runs_to_first_miss=runs,
+        warnings=tuple(warnings),
+    )

@@ -1,0 +1,161 @@
+"""Sort-merge (SM): ranges of the key, each merged by itself (section 3.1).
+
+Where statistics show that both sides are clustered by the key, nothing is shuffled: a work item owns row groups of
+both sides, decides the keys that only it can hold, and leaves the few rows around its borders for one last step.
+Otherwise rows are first sorted into ranges of the key, through the spool; the sorted new side can then be kept, as
+Parquet that is clustered for the next run.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from strandline.differential.comparison import Comparison, Side, compare, read_side
+from strandline.differential.partitioned_hash import compare_pair, compare_whole, pair_item, partitioned_hash
+from strandline.differential.plan import DiffPlan, typed_scans
+from strandline.differential.result import DiffResult, WorkDone, gather, spill, write_part
+from strandline.engine import Attempt, Outcome, Result, WorkItem, kernel
+from strandline.errors import InputError
+from strandline.relations import Scan, Split
+from strandline.relations.exchange import can_be_ordered, exchange_by_range, sample_bounds, sort_order
+from strandline.relations.key_ranges import KeyRange, cut_ranges, inside
+from strandline.relations.scan import merged
+
+OUTSIDE = ("old", "new")
+
+
+def merge(question: DiffPlan, keep_sorted: str | None = None) -> DiffResult:
+    """The differential by ranges of the key; `keep_sorted` is a folder for the new side in key order."""
+    comparison = question.comparison
+    pieces = question.pieces(question.old.bytes + question.new.bytes)
+    old, new = question.old.parts(comparison.key), question.new.parts(comparison.key)
+    ranges = cut_ranges(old, new, comparison.key, pieces)
+    if keep_sorted is None and (pieces == 1 or len(ranges) > 1):
+        return _merge_clustered(question, old, new, ranges)
+    if not can_be_ordered(comparison.header.after_schema, comparison.key) or not (old or new):
+        # Nested keys have no order to merge by; they meet by their hash.
+        return partitioned_hash(question)
+    return _merge_sorted(question, pieces, keep_sorted)
+
+
+def _merge_clustered(
+    question: DiffPlan, old: Sequence[Split], new: Sequence[Split], ranges: Sequence[KeyRange]
+) -> DiffResult:
+    """Ranges that own row groups of both sides: nothing is shuffled and nothing read twice."""
+    items = [
+        {
+            "old": question.old.side.with_scans(merged(old[place].scan for place in piece.old)).to_json(),
+            "new": question.new.side.with_scans(merged(new[place].scan for place in piece.new)).to_json(),
+            "range": piece.to_json(),
+            "comparison": question.comparison.to_json(),
+        }
+        for piece in ranges
+    ]
+    outcomes = question.runner.run(merge_range, items, question.spool, "comparing key ranges")
+    leftovers = _compare_leftovers(question, outcomes)
+    return gather(question.comparison.header, [*outcomes, *leftovers])
+
+
+def _merge_sorted(question: DiffPlan, pieces: int, keep_sorted: str | None) -> DiffResult:
+    """Both sides sorted into the same ranges of the key, through the spool, then merged range by range."""
+    comparison, key = question.comparison, question.comparison.key
+    sides = {name: typed_scans(question, name, key) for name in OUTSIDE}
+    sampled = [scan for scans, _ in sides.values() for scan in scans]
+    file_key = sides["new"][1]
+    bounds = sample_bounds(sides["new"][0] or sides["old"][0], file_key if sides["new"][0] else sides["old"][1], pieces)
+    cut: dict[str, list[Side]] = {}
+    for name, given in (("old", question.old), ("new", question.new)):
+        scans, names = sides[name]
+        found = exchange_by_range(scans, names, bounds.rename_columns(names), question.runner, question.spool)
+        cut[name] = [given.side.with_scans(some) for some in found]
+    items = [
+        {**pair_item(comparison, old, new), "keep": keep_sorted is not None}
+        for old, new in zip(cut["old"], cut["new"], strict=True)
+    ]
+    outcomes = question.runner.run(merge_sorted, items, question.spool, "merging key ranges")
+    if keep_sorted is not None:
+        _keep([outcome.result["kept"] for outcome in outcomes], keep_sorted)
+    shuffled = sum(side.bytes for some in cut.values() for side in some)
+    work = WorkDone(bytes_read=sum(scan.bytes for scan in sampled), bytes_shuffled=shuffled)
+    answer = gather(comparison.header, outcomes)
+    return replace(answer, work=replace(answer.work, bytes_read=0) + work)
+
+
+@kernel
+def merge_sorted(item: WorkItem, attempt: Attempt) -> Result:
+    """Compares one range of the key; if asked, writes the new side's rows in key order."""
+    result = dict(compare_pair(item, attempt))
+    result["kept"] = None
+    if item["keep"]:
+        comparison = Comparison.from_json(item["comparison"])
+        new = read_side(Side.from_json(item["new"]))
+        result["kept"] = attempt.path("sorted.parquet")
+        pq.write_table(new.take(pa.array(sort_order(new, comparison.key))), result["kept"], row_group_size=122_880)
+    return result
+
+
+def _keep(parts: Sequence[str], folder: str) -> None:
+    """Moves sorted parts into a folder, whole or not at all: it is built beside its place and renamed."""
+    if os.path.exists(folder):
+        raise InputError(f"{folder} exists already", doing="keeping the sorted new side", hint="Name a new folder")
+    building = f"{folder}.{secrets.token_hex(4)}.partial"
+    os.makedirs(building)
+    for place, part in enumerate(parts):
+        shutil.move(part, os.path.join(building, f"part-{place:05d}.parquet"))
+    os.rename(building, folder)
+
+
+@kernel
+def merge_range(item: WorkItem, attempt: Attempt) -> Result:
+    """Compares what one key range owns; rows outside its safe interval are written aside for the last step."""
+    comparison, piece = Comparison.from_json(item["comparison"]), KeyRange.from_json(item["range"])
+    result: dict[str, Any] = {"rows_read": 0, "bytes_read": 0}
+    tables = {}
+    for name in OUTSIDE:
+        side = Side.from_json(item[name])
+        table = read_side(side)
+        result["rows_read"] += table.num_rows
+        result["bytes_read"] += side.bytes
+        tables[name], rest = _split(table, piece)
+        result[f"rest_{name}"] = _write_rest(rest, attempt, name)
+    changes = compare(comparison, tables["old"], tables["new"])
+    return {**result, **write_part(changes, attempt)}
+
+
+def _split(table: pa.Table, piece: KeyRange) -> tuple[pa.Table, pa.Table]:
+    """The rows in the safe interval, and the others. Rows in key order are cut without copying."""
+    if piece.whole:
+        return table, table.slice(0, 0)
+    mask = np.asarray(inside(piece, table), dtype=np.bool_)
+    within = np.flatnonzero(mask)
+    if len(within) and within[-1] - within[0] + 1 == len(within):
+        first, after = int(within[0]), int(within[-1]) + 1
+        return table.slice(first, after - first), pa.concat_tables([table.slice(0, first), table.slice(after)])
+    return table.filter(pa.array(mask)), table.filter(pa.array(~mask))
+
+
+def _write_rest(rest: pa.Table, attempt: Attempt, name: str) -> dict[str, Any] | None:
+    scan = spill(rest, attempt.path(f"rest-{name}.arrow"))
+    return scan.to_json() if scan else None
+
+
+def _compare_leftovers(question: DiffPlan, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Compares the rows that no range could decide: few, so in this process."""
+    sides = {}
+    for name, given in (("old", question.old), ("new", question.new)):
+        records = [outcome.result[f"rest_{name}"] for outcome in outcomes]
+        scans = tuple(Scan.from_json(record) for record in records if record)
+        columns = tuple(given.side.schema.names)
+        sides[name] = Side(scans, columns, columns, given.side.schema)
+    if not sides["old"].scans and not sides["new"].scans:
+        return []
+    return compare_whole(question, sides["old"], sides["new"], "comparing what lies between ranges")

@@ -1,0 +1,163 @@
+"""What a differential can be told, beyond its two sides and its key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any
+
+from strandline.differential.window.options import WindowOptions
+from strandline.errors import InputError
+from strandline.relations.read_options import ReadOptions
+from strandline.values.signatures.scheme import DEFAULT_SEED, MAXIMUM_BITS, MINIMUM_BITS
+
+ALGORITHMS = ("auto", "merge", "hash", "kb", "kbp", "window")
+DUPLICATES = ("error", "count", "pair")
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+
+
+@dataclass(frozen=True)
+class DiffOptions:
+    """The options of `diff`, each also an option of the command.
+
+    `columns` are the only ones compared, `ignore` are left out; `rename` maps names of the old side to those of the
+    new one. `compare` gives comparators by column, kind or `*`. `where` restricts both sides. `state` is a folder of
+    signatures that stands for the old side and is replaced at the end; `save_state` only writes one. `bits`,
+    `miss_probability` (bits from a target), `seed` and `column_signatures` shape what is written. `verify` re-checks
+    an answer found by signatures exactly, against the old extract. `aging`, `block`, `slices` are the window's.
+    `changed` is the share of rows expected to have changed, for choosing an algorithm. `keep_sorted` is a folder for
+    the new side in key order. `fail_over` is the share of changed rows beyond which nothing is answered.
+    """
+
+    algorithm: str = "auto"
+    duplicates: str = "error"
+    columns: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    rename: Mapping[str, str] = field(default_factory=dict)
+    compare: Mapping[str, str] = field(default_factory=dict)
+    where: str | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    strict_schema: bool = False
+    state: str | None = None
+    save_state: str | None = None
+    bits: int | None = None
+    miss_probability: float | None = None
+    seed: int = DEFAULT_SEED
+    column_signatures: bool = False
+    verify: bool | str = False
+    memory: int | None = None
+    changed: float = 0.01
+    aging: int = WindowOptions.aging_bytes
+    block: int = WindowOptions.block_bytes
+    slices: int | None = None
+    keep_sorted: str | None = None
+    fail_over: float | None = None
+    old_format: str | None = None
+    new_format: str | None = None
+    read_old: ReadOptions = field(default_factory=ReadOptions)
+    read_new: ReadOptions = field(default_factory=ReadOptions)
+
+    def __post_init__(self) -> None:
+        _one_of("algorithm", self.algorithm, ALGORITHMS)
+        _one_of("duplicates", self.duplicates, DUPLICATES)
+        if self.columns and self.ignore:
+            raise InputError(
+                "columns and ignore are both given", doing="reading options", hint="Say what to compare, or what not"
+            )
+        if self.bits is not None and self.miss_probability is not None:
+            raise InputError(
+                "bits and miss_probability are both given", doing="reading options", hint="Give one of them"
+            )
+        if self.keep_sorted is not None and self.algorithm != "merge":
+            raise InputError(
+                f"keep_sorted is given, but the algorithm is {self.algorithm}",
+                doing="reading options",
+                hint="Only merge sorts the new side: leave the algorithm out, or say merge",
+            )
+        if self.slices is not None and self.slices < 1:
+            raise InputError(f"slices is {self.slices}", doing="reading options", hint="Give 1 or more")
+        if self.bits is not None and not MINIMUM_BITS <= self.bits <= MAXIMUM_BITS:
+            raise InputError(
+                f"a signature has {MINIMUM_BITS} to {MAXIMUM_BITS} bits, not {self.bits}",
+                doing="reading options",
+                hint="64 suits most tables",
+            )
+        if self.miss_probability is not None and not 0 < self.miss_probability < 1:
+            raise InputError(
+                f"a probability of {self.miss_probability} can't be aimed at",
+                doing="reading options",
+                hint="Give a number between 0 and 1, such as 1e-6",
+            )
+        if self.fail_over is not None and not self.fail_over >= 0:
+            raise InputError(
+                f"fail_over is {self.fail_over}", doing="reading options", hint="Give a share, such as 30%"
+            )
+
+    @property
+    def window(self) -> WindowOptions:
+        return WindowOptions(aging_bytes=self.aging, block_bytes=self.block)
+
+
+def options_from(given: Mapping[str, Any]) -> DiffOptions:
+    """Options from keywords; an unknown one is refused with the nearest known. Sizes and shares may be text."""
+    known = {option.name for option in fields(DiffOptions)}
+    for name in given:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"The options are {', '.join(sorted(known))}"
+            raise InputError(f"unknown option {name!r}", doing="reading the options of diff", hint=hint)
+    values = dict(given)
+    if values.get("keep_sorted") is not None and values.get("algorithm", "auto") == "auto":
+        values["algorithm"] = "merge"
+    for name in ("columns", "ignore"):
+        if name in values:
+            values[name] = names_of(values[name])
+    for name in ("aging", "block", "memory"):
+        if values.get(name) is not None:
+            values[name] = size(values[name])
+    for name in ("changed", "fail_over"):
+        if values.get(name) is not None:
+            values[name] = share(values[name])
+    return DiffOptions(**values)
+
+
+def names_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """One name or several."""
+    if given is None:
+        return ()
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def size(given: int | str) -> int:
+    """Bytes, from a number or from text such as 64MB.
+
+    >>> size("64MB"), size(100)
+    (67108864, 100)
+    """
+    if isinstance(given, int):
+        return given
+    found = re.fullmatch(r"\s*([0-9.]+)\s*([kmg]?b?)\s*", given.lower())
+    if not found:
+        raise InputError(f"{given!r} is no size", doing="reading options", hint="Say for example 64MB")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def share(given: float | str) -> float:
+    """A share, from a number or from text such as 30%.
+
+    >>> share("30%"), share(0.5)
+    (0.3, 0.5)
+    """
+    if not isinstance(given, str):
+        return float(given)
+    found = re.fullmatch(r"\s*([0-9.]+)\s*(%?)\s*", given)
+    if not found:
+        raise InputError(f"{given!r} is no share", doing="reading options", hint="Say for example 30% or 0.3")
+    return float(found[1]) / (100 if found[2] else 1)
+
+
+def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise InputError(f"{name} is {value!r}", doing="reading options", hint=f"Choose one of {', '.join(allowed)}")

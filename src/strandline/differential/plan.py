@@ -1,0 +1,320 @@
+"""The question as algorithms get it: the comparison, both relations, and where and how to run.
+
+Scans for an exchange: the columns of one side, those that rows meet by in the type that both sides share.
+
+From what a user says to a question: opening both sides, finding what they have in common, checking the key.
+
+Schema drift: refusing it when asked to, and guessing which new name an old column may have got.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from strandline.changes.shape import Header, check_columns, check_key, nearest
+from strandline.differential.comparison import Comparison, Side
+from strandline.differential.options import DiffOptions
+from strandline.differential.signatures.signature_file import rename_fields
+from strandline.differential.signatures.state import SignatureState
+from strandline.engine import Runner, Spool, choose_runner, machine_memory
+from strandline.errors import InputError, KeysError, SchemaError
+from strandline.relations import Relation, Scan, Split
+from strandline.relations.open_relation import open_relation
+from strandline.relations.reader import read_scan
+from strandline.relations.spooled import spool_batches
+from strandline.values.equality import unequal
+from strandline.values.expressions import parse_condition
+from strandline.values.matching import match
+from strandline.values.type_unification import Incomparable, common_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+PIECE_BYTES = 24 << 20
+"""Input that one work item should have: enough to be worth a task, little enough to fit a worker's memory."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """One side: the relation and the side that reads it whole; kernels read it through `with_scans`."""
+
+    relation: Relation
+    side: Side
+
+    @property
+    def bytes(self) -> int:
+        return self.relation.bytes
+
+    def file_names(self) -> dict[str, str]:
+        """For each name that the comparison uses, what the column is called in the relation."""
+        return dict(zip(self.side.names, self.side.columns, strict=True))
+
+    def parts(self, columns: Sequence[str]) -> list[Split]:
+        """The pieces with the bounds of `columns`, which are the comparison's names, not the file's."""
+        here = self.file_names()
+        return [
+            replace(part, bounds={name: part.bounds[here[name]] for name in columns if here[name] in part.bounds})
+            for part in self.relation.parts([here[name] for name in columns])
+        ]
+
+    def scans(self) -> tuple[Scan, ...]:
+        return tuple(part.scan for part in self.relation.parts([]))
+
+
+@dataclass(frozen=True)
+class DiffPlan:
+    """Everything that an algorithm needs."""
+
+    comparison: Comparison
+    old: Input
+    new: Input
+    runner: Runner
+    spool: Spool
+    memory: int = field(default_factory=lambda: machine_memory() // 2)
+
+    def pieces(self, input_bytes: int, spread: int = 4) -> int:
+        """How many work items suit so much input: one for little, else a multiple of what runs at once.
+
+        Compressed columns grow about `spread` times in memory; a piece must fit a task's share with room to join.
+        """
+        at_once = max(self.runner.parallelism, 1)
+        if input_bytes <= PIECE_BYTES:
+            return 1
+        share = max(self.memory // at_once // (3 * spread), 1)
+        least = -(-input_bytes // min(share, 8 * PIECE_BYTES))
+        return -(-max(least, at_once) // at_once) * at_once
+
+
+def spread_scans(scans: Sequence[Scan], pieces: int) -> list[list[Scan]]:
+    """The scans in at most `pieces` groups of about equal bytes, in order; no group is empty."""
+    total = sum(max(scan.bytes, 1) for scan in scans)
+    groups: list[list[Scan]] = []
+    taken = 0
+    for scan in scans:
+        if not groups or taken * pieces >= total * len(groups):
+            groups.append([])
+        groups[-1].append(scan)
+        taken += max(scan.bytes, 1)
+    return groups
+
+
+def typed_scans(question: DiffPlan, name: str, by: Sequence[str]) -> tuple[list[Scan], list[str]]:
+    """The scans of the "old" or the "new" side, and what the columns of `by` are called in them."""
+    given = question.old if name == "old" else question.new
+    shared = question.comparison.header.after_schema
+    files = given.file_names()
+    scans = []
+    for scan in given.scans():
+        fields = [scan.schema.field(column) for column in given.side.columns]
+        typed = [
+            field.with_type(shared.field(here).type) if here in by else field
+            for here, field in zip(given.side.names, fields, strict=True)
+        ]
+        scans.append(replace(scan, schema=pa.schema(typed)))
+    return scans, [files[column] for column in by]
+
+
+def plan_diff(
+    old: Any, new: Any, key: Sequence[str], options: DiffOptions, running: tuple[str, SparkSession | None]
+) -> DiffPlan:
+    """The question, once everything that can be checked without reading rows has been checked.
+
+    `old` may be a `SignatureState`: its schema then stands for the old side, which has no rows to read.
+    """
+    runner_name, session = running
+    spool = Spool()
+    new_relation = open_relation(new, format=options.new_format, session=session, options=options.read_new, spool=spool)
+    if isinstance(old, SignatureState):
+        old_relation: Relation = spool_batches([], old.source or "saved signatures", old.schema, spool)
+    elif old is None:
+        old_relation = spool_batches([], "nothing", new_relation.schema, spool)
+    else:
+        _check_not_the_same(old, new)
+        old_relation = open_relation(
+            old, format=options.old_format, session=session, options=options.read_old, spool=spool
+        )
+    # A state was given its new names when it was loaded.
+    rename = {} if isinstance(old, SignatureState) else options.rename
+    check_renames(old_relation.schema, rename)
+    comparison = _comparison(old_relation.schema, new_relation.schema, key, options, rename)
+    runner = choose_runner(runner_name, old_relation.bytes + new_relation.bytes, session)
+    memory = options.memory or machine_memory() // 2
+    question = DiffPlan(
+        comparison=comparison,
+        old=_input(old_relation, comparison.old_schema_shared, options, rename),
+        new=_input(new_relation, comparison.new_schema_shared, options, {}),
+        runner=runner,
+        spool=spool,
+        memory=memory,
+    )
+    _check_keys_are_not_all_null(question)
+    return question
+
+
+def _comparison(
+    old: pa.Schema, new: pa.Schema, key: Sequence[str], options: DiffOptions, rename: Mapping[str, str]
+) -> Comparison:
+    old = rename_fields(old, rename)
+    for side in (old, new):
+        if key:
+            check_key(side, key)
+    chosen = _chosen(old, new, key, options)
+    comparison = Comparison(
+        old_schema=pa.schema([field for field in old if field.name in chosen]),
+        new_schema=pa.schema([field for field in new if field.name in chosen]),
+        key=() if options.duplicates == "count" else tuple(key),
+        rules=options.compare,
+        pair=options.duplicates == "pair" and bool(key),
+    )
+    comparison.header  # noqa: B018 - raises what is wrong with the schemas
+    if not comparison.comparators and options.compare:
+        raise InputError("no column is left to compare by these rules", doing="reading --compare")
+    if not comparison.key and comparison.rules and any(not r.is_equivalence for r in comparison.comparators.values()):
+        raise InputError(
+            "tolerances need a key: without one there is no telling which rows should be near each other",
+            doing="reading --compare",
+            hint="Give a key, or use trim, casefold or empty only",
+        )
+    return comparison
+
+
+def _chosen(old: pa.Schema, new: pa.Schema, key: Sequence[str], options: DiffOptions) -> set[str]:
+    """The columns that take part, under the new side's names."""
+    both = pa.schema([*new, *(field for field in old if field.name not in new.names)])
+    if options.columns:
+        check_columns(both, options.columns, "choosing columns to compare")
+        return {*options.columns, *key}
+    if options.ignore:
+        check_columns(both, options.ignore, "choosing columns to ignore")
+    wrong = [name for name in options.ignore if name in key]
+    if wrong:
+        raise KeysError(f"key column {wrong[0]!r} can't be ignored", doing="choosing columns to ignore")
+    return {name for name in both.names if name not in options.ignore}
+
+
+def _input(relation: Relation, schema: pa.Schema, options: DiffOptions, rename: Mapping[str, str]) -> Input:
+    """The side that reads the columns of `schema`, and those that the condition speaks of."""
+    renamed = rename_fields(relation.schema, rename)
+    where = None
+    names = list(schema.names)
+    if options.where is not None:
+        condition = parse_condition(options.where, renamed, options.params)
+        where = condition.sql
+        names += [name for name in condition.columns if name not in names]
+    back = {new: old for old, new in rename.items()}
+    columns = tuple(back.get(name, name) for name in names)
+    return Input(relation, Side((), columns, tuple(names), schema, where))
+
+
+def _check_not_the_same(old: Any, new: Any) -> None:
+    if isinstance(old, (str, os.PathLike)) and isinstance(new, (str, os.PathLike)):
+        a, b = os.path.realpath(old), os.path.realpath(new)
+        if a == b and os.path.exists(a):
+            raise InputError(
+                f"both sides are {os.fspath(old)}", doing="comparing two extracts", hint="Name two different extracts"
+            )
+
+
+def check_renames(old: pa.Schema, rename: Mapping[str, str]) -> None:
+    """Refuses to rename columns that are not there, or to names that are taken."""
+    for name, to in rename.items():
+        if name not in old.names:
+            raise SchemaError(
+                f"the old side has no column {name!r} to rename to {to!r}",
+                doing="reading --rename",
+                hint=f"{nearest(name, old.names)}Its columns are {', '.join(old.names)}",
+            )
+    after = [rename.get(name, name) for name in old.names]
+    again = [name for name in after if after.count(name) > 1]
+    if again:
+        raise SchemaError(
+            f"after renaming, {again[0]!r} stands twice", doing="reading --rename", hint="Choose other names"
+        )
+
+
+def _check_keys_are_not_all_null(question: DiffPlan) -> None:
+    """A key of nothing but nulls is a mistake that statistics often show at once."""
+    for side, given in (("old", question.old), ("new", question.new)):
+        parts = given.parts(question.comparison.key)
+        rows = sum(part.rows for part in parts)
+        nulls = [_known_nulls(parts, name) for name in question.comparison.key]
+        if rows > 1 and nulls and all(count == rows for count in nulls):
+            raise KeysError(
+                f"the key ({', '.join(question.comparison.key)}) of the {side} side holds nothing but nulls",
+                doing="reading the key",
+                hint="Name columns that identify rows",
+            )
+
+
+def _known_nulls(parts: Sequence[Split], name: str) -> int | None:
+    """How many nulls a column holds, where statistics of all parts tell."""
+    known = [part.bounds[name].nulls for part in parts if name in part.bounds]
+    return None if len(known) < len(parts) or None in known else sum(count or 0 for count in known)
+
+
+SAMPLE_ROWS = 20_000
+LIKENESS = 0.9
+"""The share of rows in which an old and a new column must agree to be taken for one that was renamed."""
+
+
+def check_strict(header: Header) -> None:
+    """Refuses two schemas that differ in any column or type, naming what differs."""
+    old, new = header.old_schema, header.new_schema
+    retyped = [name for name in new.names if name in old.names and old.field(name).type != new.field(name).type]
+    said = [f"{name} was added" for name in header.added]
+    said += [f"{name} was removed" for name in header.removed]
+    said += [f"{name} went from {old.field(name).type} to {new.field(name).type}" for name in retyped]
+    if said:
+        raise SchemaError(
+            f"the schemas differ: {', '.join(said)}",
+            doing="comparing with a strict schema",
+            hint="Compare without it to see what changed in the columns that both sides have",
+        )
+
+
+def suggest_renames(question: DiffPlan) -> tuple[tuple[str, str], ...]:
+    """Pairs of a removed and an added column that agree in nearly all rows of a sample matched by key."""
+    header, key = question.comparison.header, question.comparison.key
+    pairs = [(a, b) for a in header.removed for b in header.added if _can_meet(header, a, b)]
+    if not pairs or not key:
+        return ()
+    before = _sample(question.old, [*key, *header.removed])
+    after = _sample(question.new, [*key, *header.added])
+    matching = match(before.select(key), after.select(key))
+    if not len(matching.old):
+        return ()
+    left, right = before.take(pa.array(matching.old)), after.take(pa.array(matching.new))
+    found: dict[str, str] = {}
+    for a, b in pairs:
+        alike = 1 - unequal(left.column(a), right.column(b)).mean()
+        informative = left.column(a).null_count < len(left)
+        if alike >= LIKENESS and informative and a not in found and b not in found.values():
+            found[a] = b
+    return tuple(found.items())
+
+
+def _can_meet(header: Header, a: str, b: str) -> bool:
+    met = common_type(header.old_schema.field(a).type, header.new_schema.field(b).type)
+    return not isinstance(met, Incomparable)
+
+
+def _sample(given: Input, names: Sequence[str]) -> pa.Table:
+    """The first rows of a side, of the columns with these names here."""
+    files = given.file_names()
+    columns = [files.get(name, name) for name in names]
+    batches: list[pa.RecordBatch] = []
+    rows = 0
+    for scan in given.scans():
+        for batch in read_scan(scan, columns):
+            batches.append(batch)
+            rows += batch.num_rows
+            if rows >= SAMPLE_ROWS:
+                return pa.Table.from_batches(batches).rename_columns(list(names))
+    schema = pa.schema([given.relation.schema.field(column) for column in columns])
+    return pa.Table.from_batches(batches, schema=schema).rename_columns(list(names))

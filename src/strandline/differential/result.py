@@ -1,0 +1,122 @@
+"""What an algorithm gives back: part files of change rows, their counts, and what was done to find them.
+
+Rows that one step leaves for a later one, as Arrow files: Parquet does not bring back every value of every type.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from strandline.changes.execution import PartFile
+from strandline.changes.part_files import counts_from_json, counts_to_json
+from strandline.changes.part_files import write_part as write_rows
+from strandline.changes.shape import ChangeSet, Counts, Header, total
+from strandline.differential.signatures.state import SignatureState
+from strandline.engine import Attempt, Outcome
+from strandline.relations import Scan
+
+
+@dataclass(frozen=True)
+class WorkDone:
+    """What a run really did, to stand beside what was estimated. Bytes read are those of the inputs on storage."""
+
+    bytes_read: int = 0
+    bytes_shuffled: int = 0
+    bytes_written: int = 0
+    rows_read: int = 0
+    items: int = 0
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __add__(self, other: WorkDone) -> WorkDone:
+        return WorkDone(
+            bytes_read=self.bytes_read + other.bytes_read,
+            bytes_shuffled=self.bytes_shuffled + other.bytes_shuffled,
+            bytes_written=self.bytes_written + other.bytes_written,
+            rows_read=self.rows_read + other.rows_read,
+            items=self.items + other.items,
+            notes={**self.notes, **other.notes},
+        )
+
+
+@dataclass(frozen=True)
+class DiffResult:
+    """The change rows in Parquet files of the spool. `state` is what the next run may start from, if it was asked."""
+
+    header: Header
+    parts: tuple[PartFile, ...]
+    work: WorkDone = field(default_factory=WorkDone)
+    state: SignatureState | None = None
+
+
+def write_part(changes: ChangeSet, attempt: Attempt, name: str = "changes.parquet") -> dict[str, Any]:
+    """Writes change rows, if there are any, and gives the record of it that a kernel returns."""
+    counts = changes.header.counts
+    if not changes.rows.num_rows:
+        return {"counts": counts_to_json(counts), "path": None, "rows": 0, "bytes_written": 0}
+    path = attempt.path(name)
+    written = write_rows(changes.rows, path)
+    return {"counts": counts_to_json(counts), "path": path, "rows": changes.rows.num_rows, "bytes_written": written}
+
+
+def gather(header: Header, outcomes: Sequence[Outcome], extra: Iterable[Counts] = ()) -> DiffResult:
+    """One answer of the outcomes of kernels that wrote parts."""
+    counts = total([*(counts_from_json(outcome.result["counts"]) for outcome in outcomes), *extra])
+    return DiffResult(
+        header=replace(header, counts=counts),
+        parts=tuple(
+            PartFile(outcome.result["path"], outcome.result["rows"], outcome.result["bytes_written"])
+            for outcome in outcomes
+            if outcome.result["path"]
+        ),
+        work=work_of(outcomes),
+    )
+
+
+def work_of(outcomes: Sequence[Outcome]) -> WorkDone:
+    return WorkDone(
+        bytes_read=sum(outcome.bytes for outcome in outcomes),
+        rows_read=sum(outcome.rows for outcome in outcomes),
+        bytes_written=sum(outcome.result.get("bytes_written", 0) for outcome in outcomes),
+        items=len(outcomes),
+    )
+
+
+class Spill:
+    """A file that grows by batches; it is there only if something was written. Compressed with lz4 if asked."""
+
+    def __init__(self, path: str, schema: pa.Schema, *, compressed: bool = False) -> None:
+        self.path = path
+        self.schema = schema
+        self.rows = 0
+        self._options = pa.ipc.IpcWriteOptions(compression="lz4" if compressed else None)
+        self._writer: pa.ipc.RecordBatchFileWriter | None = None
+        self._sink: pa.OSFile | None = None
+
+    def write(self, rows: pa.Table | pa.RecordBatch) -> None:
+        if not rows.num_rows:
+            return
+        if self._writer is None:
+            self._sink = pa.OSFile(self.path, "wb")
+            self._writer = pa.ipc.new_file(self._sink, self.schema, options=self._options)
+        self._writer.write(rows)
+        self.rows += rows.num_rows
+
+    def close(self) -> Scan | None:
+        """The scan that reads the rows again, None if there are none."""
+        if self._writer is None or self._sink is None:
+            return None
+        self._writer.close()
+        self._sink.close()
+        return Scan("arrow", self.path, self.schema, rows=self.rows, bytes=os.path.getsize(self.path))
+
+
+def spill(rows: pa.Table, path: str) -> Scan | None:
+    """All rows of a table at once."""
+    file = Spill(path, rows.schema)
+    file.write(rows)
+    return file.close()

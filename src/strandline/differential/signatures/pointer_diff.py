@@ -1,0 +1,275 @@
+"""Signatures with pointers ⟨K, b, p⟩ (SMC2 and PHC2: section 3.3, algorithm 3.2).
+
+Both sides are their signatures: the old side's are saved state, the new side's are made by one pass over it. Only
+signatures are sorted and matched; the full records of changed keys are then fetched by pointer, from the row groups
+that hold them and no others. Where the old extract is still at hand, its records are fetched too, and the change set
+has before images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from strandline.changes.matching import names_of
+from strandline.changes.shape import CHANGE, CHANGED, INSERT, UPDATE, Counts, finish
+from strandline.differential.comparison import Comparison, Side, read_side
+from strandline.differential.partitioned_hash import compare_whole
+from strandline.differential.plan import DiffPlan, Input
+from strandline.differential.result import DiffResult, WorkDone, gather, spill, work_of, write_part
+from strandline.differential.signatures.signature_diff import answer_header, differing, match_segments, write_deleted
+from strandline.differential.signatures.signature_file import (
+    FILE,
+    ROW,
+    SignatureSegment,
+    SignatureSpec,
+    between,
+    column_names,
+    concat_segments,
+    open_segment,
+    signature_names,
+)
+from strandline.differential.signatures.state import SignatureState
+from strandline.differential.signatures.state_build import GREATEST, LEAST, sign_relation
+from strandline.engine import Attempt, Result, WorkItem, kernel
+from strandline.relations import Scan
+from strandline.values.encoding import no_rows, plain, restore
+
+FETCH_SCANS = 8
+"""Row groups that one work item fetches from."""
+
+
+def pointer_diff(question: DiffPlan, state: SignatureState, making: SignatureSpec, *, old_at_hand: bool) -> DiffResult:
+    """The differential of two sides' signatures; the answer carries the new side's as the next state."""
+    next_state, signed = sign_relation(question, "new", making)
+    matched = question.runner.run(
+        match_signatures, _ranges(state, next_state, making), question.spool, "matching signatures"
+    )
+    found = [_Pointers.load(outcome.result["pointers"]) for outcome in matched]
+    unchanged = sum(outcome.result["unchanged"] for outcome in matched)
+    work = work_of(signed)
+    if old_at_hand:
+        answer = _with_both_records(question, found, unchanged)
+    else:
+        answer = _with_new_records(question, state, making, found, unchanged)
+    return replace(answer, work=answer.work + work, state=next_state)
+
+
+@dataclass(frozen=True)
+class _Pointers:
+    """Where changed records stand: new ones (inserts and updates), old ones (updates and deletes).
+
+    `differing` tells, column by column, where an update differs, if the columns were signed one by one.
+    """
+
+    new: pa.Table
+    old: pa.Table
+
+    @staticmethod
+    def load(path: str) -> _Pointers:
+        return _Pointers(pa.ipc.open_file(path + ".new").read_all(), pa.ipc.open_file(path + ".old").read_all())
+
+    def save(self, path: str) -> None:
+        for suffix, table in (("new", self.new), ("old", self.old)):
+            with pa.OSFile(f"{path}.{suffix}", "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+                writer.write_table(table)
+
+
+def _ranges(old: SignatureState, new: SignatureState, making: SignatureSpec) -> list[WorkItem]:
+    """One item for each segment of the new side, with the old side's numbers up to its end; the last takes the rest."""
+    segments = list(new.segments)
+    highs = [segment.greatest for segment in segments[:-1]] + [GREATEST]
+    lows = [LEAST, *(high + 1 for high in highs[:-1])]
+    return [
+        {
+            "new": segments[place].to_json() if segments else None,
+            "old": [s.to_json() for s in old.segments if s.rows and s.greatest >= low and s.least <= high],
+            "places": [n for n, s in enumerate(old.segments) if s.rows and s.greatest >= low and s.least <= high],
+            "least": low,
+            "greatest": high,
+            "making": making.to_json(),
+        }
+        for place, (low, high) in enumerate(zip(lows, highs, strict=True))
+    ]
+
+
+@kernel
+def match_signatures(item: WorkItem, attempt: Attempt) -> Result:
+    """Matches the signatures of one range of numbers and notes where the changed records stand."""
+    making = SignatureSpec.from_json(item["making"])
+    pieces = []
+    for place, record in zip(item["places"], item["old"], strict=True):
+        start, piece = between(open_segment(SignatureSegment.from_json(record)), item["least"], item["greatest"])
+        at = np.arange(start, start + len(piece), dtype=np.int64)
+        pieces.append(piece.append_column("segment", pa.repeat(place, len(piece))).append_column("at", pa.array(at)))
+    new = open_segment(SignatureSegment.from_json(item["new"])) if item["new"] else None
+    old = concat_segments(pieces, making) if pieces else None
+    if old is None or new is None:
+        pointers = _Pointers(_new_pointers(new, None, making), _old_pointers(old, None))
+        unchanged = 0
+    else:
+        matching = match_segments(old, new, making)
+        differ = differing(old, new, matching, signature_names(making))
+        flags = {name: differing(old, new, matching, [column]) for name, column in column_names(making).items()}
+        inserted = new.take(pa.array(matching.only_new))
+        updated = new.take(pa.array(matching.new[differ]))
+        gone = concat_segments(
+            [old.take(pa.array(matching.only_old)), old.take(pa.array(matching.old[differ]))], making
+        )
+        kinds = np.repeat([INSERT, UPDATE], [len(inserted), len(updated)])
+        pointers = _Pointers(
+            _new_pointers(
+                concat_segments([inserted, updated], making), (kinds, {n: f[differ] for n, f in flags.items()}), making
+            ),
+            _old_pointers(gone, len(matching.only_old)),
+        )
+        unchanged = int((~differ).sum())
+    path = attempt.path("pointers")
+    pointers.save(path)
+    return {"pointers": path, "unchanged": unchanged}
+
+
+def _new_pointers(table: pa.Table | None, told: tuple[Any, dict[str, Any]] | None, making: SignatureSpec) -> pa.Table:
+    count = 0 if table is None else len(table)
+    kinds, flags = told or (np.repeat([INSERT], count), {})
+    inserted = int((kinds == INSERT).sum())
+    empty = np.empty(0, dtype=np.int64)
+    columns: dict[str, Any] = {
+        FILE: np.asarray(table.column(FILE), dtype=np.int64) if table is not None else empty,
+        ROW: np.asarray(table.column(ROW), dtype=np.int64) if table is not None else empty,
+        "kind": pa.array(kinds.astype(object), pa.string()),
+    }
+    for name, column in column_names(making).items():
+        differ = np.zeros(count, dtype=np.bool_)
+        if name in flags:
+            differ[inserted:] = flags[name]
+        columns[column] = differ
+    return pa.table(columns)
+
+
+def _old_pointers(table: pa.Table | None, deleted: int | None) -> pa.Table:
+    """Old records that changed; the first `deleted` of them (None: all) are gone for good."""
+    names = (FILE, ROW, "segment", "at")
+    count = 0 if table is None else len(table)
+    gone = np.arange(count) < (count if deleted is None else deleted)
+    columns = {
+        name: np.asarray(table.column(name), dtype=np.int64)
+        if table is not None and name in table.column_names
+        else np.zeros(count, dtype=np.int64)
+        for name in names
+    }
+    return pa.table({**columns, "deleted": gone})
+
+
+def _with_both_records(question: DiffPlan, found: Sequence[_Pointers], unchanged: int) -> DiffResult:
+    """Fetches changed records of both sides and compares them: exact, with before images."""
+    old = _fetch(question, question.old, pa.concat_tables([pointers.old for pointers in found]), "old")
+    new = _fetch(question, question.new, pa.concat_tables([pointers.new for pointers in found]), "new")
+    outcomes = compare_whole(question, old[0], new[0], "comparing changed records")
+    answer = gather(question.comparison.header, outcomes, extra=[Counts(unchanged=unchanged, columns={})])
+    return replace(answer, work=old[1] + new[1])
+
+
+def _with_new_records(
+    question: DiffPlan, state: SignatureState, making: SignatureSpec, found: Sequence[_Pointers], unchanged: int
+) -> DiffResult:
+    """Fetches new records alone: inserts and updates without before images; deletes are told by their keys."""
+    header = answer_header(question.comparison, making)
+    items = _fetch_items(question.new, pa.concat_tables([pointers.new for pointers in found]), "new")
+    described = [{**item, "comparison": question.comparison.to_json(), "making": making.to_json()} for item in items]
+    outcomes = question.runner.run(fetch_changes, described, question.spool, "fetching changed records")
+    met = [np.ones(segment.rows, dtype=np.bool_) for segment in state.segments]
+    for pointers in found:
+        gone = pointers.old.filter(pointers.old.column("deleted"))
+        places = np.asarray(gone.column("segment"), dtype=np.int64)
+        at = np.asarray(gone.column("at"), dtype=np.int64)
+        for place in np.unique(places).tolist():
+            met[place][at[places == place]] = False
+    deleted = write_deleted(question, header, state, met)
+    columns: dict[str, int] | None = {} if header.has_changed else None
+    extra = [deleted.header.counts, Counts(unchanged=unchanged, columns=columns)]
+    answer = gather(header, outcomes, extra=extra)
+    return replace(answer, parts=(*answer.parts, *deleted.parts))
+
+
+def _fetch(question: DiffPlan, given: Input, pointers: pa.Table, name: str) -> tuple[Side, WorkDone]:
+    items = _fetch_items(given, pointers, name)
+    outcomes = question.runner.run(fetch_records, items, question.spool, f"fetching changed records of the {name} side")
+    scans = tuple(Scan.from_json(outcome.result["scan"]) for outcome in outcomes if outcome.result["scan"])
+    names = tuple(given.side.schema.names)
+    return Side(scans, names, names, given.side.schema), work_of(outcomes)
+
+
+def _fetch_items(given: Input, pointers: pa.Table, name: str) -> list[WorkItem]:
+    """Pointers in groups of a few scans each; scans without a changed record are left alone."""
+    scans = given.scans()
+    files = np.asarray(pointers.column(FILE), dtype=np.int64)
+    needed = np.unique(files).tolist()
+    items: list[WorkItem] = []
+    for start in range(0, len(needed), FETCH_SCANS):
+        group = needed[start : start + FETCH_SCANS]
+        chosen = pointers.filter(pa.array(np.isin(files, group)))
+        items.append(
+            {
+                "side": given.side.with_scans([scans[place] for place in group]).to_json(),
+                "places": group,
+                "name": name,
+                "pointers": {column: chosen.column(column).to_pylist() for column in chosen.column_names},
+            }
+        )
+    return items
+
+
+@kernel
+def fetch_records(item: WorkItem, attempt: Attempt) -> Result:
+    """The records that pointers name, from the scans that hold them."""
+    rows, read = _pointed(item)
+    scan = spill(rows.drop_columns(["pointer"]), attempt.path(f"records-{item['name']}.arrow"))
+    return {
+        "scan": scan.to_json() if scan else None,
+        "rows_read": read,
+        "bytes_read": Side.from_json(item["side"]).bytes,
+    }
+
+
+@kernel
+def fetch_changes(item: WorkItem, attempt: Attempt) -> Result:
+    """The changed records of the new side, as change rows."""
+    comparison, making = Comparison.from_json(item["comparison"]), SignatureSpec.from_json(item["making"])
+    header = answer_header(comparison, making)
+    rows, read = _pointed(item)
+    order = np.asarray(rows.column("pointer"), dtype=np.int64)
+    told = pa.table(item["pointers"]).take(pa.array(order))
+    columns: dict[str, Any] = {CHANGE: told.column("kind")}
+    images = plain(rows.drop_columns(["pointer"]))
+    columns |= {name: images.column(name) for name in header.columns}
+    if header.has_changed:
+        signed = column_names(making)
+        listed = names_of(
+            [np.asarray(told.column(signed[name]), dtype=np.bool_) for name in header.values], header.values
+        )
+        inserted = np.asarray(told.column("kind"), dtype=object) == INSERT
+        columns[CHANGED] = pa.array(listed.to_pylist(), listed.type, mask=inserted)
+    changes = finish(header, restore(pa.table(columns), header.rows_schema), unchanged=0)
+    return {**write_part(changes, attempt), "rows_read": read, "bytes_read": Side.from_json(item["side"]).bytes}
+
+
+def _pointed(item: WorkItem) -> tuple[pa.Table, int]:
+    """The rows that an item's pointers name, each with the place of its pointer, and how many rows were read."""
+    side = Side.from_json(item["side"])
+    files = np.asarray(item["pointers"][FILE], dtype=np.int64)
+    at = np.asarray(item["pointers"][ROW], dtype=np.int64)
+    tables, read = [], 0
+    for place, scan in zip(item["places"], side.scans, strict=True):
+        wanted: npt.NDArray[np.int64] = np.flatnonzero(files == place)
+        table = read_side(side.with_scans([scan]))
+        read += table.num_rows
+        tables.append(table.take(pa.array(at[wanted])).append_column("pointer", pa.array(wanted)))
+    if not tables:
+        return no_rows(side.schema).append_column("pointer", pa.array([], pa.int64())), 0
+    return pa.concat_tables(tables), read

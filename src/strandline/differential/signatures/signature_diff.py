@@ -1,0 +1,245 @@
+"""Signatures ⟨K, b⟩ of the old side against the new one (SMC1 and PHC1: sections 3.2, 3.3; algorithm 3.1).
+
+The old side is its saved state alone. The new extract is read once; each work item signs its rows, looks them up in
+the state's segments, which are sorted and mapped into memory, and writes inserts, updates and its own segment of the
+next state. Nothing is shuffled. What no item met in the state is deleted. There are no before images.
+
+Row groups that are byte for byte what they were when they were signed (block compression) are not even decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.changes.execution import PartFile
+from strandline.changes.matching import names_of
+from strandline.changes.part_files import write_part as write_rows
+from strandline.changes.shape import CHANGE, CHANGED, DELETE, INSERT, UPDATE, ChangeSet, Header, finish
+from strandline.differential.comparison import Comparison, Side, read_side
+from strandline.differential.plan import DiffPlan, spread_scans
+from strandline.differential.result import DiffResult, gather, write_part
+from strandline.differential.signatures.known_blocks import KnownBlock, MarkedRows, read_marked, with_known_rows
+from strandline.differential.signatures.signature_file import (
+    FILE,
+    NUMBER,
+    ROW,
+    SignatureSegment,
+    SignatureSpec,
+    between,
+    column_names,
+    numbers_tell_keys,
+    open_segment,
+    segment_keys,
+    sign,
+    signature_names,
+    write_segment,
+)
+from strandline.differential.signatures.state import SignatureState
+from strandline.differential.signatures.state_build import build_state, check_unique
+from strandline.engine import Attempt, Result, WorkItem, kernel
+from strandline.values.encoding import no_rows, plain, restore
+from strandline.values.equality import unequal
+from strandline.values.matching import BLOCK_ROWS, Matching, match, match_numbers
+
+Flags = npt.NDArray[np.bool_]
+
+
+def signature_diff(
+    question: DiffPlan, state: SignatureState, making: SignatureSpec, *, keep: bool = True
+) -> DiffResult:
+    """The differential of a saved state and the new side; the answer carries the next state, to be kept or not."""
+    header = answer_header(question.comparison, making)
+    pieces = question.pieces(question.new.bytes)
+    groups = spread_scans(question.new.scans(), pieces)
+    items = [
+        {
+            "new": question.new.side.with_scans(group).to_json(),
+            "comparison": question.comparison.to_json(),
+            "state": [segment.to_json() for segment in state.segments],
+            "blocks": [block.to_json() for block in state.blocks],
+            "mark": making.number_is_key and (keep or bool(state.blocks)),
+            "making": making.to_json(),
+        }
+        for group in groups
+    ]
+    outcomes = question.runner.run(compare_with_state, items, question.spool, "comparing with saved signatures")
+    segments = [SignatureSegment.from_json(outcome.result["segment"]) for outcome in outcomes]
+    blocks = [KnownBlock(**record) for outcome in outcomes for record in outcome.result["blocks"]]
+    next_state = replace(build_state(question, making, segments), blocks=tuple(blocks))
+    known = [pair for outcome in outcomes for pair in outcome.result["known"]]
+    met = _met(state, [outcome.result["met"] for outcome in outcomes], known)
+    deleted = write_deleted(question, header, state, met)
+    answer = gather(header, outcomes, extra=[deleted.header.counts])
+    notes = {"row groups not decoded": len(known)} if state.blocks else {}
+    work = replace(answer.work, notes=notes)
+    return replace(answer, parts=(*answer.parts, *deleted.parts), state=next_state, work=work)
+
+
+def answer_header(comparison: Comparison, making: SignatureSpec) -> Header:
+    """Such runs have no before images; which columns differ is known if each column was signed."""
+    has_changed = making.column_signatures and bool(comparison.header.values)
+    return replace(comparison.header, has_before=False, has_changed=has_changed)
+
+
+@kernel
+def compare_with_state(item: WorkItem, attempt: Attempt) -> Result:
+    """Signs the rows of some scans of the new side and finds what is new or different in them."""
+    comparison, making = Comparison.from_json(item["comparison"]), SignatureSpec.from_json(item["making"])
+    side = Side.from_json(item["new"])
+    state = [SignatureSegment.from_json(record) for record in item["state"]]
+    marked = read_marked(side, making, item["blocks"], state) if item["mark"] else MarkedRows([read_side(side)])
+    new = plain(pa.concat_tables(marked.tables))
+    signed = sign(new, replace(making, pointers=True))
+    check_unique(signed, making, "new")
+    found = _look_up(signed, state, making)
+    changes = _changes(answer_header(comparison, making), new, np.asarray(signed.column(ROW)), found)
+    known = sum(block.rows for block in marked.known)
+    counts = replace(changes.header.counts, unchanged=(changes.header.counts.unchanged or 0) + known)
+    met = attempt.path("met.npz")
+    np.savez(met, **found.met)
+    signed = with_known_rows(signed.drop_columns([FILE, ROW]), marked, making)
+    return {
+        **write_part(replace(changes, header=replace(changes.header, counts=counts)), attempt),
+        "segment": write_segment(signed, attempt.path("segment.arrow")).to_json(),
+        "blocks": [block.to_json() for block in (*marked.known, *marked.fresh)],
+        "known": [[block.least, block.greatest] for block in marked.known],
+        "met": met,
+        "rows_read": new.num_rows,
+        "bytes_read": side.bytes,
+    }
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Of signed rows: which are new, which differ, in which columns; and which rows of each state segment were met."""
+
+    inserted: Flags
+    updated: Flags
+    differing: dict[str, Flags]
+    met: dict[str, Any]
+
+
+def _look_up(signed: pa.Table, segments: Sequence[SignatureSegment], making: SignatureSpec) -> _Found:
+    rows = signed.num_rows
+    found = _Found(
+        inserted=np.ones(rows, dtype=np.bool_),
+        updated=np.zeros(rows, dtype=np.bool_),
+        differing={name: np.zeros(rows, dtype=np.bool_) for name in column_names(making)},
+        met={},
+    )
+    numbers = signed.column(NUMBER)
+    least, greatest = (numbers[0].as_py(), numbers[-1].as_py()) if rows else (1, 0)
+    for place, segment in enumerate(segments):
+        if segment.rows == 0 or segment.greatest < least or segment.least > greatest:
+            continue
+        start, saved = between(open_segment(segment), least, greatest)
+        first, mine = between(signed, segment.least, segment.greatest)
+        matching = match_segments(saved, mine, making)
+        at = matching.new + first
+        found.inserted[at] = False
+        found.updated[at] = differing(saved, mine, matching, signature_names(making))
+        for name, column in column_names(making).items():
+            found.differing[name][at] = differing(saved, mine, matching, [column])
+        found.met[str(place)] = np.packbits(_marked(len(saved), matching.old))
+        found.met[f"{place} at"] = np.array([start, len(saved)])
+    return found
+
+
+def differing(saved: pa.Table, mine: pa.Table, matching: Matching, names: Sequence[str]) -> Flags:
+    """Where matched rows of two segments disagree in any of the named signature columns."""
+    found = np.zeros(len(matching.old), dtype=np.bool_)
+    for name in names:
+        old, new = np.asarray(saved.column(name)), np.asarray(mine.column(name))
+        for start in range(0, len(found), BLOCK_ROWS):
+            block = slice(start, start + BLOCK_ROWS)
+            found[block] |= old[matching.old[block]] != new[matching.new[block]]
+    return found
+
+
+def match_segments(saved: pa.Table, mine: pa.Table, making: SignatureSpec) -> Matching:
+    """Rows of equal keys in two segments; where numbers are hashes, the keys themselves have the last word."""
+    found = match_numbers(_numbers(saved), _numbers(mine))
+    if not (len(found.repeated_old) or len(found.repeated_new)):
+        if numbers_tell_keys(saved, making) and numbers_tell_keys(mine, making):
+            return found
+        old = segment_keys(saved.take(pa.array(found.old)), making)
+        new = segment_keys(mine.take(pa.array(found.new)), making)
+        if not any(unequal(a, b).any() for a, b in zip(old.columns, new.columns, strict=True)):
+            return found
+    return match(segment_keys(saved, making), segment_keys(mine, making))
+
+
+def _changes(header: Header, new: pa.Table, row: npt.NDArray[np.int64], found: _Found) -> ChangeSet:
+    """Change rows of a table; `found` speaks of its rows in another order, which `row` undoes."""
+    changed = np.flatnonzero(found.inserted | found.updated)
+    inserted = found.inserted[changed]
+    rows = _chosen(new, row[changed])
+    columns: dict[str, Any] = {CHANGE: pa.array([UPDATE, INSERT]).take(pa.array(inserted.astype(np.int8)))}
+    columns |= {name: rows.column(name) for name in header.columns}
+    if header.has_changed:
+        listed = names_of([found.differing[name][changed] for name in header.values], header.values)
+        columns[CHANGED] = pc.if_else(pa.array(inserted), pa.scalar(None, listed.type), listed)
+    table = restore(pa.table(columns), header.rows_schema)
+    return finish(header, table, unchanged=len(row) - len(changed))
+
+
+def _chosen(table: pa.Table, rows: npt.NDArray[np.int64]) -> pa.Table:
+    """Rows by their positions, which mostly ascend: Arrow filters chunk by chunk, but to take it joins the chunks."""
+    if bool(np.all(rows[1:] > rows[:-1])):
+        return table.filter(pa.array(_marked(table.num_rows, rows)))
+    return table.take(pa.array(rows))
+
+
+def _met(state: SignatureState, paths: Sequence[str], known: Sequence[Sequence[int]]) -> list[Flags]:
+    """For each segment of the state which of its rows some item met, one by one or as part of a known block."""
+    met = [np.zeros(segment.rows, dtype=np.bool_) for segment in state.segments]
+    for place, segment in enumerate(state.segments):
+        within = [(low, high) for low, high in known if low <= segment.greatest and high >= segment.least]
+        if within:
+            numbers = _numbers(open_segment(segment))
+            for low, high in within:
+                first, after = np.searchsorted(numbers, low), np.searchsorted(numbers, high, side="right")
+                met[place][first:after] = True
+    for path in paths:
+        with np.load(path, allow_pickle=False) as marks:
+            for name in marks.files:
+                if not name.endswith(" at"):
+                    start, count = marks[f"{name} at"].tolist()
+                    met[int(name)][start : start + count] |= np.unpackbits(marks[name], count=count).astype(np.bool_)
+    return met
+
+
+def write_deleted(question: DiffPlan, header: Header, state: SignatureState, met: Sequence[Flags]) -> DiffResult:
+    """The deletes: rows of the state that no item met, by their keys alone."""
+    tables = [
+        segment_keys(open_segment(segment).take(pa.array(np.flatnonzero(~marks))), state.making)
+        for segment, marks in zip(state.segments, met, strict=True)
+        if not marks.all()
+    ]
+    if not tables:
+        return DiffResult(finish(header, no_rows(header.rows_schema), unchanged=0).header, ())
+    keys = pa.concat_tables(tables)
+    columns: dict[str, Any] = {CHANGE: pa.repeat(DELETE, keys.num_rows)}
+    columns |= {name: keys.column(name) for name in header.key}
+    for field in header.rows_schema:
+        columns.setdefault(field.name, pa.nulls(keys.num_rows, field.type))
+    found = finish(header, restore(pa.table(columns), header.rows_schema), unchanged=0)
+    path = Attempt(question.spool.path, 0).path("deleted.parquet")
+    return DiffResult(found.header, (PartFile(path, found.rows.num_rows, write_rows(found.rows, path)),))
+
+
+def _marked(count: int, positions: npt.NDArray[np.int64]) -> Flags:
+    marks = np.zeros(count, dtype=np.bool_)
+    marks[positions] = True
+    return marks
+
+
+def _numbers(segment: pa.Table) -> npt.NDArray[np.int64]:
+    return np.asarray(segment.column(NUMBER), dtype=np.int64)

@@ -1,0 +1,256 @@
+"""Segments of signatures: ⟨K, b⟩ or ⟨K, b, p⟩ of some rows of a relation, sorted, in one Arrow file (section 3.2).
+
+The columns of a segment: `number` (int64, ascending: the key itself where it is one integer, and otherwise the key's
+signature), `low` and, above 64 bits, `high` (the row's signature), the key columns under the names `k0`, `k1`, …
+where the number does not tell the key, per-column signatures `c0`, `c1`, … if asked for, and `file` and `row` (the
+pointer: which scan, which row of it) in segments with pointers. Arrow files are mapped into memory: what is not
+looked at is not read.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pt
+
+from strandline.differential.comparators import Comparator, parse_comparator
+from strandline.errors import FormatError
+from strandline.relations.scan import schema_from_text, schema_to_text
+from strandline.values.equality import comparable
+from strandline.values.signatures.row_signatures import column_row_signatures, row_signatures
+from strandline.values.signatures.scheme import DEFAULT_SEED, Scheme
+from strandline.values.signatures.sl2 import signature
+
+Numbers = npt.NDArray[np.int64]
+NULL_KEY = -(1 << 63)
+NUMBER, LOW, HIGH, FILE, ROW = "number", "low", "high", "file", "row"
+
+
+def rename_fields(schema: pa.Schema, names: Mapping[str, str]) -> pa.Schema:
+    """A schema whose columns have new names where `names` gives one."""
+    return pa.schema([field.with_name(names.get(field.name, field.name)) for field in schema])
+
+
+@dataclass(frozen=True)
+class SignatureSpec:
+    """How the segments of one relation are made: the key and its types, the scheme, what is kept beside it."""
+
+    key: tuple[str, ...]
+    key_schema: pa.Schema
+    scheme: Scheme
+    column_signatures: bool = False
+    pointers: bool = False
+
+    @property
+    def number_is_key(self) -> bool:
+        """One integer as the key is its own number; the null key shares `NULL_KEY` with the integer of that value."""
+        return len(self.key) == 1 and _is_integer(self.key_schema.field(0).type)
+
+    def renamed(self, names: Mapping[str, str]) -> SignatureSpec:
+        """The same making under other column names."""
+        scheme = replace(
+            self.scheme,
+            columns=tuple(names.get(name, name) for name in self.scheme.columns),
+            normalisation=tuple((names.get(name, name), rule) for name, rule in self.scheme.normalisation),
+        )
+        key = tuple(names.get(name, name) for name in self.key)
+        return replace(self, key=key, key_schema=rename_fields(self.key_schema, names), scheme=scheme)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "key": list(self.key),
+            "key_schema": schema_to_text(self.key_schema),
+            "scheme": self.scheme.to_json(),
+            "column_signatures": self.column_signatures,
+            "pointers": self.pointers,
+        }
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any]) -> SignatureSpec:
+        return SignatureSpec(
+            key=tuple(record["key"]),
+            key_schema=schema_from_text(record["key_schema"]),
+            scheme=Scheme.from_json(record["scheme"]),
+            column_signatures=bool(record["column_signatures"]),
+            pointers=bool(record["pointers"]),
+        )
+
+
+@dataclass(frozen=True)
+class SignatureSegment:
+    """A segment's file, and what is known of it without opening it. Both bounds are inclusive."""
+
+    path: str
+    rows: int
+    bytes: int
+    checksum: int
+    least: int
+    greatest: int
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any]) -> SignatureSegment:
+        return SignatureSegment(**{name: record[name] for name in SignatureSegment.__dataclass_fields__})
+
+
+def sign(table: pa.Table, making: SignatureSpec, file: int | None = None, first_row: int = 0) -> pa.Table:
+    """The segment of a table's rows, sorted by number."""
+    columns: dict[str, Any] = {NUMBER: numbers_of(table, making)}
+    columns |= _signatures(table, making)
+    if not making.number_is_key or bool((columns[NUMBER] == NULL_KEY).any()):
+        columns |= {f"k{place}": table.column(name) for place, name in enumerate(making.key)}
+    if making.pointers:
+        columns[FILE] = np.full(table.num_rows, file or 0, dtype=np.int32)
+        columns[ROW] = np.arange(first_row, first_row + table.num_rows, dtype=np.int64)
+    return sort_segment(pa.table(columns))
+
+
+def numbers_of(table: pa.Table, making: SignatureSpec) -> Numbers:
+    """The number of each row's key."""
+    columns = [
+        comparable(table.column(name), making.key_schema.field(place).type) for place, name in enumerate(making.key)
+    ]
+    if not making.number_is_key:
+        return signature(columns, DEFAULT_SEED).view(np.int64)
+    column = columns[0]
+    return np.asarray(column.cast(pa.int64()).fill_null(NULL_KEY) if column.null_count else column, dtype=np.int64)
+
+
+def sort_segment(segment: pa.Table) -> pa.Table:
+    """The segment in ascending order of number; itself if it stands so."""
+    numbers = np.asarray(segment.column(NUMBER), dtype=np.int64)
+    if len(numbers) < 2 or bool(np.all(numbers[1:] >= numbers[:-1])):
+        return segment
+    return segment.take(pa.array(np.argsort(numbers, kind="stable")))
+
+
+def segment_keys(segment: pa.Table, making: SignatureSpec) -> pa.Table:
+    """The key columns of a segment's rows, in the relation's own names and types."""
+    if "k0" in segment.column_names:
+        return pa.table({name: segment.column(f"k{place}") for place, name in enumerate(making.key)})
+    return pa.table({making.key[0]: segment.column(NUMBER).cast(making.key_schema.field(0).type)})
+
+
+def numbers_tell_keys(segment: pa.Table, making: SignatureSpec) -> bool:
+    """Whether equal numbers mean equal keys. Where the number `NULL_KEY` occurs, the key is kept beside it."""
+    return making.number_is_key and "k0" not in segment.column_names
+
+
+def concat_segments(segments: Sequence[pa.Table], making: SignatureSpec) -> pa.Table:
+    """Segments one after the other, unsorted; if one keeps its keys beside the numbers, all do."""
+    if any("k0" in segment.column_names for segment in segments):
+        segments = [_with_keys(segment, making) for segment in segments]
+    return pa.concat_tables(segments)
+
+
+def _with_keys(segment: pa.Table, making: SignatureSpec) -> pa.Table:
+    if "k0" in segment.column_names:
+        keys = segment.select([f"k{place}" for place in range(len(making.key))])
+    else:
+        keys = segment_keys(segment, making).rename_columns(["k0"])
+    others = segment.select([name for name in segment.column_names if not name.startswith("k")])
+    for name in keys.column_names:
+        others = others.append_column(name, keys.column(name))
+    return others
+
+
+def write_segment(segment: pa.Table, path: str) -> SignatureSegment:
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, segment.schema) as writer:
+        writer.write_table(segment)
+    numbers = segment.column(NUMBER)
+    return SignatureSegment(
+        path=path,
+        rows=segment.num_rows,
+        bytes=os.path.getsize(path),
+        checksum=_checksum(path),
+        least=numbers[0].as_py() if segment.num_rows else 0,
+        greatest=numbers[-1].as_py() if segment.num_rows else 0,
+    )
+
+
+def open_segment(segment: SignatureSegment) -> pa.Table:
+    """The segment mapped into memory, once its checksum is found right."""
+    try:
+        if not _is_whole(segment.path, segment.bytes, segment.checksum):
+            raise FormatError(
+                "the file is not what was written: its checksum differs",
+                doing=f"reading saved signatures {segment.path}",
+                hint="Compute the signatures anew from the old extract",
+            )
+        return pa.ipc.open_file(pa.memory_map(segment.path)).read_all()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise FormatError(
+            f"the file can't be read: {error}",
+            doing=f"reading saved signatures {segment.path}",
+            hint="Compute the signatures anew from the old extract",
+        ) from error
+
+
+def between(segment: pa.Table, least: int, greatest: int) -> tuple[int, pa.Table]:
+    """The rows whose number lies between both bounds (inclusive), and where they begin."""
+    numbers = np.asarray(segment.column(NUMBER), dtype=np.int64)
+    first = int(np.searchsorted(numbers, least, side="left"))
+    last = int(np.searchsorted(numbers, greatest, side="right"))
+    return first, segment.slice(first, last - first)
+
+
+def signature_names(making: SignatureSpec) -> tuple[str, ...]:
+    if not making.scheme.columns:
+        return ()
+    return (LOW, HIGH) if making.scheme.words == 2 else (LOW,)
+
+
+def column_names(making: SignatureSpec) -> dict[str, str]:
+    """For each signed column of the relation, the segment's column that holds its own signature."""
+    return {name: f"c{place}" for place, name in enumerate(making.scheme.columns)} if making.column_signatures else {}
+
+
+def normalise(table: pa.Table, scheme: Scheme) -> pa.Table:
+    """The table with the scheme's normalising comparators applied, as signatures see it."""
+    for name, rule in scheme.normalisation:
+        comparator: Comparator = parse_comparator(rule)
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, name, comparator.normalised(table.column(place)))
+    return table
+
+
+def _signatures(table: pa.Table, making: SignatureSpec) -> dict[str, Any]:
+    if not making.scheme.columns:
+        return {}
+    normalised = normalise(table, making.scheme)
+    words = row_signatures(normalised, making.scheme)
+    found: dict[str, Any] = {LOW: words} if words.ndim == 1 else {LOW: words[:, 0].copy(), HIGH: words[:, 1].copy()}
+    if making.column_signatures:
+        each = column_row_signatures(normalised, making.scheme)
+        for name, column in column_names(making).items():
+            found[column] = each[name] if each[name].ndim == 1 else each[name][:, 0].copy()
+    return found
+
+
+def _is_integer(type_: pa.DataType) -> bool:
+    return bool(pt.is_integer(type_)) and type_ != pa.uint64()
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_whole(path: str, size: int, checksum: int) -> bool:
+    """Whether a file is as it was written; asked once in a process, for a worker may look into it many times."""
+    return os.path.getsize(path) == size and _checksum(path) == checksum
+
+
+def _checksum(path: str) -> int:
+    """A CRC of the file: it tells damage, not malice, and costs less than reading."""
+    checksum = 0
+    with open(path, "rb") as file:
+        while block := file.read(1 << 22):
+            checksum = zlib.crc32(block, checksum)
+    return checksum

@@ -1,0 +1,134 @@
+"""Making a state of segments: checking that keys are unique, and merging segments that overlap.
+
+Work items leave one sorted segment each. Where the relation was clustered by its key these are disjoint and stand as
+they are. Otherwise the range of numbers is cut into as many pieces, and each piece is merged from its share of all
+segments by a work item of its own (the merge of sorted runs in section 3.1).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.differential.comparison import Side, read_side
+from strandline.differential.plan import DiffPlan, spread_scans
+from strandline.differential.signatures.signature_file import (
+    NUMBER,
+    SignatureSegment,
+    SignatureSpec,
+    between,
+    concat_segments,
+    open_segment,
+    segment_keys,
+    sign,
+    sort_segment,
+    write_segment,
+)
+from strandline.differential.signatures.state import SignatureState
+from strandline.engine import Attempt, Outcome, Result, WorkItem, kernel
+from strandline.errors import KeysError
+from strandline.values.matching import match
+
+LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
+
+
+def sign_relation(question: DiffPlan, side: str, making: SignatureSpec) -> tuple[SignatureState, list[Outcome]]:
+    """The state of one side of the question ("old" or "new"), read once."""
+    given = question.old if side == "old" else question.new
+    groups = spread_scans(given.scans(), question.pieces(given.bytes))
+    items = []
+    first = 0
+    for group in groups:
+        scans = given.side.with_scans(group).to_json()
+        items.append({"side": scans, "making": making.to_json(), "name": side, "first": first})
+        first += len(group)
+    outcomes = question.runner.run(sign_scans, items, question.spool, f"signing the {side} side")
+    segments = [SignatureSegment.from_json(outcome.result["segment"]) for outcome in outcomes]
+    return build_state(question, making, segments, side), outcomes
+
+
+@kernel
+def sign_scans(item: WorkItem, attempt: Attempt) -> Result:
+    """The segment of some scans' rows. A pointer is the scan's place in the relation and the row's in the scan."""
+    side, making = Side.from_json(item["side"]), SignatureSpec.from_json(item["making"])
+    tables = []
+    for place, scan in enumerate(side.scans):
+        rows = read_side(side.with_scans([scan]))
+        tables.append(sign(rows, making, file=item["first"] + place))
+    signed = sort_segment(concat_segments(tables, making))
+    check_unique(signed, making, item["name"])
+    segment = write_segment(signed, attempt.path("segment.arrow"))
+    return {"segment": segment.to_json(), "rows_read": segment.rows, "bytes_read": side.bytes}
+
+
+def build_state(
+    question: DiffPlan, making: SignatureSpec, segments: Sequence[SignatureSegment], side: str = "new"
+) -> SignatureState:
+    """A state of segments, disjoint and in order; a key that stands twice is a `KeysError` that shows it."""
+    given = question.old if side == "old" else question.new
+    ordered = sorted((segment for segment in segments if segment.rows), key=lambda segment: segment.least)
+    if any(a.greatest >= b.least for a, b in itertools.pairwise(ordered)):
+        items = [
+            {
+                "segments": [s.to_json() for s in chosen],
+                "least": low,
+                "greatest": high,
+                "making": making.to_json(),
+                "side": side,
+            }
+            for chosen, low, high in _ranges(ordered)
+        ]
+        outcomes = question.runner.run(merge_segments, items, question.spool, "sorting signatures")
+        ordered = [SignatureSegment.from_json(outcome.result["segment"]) for outcome in outcomes]
+    return SignatureState(
+        making=making,
+        schema=given.side.schema,
+        segments=tuple(segment for segment in ordered if segment.rows),
+        source=given.relation.name,
+        where=given.side.where,
+    )
+
+
+@kernel
+def merge_segments(item: WorkItem, attempt: Attempt) -> Result:
+    """One sorted segment of what several hold between two numbers, both inclusive."""
+    making = SignatureSpec.from_json(item["making"])
+    opened = [open_segment(SignatureSegment.from_json(record)) for record in item["segments"]]
+    pieces = [between(segment, item["least"], item["greatest"])[1] for segment in opened]
+    merged = sort_segment(concat_segments(pieces, making))
+    check_unique(merged, making, item["side"])
+    return {"segment": write_segment(merged, attempt.path("merged.arrow")).to_json()}
+
+
+def check_unique(segment: pa.Table, making: SignatureSpec, side: str) -> None:
+    """Refuses a sorted segment in which a key stands twice, showing up to ten such keys."""
+    numbers = np.asarray(segment.column(NUMBER), dtype=np.int64)
+    again = np.flatnonzero(numbers[1:] == numbers[:-1]) + 1
+    if not len(again):
+        return
+    suspects = segment_keys(segment.take(pa.array(np.unique(np.concatenate([again - 1, again])))), making)
+    repeated = match(suspects, suspects.slice(0, 0)).repeated_old
+    if len(repeated):
+        shown = [tuple(row.values()) for row in suspects.take(pa.array(repeated[:10])).to_pylist()]
+        raise KeysError(
+            f"the {side} side has more than one row for {len(repeated):,} keys, among them {shown}",
+            doing=f"signing rows by {', '.join(making.key)}",
+            hint="Give a key that is unique, or say duplicates='count' (--duplicates count)",
+        )
+
+
+def _ranges(segments: Sequence[SignatureSegment]) -> list[tuple[list[SignatureSegment], int, int]]:
+    """Cuts the numbers into one range per segment, of about equal rows, as a sample of the segments shows them."""
+    sample = np.sort(
+        np.concatenate([np.asarray(open_segment(s).column(NUMBER), dtype=np.int64)[::997] for s in segments])
+    )
+    cuts = np.unique(sample[np.linspace(0, len(sample) - 1, len(segments) + 1).astype(int)[1:-1]]).tolist()
+    lows, highs = [LEAST, *cuts], [*(cut - 1 for cut in cuts), GREATEST]
+    ranges = [
+        ([s for s in segments if s.least <= high and s.greatest >= low], low, high)
+        for low, high in zip(lows, highs, strict=True)
+    ]
+    return [each for each in ranges if each[0]]

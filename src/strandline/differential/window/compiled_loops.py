@@ -1,0 +1,323 @@
+"""The loops of the window algorithm, compiled. Use them through `compiled`.
+
+An aging buffer is a pool of nodes, one row of an int64 array each, a table of buckets that head chains of
+nodes with equal low bits of the hash, and a few counters. Nodes also hang in the aging queue from the
+oldest to the youngest. Free nodes hang in a chain of their own. New nodes enter a chain at its front, so
+the last of equal hashes in a chain is the oldest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+from numba import types
+
+from strandline.differential.window.options import DELETE, INSERT, UPDATE
+from strandline.values.signatures.compiled_cache import is_kept
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+HASH, ROW, SIZE, OLDER, YOUNGER, CHAIN = range(6)
+NODE_FIELDS = 6
+OLDEST, YOUNGEST, FREE, COUNT, BYTES = range(5)
+COUNTERS = 5
+
+_I8 = types.int64
+_LINE = types.Array(_I8, 1, "C")
+_READ = types.Array(_I8, 1, "C", readonly=True)
+_PLANE = types.Array(_I8, 2, "C")
+_FLAGS = types.Array(types.boolean, 1, "C")
+_FLAGS_READ = types.Array(types.boolean, 1, "C", readonly=True)
+_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+
+
+def _compiled(*signatures: Any) -> Callable[[F], F]:
+    return cast(Callable[[F], F], numba.njit(list(signatures), cache=is_kept(__file__), nogil=True))
+
+
+@_compiled(_I8(_PLANE, _LINE, _I8))
+def find_oldest(nodes: Any, buckets: Any, hashed: Any) -> Any:
+    found = -1
+    node = buckets[hashed & (buckets.shape[0] - 1)]
+    while node >= 0:
+        if nodes[node, HASH] == hashed:
+            found = node
+        node = nodes[node, CHAIN]
+    return found
+
+
+@_compiled(types.void(_PLANE, _LINE, _LINE, _I8))
+def remove(nodes: Any, buckets: Any, counters: Any, node: Any) -> None:
+    bucket = nodes[node, HASH] & (buckets.shape[0] - 1)
+    if buckets[bucket] == node:
+        buckets[bucket] = nodes[node, CHAIN]
+    else:
+        before = buckets[bucket]
+        while nodes[before, CHAIN] != node:
+            before = nodes[before, CHAIN]
+        nodes[before, CHAIN] = nodes[node, CHAIN]
+    older, younger = nodes[node, OLDER], nodes[node, YOUNGER]
+    if older >= 0:
+        nodes[older, YOUNGER] = younger
+    else:
+        counters[OLDEST] = younger
+    if younger >= 0:
+        nodes[younger, OLDER] = older
+    else:
+        counters[YOUNGEST] = older
+    counters[COUNT] -= 1
+    counters[BYTES] -= nodes[node, SIZE]
+    nodes[node, CHAIN] = counters[FREE]
+    counters[FREE] = node
+
+
+@_compiled(types.void(_PLANE, _LINE, _LINE, _I8, _I8, _I8))
+def append(nodes: Any, buckets: Any, counters: Any, hashed: Any, row: Any, size: Any) -> None:
+    """Add the youngest record. The caller has made sure that a node is free."""
+    node = counters[FREE]
+    counters[FREE] = nodes[node, CHAIN]
+    bucket = hashed & (buckets.shape[0] - 1)
+    nodes[node, HASH] = hashed
+    nodes[node, ROW] = row
+    nodes[node, SIZE] = size
+    nodes[node, OLDER] = counters[YOUNGEST]
+    nodes[node, YOUNGER] = -1
+    nodes[node, CHAIN] = buckets[bucket]
+    buckets[bucket] = node
+    if counters[YOUNGEST] >= 0:
+        nodes[counters[YOUNGEST], YOUNGER] = node
+    else:
+        counters[OLDEST] = node
+    counters[YOUNGEST] = node
+    counters[COUNT] += 1
+    counters[BYTES] += size
+
+
+@_compiled(types.void(_PLANE, _LINE, _LINE, _READ, _READ, _READ))
+def fill(nodes: Any, buckets: Any, counters: Any, hashes: Any, rows: Any, sizes: Any) -> None:
+    """Empty the buffer and put these records into it, the oldest first."""
+    buckets[:] = -1
+    counters[:] = 0
+    counters[OLDEST] = -1
+    counters[YOUNGEST] = -1
+    for node in range(nodes.shape[0]):
+        nodes[node, CHAIN] = node + 1
+    for i in range(hashes.shape[0]):
+        append(nodes, buckets, counters, hashes[i], rows[i], sizes[i])
+
+
+@_compiled(_I8(_PLANE, _LINE, _PLANE))
+def list_by_age(nodes: Any, counters: Any, out: Any) -> Any:
+    """Copy hash, row and size of every record, the oldest first."""
+    node = counters[OLDEST]
+    count = 0
+    while node >= 0:
+        out[count, 0] = nodes[node, HASH]
+        out[count, 1] = nodes[node, ROW]
+        out[count, 2] = nodes[node, SIZE]
+        count += 1
+        node = nodes[node, YOUNGER]
+    return count
+
+
+@_compiled(_I8(_PLANE, _LINE, _I8, _LINE))
+def entered_since(nodes: Any, counters: Any, start: Any, out: Any) -> Any:
+    """Copy the rows from `start` on that are still in the buffer, the youngest first."""
+    node = counters[YOUNGEST]
+    count = 0
+    while node >= 0 and nodes[node, ROW] >= start:
+        out[count] = nodes[node, ROW]
+        count += 1
+        node = nodes[node, OLDER]
+    return count
+
+
+@_compiled(
+    _I8(
+        _READ,
+        _READ,
+        _READ,
+        _I8,
+        _PLANE,
+        _LINE,
+        _LINE,
+        _READ,
+        _READ,
+        _READ,
+        _I8,
+        _PLANE,
+        _LINE,
+        _LINE,
+        _I8,
+        _PLANE,
+    )
+)
+def turn(
+    hashes_1: Any,
+    sizes_1: Any,
+    ends_1: Any,
+    start_1: Any,
+    nodes_1: Any,
+    buckets_1: Any,
+    counters_1: Any,
+    hashes_2: Any,
+    sizes_2: Any,
+    ends_2: Any,
+    start_2: Any,
+    nodes_2: Any,
+    buckets_2: Any,
+    counters_2: Any,
+    limit: Any,
+    events: Any,
+) -> Any:
+    """Steps 3 to 10 for several input buffers, on hashes alone; returns how many events were noted.
+
+    The k-th input buffer of a side ends before row ends[k]; rows count on from `start` in the snapshot. An
+    event is (UPDATE, old row, new row), (DELETE, row, −1) or (INSERT, −1, row).
+    """
+    widest = 1
+    previous = 0
+    for k in range(ends_2.shape[0]):
+        widest = max(widest, ends_2[k] - previous)
+        previous = ends_2[k]
+    slots = 2
+    while slots < 2 * widest:
+        slots *= 2
+    first = np.full(slots, -1, dtype=np.int64)
+    following = np.empty(widest, dtype=np.int64)
+    matched_1 = np.zeros(hashes_1.shape[0], dtype=np.bool_)
+    matched_2 = np.zeros(hashes_2.shape[0], dtype=np.bool_)
+    noted = 0
+    begin_1 = 0
+    begin_2 = 0
+    for k in range(ends_1.shape[0]):
+        end_1 = ends_1[k]
+        end_2 = ends_2[k]
+        # (4) the input buffers against each other; chains hold the earliest row first
+        first[:] = -1
+        for j in range(end_2 - 1, begin_2 - 1, -1):
+            slot = hashes_2[j] & (slots - 1)
+            following[j - begin_2] = first[slot]
+            first[slot] = j
+        for i in range(begin_1, end_1):
+            slot = hashes_1[i] & (slots - 1)
+            before = -1
+            j = first[slot]
+            while j >= 0 and hashes_2[j] != hashes_1[i]:
+                before = j
+                j = following[j - begin_2]
+            if j >= 0:
+                if before < 0:
+                    first[slot] = following[j - begin_2]
+                else:
+                    following[before - begin_2] = following[j - begin_2]
+                matched_1[i] = True
+                matched_2[j] = True
+                events[0, noted] = UPDATE
+                events[1, noted] = start_1 + i
+                events[2, noted] = start_2 + j
+                noted += 1
+        # (5) input buffer 1 against aging buffer 2
+        for i in range(begin_1, end_1):
+            if not matched_1[i]:
+                node = find_oldest(nodes_2, buckets_2, hashes_1[i])
+                if node >= 0:
+                    matched_1[i] = True
+                    events[0, noted] = UPDATE
+                    events[1, noted] = start_1 + i
+                    events[2, noted] = nodes_2[node, ROW]
+                    noted += 1
+                    remove(nodes_2, buckets_2, counters_2, node)
+        # (6) input buffer 2 against aging buffer 1
+        for j in range(begin_2, end_2):
+            if not matched_2[j]:
+                node = find_oldest(nodes_1, buckets_1, hashes_2[j])
+                if node >= 0:
+                    matched_2[j] = True
+                    events[0, noted] = UPDATE
+                    events[1, noted] = nodes_1[node, ROW]
+                    events[2, noted] = start_2 + j
+                    noted += 1
+                    remove(nodes_1, buckets_1, counters_1, node)
+        # (7) what remains of input buffer 1 ages
+        for i in range(begin_1, end_1):
+            if not matched_1[i]:
+                while counters_1[COUNT] > 0 and counters_1[BYTES] + sizes_1[i] > limit:
+                    node = counters_1[OLDEST]
+                    events[0, noted] = DELETE
+                    events[1, noted] = nodes_1[node, ROW]
+                    events[2, noted] = -1
+                    noted += 1
+                    remove(nodes_1, buckets_1, counters_1, node)
+                append(nodes_1, buckets_1, counters_1, hashes_1[i], start_1 + i, sizes_1[i])
+        # (8) what remains of input buffer 2 ages
+        for j in range(begin_2, end_2):
+            if not matched_2[j]:
+                while counters_2[COUNT] > 0 and counters_2[BYTES] + sizes_2[j] > limit:
+                    node = counters_2[OLDEST]
+                    events[0, noted] = INSERT
+                    events[1, noted] = -1
+                    events[2, noted] = nodes_2[node, ROW]
+                    noted += 1
+                    remove(nodes_2, buckets_2, counters_2, node)
+                append(nodes_2, buckets_2, counters_2, hashes_2[j], start_2 + j, sizes_2[j])
+        begin_1 = end_1
+        begin_2 = end_2
+    return noted
+
+
+def _fixed(element: Any) -> Any:
+    values = types.Array(element, 1, "C", readonly=True)
+    return types.void(_FLAGS, values, _READ, values, _READ)
+
+
+@_compiled(*(_fixed(t) for t in (types.uint8, types.uint16, types.uint32, types.uint64)))
+def words_differ(differ: Any, a: Any, i: Any, b: Any, j: Any) -> None:
+    """differ |= a[i] ≠ b[j]."""
+    for k in range(differ.shape[0]):
+        differ[k] |= a[i[k]] != b[j[k]]
+
+
+@_compiled(*(_fixed(t) for t in (types.float32, types.float64)))
+def floats_differ(differ: Any, a: Any, i: Any, b: Any, j: Any) -> None:
+    """As `words_differ` by value: NaN equals NaN, −0.0 equals 0.0."""
+    for k in range(differ.shape[0]):
+        x = a[i[k]]
+        y = b[j[k]]
+        differ[k] |= x != y and not (x != x and y != y)
+
+
+def _ranged(element: Any) -> Any:
+    offsets = types.Array(element, 1, "C", readonly=True)
+    return types.void(_FLAGS, offsets, _BYTES, _READ, offsets, _BYTES, _READ)
+
+
+@_compiled(_ranged(types.int32), _ranged(types.int64))
+def bytes_differ(differ: Any, a_ends: Any, a: Any, i: Any, b_ends: Any, b: Any, j: Any) -> None:
+    """As `words_differ` for byte strings a[a_ends[i]:a_ends[i + 1]]."""
+    for k in range(differ.shape[0]):
+        p = np.uint64(a_ends[i[k]])
+        q = np.uint64(b_ends[j[k]])
+        length = np.uint64(a_ends[i[k] + 1]) - p
+        if length != np.uint64(b_ends[j[k] + 1]) - q:
+            differ[k] = True
+            continue
+        # Without a branch for each byte the compiler compares many at once; most strings are equal anyway.
+        odd = np.uint8(0)
+        for n in range(length):
+            odd |= a[p + np.uint64(n)] ^ b[q + np.uint64(n)]
+        differ[k] |= odd != 0
+
+
+@_compiled(types.void(_FLAGS, _FLAGS, _FLAGS_READ, _READ, _FLAGS_READ, _READ))
+def settle_nulls(differ: Any, changed: Any, a: Any, i: Any, b: Any, j: Any) -> None:
+    """changed |= the values differ; a null equals only a null. An empty `a` or `b` means no nulls there."""
+    all_a = a.shape[0] == 0
+    all_b = b.shape[0] == 0
+    for k in range(differ.shape[0]):
+        in_a = all_a or a[i[k]]
+        in_b = all_b or b[j[k]]
+        changed[k] |= differ[k] if in_a and in_b else in_a != in_b

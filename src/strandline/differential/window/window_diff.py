@@ -1,0 +1,223 @@
+"""The window algorithm on a runner (W: section 4): aligned slices in parallel, leftovers matched in a last step.
+
+Each slice reads its part of both sides once, in file order, through input and aging buffers. What meets in the window
+is compared there; what outgrows it is spilled. The leftovers of all slices hold every useless delete-insert pair,
+and comparing them by key removes these pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.differential.comparison import Comparison, Side, compare, read_side, read_side_in_batches
+from strandline.differential.plan import DiffPlan, Input
+from strandline.differential.result import DiffResult, Spill, WorkDone, gather, write_part
+from strandline.differential.window.algorithm import window
+from strandline.differential.window.options import (
+    POSITION,
+    Messages,
+    WindowOptions,
+    WindowReport,
+    displacement,
+    distance,
+)
+from strandline.engine import Attempt, Outcome, Result, WorkItem, kernel
+from strandline.relations import Scan, Split
+from strandline.relations.exchange import exchange
+from strandline.values.encoding import no_rows, plain_type, restore
+from strandline.values.matching import match
+from strandline.values.type_unification import common_type
+
+BATCH_ROWS = 16_384
+SIDES = ("old", "new")
+
+
+def window_diff(question: DiffPlan, options: WindowOptions, slices: int | None = None) -> DiffResult:
+    """The differential by the window algorithm, net after its post-processing."""
+    items = [
+        {**item, "options": _options_json(options), "comparison": question.comparison.to_json()}
+        for item in _slices(question, slices or question.pieces(question.old.bytes + question.new.bytes))
+    ]
+    outcomes = question.runner.run(slide, items, question.spool, "sliding the window")
+    settled = question.runner.run(
+        settle_leftovers, _last_items(question, outcomes), question.spool, "pairing leftovers"
+    )
+    answer = gather(question.comparison.header, [*outcomes, *settled])
+    return replace(answer, work=replace(answer.work, bytes_read=0) + _work(question, outcomes, settled))
+
+
+def window_messages(question: DiffPlan, options: WindowOptions) -> tuple[pa.Table, WindowReport]:
+    """The paper's own messages, of one slice and without post-processing, useless pairs included."""
+    comparison = question.comparison
+    schema = shared_schema(comparison)
+    told: list[pa.Table] = []
+    batches = [_batches(given.side.with_scans(given.scans()), schema) for given in (question.old, question.new)]
+    key = list(comparison.key)
+    report = window(
+        batches[0], batches[1], schema, key, sink=lambda messages: told.append(messages.raw(key)), options=options
+    )
+    if told:
+        return pa.concat_tables(told), report
+    return no_rows(pa.schema([pa.field("_change", pa.string()), *schema])), report
+
+
+@kernel
+def slide(item: WorkItem, attempt: Attempt) -> Result:
+    """Runs the window over one slice; writes the updates it found and spills the rest."""
+    comparison = Comparison.from_json(item["comparison"])
+    sides = {name: Side.from_json(item[name]) for name in SIDES}
+    schema = shared_schema(comparison)
+    options = WindowOptions(**item["options"], old_start=item["old_start"], new_start=item["new_start"])
+    spilled = schema.append(pa.field(POSITION, pa.int64()))
+    spills = {name: Spill(attempt.path(f"left-{name}.arrow"), spilled, compressed=True) for name in SIDES}
+    updates: list[tuple[pa.RecordBatch, pa.RecordBatch]] = []
+
+    def take(messages: Messages) -> None:
+        updates.append((messages.before, messages.after))
+        for spill, batch in zip(spills.values(), messages.leftovers(), strict=True):
+            spill.write(restore(pa.Table.from_batches([batch]), spilled))
+
+    report = window(
+        _batches(sides["old"], schema),
+        _batches(sides["new"], schema),
+        schema,
+        comparison.key,
+        sink=take,
+        options=options,
+    )
+    before = restore(pa.Table.from_batches([b for b, _ in updates], schema=schema), comparison.old_schema_shared)
+    after = restore(pa.Table.from_batches([a for _, a in updates], schema=schema), comparison.new_schema_shared)
+    changes = compare(comparison, before, after)
+    unchanged = report.matched - changes.header.counts.updated
+    counted = replace(
+        changes, header=replace(changes.header, counts=replace(changes.header.counts, unchanged=unchanged))
+    )
+    return {
+        **write_part(counted, attempt),
+        **{f"left_{name}": _closed(spill) for name, spill in spills.items()},
+        "report": dict(vars(report)),
+        "rows_read": report.old_rows + report.new_rows,
+        "bytes_read": sides["old"].bytes + sides["new"].bytes,
+    }
+
+
+@kernel
+def settle_leftovers(item: WorkItem, attempt: Attempt) -> Result:
+    """Compares leftovers by key: pairs of one key were useless, what stays single is a real delete or insert."""
+    comparison = Comparison.from_json(item["comparison"])
+    tables = {name: read_side(Side.from_json(item[name])) for name in SIDES}
+    pairs = match(*(tables[name].select(comparison.key) for name in SIDES))
+    places = [np.asarray(tables[name].column(POSITION), dtype=np.int64) for name in SIDES]
+    schemas = (comparison.old_schema_shared, comparison.new_schema_shared)
+    old, new = (restore(tables[name], schema) for name, schema in zip(SIDES, schemas, strict=True))
+    return {
+        **write_part(compare(comparison, old, new), attempt),
+        "useless_pairs": len(pairs.old),
+        "displacement": displacement(places[0][pairs.old], places[1][pairs.new]),
+    }
+
+
+def shared_schema(comparison: Comparison) -> pa.Schema:
+    """One schema for both sides: each column in the type that holds the values of both."""
+    fields = []
+    for name in comparison.header.columns:
+        old, new = comparison.old_schema.field(name).type, comparison.new_schema.field(name).type
+        fields.append(pa.field(name, common_type(plain_type(old), plain_type(new))))
+    return pa.schema(fields)
+
+
+def _closed(spill: Spill) -> dict[str, Any] | None:
+    scan = spill.close()
+    return scan.to_json() if scan else None
+
+
+def _batches(side: Side, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for table in read_side_in_batches(side, BATCH_ROWS):
+        yield from restore(table, schema).to_batches()
+
+
+def _slices(question: DiffPlan, wanted: int) -> list[dict[str, Any]]:
+    """Aligned slices: the same share of both sides' rows. Sides whose rows nobody counted are one slice."""
+    parts = {"old": question.old.parts([]), "new": question.new.parts([])}
+    if any(given.relation.rows is None for given in (question.old, question.new)):
+        wanted = 1
+    given = {"old": question.old, "new": question.new}
+    cuts = {name: _cut(parts[name], wanted) for name in SIDES}
+    return [
+        {
+            **{name: _side(given[name], cuts[name][place][1]).to_json() for name in SIDES},
+            **{f"{name}_start": cuts[name][place][0] for name in SIDES},
+        }
+        for place in range(wanted)
+        if any(cuts[name][place][1] for name in SIDES)
+    ]
+
+
+def _cut(parts: Sequence[Split], pieces: int) -> list[tuple[int, list[Scan]]]:
+    """The parts in `pieces` runs of about equal rows, each with the number of rows before it."""
+    total = sum(part.rows for part in parts)
+    runs: list[tuple[int, list[Scan]]] = []
+    before, place = 0, 0
+    for number in range(1, pieces + 1):
+        start, scans = before, []
+        while place < len(parts) and (number == pieces or before + parts[place].rows / 2 <= total * number / pieces):
+            scans.append(parts[place].scan)
+            before += parts[place].rows
+            place += 1
+        runs.append((start, scans))
+    return runs
+
+
+def _side(given: Input, scans: Sequence[Scan]) -> Side:
+    return given.side.with_scans(scans)
+
+
+def _last_items(question: DiffPlan, outcomes: Sequence[Outcome]) -> list[WorkItem]:
+    """Leftovers, exchanged by key into as many buckets as they need."""
+    scans = {
+        name: [Scan.from_json(outcome.result[f"left_{name}"]) for outcome in outcomes if outcome.result[f"left_{name}"]]
+        for name in SIDES
+    }
+    pieces = question.pieces(sum(scan.bytes for some in scans.values() for scan in some))
+    key = question.comparison.key
+    buckets = {
+        name: exchange(scans[name], key, pieces, question.runner, question.spool) if pieces > 1 else [scans[name]]
+        for name in SIDES
+    }
+    schema = shared_schema(question.comparison).append(pa.field(POSITION, pa.int64()))
+    names = tuple(schema.names)
+    return [
+        {
+            "comparison": question.comparison.to_json(),
+            "old": Side(tuple(old), names, names, schema).to_json(),
+            "new": Side(tuple(new), names, names, schema).to_json(),
+        }
+        for old, new in zip(buckets["old"], buckets["new"], strict=True)
+        if old or new
+    ]
+
+
+def _work(question: DiffPlan, outcomes: Sequence[Outcome], settled: Sequence[Outcome]) -> WorkDone:
+    reports = [WindowReport(**outcome.result["report"]) for outcome in outcomes]
+    moved = sum(report.displacement for report in reports) + sum(outcome.result["displacement"] for outcome in settled)
+    rows = [sum(report.old_rows for report in reports), sum(report.new_rows for report in reports)]
+    return WorkDone(
+        bytes_read=question.old.bytes + question.new.bytes,
+        notes={
+            "evicted": sum(report.evicted_old + report.evicted_new for report in reports),
+            "left over": sum(report.left_old + report.left_new for report in reports),
+            "useless pairs removed": sum(outcome.result["useless_pairs"] for outcome in settled),
+            "distance": distance(moved, *rows),
+            "peak buffer bytes": max((report.peak_bytes for report in reports), default=0),
+            "slices": len(reports),
+        },
+    )
+
+
+def _options_json(options: WindowOptions) -> dict[str, Any]:
+    return {name: value for name, value in vars(options).items() if not name.endswith("_start")}

@@ -1,0 +1,103 @@
+"""Every algorithm gives the changes that the model gives, whatever the types, the order and the cuts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from tests import model
+from tests.examples import LAWS
+from tests.random_tables import Case, cases
+
+import strandline as sl
+from strandline.changes.shape import ChangeSet
+from strandline.differential.plan import DiffPlan
+from strandline.relations import spooled
+
+ALGORITHMS = ("merge", "hash", "kb", "kbp", "window")
+WITH_BEFORE = ("merge", "hash", "kbp", "window")
+
+
+@pytest.fixture
+def many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiny inputs in several parts, and several work items: what large inputs come to."""
+    monkeypatch.setattr(spooled, "PART_ROWS", 2)
+    monkeypatch.setattr(DiffPlan, "pieces", lambda *_: 3)
+    return
+
+
+def changed(case: Case, algorithm: str, **options: Any) -> ChangeSet:
+    old, new = case.states
+    found = sl.diff(old, new, key=case.key, algorithm=algorithm, runner="inline", **options)
+    return ChangeSet(found.header, found.to_arrow())
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@LAWS
+@given(case=cases())
+def test_an_algorithm_finds_what_the_model_finds(algorithm: str, case: Case) -> None:
+    old, new = (model.relation_of(table, case.key) for table in case.states)
+    expected = model.difference(old, new)
+    found = changed(case, algorithm)
+    assert model.kinds_of(found) == {key: change.kind for key, change in expected.items()}
+    if algorithm in WITH_BEFORE:
+        assert model.keyed_of(found) == expected
+    assert found.header.counts.unchanged == len(new) - sum(change.kind != "delete" for change in expected.values())
+
+
+@pytest.mark.usefixtures("many_pieces")
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@LAWS
+@given(case=cases())
+def test_cutting_into_pieces_changes_nothing(algorithm: str, case: Case) -> None:
+    old, new = (model.relation_of(table, case.key) for table in case.states)
+    expected = model.difference(old, new)
+    found = changed(case, algorithm)
+    assert model.kinds_of(found) == {key: change.kind for key, change in expected.items()}
+    if algorithm in WITH_BEFORE:
+        assert model.keyed_of(found) == expected
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_table_with_uuids_that_did_not_change_has_no_changes(algorithm: str) -> None:
+    same = pa.table({"id": [1, 2], "u": pa.array([b"\x00" * 16, b"a" * 16], pa.uuid())})
+    found = sl.diff(same, same, key=["id"], algorithm=algorithm, runner="inline")
+    assert found.to_arrow().num_rows == 0
+    assert [field.type for field in found.to_arrow().schema if field.name == "u"] == [pa.uuid()]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.list_(pa.null()), [None, None]),
+        (pa.list_(pa.null(), 2), [None, None]),
+        (pa.map_(pa.string(), pa.struct([("a", pa.null())])), [("a", None), ("b", {"a": None})]),
+        (pa.struct([("a", pa.list_(pa.dictionary(pa.int8(), pa.string()), 2))]), None),
+    ],
+    ids=str,
+)
+def test_nulls_inside_nested_values_are_carried_along(algorithm: str, kind: pa.DataType, value: Any) -> None:
+    new = pa.table({"id": [1, 2], "v": pa.array([value, value], kind)})
+    found = sl.diff(new.slice(0, 0), new, key=["id"], algorithm=algorithm, runner="inline").to_arrow()
+    assert found.sort_by("id")["v"].to_pylist() == [value, value]
+
+
+@pytest.mark.usefixtures("many_pieces")
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    "kind", [pa.time32("s"), pa.time64("ns"), pa.duration("ms"), pa.float16(), pa.date64()], ids=str
+)
+def test_keys_whose_parts_have_no_bounds_are_compared_too(algorithm: str, kind: pa.DataType) -> None:
+    numbers = [np.arange(first, first + 7) for first in (0, 1)]
+    if kind == pa.float16():
+        old, new = (pa.table({"k": pa.array(some.astype(np.float16))}) for some in numbers)
+    else:
+        apart = 86_400_000 if kind == pa.date64() else 1
+        stored = pa.int32() if kind.bit_width == 32 else pa.int64()
+        old, new = (pa.table({"k": pa.array(some * apart, stored).cast(kind)}) for some in numbers)
+    found = sl.diff(old, new, key=["k"], algorithm=algorithm, runner="inline").header.counts
+    assert (found.inserted, found.deleted, found.unchanged) == (1, 1, 6)
