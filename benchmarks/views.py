@@ -28,7 +28,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes.difference import difference
+from strandline.changes.table_difference import difference
 from strandline.store import Store, create
 
 VIEW = (

@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """The one Spark session of this run, with the engine's sample kernels on its workers."""
-    from strandline.engine.session import session
+    from strandline.engine.spark_session import session
 
     started = session("local[2]")
     started.addArtifacts(str(Path(__file__).parent / "engine" / "sample_kernels.py"), pyfile=True)

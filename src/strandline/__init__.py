@@ -14,23 +14,23 @@ from strandline.errors import StrandlineError
 
 if TYPE_CHECKING:
     from strandline.changes import Changes
-    from strandline.differential.diff import diff
+    from strandline.differential import diff
     from strandline.dumps import restore
-    from strandline.engine.session import session
-    from strandline.replication.senders.annotated.base import base
-    from strandline.spark_source.register import register
+    from strandline.engine import session
+    from strandline.replication import base
+    from strandline.spark_source import register
     from strandline.store import Store, create, open
 
 _HOMES = {
     "Changes": "strandline.changes",
     "Store": "strandline.store",
-    "base": "strandline.replication.senders.annotated.base",
+    "base": "strandline.replication",
     "create": "strandline.store",
-    "diff": "strandline.differential.diff",
+    "diff": "strandline.differential",
     "open": "strandline.store",
-    "register": "strandline.spark_source.register",
+    "register": "strandline.spark_source",
     "restore": "strandline.dumps",
-    "session": "strandline.engine.session",
+    "session": "strandline.engine",
 }
 
 __all__ = [

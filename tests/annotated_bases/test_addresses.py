@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tests.annotated_bases.orders import INSERT, ORDERS, orders, query, rows_at
 from strandline.errors import InputError
 from strandline.relations.databases.address import parse_address
 from strandline.relations.databases.database import connect
-from strandline.replication.senders.annotated.base import base
+from strandline.replication.senders.annotated.annotated_base import base
 
 
 def test_a_table_without_an_integer_key_gets_addresses_from_a_sequence(source: Source) -> None:
@@ -61,7 +62,7 @@ def test_negative_and_zero_keys_are_addresses_too(source: Source) -> None:
 
 
 def test_far_apart_keys_do_not_overflow(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strandline.replication.senders.annotated.fix_up.FEW", 2.0)
+    monkeypatch.setattr(import_module("strandline.replication.senders.annotated.fix_up"), "FEW", 2.0)
     source.run("CREATE TABLE orders (id BIGINT PRIMARY KEY, name TEXT, price DOUBLE PRECISION)")
     if source.kind == "sqlite":
         source.run("DROP TABLE orders")

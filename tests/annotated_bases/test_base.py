@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from tests.oracles.annotated_marked import KEPT, Marked, Tail, marked_fix_up, ma
 
 from strandline.relations.databases.address import parse_address
 from strandline.replication.senders.annotated import cost
-from strandline.replication.senders.annotated.base import Base, base
+from strandline.replication.senders.annotated.annotated_base import Base, base
 from strandline.replication.senders.annotated.copy import opened
 from strandline.replication.senders.annotated.fix_up import Sending, differential
 from strandline.replication.targets.open_target import open_replica
@@ -194,7 +195,7 @@ def test_a_database_sends_what_the_oracle_sends_message_for_message(
     found = base(source.url, source.table("staff"), algorithm=algorithm)
     twin = Twin(source, algorithm)
     with opened(found._address) as site:
-        from strandline.replication.senders.annotated.base import _wanted, define_copy
+        from strandline.replication.senders.annotated.annotated_base import _wanted, define_copy
 
         for bit, (where, _) in COPIES.items():
             wanted = _wanted(site, parse_address(f"duckdb:///x{bit}#x"), where, ["name", "salary"])
@@ -203,8 +204,12 @@ def test_a_database_sends_what_the_oracle_sends_message_for_message(
         times = dict.fromkeys(COPIES, 0)
         copies: dict[int, dict[int, Person]] = {bit: {} for bit in COPIES}
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("strandline.replication.senders.annotated.fix_up.FEW", 2.0 if lookups else -1.0)
-            patch.setattr("strandline.replication.senders.annotated.fix_up.LOOKED_UP", 1e9 if lookups else -1.0)
+            patch.setattr(
+                import_module("strandline.replication.senders.annotated.fix_up"), "FEW", 2.0 if lookups else -1.0
+            )
+            patch.setattr(
+                import_module("strandline.replication.senders.annotated.fix_up"), "LOOKED_UP", 1e9 if lookups else -1.0
+            )
             for now, (todo, bit) in enumerate(data, 1):
                 for step in todo:
                     twin.happen(*step)

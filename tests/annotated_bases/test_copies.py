@@ -15,7 +15,7 @@ from tests.examples import examples
 from tests.replication.servers import Postgres
 
 from strandline.errors import InputError
-from strandline.replication.senders.annotated.base import base, bases
+from strandline.replication.senders.annotated.annotated_base import base, bases
 from strandline.replication.senders.annotated.copy import BaseCopy
 
 

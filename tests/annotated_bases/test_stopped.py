@@ -20,7 +20,7 @@ from strandline.relations.databases.database import Database
 from strandline.replication.copy_state import CopyState
 from strandline.replication.message import Message
 from strandline.replication.senders.annotated import delivery
-from strandline.replication.senders.annotated.base import Base
+from strandline.replication.senders.annotated.annotated_base import Base
 from strandline.replication.targets.parquet_folder import ParquetFolder
 from strandline.replication.targets.sql import SqlReplica
 
@@ -231,7 +231,7 @@ def counting(kernel_: Kernel, read: list[int]) -> Kernel:
 
 KILLED = """
 import os, signal, sys
-from strandline.replication.senders.annotated.base import base
+from strandline.replication.senders.annotated.annotated_base import base
 from strandline.relations.databases.database import Database
 left = [int(sys.argv[3])]
 def watch(self, step):

@@ -22,7 +22,7 @@ from strandline.errors import (
 )
 from strandline.relations.databases.address import parse_address
 from strandline.relations.databases.database import connect, quoted
-from strandline.replication.senders.annotated.base import base
+from strandline.replication.senders.annotated.annotated_base import base
 
 
 def test_a_table_that_is_not_there_is_named(source: Source) -> None:

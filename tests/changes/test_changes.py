@@ -20,8 +20,8 @@ from tests.random_tables import Case, bags, cases
 
 from strandline.changes import Applied, Changes
 from strandline.changes.consolidate import consolidate
-from strandline.changes.difference import difference
 from strandline.changes.execution import VerbRunner
+from strandline.changes.table_difference import difference
 from strandline.errors import ChangesError, NotFound
 
 FEW = settings(LAWS, max_examples=examples(8))

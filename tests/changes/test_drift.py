@@ -12,10 +12,10 @@ from strandline.changes import Changes
 from strandline.changes.apply import apply
 from strandline.changes.compose import compose
 from strandline.changes.conversion import to_counted
-from strandline.changes.difference import difference
 from strandline.changes.fill import fill
 from strandline.changes.invert import invert
 from strandline.changes.project import project
+from strandline.changes.table_difference import difference
 from strandline.errors import ChangesError, InputError
 
 A = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"], "gone": [1, 2, 3], "t": [1, 2, 3]})

@@ -13,11 +13,11 @@ from strandline.changes.apply import apply
 from strandline.changes.compose import compose
 from strandline.changes.consolidate import consolidate
 from strandline.changes.conversion import to_counted, to_keyed
-from strandline.changes.difference import difference
 from strandline.changes.invert import invert
 from strandline.changes.project import project
 from strandline.changes.restrict import restrict
 from strandline.changes.shape import ChangeSet, finish
+from strandline.changes.table_difference import difference
 from strandline.errors import ChangesError, InputError, KeysError, NoBeforeImages, SchemaError
 
 

@@ -14,8 +14,8 @@ from tests.examples import LAWS, examples
 from tests.random_tables import Case, bags, cases
 
 from strandline.changes import Changes, files
-from strandline.changes.difference import difference
 from strandline.changes.fill import fill
+from strandline.changes.table_difference import difference
 from strandline.errors import FormatError, InputError, NotFound
 
 OLD = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})

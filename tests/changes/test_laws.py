@@ -17,10 +17,10 @@ from strandline.changes.apply import apply
 from strandline.changes.compose import compose
 from strandline.changes.consolidate import consolidate
 from strandline.changes.conversion import to_counted, to_keyed
-from strandline.changes.difference import difference
 from strandline.changes.invert import invert
 from strandline.changes.project import project
 from strandline.changes.restrict import restrict
+from strandline.changes.table_difference import difference
 
 
 def bag(table: pa.Table, case: Case) -> Counter[tuple[Any, ...]]:

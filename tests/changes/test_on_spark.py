@@ -11,15 +11,15 @@ from tests.examples import LAWS
 from tests.random_tables import Case, cases
 
 from strandline.changes import Changes
-from strandline.changes.difference import difference
 from strandline.changes.execution import StoredChanges, apply_set, run_verb, store
 from strandline.changes.part_files import header_from_json, read_parts
 from strandline.changes.shape import ChangeSet
+from strandline.changes.table_difference import difference
 from strandline.differential.comparison import Comparison, Side
 from strandline.differential.partitioned_hash import compare_pair, pair_item
 from strandline.engine import InlineRunner, Kernel, Outcome, Spool, WorkItem
 from strandline.engine.spark_runner import SparkRunner
-from strandline.relations.open_relation import open_relation
+from strandline.relations.inputs import open_relation
 from strandline.relations.scan import schema_to_text
 
 CASES = 30

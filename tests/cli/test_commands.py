@@ -240,7 +240,7 @@ def test_bench_runs_what_stands_beside_the_source(command: Command, monkeypatch:
 def test_the_demo_tells_a_story_and_its_figures(
     spark: Any, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("strandline.cli.demo.ORDERS", 2_000)
+    monkeypatch.setattr("strandline.cli.demo_story.ORDERS", 2_000)
     found = command("demo", "--folder", tmp_path / "shop", "--json")
     assert (found.code, found.err) == (0, "")
     assert found.json["conflicts"] == 1

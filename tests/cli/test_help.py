@@ -56,9 +56,9 @@ def test_a_command_has_json_and_its_documentation(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_stands_in_the_file_of_its_name(name: str) -> None:
+def test_a_command_stands_in_the_file_that_the_list_names(name: str) -> None:
     callback = inspect.unwrap(commands()[name].callback or (lambda: None))
-    assert Path(inspect.getfile(callback)).name == f"{name}.py"
+    assert Path(inspect.getfile(callback)).name == f"{COMMANDS[name]}.py"
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def test_a_full_disk_is_told_in_a_paragraph(command: Command, monkeypatch: pytes
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("strandline.differential.diff.find_changes", full)
+    monkeypatch.setattr(import_module("strandline.differential"), "find_changes", full)
     ran = command("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--json")
     assert ran.code == 2
     assert "No space left on device" in ran.json["why"]
@@ -98,7 +99,7 @@ def test_our_own_mistake_is_told_as_one(command: Command, monkeypatch: pytest.Mo
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr("strandline.differential.diff.find_changes", broken)
+    monkeypatch.setattr(import_module("strandline.differential"), "find_changes", broken)
     ran = command("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--json")
     assert ran.code == 2
     assert ran.json["error"] == "InternalError"
@@ -115,7 +116,7 @@ def test_ctrl_c_is_told_and_exits_with_2(command: Command, monkeypatch: pytest.M
     def stopped(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("strandline.differential.diff.find_changes", stopped)
+    monkeypatch.setattr(import_module("strandline.differential"), "find_changes", stopped)
     ran = command("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--json")
     assert (ran.code, ran.json["error"], ran.err.strip()) == (2, "Cancelled", "Stopped.")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.engine.session import package_archive
+from strandline.engine.spark_session import package_archive
 
 TELL = """
 from strandline.values.signatures import numba_engine

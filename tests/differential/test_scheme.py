@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.differential.properties import for_all
 
 from strandline.errors import InputError, SchemaError, StateError
-from strandline.values.signatures.row_signatures import column_row_signatures, relation_checksum, row_signatures
 from strandline.values.signatures.scheme import Scheme, kind_of, scheme_of
 from strandline.values.signatures.sl2 import second_seed, signature
+from strandline.values.signatures.table_signatures import column_row_signatures, relation_checksum, row_signatures
 
 TABLE = pa.table(
     {

@@ -23,7 +23,7 @@ from tests.random_tables import Case, cases
 
 import strandline as sl
 from strandline.changes.shape import ChangeSet
-from strandline.differential.diff import Differential
+from strandline.differential.differential import Differential
 from strandline.differential.window.options import WindowOptions
 from strandline.errors import GuardTripped, InputError, SchemaError
 

@@ -23,7 +23,7 @@ from tests.random_tables import Case, cases
 
 import strandline as sl
 from strandline.changes.shape import ChangeSet
-from strandline.differential.diff import Differential
+from strandline.differential.differential import Differential
 from strandline.differential.plan import DiffPlan
 from strandline.differential.signatures import signature_file
 from strandline.differential.signatures.state import SignatureState, load_state, save_state

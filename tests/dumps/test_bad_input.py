@@ -112,7 +112,7 @@ def test_another_restore_that_was_interrupted_is_named() -> None:
     restored(target, into, first.id)
     left = MemoryStorage()
     from strandline.dumps.catalog import require_catalog
-    from strandline.dumps.restore import Wish, begin, new_identity
+    from strandline.dumps.restore_store import Wish, begin, new_identity
 
     entry = require_catalog(target).find(first.id)
     assert entry is not None

@@ -19,10 +19,10 @@ from tests.tables.shop import numbered, rows, shop
 
 import strandline as sl
 from strandline.dumps import Dumps, pace, packs
-from strandline.dumps.dump import Request, make_dump
 from strandline.dumps.pace import Pace, beside_writers
 from strandline.dumps.packs import CopyMeans
 from strandline.dumps.target import Target
+from strandline.dumps.write_dump import Request, make_dump
 from strandline.storage import LocalStorage, MemoryStorage, Token
 from strandline.storage.local import cached_share
 
@@ -267,7 +267,7 @@ def test_progress_shows_bytes_and_the_time_left_on_a_terminal(tmp_path: Path) ->
     with sl.create(tmp_path / "shop") as store:
         store.create_table("t", numbered(2000), key="id")
     program = (
-        "import time\nfrom strandline.dumps import copying\nwrite = copying.write_pack\n"
+        "import time\nfrom strandline.dumps import packs as copying\nwrite = copying.write_pack\n"
         "def slow(*words):\n    time.sleep(0.3)\n    write(*words)\n    time.sleep(0.3)\n"
         "copying.write_pack = slow\nfrom strandline.cli import main\n"
         f"main(['dump', {str(tmp_path / 'shop')!r}, {str(tmp_path / 'backups')!r}])\n"

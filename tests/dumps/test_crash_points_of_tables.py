@@ -12,10 +12,10 @@ from tests.pages.toy import Clock
 from tests.tables.shop import numbered, rows
 
 from strandline.dumps import restore
-from strandline.dumps.restore import RESTORING
+from strandline.dumps.restore_store import RESTORING
 from strandline.dumps.restore_tables import CURTAIN
 from strandline.errors import AlreadyExists, Damaged
-from strandline.pages import check
+from strandline.pages import check_store
 from strandline.pages.format.master import decode_master
 from strandline.storage import MemoryStorage, Storage
 from strandline.store import Store, create_on, open_on
@@ -52,7 +52,7 @@ def buried(storage: MemoryStorage) -> None:
         clock.time += 61
         store.shared.pages.beat()
         store.table("other").upsert([{"id": 99, "v": 1}])
-    report = check(storage)
+    report = check_store(storage)
     assert report.ok, (report.findings, report.unreachable)
 
 

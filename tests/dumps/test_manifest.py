@@ -10,7 +10,7 @@ from tests.tables.shop import numbered, rows, shop
 from strandline.dumps import Dumps, restore
 from strandline.dumps.manifest import FORMAT
 from strandline.dumps.target import Target
-from strandline.pages import check
+from strandline.pages import check_store
 from strandline.pages.format.envelope import unseal
 from strandline.storage import MemoryStorage
 from strandline.store import open_on
@@ -62,7 +62,7 @@ def test_what_ifs_come_along() -> None:
         store.dump(dumped, level=1)
         expected = [store.what_if(name).to_arrow().to_pylist() for name in ("cut", "deeper")]
     restore(target, into)
-    assert check(into).ok
+    assert check_store(into).ok
     with open_on(into) as store:
         assert [store.what_if(name).to_arrow().to_pylist() for name in ("cut", "deeper")] == expected
         store.what_if("deeper").update(where="id = 1", set={"v": "5"})
@@ -72,4 +72,4 @@ def test_what_ifs_come_along() -> None:
     with open_on(again) as store:
         assert rows(store, "staff") == rows(store.version("before"), "staff")
         assert len(rows(store, "staff")) == 20
-    assert check(again).ok
+    assert check_store(again).ok

@@ -17,7 +17,7 @@ import strandline as sl
 from strandline.dumps import Dumps, restore
 from strandline.dumps.target import VARIABLE
 from strandline.errors import AlreadyExists, Conflict, InputError, NotFound
-from strandline.pages import check
+from strandline.pages import check_store
 from strandline.storage import LocalStorage, MemoryStorage
 from strandline.store import Store, open_on
 
@@ -104,7 +104,7 @@ def test_dumps_taken_while_eight_writers_work_are_transaction_consistent() -> No
     for id_ in ids:
         into = MemoryStorage()
         restore(target, into, at=id_)
-        assert check(into).ok
+        assert check_store(into).ok
         with open_on(into) as store:
             counts.append(assert_consistent(store))
             store.autocommit(lambda tx: tx.update("accounts", where="id = 0", set={"money": "money"}))
@@ -268,7 +268,7 @@ def test_a_synthetic_full_restores_the_same_and_is_built_upon() -> None:
         Dumps(target).synthesize(made.id)
     into = MemoryStorage()
     restore(target, into)
-    assert check(into).ok
+    assert check_store(into).ok
     with open_on(into) as store:
         assert {at: rows(store, "t", at=at) for at in expected} == expected
 

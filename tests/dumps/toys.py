@@ -7,11 +7,11 @@ from contextlib import suppress
 
 from tests.pages.toy import Clock, all_rows, assert_sound, opened, put
 
-from strandline.dumps.dump import Dump, Request, make_dump
 from strandline.dumps.manifest import DumpScope
 from strandline.dumps.packs import CopyMeans
-from strandline.dumps.restore import At, Restored, Wish, restore_store
+from strandline.dumps.restore_store import At, Restored, Wish, restore_store
 from strandline.dumps.target import Target
+from strandline.dumps.write_dump import Dump, Request, make_dump
 from strandline.errors import InUse
 from strandline.pages import PageStore
 from strandline.storage import MemoryStorage, Storage

@@ -16,7 +16,7 @@ import speculation
 
 import strandline as sl
 from strandline.differential import plan
-from strandline.engine.session import session
+from strandline.engine.spark_session import session
 
 ALGORITHMS = ("merge", "hash", "kb", "kbp", "window")
 OVER_CONNECT = ("merge", "hash", "kb")

@@ -23,7 +23,7 @@ from typing import Any
 
 import pyspark
 
-from strandline.engine.session import WORKERS_NEED
+from strandline.engine.spark_session import WORKERS_NEED
 
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For Java that lives a minute: it compiles quickly instead of well, which halves what its start takes."""

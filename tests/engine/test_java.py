@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.engine.session import find_java, java_version, start
+from strandline.engine.spark_session import find_java, java_version, start
 from strandline.errors import EngineError, InputError
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from strandline.engine.session import package_archive
+from strandline.engine.spark_session import package_archive
 
 
 def imported_from(archive: Path, folder: Path) -> str:

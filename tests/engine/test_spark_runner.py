@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import pytest
 from sample_kernels import always_fail, fail_once, refuse_odd, slow, square
 
 from strandline.engine import InlineRunner, Spool, choose_runner
-from strandline.engine.session import ask_worker, check_worker, prepare
 from strandline.engine.spark_runner import SparkRunner
+from strandline.engine.spark_session import ask_worker, check_worker, prepare
 from strandline.errors import Cancelled, EngineError, InputError
 
 
@@ -69,7 +70,9 @@ def test_a_session_given_by_the_user_runs_even_small_work(spark: Any) -> None:
 
 
 def test_a_prepared_session_is_not_prepared_twice(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strandline.engine.session.ask_worker", lambda _: pytest.fail("asked again"))
+    monkeypatch.setattr(
+        import_module("strandline.engine.spark_session"), "ask_worker", lambda _: pytest.fail("asked again")
+    )
     assert prepare(spark) is spark
 
 

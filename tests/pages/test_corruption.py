@@ -8,7 +8,7 @@ import pytest
 from tests.pages.toy import all_rows, assert_sound, created, opened, put
 
 from strandline.errors import AlreadyExists, Damaged, FormatError, NotFound, StrandlineError
-from strandline.pages import check
+from strandline.pages import check_store
 from strandline.pages.format.envelope import FORMAT, seal
 from strandline.storage import MemoryStorage
 
@@ -33,7 +33,7 @@ def read_everything(storage: MemoryStorage) -> object:
 def detected(damaged: MemoryStorage, truth: object) -> bool:
     """Reading raises; or the byte was not on the reader's way, the answer is right, and check finds it."""
     try:
-        return read_everything(damaged) == truth and bool(check(damaged).findings)
+        return read_everything(damaged) == truth and bool(check_store(damaged).findings)
     except (Damaged, FormatError):
         return True
 
@@ -59,10 +59,10 @@ def test_check_names_what_is_wrong_and_where() -> None:
     storage = sample()
     page = next(name for name in storage.objects if name.startswith("pages/"))
     storage.objects[page] = storage.objects[page][:-1] + b"!"
-    report = check(storage)
+    report = check_store(storage)
     assert any(page in finding.where for finding in report.findings)
     del storage.objects[page]
-    report = check(storage)
+    report = check_store(storage)
     assert any(page in finding.where and finding.invariant == 2 for finding in report.findings)
     assert not report.unreachable
 
@@ -71,11 +71,11 @@ def test_repair_removes_only_what_is_unreachable() -> None:
     storage = sample()
     before = dict(storage.objects)
     storage.objects["pages/1-3ff.parquet"] = b"stray"
-    assert check(storage).unreachable == ["pages/1-3ff.parquet"]
+    assert check_store(storage).unreachable == ["pages/1-3ff.parquet"]
     with opened(storage) as store:
         writing = store.version().begin()
         page = writing.write_page(b"y" * (1 << 20), 1)
-        assert check(storage, repair=True).removed == ["pages/1-3ff.parquet"]
+        assert check_store(storage, repair=True).removed == ["pages/1-3ff.parquet"]
         assert page.name in storage.objects
         writing.abort()
     assert {n: v for n, v in storage.objects.items() if n != "PROCESSES"} == {

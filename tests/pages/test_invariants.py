@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.pages.toy import assert_sound, created, put
 
-from strandline.pages import check
+from strandline.pages import check_store
 from strandline.pages.check import INVARIANTS
 from strandline.pages.format.master import MASTER, decode_master, encode_master
 from strandline.pages.format.node import NodeRef
@@ -117,10 +117,10 @@ BREAKS = {
 def test_each_invariant_is_noticed_when_it_is_broken(number: int) -> None:
     storage, versions = shop()
     BREAKS[number](storage, versions)
-    report = check(storage)
+    report = check_store(storage)
     assert number in {finding.invariant for finding in report.findings}, report.findings
     before = dict(storage.objects)
-    check(storage, repair=True)
+    check_store(storage, repair=True)
     if number in (2, 5):
         assert storage.objects == before, "nothing is removed beside what can't be read"
     else:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.pages.toy import Clock, all_rows, assert_sound, created, domain_of, opened, put
 
-from strandline.pages import Draft, PageRef, space
+from strandline.pages import Draft, PageRef, space_held
 from strandline.pages.format.pointer import INLINE
 from strandline.pages.ids import UNBORN, PhysicalPage
 from strandline.storage import LocalStorage, MemoryStorage
@@ -121,30 +121,30 @@ def test_space_tells_who_holds_which_bytes() -> None:
         put(main, "t", k00=1)
         idea = store.fork("idea")
         put(idea, "u", a=2)
-        held = {(one.version, one.snapshot, one.table): one for one in space(storage)}
+        held = {(one.version, one.snapshot, one.table): one for one in space_held(storage)}
         snapshot, current = held["main", "s", "t"], held["main", "", "t"]
         assert 0 < snapshot.own < snapshot.bytes
         assert current.pages == snapshot.pages
         assert held["main", "", "u"].own == 0
         assert held["idea", "", "u"].own > 0
-        assert [(one.version, one.fork) for one in space(storage) if one.fork and one.table == "u"] == [
+        assert [(one.version, one.fork) for one in space_held(storage) if one.fork and one.table == "u"] == [
             ("main", "idea")
         ]
-        by_version = {one.version: one for one in space(storage, by=["version"])}
+        by_version = {one.version: one for one in space_held(storage, by=["version"])}
         assert by_version.keys() == {"main", "idea"}
-        by_table = {one.table: one for one in space(storage, by=["table"])}
+        by_table = {one.table: one for one in space_held(storage, by=["table"])}
         assert by_table.keys() == {"", "t", "u"}
         assert all(one.own == one.bytes for one in by_table.values()), "tables share nothing"
         held_bytes = sum(len(data) for name, data in storage.objects.items() if name.startswith(("nodes/", "pages/")))
         assert sum(one.bytes for one in by_table.values()) == held_bytes, "every byte has a holder"
         objects = len(storage.objects)
-        own = sum(one.own for one in space(storage) if one.snapshot == "s")
+        own = sum(one.own for one in space_held(storage) if one.snapshot == "s")
         before = sum(map(len, storage.objects.values()))
         main.drop_snapshot("s")
         assert len(storage.objects) < objects
         freed = before - sum(map(len, storage.objects.values()))
         assert abs(freed - own) < 2000  # the pointer's own size changes, too
-        own = {one.version: one.own for one in space(storage, by=["version"])}["idea"]
+        own = {one.version: one.own for one in space_held(storage, by=["version"])}["idea"]
         before = sum(len(data) for name, data in storage.objects.items() if name.startswith(("nodes/", "pages/")))
         store.drop_version("idea")
         put(main, "u", b=1)

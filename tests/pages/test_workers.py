@@ -6,7 +6,7 @@ import pytest
 from tests.pages.toy import Clock, created, opened
 
 from strandline.errors import Fenced, StoreError
-from strandline.pages import Grant, PageStore, Transaction, WorkerOutput, check
+from strandline.pages import Grant, PageStore, Transaction, WorkerOutput, check_store
 from strandline.pages.state_edit import Draft
 from strandline.storage import MemoryStorage
 
@@ -35,7 +35,7 @@ def test_each_attempt_has_a_run_of_its_own_and_the_commit_keeps_only_what_it_nam
         transaction.add_page(table, Draft(other, rows=1), separator=b"m")
         transaction.commit()
         assert stored(storage) == sorted([written[1][0].name, other.name])
-    assert check(storage, pages=False).ok
+    assert check_store(storage, pages=False).ok
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
@@ -52,7 +52,7 @@ def test_an_attempt_that_outlives_its_transaction_leaves_nothing(end: str) -> No
         with pytest.raises(Fenced, match="has ended"):
             WorkerOutput(storage, grants[1]).page(b"too late", 1)
         assert stored(storage) == []
-    assert check(storage).ok
+    assert check_store(storage).ok
 
 
 def test_a_worker_of_a_process_that_was_buried_leaves_nothing() -> None:
@@ -70,7 +70,7 @@ def test_a_worker_of_a_process_that_was_buried_leaves_nothing() -> None:
         with pytest.raises(Fenced):
             output.page(b"too late", 1)
         assert stored(storage) == []
-    assert check(storage).ok
+    assert check_store(storage).ok
 
 
 def test_names_that_workers_may_still_use_are_no_findings() -> None:
@@ -78,9 +78,9 @@ def test_names_that_workers_may_still_use_are_no_findings() -> None:
     with created(storage) as store:
         transaction, grants = begun(store)
         page = WorkerOutput(storage, grants[1]).page(b"x", 1)
-        assert check(storage, repair=True).ok
+        assert check_store(storage, repair=True).ok
         assert stored(storage) == [page.name]
         transaction.abort()
         storage.put_if_absent(page.name, b"left by nobody")
-        assert check(storage).unreachable == [page.name]
-        assert check(storage, repair=True).removed == [page.name]
+        assert check_store(storage).unreachable == [page.name]
+        assert check_store(storage, repair=True).removed == [page.name]

@@ -19,7 +19,7 @@ from strandline.pages import (
     TableEdit,
     TableId,
     Transaction,
-    check,
+    check_store,
     create_store,
     open_store,
 )
@@ -201,5 +201,5 @@ def opened(storage: Storage, clock: Clock | None = None) -> PageStore:
 
 def assert_sound(storage: Storage) -> None:
     """Every invariant and every checksum holds, and nothing is unreachable."""
-    report = check(storage)
+    report = check_store(storage)
     assert report.ok, (report.findings, report.unreachable)

@@ -25,7 +25,7 @@ from strandline.relations import (
     KeyRange,
     Scan,
     Split,
-    clustering,
+    clustering_of,
     cut_ranges,
     inside,
     open_relation,
@@ -211,21 +211,21 @@ def test_a_tie_across_a_border_is_left_over() -> None:
 
 def test_clustering_tells_ordered_from_mixed_parts() -> None:
     ordered = [part_of(group, 1) for group in group_rows([(n,) for n in range(100)], 10)]
-    found = clustering(ordered, ["k1"])
+    found = clustering_of(ordered, ["k1"])
     assert found.clustered
     assert found.overlap == 0
     assert "10 parts in order of (k1)" in found.why
-    mixed = clustering([part_of(g, 1) for g in group_rows([(n * 37 % 100,) for n in range(100)], 10)], ["k1"])
+    mixed = clustering_of([part_of(g, 1) for g in group_rows([(n * 37 % 100,) for n in range(100)], 10)], ["k1"])
     assert not mixed.clustered
     assert "overlap on (k1)" in mixed.why
-    assert "statistics for 'other'" in clustering(ordered, ["other", "k1"]).why
-    assert clustering(ordered, ["k1", "other"]).prefix == ("k1",)
-    assert not clustering(ordered, []).clustered
+    assert "statistics for 'other'" in clustering_of(ordered, ["other", "k1"]).why
+    assert clustering_of(ordered, ["k1", "other"]).prefix == ("k1",)
+    assert not clustering_of(ordered, []).clustered
 
 
 def test_clustering_sees_through_ties_of_a_composite_key() -> None:
     rows = [(n // 50, n % 50) for n in range(200)]
-    found = clustering([part_of(group, 2) for group in group_rows(rows, 10)], list(NAMES))
+    found = clustering_of([part_of(group, 2) for group in group_rows(rows, 10)], list(NAMES))
     assert (found.clustered, found.prefix) == (True, NAMES)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from strandline.engine import InlineRunner, Spool
 from strandline.errors import InputError, KeysError, SchemaError
-from strandline.relations import ReadOptions, Scan, exchange, open_relation, read_table
+from strandline.relations import ReadOptions, Scan, exchange_rows, open_relation, read_table
 from strandline.relations.exchange import buckets_of, shares
 
 
@@ -32,7 +32,7 @@ def test_every_row_lands_in_one_bucket_and_equal_keys_together(tmp_path: Path) -
     )
     scans = scans_of(tmp_path / "t.parquet", table, row_group_size=333)
     with Spool(str(tmp_path)) as spool:
-        buckets = exchange(scans, ["k"], 7, InlineRunner(2), spool)
+        buckets = exchange_rows(scans, ["k"], 7, InlineRunner(2), spool)
         assert len(buckets) == 7
         tables = [read_table([Scan.from_json(scan.to_json()) for scan in bucket]) for bucket in buckets]
         assert [t.num_rows for t in tables] == [sum(scan.rows or 0 for scan in bucket) for bucket in buckets]
@@ -48,7 +48,7 @@ def test_two_relations_meet_in_the_same_buckets_once_they_have_one_schema(tmp_pa
     new = scans_of(tmp_path / "b.parquet", pa.table({"k": pa.array([None, 7, -5], pa.int64())}))
     old = [replace(scan, schema=new[0].schema) for scan in old]
     with Spool(str(tmp_path)) as spool:
-        sides = [exchange(scans, ["k"], 16, InlineRunner(1), spool) for scans in (old, new)]
+        sides = [exchange_rows(scans, ["k"], 16, InlineRunner(1), spool) for scans in (old, new)]
         for one, other in zip(*sides, strict=True):
             assert [read_table([s]) for s in one] or not other
             assert {k for s in one for k in read_table([s])["k"].to_pylist()} == {
@@ -90,7 +90,7 @@ def test_every_type_of_key_and_column_is_exchanged(tmp_path: Path, array: pa.Arr
     table = pa.table({"k": array, "v": list(range(100))})
     scans = scans_of(tmp_path / "t.parquet", table)
     with Spool(str(tmp_path)) as spool:
-        found = exchange(scans, ["k", "v"], 5, InlineRunner(1), spool)
+        found = exchange_rows(scans, ["k", "v"], 5, InlineRunner(1), spool)
         rows = [read_table(bucket) for bucket in found if bucket]
     assert len(rows) > 1
     assert pa.concat_tables(rows).sort_by("v")["k"].to_pylist() == read_table(scans)["k"].to_pylist()
@@ -106,7 +106,7 @@ def test_small_memory_makes_many_groups_and_the_same_rows(tmp_path: Path, monkey
         for scan in scans_of(tmp_path / f"{n}.parquet", pa.table({"k": list(range(50 * n, 50 * n + 50))}))
     ]
     with Spool(str(tmp_path)) as spool:
-        found = exchange(scans, ["k"], 3, InlineRunner(1), spool)
+        found = exchange_rows(scans, ["k"], 3, InlineRunner(1), spool)
         assert len(found[0][0].row_groups or ()) == 10
         assert sorted(k for bucket in found for k in read_table(bucket)["k"].to_pylist()) == list(range(1000))
 
@@ -115,10 +115,10 @@ def test_one_bucket_many_buckets_and_no_rows(tmp_path: Path) -> None:
     scans = scans_of(tmp_path / "t.parquet", pa.table({"k": [1, 2, 3]}))
     empty = [Scan("parquet", scans[0].path, scans[0].schema, row_groups=())]
     with Spool(str(tmp_path)) as spool:
-        assert read_table(exchange(scans, ["k"], 1, InlineRunner(1), spool)[0])["k"].to_pylist() == [1, 2, 3]
-        assert sum(map(len, exchange(scans, ["k"], 1000, InlineRunner(1), spool))) in (1, 2, 3)
-        assert exchange(empty, ["k"], 2, InlineRunner(1), spool) == [[], []]
-        assert exchange([], ["k"], 2, InlineRunner(1), spool) == [[], []]
+        assert read_table(exchange_rows(scans, ["k"], 1, InlineRunner(1), spool)[0])["k"].to_pylist() == [1, 2, 3]
+        assert sum(map(len, exchange_rows(scans, ["k"], 1000, InlineRunner(1), spool))) in (1, 2, 3)
+        assert exchange_rows(empty, ["k"], 2, InlineRunner(1), spool) == [[], []]
+        assert exchange_rows([], ["k"], 2, InlineRunner(1), spool) == [[], []]
 
 
 def test_mistakes_are_told_before_any_work_and_bad_values_from_the_kernel(tmp_path: Path) -> None:
@@ -132,12 +132,12 @@ def test_mistakes_are_told_before_any_work_and_bad_values_from_the_kernel(tmp_pa
             (([*scans, *other], ["k"], 2), InputError),
         ):
             with pytest.raises(error):
-                exchange(*wrong, InlineRunner(1), spool)
+                exchange_rows(*wrong, InlineRunner(1), spool)
         typed = [
             p.scan for p in open_relation(tmp_path / "u.parquet", options=ReadOptions(types={"k": "int8"})).parts()
         ]
         with pytest.raises(SchemaError, match="'x' in row 1"):
-            exchange(typed, ["k"], 2, InlineRunner(1), spool)
+            exchange_rows(typed, ["k"], 2, InlineRunner(1), spool)
 
 
 def test_shares_are_even_runs_of_neighbours() -> None:

@@ -9,17 +9,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from strandline.errors import SchemaError
-from strandline.relations import Bounds, ReadOptions, open_relation, read_relation, retyped
+from strandline.relations import Bounds, ReadOptions, open_relation, read_relation, retype
 
 
 def test_any_relation_can_be_read_with_other_types(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,code\n1,007\n2,\n")
     (tmp_path / "t.jsonl").write_text('{"id": 1, "code": "007"}\n{"id": 2, "code": null}\n')
     for source in (tmp_path / "t.csv", tmp_path / "t.jsonl", pa.table({"id": [1, 2], "code": ["007", None]})):
-        relation = retyped(open_relation(source), {"id": pa.string(), "code": pa.int16()})
+        relation = retype(open_relation(source), {"id": pa.string(), "code": pa.int16()})
         assert relation.rows == 2
         assert read_relation(relation).to_pylist() == [{"id": "1", "code": 7}, {"id": "2", "code": None}]
-        back = retyped(relation, {"id": pa.int32()})
+        back = retype(relation, {"id": pa.int32()})
         assert read_relation(back)["id"].to_pylist() == [1, 2]
 
 
@@ -32,15 +32,15 @@ def test_bounds_stay_where_order_does(tmp_path: Path) -> None:
 
 
 def test_an_empty_string_is_null_in_csv_alone() -> None:
-    relation = retyped(open_relation(pa.table({"a": [""]})), {"a": pa.int8()})
+    relation = retype(open_relation(pa.table({"a": [""]})), {"a": pa.int8()})
     with pytest.raises(SchemaError, match="can't be read as int8: '' in row 1"):
         read_relation(relation)
 
 
 def test_what_a_type_cant_hold_is_an_error_when_read() -> None:
     relation = open_relation(pa.table({"a": [300]}))
-    assert retyped(relation, {}) is relation
+    assert retype(relation, {}) is relation
     with pytest.raises(SchemaError, match="'a' is int64 and can't be read as int8"):
-        read_relation(retyped(relation, {"a": pa.int8()}))
+        read_relation(retype(relation, {"a": pa.int8()}))
     with pytest.raises(SchemaError, match="no column 'z'"):
-        retyped(relation, {"z": pa.int8()})
+        retype(relation, {"z": pa.int8()})

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from strandline.relations import ReadOptions, Scan, open_relation, read_table, scan_sql
+from strandline.relations import ReadOptions, Scan, open_relation, read_table, sql_of_scan
 
 TABLE = pa.table(
     {
@@ -33,7 +33,7 @@ def answer(sql: str) -> pa.Table:
 
 
 def check(scan: Scan, columns: list[str] | None = None) -> None:
-    sql = scan_sql(scan, columns)
+    sql = sql_of_scan(scan, columns)
     assert sql is not None
     expected = read_table([scan], columns)
     # Compared as text since NaN is not itself; the zone's name is DuckDB's.
@@ -54,7 +54,7 @@ def test_chosen_row_groups_are_read_and_no_others(whole: Scan, groups: tuple[int
 
 
 def test_no_row_groups_are_no_rows(whole: Scan) -> None:
-    sql = scan_sql(replace(whole, row_groups=()))
+    sql = sql_of_scan(replace(whole, row_groups=()))
     assert sql is not None
     assert answer(sql).num_rows == 0
 
@@ -81,18 +81,18 @@ def test_hive_constants_are_literals_and_folders_are_not_guessed_again(tmp_path:
 )
 def test_what_duckdb_would_read_otherwise_goes_through_arrow(tmp_path: Path, table: pa.Table) -> None:
     pq.write_table(table, tmp_path / "t.parquet")
-    assert scan_sql(open_relation(tmp_path / "t.parquet").parts()[0].scan) is None
+    assert sql_of_scan(open_relation(tmp_path / "t.parquet").parts()[0].scan) is None
 
 
 def test_casts_other_formats_and_glob_characters_go_through_arrow(tmp_path: Path, whole: Scan) -> None:
     typed = open_relation(whole.path, options=ReadOptions(types={"id": "double"})).parts()[0].scan
-    assert scan_sql(typed) is None
-    assert scan_sql(typed, ["day"]) is not None
-    assert scan_sql(whole, []) is None
+    assert sql_of_scan(typed) is None
+    assert sql_of_scan(typed, ["day"]) is not None
+    assert sql_of_scan(whole, []) is None
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
-    assert scan_sql(open_relation(tmp_path / "t.csv").parts()[0].scan) is None
+    assert sql_of_scan(open_relation(tmp_path / "t.csv").parts()[0].scan) is None
     pq.write_table(TABLE, tmp_path / "[x].parquet")
-    assert scan_sql(open_relation(tmp_path / "[x].parquet").parts()[0].scan) is None
+    assert sql_of_scan(open_relation(tmp_path / "[x].parquet").parts()[0].scan) is None
 
 
 def test_narrower_columns_are_widened_in_sql(tmp_path: Path) -> None:
@@ -107,12 +107,12 @@ def test_narrower_columns_are_widened_in_sql(tmp_path: Path) -> None:
     wide = ReadOptions(types={"i": "int64", "f": "double", "d": "decimal(10,3)"})
     check(open_relation(tmp_path / "t.parquet", options=wide).parts()[0].scan)
     tight = ReadOptions(types={"d": "decimal(5,2)"})
-    assert scan_sql(open_relation(tmp_path / "t.parquet", options=tight).parts()[0].scan) is None
+    assert sql_of_scan(open_relation(tmp_path / "t.parquet", options=tight).parts()[0].scan) is None
 
 
 def test_int96_times_go_through_arrow(tmp_path: Path) -> None:
     table = pa.table({"at": pa.array([dt.datetime(3000, 1, 1)], pa.timestamp("us"))})
     pq.write_table(table, tmp_path / "t.parquet", use_deprecated_int96_timestamps=True)
     scan = open_relation(tmp_path / "t.parquet").parts()[0].scan
-    assert scan_sql(scan) is None
+    assert sql_of_scan(scan) is None
     assert read_table([scan]).num_rows == 1

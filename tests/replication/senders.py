@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.changes.difference import difference
+from strandline.changes.table_difference import difference
 from strandline.replication.copy_state import CopyState
 from strandline.replication.definition import CopyDefinition
 from strandline.replication.message import Envelope, Message, Position, changes_message, load_message, ranges_message

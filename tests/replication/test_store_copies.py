@@ -13,7 +13,7 @@ from tests.storage.s3 import bucket
 
 import strandline as sl
 from strandline.errors import SchemaError
-from strandline.pages import PageStore, check
+from strandline.pages import PageStore, check_store
 from strandline.replication.copy_state import CopyState
 from strandline.replication.definition import CopyDefinition
 from strandline.replication.message import Message
@@ -95,7 +95,7 @@ def test_a_message_stopped_at_every_storage_operation_is_taken_whole_or_not_at_a
             found = copy.apply(message)  # again: taken once, whichever it was
             assert found.position == message.position
         assert shown(inner) == after
-        assert check(inner).ok
+        assert check_store(inner).ok
         struck, at = storage.struck, at + 1
     assert at > 5
 

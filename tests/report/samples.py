@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from strandline.changes.difference import difference
 from strandline.changes.shape import ChangeSet
+from strandline.changes.table_difference import difference
 
 ADDRESS = pa.struct([("city", pa.string()), ("zip", pa.int32())])
 ORDERS = pa.schema(

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from tests.report.samples import counted, empty, orders
 
-from strandline.changes.difference import difference
 from strandline.changes.shape import BEFORE, CHANGED, ChangeSet, Counts
+from strandline.changes.table_difference import difference
 from strandline.errors import InputError
-from strandline.report import Positions, RunFacts, combined, html_report, positions, positions_by_key
+from strandline.report import Positions, RunFacts, change_positions, combined, html_report, positions_by_key
 
 EVIL = "</td><script>alert('x')</script><img src=x onerror=alert(1)> \"'&"
 VOID = {"meta", "path", "rect", "line"}
@@ -135,13 +135,13 @@ def test_long_values_are_cut_around_their_difference_and_the_differing_words_are
 
 
 def test_ranks_fall_into_buckets_of_equal_width() -> None:
-    where = positions({"insert": [0, 1, 99], "update": [50], "delete": []}, 100, 10)
+    where = change_positions({"insert": [0, 1, 99], "update": [50], "delete": []}, 100, 10)
     assert where.inserted == (2, 0, 0, 0, 0, 0, 0, 0, 0, 1)
     assert where.updated[5] == 1
     assert where.highest == 2
-    assert sum(positions({"update": range(1_000)}, 1_000, 7).updated) == 1_000
+    assert sum(change_positions({"update": range(1_000)}, 1_000, 7).updated) == 1_000
     with pytest.raises(InputError, match="ranks"):
-        positions({"insert": [5]}, 5)
+        change_positions({"insert": [5]}, 5)
 
 
 def test_positions_of_parts_add_up() -> None:

@@ -10,8 +10,8 @@ import pytest
 from tests.differential.properties import for_all
 from tests.report.samples import MIXED, counted, empty, mixed_rows, mixed_table, orders
 
-from strandline.changes.difference import difference
 from strandline.changes.shape import BEFORE, CHANGED, ChangeSet
+from strandline.changes.table_difference import difference
 from strandline.errors import ChangesError, InputError, NoBeforeImages
 from strandline.report.layouts import (
     LAYOUTS,

@@ -16,8 +16,8 @@ from sqlglot import exp
 from tests.differential.properties import for_all
 from tests.report.samples import counted, orders
 
-from strandline.changes.difference import difference
 from strandline.changes.shape import ChangeSet
+from strandline.changes.table_difference import difference
 from strandline.errors import ChangesError, InputError, SchemaError, SqlError
 from strandline.report import DIALECTS, Out, sql_merge, write_out
 

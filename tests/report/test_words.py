@@ -13,9 +13,9 @@ import pytest
 from rich.console import Console
 from tests.report.samples import counted, empty, orders
 
-from strandline.changes.difference import difference
 from strandline.changes.shape import BEFORE, CHANGED, ChangeSet, Counts, Header
-from strandline.report import Example, RunFacts, examples, summary_json, summary_view, summary_words
+from strandline.changes.table_difference import difference
+from strandline.report import Example, RunFacts, pick_examples, summary_json, summary_view, summary_words
 from strandline.report.examples import one_line, shortened_pair
 from strandline.report.run_facts import bytes_told, facts_told, probability_told, seconds_told
 
@@ -73,7 +73,7 @@ def test_drift_is_told_with_types_and_suggested_renames() -> None:
 
 
 def test_examples_show_only_what_differs_before_and_after() -> None:
-    lines = [line.rstrip() for line in drawn(orders().header, examples(orders())).splitlines()]
+    lines = [line.rstrip() for line in drawn(orders().header, pick_examples(orders())).splitlines()]
     assert lines[lines.index("~ id=3") : lines.index("~ id=3") + 3] == [
         "~ id=3",
         "    address.zip: 150 → 151",
@@ -83,7 +83,7 @@ def test_examples_show_only_what_differs_before_and_after() -> None:
 
 
 def test_colours_are_for_terminals_alone() -> None:
-    found = examples(orders())
+    found = pick_examples(orders())
     assert "\x1b[" in drawn(orders().header, found, terminal=True)
     assert "\x1b[" not in drawn(orders().header, found)
 
@@ -92,7 +92,7 @@ def test_values_can_neither_steer_the_terminal_nor_be_taken_for_markup() -> None
     old = pa.table({"id": ["[red]k[/red]"], "v": ["[bold]x"]})
     new = pa.table({"id": ["[red]k[/red]"], "v": ["\x1b[31mred\x07\u202eright to left\nline"]})
     changes = difference(old, new, ["id"])
-    out = drawn(changes.header, examples(changes))
+    out = drawn(changes.header, pick_examples(changes))
     assert "[red]k[/red]" in out
     assert "[bold]x → \\u001b[31mred\\u0007\\u202eright to left↵line" in out
 
@@ -102,7 +102,7 @@ def test_a_wide_table_of_long_text_is_drawn_within_the_terminal() -> None:
     old = pa.table({"id": [1], **{name: ["same " * 100 + "old"] for name in names}})
     new = pa.table({"id": [1], **{name: ["same " * 100 + "new"] for name in names}})
     changes = difference(old, new, ["id"])
-    out = drawn(changes.header, examples(changes), width=80)
+    out = drawn(changes.header, pick_examples(changes), width=80)
     assert all(len(line) <= 80 for line in out.splitlines())
     assert "and 48 more columns" in out
     assert "and 52 more" in out
@@ -122,11 +122,11 @@ def test_without_before_images_examples_show_the_after_side_alone() -> None:
     full = orders()
     header = replace(full.header, has_before=False)
     changes = ChangeSet(header, full.rows.drop_columns([BEFORE]))
-    out = drawn(header, examples(changes))
+    out = drawn(header, pick_examples(changes))
     assert "    qty: 40" in out.replace(" \n", "\n")
     assert "→" not in out
     unnamed = ChangeSet(replace(header, has_changed=False), changes.rows.drop_columns([CHANGED]))
-    assert "customer 2" in drawn(unnamed.header, examples(unnamed))
+    assert "customer 2" in drawn(unnamed.header, pick_examples(unnamed))
     assert "can't be inverted" in summary_words(header)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.pages import check
+from strandline.pages import check_store
 from strandline.storage import MemoryStorage, Storage
 from strandline.store import Store, create_on
 from strandline.tables import SMALL_WRITES, Limits
@@ -20,7 +20,7 @@ def shop(storage: Storage | None = None, limits: Limits = SMALL_WRITES) -> Itera
     storage = storage or MemoryStorage()
     with create_on(storage, limits=limits) as store:
         yield store
-    report = check(storage)
+    report = check_store(storage)
     assert report.ok, (report.findings, report.unreachable)
 
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from tests.tables.properties import given
 
+from strandline.tables.changes import _rows, _touched
 from strandline.tables.keys import encode_key, encode_keys, sort_order
 from strandline.tables.page import Contents, base_of, overlay_of
 from strandline.tables.schema import DELETED, TableSchema, new_record
-from strandline.tables.table_changes import _rows, _touched
 
 FEW = st.integers(-2, 5)
 KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {

@@ -18,7 +18,7 @@ from tests.tables.shop import numbered
 from strandline.changes.matching import Room
 from strandline.engine import InlineRunner
 from strandline.errors import StrandlineError
-from strandline.pages import check
+from strandline.pages import check_store
 from strandline.relations import open_relation
 from strandline.storage import MemoryStorage, Storage
 from strandline.store import Store, create_on, open_on
@@ -154,7 +154,7 @@ def bury_and_commit(storage: MemoryStorage) -> Facts:
         after = facts(store)
         del after["main.after"]
         assert after == seen
-    report = check(storage)
+    report = check_store(storage)
     assert report.ok, (report.findings, report.unreachable)
     return seen
 

@@ -13,7 +13,7 @@ from tests.tables.shop import numbered
 
 import strandline as sl
 from strandline.errors import StorageError
-from strandline.pages import check
+from strandline.pages import check_store
 from strandline.storage import LocalStorage
 from strandline.store import Store
 from strandline.tables import bulk_write, page_rewrite
@@ -71,5 +71,5 @@ def test_a_full_disk_leaves_the_old_state_and_the_next_commit_works(
             store.table("t").update(where="id = 1", values={"v": 10})
         WRITES[name](store)
         store.drop_snapshot("before")
-    report = check(LocalStorage(tmp_path / "shop"))
+    report = check_store(LocalStorage(tmp_path / "shop"))
     assert report.ok, (report.findings, report.unreachable)

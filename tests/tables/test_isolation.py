@@ -15,7 +15,7 @@ from tests.tables.histories import START, Event, find_cycle
 from tests.tables.shop import numbered, rows, shop
 
 from strandline.errors import Conflict
-from strandline.pages import check
+from strandline.pages import check_store
 from strandline.storage import MemoryStorage
 from strandline.storage.retry import pause
 from strandline.store import Store, create, open, open_on
@@ -157,7 +157,7 @@ def test_threads_of_three_processes_move_money_and_the_history_is_serialisable(t
             key: value for event in history for key, value in event.writes.items() if (key, value) not in overwritten
         }
         assert last == {key: json.dumps(newest.get(key, START)) for key in range(ACCOUNTS)}, "nothing is lost"
-        assert check(store.storage).ok
+        assert check_store(store.storage).ok
 
 
 def test_the_checker_catches_write_skew() -> None:

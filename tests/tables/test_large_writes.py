@@ -17,7 +17,7 @@ from tests.examples import examples
 from tests.tables.shop import entries, numbered, shop
 
 from strandline.changes import Changes
-from strandline.changes.difference import difference
+from strandline.changes.table_difference import difference
 from strandline.errors import ChangesError, KeysError, SchemaError
 from strandline.storage import MemoryStorage
 from strandline.store import Store

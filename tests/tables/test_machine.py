@@ -21,7 +21,7 @@ from tests.tables.verbs import SCHEMA, VERBS, Model, Row, ids, move, new_rows
 from strandline.changes import Changes, ChangeSet
 from strandline.changes.apply import apply
 from strandline.errors import InputError, InUse, StrandlineError
-from strandline.pages import check
+from strandline.pages import check_store
 from strandline.storage import MemoryStorage
 from strandline.store import Snapshot, Store, create_on, open_on
 from strandline.tables import Limits, TableTransaction, locked_reads, page_rewrite
@@ -343,7 +343,7 @@ class Machine(RuleBasedStateMachine):
         for _, snapshot, _ in self.held.values():
             snapshot.close()
         self.store.close()
-        report = check(self.storage)
+        report = check_store(self.storage)
         assert report.ok, (report.findings, report.unreachable)
 
 

@@ -13,7 +13,7 @@ from tests.examples import examples
 from tests.views.histories import TINY, Relations, multiset, perform, relations, transactions, views
 
 from strandline.changes.shape import COUNT
-from strandline.pages import check
+from strandline.pages import check_store
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
 from strandline.views.delta_query import TwoStates, delta_rows
@@ -59,7 +59,7 @@ def test_the_old_view_and_its_delta_are_the_new_view(data: st.DataObject) -> Non
                     assert before[place] == known.query(sql) == multiset(view.to_arrow())
                     keyed = view.definition.key
                     assert not keyed or max(before[place].values(), default=1) == 1
-    report = check(storage)
+    report = check_store(storage)
     assert report.ok
 
 

@@ -13,7 +13,7 @@ from tests.views.histories import TINY, Relations, multiset, perform, relations,
 from tests.views.test_deltas import after, counted
 
 from strandline.errors import InputError
-from strandline.pages import check
+from strandline.pages import check_store
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
 from strandline.tables.schema import SEGMENTS
@@ -44,7 +44,7 @@ def test_eager_is_deferred_is_regenerated(data: st.DataObject) -> None:
                         sides = TwoStates(StoreState(older, store.cache), StoreState(newer, store.cache))
                         assert eager == counted(delta_rows(definition, sides))
                     assert after(before, eager) == known.query(sql) == multiset(view.to_arrow())
-    assert check(storage).ok
+    assert check_store(storage).ok
 
 
 def example(store: Store) -> None:

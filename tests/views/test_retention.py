@@ -10,7 +10,7 @@ import pytest
 from tests.pages.toy import Clock
 
 from strandline.errors import InputError
-from strandline.pages import check
+from strandline.pages import check_store
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create, create_on
 from strandline.store import open as open_store
@@ -86,7 +86,7 @@ def test_a_copy_that_was_away_too_long_is_let_go_and_mended_when_it_is_back(tmp_
         assert slow.verify()
         store.table("t").update(where="k = 2", set={"x": "x + 1"})
         assert slow.refresh().method == "difference"
-    assert check(storage).ok
+    assert check_store(storage).ok
 
 
 @MAINTAIN

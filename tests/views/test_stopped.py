@@ -19,7 +19,7 @@ import pytest
 from tests.pages.faults import Crash, Fault, FaultyStorage
 from tests.pages.toy import Clock
 
-from strandline.pages import check
+from strandline.pages import check_store
 from strandline.replication.copy_state import CopyState
 from strandline.replication.message import Message
 from strandline.replication.targets.sql import SqlReplica
@@ -92,7 +92,7 @@ def settled(storage: MemoryStorage, sql: str) -> None:
         assert all(len(one) == 1 for one in starts)
         assert len(store.pages.snapshots()) == (0 if starts else 2)
         store.shared.pages.beat()
-    report = check(storage)
+    report = check_store(storage)
     assert report.ok, (report.findings, report.unreachable)
 
 

@@ -20,7 +20,7 @@ from tests.whatif.model import Level, Relation, Row, contents, do, merge, new_na
 from strandline.changes import ChangeSet
 from strandline.changes.apply import apply
 from strandline.errors import ChangesError, InputError, InUse, KeysError
-from strandline.pages import check
+from strandline.pages import check_store
 from strandline.storage import MemoryStorage
 from strandline.store import Snapshot, Store, create_on
 from strandline.tables import Limits
@@ -57,7 +57,7 @@ class Machine(RuleBasedStateMachine):
         if self.held is not None:
             self.held.close()
         self.store.close()
-        report = check(self.storage)
+        report = check_store(self.storage)
         assert report.ok, (report.findings, report.unreachable)
 
     @initialize(rows=st.dictionaries(ids, values, min_size=3, max_size=25))

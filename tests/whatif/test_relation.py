@@ -13,6 +13,7 @@ import strandline as sl
 from strandline.errors import InputError, NotFound, SqlError
 from strandline.relations.reader import read_relation, read_scan
 from strandline.relations.scan import Scan
+from strandline.spark_source.register import release
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
 from strandline.store.what_if import WhatIf
@@ -250,7 +251,7 @@ def test_the_data_source_reads_and_writes_what_ifs(spark: Any, tmp_path: Path) -
         more.write.format("strandline").option("table", "two").option("merge", "key").mode("append").save(path)
         assert two.to_arrow(where="id in (4, 8888)")["v"].to_pylist() == [44, 1]
         assert store.tables() == ["t"]
-    sl.spark_source.register.release()
+    release()
 
 
 def test_what_the_data_source_can_not_do_with_a_what_if_is_said_before_any_job(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.pages.faults import STOPS, Crash, Fault, FaultyStorage
 from tests.tables.shop import numbered, shop
 
-from strandline.pages import PageStore, check
+from strandline.pages import PageStore, check_store
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on, open_on
 from strandline.tables import Limits
@@ -81,7 +81,7 @@ def test_a_counter_in_a_what_if_counts_every_increment_also_across_processes() -
             run(count(store), count(store), count(other))
         assert store.what_if("w").to_arrow()["v"].to_pylist() == [18]
         assert store.table("t").to_arrow()["v"].to_pylist() == [0]
-    assert check(storage).ok
+    assert check_store(storage).ok
 
 
 def test_merging_while_the_base_is_written_keeps_both() -> None:
@@ -135,7 +135,7 @@ def state(storage: MemoryStorage) -> tuple[object, ...]:
         shown = [(one, store.what_if(one.name).to_arrow().to_pylist()) for one in store.what_ifs()]
         catalogue = store.table("_what_ifs").to_arrow().to_pylist()
         found = (store.table("t").to_arrow().to_pylist(), shown, catalogue)
-    report = check(storage)
+    report = check_store(storage)
     assert not report.findings, report.findings
     return found
 

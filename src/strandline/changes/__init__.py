@@ -1,8 +1,98 @@
 """The change set: its shape, its algebra, its files."""
 
 from strandline.changes.applied import Applied
+from strandline.changes.apply import check_base
 from strandline.changes.changes import Changes
-from strandline.changes.shape import ChangeSet, Counts, Header
-from strandline.changes.summary import Summary
+from strandline.changes.conversion import to_keyed
+from strandline.changes.execution import PartFile, StoredChanges
+from strandline.changes.matching import Flags, Room, Rows, canonical, classes, names_of, own_room
+from strandline.changes.part_files import (
+    check_carried,
+    counts_from_json,
+    counts_to_json,
+    read_batches,
+    read_parts,
+    write_part,
+)
+from strandline.changes.shape import (
+    BEFORE,
+    CHANGE,
+    CHANGED,
+    COUNT,
+    COUNTED,
+    DELETE,
+    INSERT,
+    KEYED,
+    KINDS,
+    OURS,
+    RESERVED,
+    UPDATE,
+    ChangeSet,
+    Counts,
+    Header,
+    after_table,
+    before_table,
+    check_columns,
+    check_key,
+    check_schema,
+    counted_header,
+    empty,
+    finish,
+    keyed_header,
+    kinds,
+    nearest,
+    total,
+)
+from strandline.changes.table_difference import difference, keyed_difference, net_counts
 
-__all__ = ["Applied", "ChangeSet", "Changes", "Counts", "Header", "Summary"]
+__all__ = [
+    "BEFORE",
+    "CHANGE",
+    "CHANGED",
+    "COUNT",
+    "COUNTED",
+    "DELETE",
+    "INSERT",
+    "KEYED",
+    "KINDS",
+    "OURS",
+    "RESERVED",
+    "UPDATE",
+    "Applied",
+    "ChangeSet",
+    "Changes",
+    "Counts",
+    "Flags",
+    "Header",
+    "PartFile",
+    "Room",
+    "Rows",
+    "StoredChanges",
+    "after_table",
+    "before_table",
+    "canonical",
+    "check_base",
+    "check_carried",
+    "check_columns",
+    "check_key",
+    "check_schema",
+    "classes",
+    "counted_header",
+    "counts_from_json",
+    "counts_to_json",
+    "difference",
+    "empty",
+    "finish",
+    "keyed_difference",
+    "keyed_header",
+    "kinds",
+    "names_of",
+    "nearest",
+    "net_counts",
+    "own_room",
+    "read_batches",
+    "read_parts",
+    "to_keyed",
+    "total",
+    "write_part",
+]

@@ -27,9 +27,8 @@ from strandline.changes.part_files import check_carried, read_batches, read_part
 from strandline.changes.shape import COUNTED
 from strandline.engine import Spool
 from strandline.errors import InputError
-from strandline.relations import Relation, Scan, Split
-from strandline.relations.scan import schema_to_text
-from strandline.values.encoding import plain_schema
+from strandline.relations import Relation, Scan, Split, schema_to_text
+from strandline.values import plain_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

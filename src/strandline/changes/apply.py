@@ -13,8 +13,7 @@ from strandline.changes.fill import widen
 from strandline.changes.matching import Room, Rows, canonical, classes, match, own_room, show
 from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds, require_whole
 from strandline.errors import ChangesError, KeysError
-from strandline.values.encoding import plain, restore
-from strandline.values.type_unification import Incomparable, common_type
+from strandline.values import Incomparable, common_type, plain, restore
 
 _DOING = "applying a change set"
 _LENIENT = "Apply it to the relation it was made from, or use lenient for last-writer semantics"

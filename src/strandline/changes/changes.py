@@ -34,8 +34,8 @@ from strandline.changes.restrict import restricted_header
 from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds
 from strandline.changes.summary import Summary, summarise
 from strandline.engine import Spool
-from strandline.relations.open_relation import open_relation
-from strandline.values.expressions import parse_condition
+from strandline.relations import open_relation
+from strandline.values import parse_condition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

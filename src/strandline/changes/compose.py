@@ -26,8 +26,7 @@ from strandline.changes.shape import (
     require_whole,
 )
 from strandline.errors import ChangesError
-from strandline.values.encoding import restore
-from strandline.values.type_unification import Incomparable, common_type
+from strandline.values import Incomparable, common_type, restore
 
 _DOING = "composing change sets"
 

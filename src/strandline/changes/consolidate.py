@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes.difference import net_counts
 from strandline.changes.matching import Flags, Room, Rows, canonical, classes, names_of, own_room, show
 from strandline.changes.shape import (
     BEFORE,
@@ -22,8 +21,9 @@ from strandline.changes.shape import (
     finish,
     kinds,
 )
+from strandline.changes.table_difference import net_counts
 from strandline.errors import ChangesError, NoBeforeImages
-from strandline.values.equality import unequal
+from strandline.values import unequal
 
 _DELETE, _UPDATE, _INSERT = range(3)
 _DOING = "collapsing changes of one key"

@@ -30,7 +30,7 @@ from strandline.changes.shape import (
     require_before,
 )
 from strandline.errors import ChangesError
-from strandline.values.encoding import restore
+from strandline.values import restore
 
 
 def to_counted(changes: ChangeSet, *, room: Room | None = None) -> ChangeSet:

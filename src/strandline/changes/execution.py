@@ -44,11 +44,8 @@ from strandline.changes.project import project
 from strandline.changes.restrict import restrict
 from strandline.changes.shape import ChangeSet, Header, empty, total
 from strandline.engine import INLINE_LIMIT, Attempt, Outcome, Result, Runner, Spool, WorkItem, choose_runner, kernel
-from strandline.relations.reader import read_table
-from strandline.relations.scan import Scan, schema_from_text, schema_to_text
-from strandline.values.encoding import no_rows, plain
-from strandline.values.expressions import Condition
-from strandline.values.spark_types import spark_schema, spark_table
+from strandline.relations import Scan, read_table, schema_from_text, schema_to_text
+from strandline.values import Condition, no_rows, plain, spark_schema, spark_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

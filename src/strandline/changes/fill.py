@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from strandline.changes.shape import BEFORE, COUNTED, ChangeSet, Header, before_table, finish, image_struct, kinds
 from strandline.errors import ChangesError, InputError
-from strandline.values.encoding import plain_type, restore
+from strandline.values import plain_type, restore
 
 
 def fill(changes: ChangeSet, values: Mapping[str, Any]) -> ChangeSet:

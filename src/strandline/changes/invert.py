@@ -25,7 +25,7 @@ from strandline.changes.shape import (
     kinds,
     require_before,
 )
-from strandline.values.encoding import restore
+from strandline.values import restore
 
 
 def invert(changes: ChangeSet, *, room: Room | None = None) -> ChangeSet:

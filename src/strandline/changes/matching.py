@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.engine import duckdb_connection, machine_memory
-from strandline.values.equality import comparable
+from strandline.values import comparable
 
 if TYPE_CHECKING:
     import duckdb

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from strandline.changes.shape import COUNTED, KEYED, ChangeSet, Counts, Header
 from strandline.errors import FormatError, SchemaError
-from strandline.relations.scan import schema_from_text, schema_to_text
-from strandline.values.encoding import no_rows, plain_schema, restore
+from strandline.relations import schema_from_text, schema_to_text
+from strandline.values import no_rows, plain_schema, restore
 
 
 def write_part(rows: pa.Table, path: str) -> int:

@@ -28,7 +28,7 @@ from strandline.changes.shape import (
     require_before,
 )
 from strandline.errors import NoBeforeImages
-from strandline.values.equality import unequal
+from strandline.values import unequal
 
 
 def project(changes: ChangeSet, columns: Sequence[str], *, room: Room | None = None) -> ChangeSet:

@@ -25,8 +25,7 @@ import pyarrow.compute as pc
 
 from strandline.changes.matching import Flags, Rows
 from strandline.errors import ChangesError, InputError, KeysError, NoBeforeImages, SchemaError
-from strandline.values.encoding import no_rows, plain_schema, plain_type, restore
-from strandline.values.type_unification import Incomparable, common_type
+from strandline.values import Incomparable, common_type, no_rows, plain_schema, plain_type, restore
 
 CHANGE, BEFORE, CHANGED, COUNT = "_change", "_before", "_changed", "_count"
 RESERVED = (CHANGE, BEFORE, CHANGED, COUNT, "_row")

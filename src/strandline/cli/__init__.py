@@ -1,5 +1,5 @@
 """The command line: one file for each command, loaded when it is needed."""
 
-from strandline.cli.main import cli, main
+from strandline.cli.main import main
 
-__all__ = ["cli", "main"]
+__all__ = ["main"]

@@ -176,7 +176,7 @@ def changes(store: str, table: str, since: str, until: str | None, as_json: bool
 
 
 def _write(found: Changes, given: dict[str, Any]) -> None:
-    from strandline.changes.shape import ChangeSet
+    from strandline.changes import ChangeSet
     from strandline.report import Out, format_of, html_report, positions_by_key, write_out, write_text
 
     if given["out"]:
@@ -192,8 +192,8 @@ def _write(found: Changes, given: dict[str, Any]) -> None:
 
 
 def _print(found: Changes, limit: int) -> None:
-    from strandline.changes.shape import ChangeSet
-    from strandline.report import examples, summary_view
+    from strandline.changes import ChangeSet
+    from strandline.report import pick_examples, summary_view
 
-    shown = examples(ChangeSet(found.header, found.to_arrow()), limit) if limit else []
+    shown = pick_examples(ChangeSet(found.header, found.to_arrow()), limit) if limit else []
     console().print(summary_view(found.header, examples=shown))

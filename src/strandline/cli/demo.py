@@ -1,274 +1,53 @@
-"""The demo: a shop's three nights on Spark, told step by step with their figures.
-
-A shop's operational database is extracted, compared and loaded by a declared pipeline; a joined view is kept fresh in
-DuckDB and SQLite; a price cut is supposed two levels deep while the base goes on changing, and merged with one
-conflict; the store is dumped, destroyed and restored. Everything stays in its folder for exploring.
-
-`strandline demo`: the whole pipeline, end to end, on Spark.
-"""
+"""`strandline demo` and `strandline bench`: the whole pipeline, end to end, and the tables of docs/benchmarks.md."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
-from strandline.cli.demo_shop import OperationalDatabase
 from strandline.cli.output import emit_json, running, say
-from strandline.dumps import restore
-from strandline.engine.session import session
-from strandline.errors import StrandlineError
-from strandline.pipeline import Pipeline, Ran, RunMeans, read_settings
-from strandline.store import Store
-from strandline.store import open as open_store
+from strandline.errors import NotFound
 
-Say = Callable[[str], None]
-ORDERS = 100_000
-PIPELINE = """\
-store = "shop"
-snapshot = "night-{step}"
-
-[sources.orders]
-from = "extracts/orders-*.parquet"
-pick = "latest"
-key = "id"
-detect = "signatures"
-
-[sources.orders.guards]
-changed = "30%"
-required = ["product", "qty"]
-
-[sources.products]
-from = "sqlite:///shop.db#products"
-key = "id"
-
-[sources.customers]
-from = "sqlite:///shop.db#customers"
-key = "id"
-
-[views.big_orders]
-sql = \"\"\"
-select o.id, c.name as customer, c.town, p.name as product, o.qty, o.state
-from orders o join customers c on o.customer = c.id join products p on o.product = p.id
-where o.qty >= 8 and p.price > 150
-\"\"\"
-
-[replicas.analysts]
-of = "big_orders"
-to = "duckdb:///analysts.duckdb#big_orders"
-
-[replicas.branch_office]
-of = "big_orders"
-to = "sqlite:///branch-office.db#big_orders"
-"""
+TROUBLE = 2
+BENCHMARKS = ("diff", "window", "store", "whatif", "refresh", "dump", "views")
 
 
-@dataclass
-class Story:
-    """The shop, and what was told of it."""
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]…")
+@click.option("--rows", type=click.IntRange(min=1), help="Rows of the large tables, for a quicker run.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def bench(names: tuple[str, ...], rows: int | None, as_json: bool) -> int:
+    """Runs the benchmarks against peers and prints their tables.
 
-    say: Say
-    home: Path
-    shop: OperationalDatabase
-    figures: dict[str, Any] = field(default_factory=dict)
-    number: int = 0
+    They live beside the source, in benchmarks/, and need the packages of the `bench` extra: `make bench` installs them.
 
-    def step(self, title: str) -> None:
-        self.number += 1
-        self.say(f"\n{self.number}. {title}")
-
-    def tell(self, words: str) -> None:
-        self.say(f"   {words}")
-
-    @property
-    def store(self) -> Path:
-        return self.home / "shop"
-
-
-def run_demo(say: Say, folder: str | None = None) -> dict[str, Any]:
-    """Runs the demo in a new folder, which it leaves behind, and gives the figures that it told."""
-    started = time.perf_counter()
-    home = Path(folder or tempfile.mkdtemp(prefix="strandline-demo-")).absolute()
-    if home.exists() and any(home.iterdir()):
-        raise StrandlineError(f"{home} is not empty", doing="starting the demo", hint="Name a new folder")
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "shop.toml").write_text(PIPELINE, "utf-8")
-    story = Story(say, home, OperationalDatabase(home / "shop.db"))
-    say(f"A shop, in {home}")
-    for act in (_open, _first_night, _second_night, _suppose, _third_night, _merge, _dumps, _disaster, _check):
-        act(story)
-    story.figures["seconds"] = round(time.perf_counter() - started, 1)
-    _farewell(story)
-    return {"folder": str(home), **story.figures}
-
-
-def _open(story: Story) -> None:
-    story.step("Spark starts, and the shop opens.")
-    started = time.perf_counter()
-    session()
-    made = story.shop.open(ORDERS)
-    story.tell(f"Its database has {made}; Spark is up. {_took(started)}")
-
-
-def _first_night(story: Story) -> None:
-    story.step("Night 1: the first extract is loaded, in one transaction for all tables.")
-    ran = _night(story)
-    rows = sum(found.counts.inserted for found in ran.found.values())
-    story.tell(f"{rows:,} rows in {len(ran.found)} tables; snapshot {_snapshot(ran)}. {ran.seconds:.1f} s.")
-    _tell_copies(story, ran)
-    with open_store(story.store) as store:
-        made = store.dump(story.home / "backups", level=0)
-    story.tell(f"Dumped, level 0: {made.bytes / 1e6:.1f} MB in {made.pages} pages.")
-    story.figures["level_0_bytes"] = made.bytes
-
-
-def _second_night(story: Story) -> None:
-    story.step("A day of trade, and night 2: what changed?")
-    story.shop.trade(1)
-    ran = _night(story)
-    _tell_changes(story, ran)
-    _tell_copies(story, ran)
-
-
-def _suppose(story: Story) -> None:
-    story.step("What if prices were cut? Two levels deep, on a base that goes on changing.")
-    with open_store(story.store) as store:
-        cut = store.table("products").what_if("cut")
-        count = cut.update(where="stock > 900", set={"price": "round(price * 0.9, 2)"})
-        deeper = cut.what_if("deeper")
-        more = deeper.update(where="stock > 980", set={"price": "round(price * 0.8, 2)"})
-        sums = [
-            sum(each.to_arrow(columns=["price"])["price"].to_pylist())
-            for each in (store.table("products"), cut, deeper)
-        ]
-    story.tell(f"cut: 10 % off {count} slow sellers; deeper, on top of it: 20 % off {more} of them.")
-    story.tell("All prices together: " + " → ".join(f"{total:,.0f}" for total in sums) + "; the table is as it was.")
-    story.figures["supposed"] = count + more
-
-
-def _third_night(story: Story) -> None:
-    story.step("Another day: the shop itself raises the price of one of these. Night 3.")
-    story.shop.trade(2)
-    story.figures["raised"] = story.shop.raise_price_of_slow_seller()
-    ran = _night(story)
-    _tell_changes(story, ran)
-    _tell_copies(story, ran)
-
-
-def _merge(story: Story) -> None:
-    story.step("The price cut is decided: deeper into cut, cut into the table.")
-    with open_store(story.store) as store:
-        deeper, cut = store.what_if("deeper"), store.what_if("cut")
-        inner = deeper.merge().summary()
-        deeper.drop()
-        conflicts = cut.conflicts()
-        done = cut.merge(resolve="theirs").summary()
-        rows = store.table("products").to_arrow(columns=["id", "price"])
-        story.shop.take_prices(rows.to_pylist())
-    story.tell(
-        f"{inner.updated} changes into cut; {len(conflicts)} conflict with the shop's own new price: theirs stands."
-    )
-    story.tell(f"{done.updated} prices changed in one transaction, and told to the shop's database.")
-    story.figures |= {"conflicts": len(conflicts), "merged": done.updated}
-
-
-def _dumps(story: Story) -> None:
-    story.step("The merged prices reach the copies, and a dump of level 1 holds what changed since level 0.")
-    ran = _run(story)
-    _tell_copies(story, ran)
-    with open_store(story.store) as store:
-        made = store.dump(story.home / "backups", level=1)
-    full = story.figures["level_0_bytes"]
-    story.tell(f"Level 1: {made.bytes / 1e6:.1f} MB; level 0 had {full / 1e6:.1f} MB.")
-    story.figures["level_1_bytes"] = made.bytes
-
-
-def _disaster(story: Story) -> None:
-    story.step("A disaster: the store is gone. It is restored from its dumps.")
-    started = time.perf_counter()
-    with open_store(story.store) as store:
-        before = _contents(store)
-        snapshots = [record.name for record in store.snapshots()]
-    shutil.rmtree(story.store)
-    restore(story.home / "backups", story.store)
-    with open_store(story.store) as store:
-        if _contents(store) != before or [record.name for record in store.snapshots()] != snapshots:
-            raise StrandlineError("the restored store differs", doing="the demo's own check")
-    story.tell(f"Tables and the snapshots {', '.join(snapshots)} are back, row by row. {_took(started)}")
-
-
-def _check(story: Story) -> None:
-    story.step("check: every invariant, every checksum; and every copy against its view.")
-    with open_store(story.store) as store:
-        report = store.check()
-        equal = all(copy.verify().equal for copy in store.copies())
-    if not report.ok or not equal:
-        raise StrandlineError("something is wrong", doing="checking the store", hint="See strandline check")
-    story.tell(f"All is well: {report.objects:,} objects, {report.bytes / 1e6:.1f} MB; both copies equal the view.")
-    story.figures["checked_objects"] = report.objects
-
-
-def _farewell(story: Story) -> None:
-    here = os.path.relpath(story.home)
-    here = str(story.home) if here.startswith("..") else here
-    story.say(f"\nThat took {story.figures['seconds']:.0f} s. Look around in {here}:")
-    story.say(f"  strandline status {here}/shop.toml")
-    story.say(f"  strandline changes {here}/shop orders --since night-2 --limit 5")
-    story.say(f"  strandline log {here}/shop")
-    story.say(f"The report of the last run: {story.figures['report']}")
-
-
-def _night(story: Story) -> Ran:
-    story.shop.extract(story.home / "extracts")
-    return _run(story)
-
-
-def _run(story: Story) -> Ran:
-    ran = Pipeline(read_settings(story.home / "shop.toml"), means=RunMeans("spark")).run()
-    if ran.behind:
-        raise StrandlineError(str(ran.behind), doing="refreshing the demo's copies")
-    story.figures["report"] = ran.report
-    return ran
-
-
-def _tell_changes(story: Story, ran: Ran) -> None:
-    for found in ran.found.values():
-        counts = found.counts
-        if counts.rows:
-            touched = [name for name, count in (counts.columns or {}).items() if count]
-            columns = f" ({', '.join(touched)})" if touched else ""
-            words = f"+{counts.inserted:,} ~{counts.updated:,}{columns} −{counts.deleted:,}"
-            story.tell(f"{found.source.name}: {words}, by {found.how}.")
-    story.tell(f"One step, snapshot {_snapshot(ran)}. {ran.seconds:.1f} s.")
-
-
-def _tell_copies(story: Story, ran: Ran) -> None:
-    for name, copy in (ran.last.replicas if ran.last else {}).items():
-        sent, full = int(copy["bytes"]), int(copy["full_bytes"])
-        share = f", {sent / full:.0%} of a full copy's {full / 1e3:.0f} kB" if copy["method"] != "first" else ""
-        story.tell(
-            f"{name} ({copy['to'].partition(':')[0]}): {copy['messages']:,} messages, {sent / 1e3:.0f} kB{share}."
+    \b
+    Example:
+      strandline bench diff --rows 2000000
+    """
+    root = Path(__file__).parents[3]
+    known = [name for name in BENCHMARKS if (root / "benchmarks" / f"{name}.py").exists()]
+    if not known:
+        raise NotFound(
+            "the benchmarks are not installed with the package",
+            doing="running benchmarks",
+            hint="Run in a clone: make bench",
         )
-        story.figures[f"{name}_bytes"], story.figures[f"{name}_full_bytes"] = sent, full
-
-
-def _contents(store: Store) -> dict[str, Any]:
-    return {name: store.table(name).to_arrow() for name in store.tables()}
-
-
-def _snapshot(ran: Ran) -> str:
-    return ran.step.snapshot if ran.step else "none"
-
-
-def _took(started: float) -> str:
-    return f"{time.perf_counter() - started:.1f} s."
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise click.UsageError(f"There is no benchmark {unknown[0]!r}. Choose from {', '.join(known)}.")
+    code, printed = 0, {}
+    for name in names or known:
+        command = [sys.executable, "-m", f"benchmarks.{name}"]
+        command += ["--rows", str(rows)] if rows and name not in ("window", "store") else []
+        ended = subprocess.run(command, cwd=root, text=True, stdout=subprocess.PIPE if as_json else None)
+        code, printed[name] = max(code, TROUBLE if ended.returncode else 0), ended.stdout
+    if as_json:
+        emit_json({"tables": printed, "failed": bool(code)})
+    return code
 
 
 @click.command()
@@ -281,6 +60,7 @@ def demo(folder: str | None, as_json: bool, runner: str) -> int:
     Example:
       strandline demo --folder shop-demo
     """
+    from strandline.cli.demo_story import run_demo
 
     figures = run_demo(say if not as_json else lambda words: None, folder)
     if as_json:

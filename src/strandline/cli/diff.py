@@ -12,7 +12,7 @@ from strandline.cli.output import console, emit_json, pairs, running, say
 from strandline.cli.store_access import open_side
 
 if TYPE_CHECKING:
-    from strandline.differential.diff import Differential
+    from strandline.differential import Differential
 
 SAMPLE = 2000
 """Change rows from which examples are drawn."""
@@ -91,7 +91,7 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
       strandline diff a.csv b.csv -k shop,id --compare price=abs:0.01 --html report.html
       strandline diff shop#staff shop#cut --key name
     """
-    from strandline.differential.diff import find_changes
+    from strandline.differential import find_changes
 
     old, new = _old_and_new(sides, given["state"])
     options = _options(given)
@@ -126,7 +126,7 @@ def _old_and_new(sides: Sequence[str], state: str | None) -> tuple[str | None, s
 
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:
-    from strandline.relations.read_options import ReadOptions
+    from strandline.relations import ReadOptions
 
     read = ReadOptions(
         types=pairs(given["types"], "--types"),
@@ -159,7 +159,7 @@ def _names(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def _raw(old: Any, new: Any, key: Sequence[str], options: dict[str, Any], *, as_json: bool) -> int:
-    from strandline.differential.diff import window_raw
+    from strandline.differential import window_raw
 
     if old is None or options["state"] or options["save_state"]:
         raise click.UsageError("--raw reads both sides, and neither takes nor leaves signatures: give OLD and NEW.")
@@ -174,9 +174,8 @@ def _raw(old: Any, new: Any, key: Sequence[str], options: dict[str, Any], *, as_
 
 
 def _write(changes: Differential, given: dict[str, Any]) -> None:
-    from strandline.changes.shape import ChangeSet
-    from strandline.report import Out, html_report, positions_by_key, write_out, write_text
-    from strandline.report.writers import format_of
+    from strandline.changes import ChangeSet
+    from strandline.report import Out, format_of, html_report, positions_by_key, write_out, write_text
 
     if given["out"]:
         if format_of(given["out"]) == "changes" and given["layout"] == "changes":
@@ -227,13 +226,13 @@ def _print_json(changes: Differential, facts: Any, *, explain: bool) -> None:
 
 
 def _print_words(changes: Differential, facts: Any, limit: int, *, explain: bool) -> None:
-    from strandline.changes.shape import ChangeSet
-    from strandline.report import examples, summary_view
+    from strandline.changes import ChangeSet
+    from strandline.report import pick_examples, summary_view
 
     shown = []
     if limit:
         rows = _sample(changes)
-        shown = examples(ChangeSet(changes.header, rows), limit)
+        shown = pick_examples(ChangeSet(changes.header, rows), limit)
     console().print(summary_view(changes.header, facts, examples=shown, renames=dict(changes.run.renames)))
     if explain:
         console().print("\n" + changes.explain(), markup=False)
@@ -244,8 +243,8 @@ def _sample(changes: Differential) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from strandline.changes.shape import CHANGE, COUNTED
-    from strandline.values.encoding import no_rows
+    from strandline.changes import CHANGE, COUNTED
+    from strandline.values import no_rows
 
     if changes.form == COUNTED:
         return next(changes.tables(), no_rows(changes.header.rows_schema)).slice(0, SAMPLE)

@@ -15,7 +15,7 @@ import click
 
 from strandline.cli.output import console, emit_json, pairs, running, say
 from strandline.cli.store_access import control, instant, json_option, several, size, store_argument, when
-from strandline.engine.progress import set_quiet
+from strandline.engine import set_quiet
 
 if TYPE_CHECKING:
     from strandline.dumps import DumpEntry, Dumps, Pruned
@@ -137,7 +137,7 @@ def dumps(
 
 
 def _draw(here: Dumps, as_json: bool) -> int:
-    from strandline.dumps.dumps import draw
+    from strandline.dumps import draw
 
     entries = here.entries()
     if as_json:

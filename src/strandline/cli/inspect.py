@@ -135,7 +135,7 @@ def space(store: str, by: tuple[str, ...], as_json: bool) -> int:
       strandline space shop --by table
     """
     from strandline.pages import EVERY
-    from strandline.pages import space as held
+    from strandline.pages import space_held as held
 
     chosen = cast("tuple[Part, ...]", by) or EVERY
     rows = [_row(one) for one in held(storage_of(store), chosen)]
@@ -188,7 +188,7 @@ def check(store: str, repair: bool, as_json: bool) -> int:
     Example:
       strandline check shop
     """
-    from strandline.pages import check as check_pages
+    from strandline.pages import check_store as check_pages
 
     report = check_pages(storage_of(store), repair=repair)
     if as_json:

@@ -100,8 +100,7 @@ def load(store: str, table: str, source: str, as_json: bool, runner: str, **give
 
 
 def _relation(source: str, given: dict[str, Any]) -> Any:
-    from strandline.relations import open_relation
-    from strandline.relations.read_options import ReadOptions
+    from strandline.relations import ReadOptions, open_relation
 
     options = ReadOptions(
         types=pairs(given["types"], "--types"), header=not given["no_header"], delimiter=given["delimiter"]

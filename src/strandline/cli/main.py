@@ -19,7 +19,7 @@ import click
 from strandline._version import __version__
 from strandline.cli.output import complain, emit_json
 from strandline.cli.store_access import json_option
-from strandline.engine.progress import set_quiet
+from strandline.engine import set_quiet
 from strandline.errors import Cancelled, StrandlineError
 
 COMMANDS = {
@@ -35,8 +35,7 @@ COMMANDS = {
     **dict.fromkeys(("base", "replicate", "refresh", "replicas", "forget"), "replication"),
     **dict.fromkeys(("dump", "restore", "dumps"), "dumps"),
     **dict.fromkeys(("run", "plan", "status"), "pipeline"),
-    "demo": "demo",
-    "bench": "bench",
+    **dict.fromkeys(("demo", "bench"), "demo"),
     "completion": "main",
 }
 """Each command and the file that it stands in, in the order of the help."""

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from strandline.engine.progress import is_quiet, set_quiet
-from strandline.engine.session import VARIABLE
+from strandline.engine import VARIABLE, is_quiet, set_quiet
 
 if TYPE_CHECKING:
     from rich.console import Console

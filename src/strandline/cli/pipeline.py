@@ -16,7 +16,7 @@ import click
 
 from strandline.cli.output import complain, console, emit_json, running, say
 from strandline.cli.store_access import instant, json_option, show_rows, size, when
-from strandline.engine.session import VARIABLE
+from strandline.engine import VARIABLE
 
 if TYPE_CHECKING:
     from strandline.pipeline import Pipeline, Ran, RunMeans
@@ -55,7 +55,7 @@ def run(file: str, wait: bool, watching: bool, every: str, remote: str | None, r
 
 def _watch(pipeline: Pipeline, period: float, *, wait: bool, as_json: bool) -> int:
     from strandline.errors import StrandlineError
-    from strandline.pipeline.pipeline import stopping, watch
+    from strandline.pipeline import stopping, watch
 
     def once() -> None:
         try:

@@ -43,9 +43,9 @@ def base(action: str, url: str, algorithm: str | None, as_json: bool) -> int:
       strandline base add sqlite:///shop.db#orders
       strandline base list postgresql://me@host/shop
     """
-    from strandline.relations.databases.address import parse_address
-    from strandline.replication.senders.annotated.base import Base, bases
-    from strandline.replication.senders.annotated.base import base as annotated_base
+    from strandline.relations import parse_address
+    from strandline.replication import Base, bases
+    from strandline.replication import base as annotated_base
 
     if action == "list":
         records = bases(url)
@@ -118,7 +118,7 @@ def replicate(places: tuple[str, ...], columns: tuple[str, ...], method: str, as
 def _of_a_base(places: Sequence[str], columns: list[str] | None, method: str, given: dict[str, Any]) -> dict[str, Any]:
     if given.pop("keep") is not None:
         raise click.UsageError("--keep is for copies of a view or a table of a store")
-    from strandline.replication.senders.annotated.base import base as annotated_base
+    from strandline.replication import base as annotated_base
 
     return annotated_base(places[0]).replicate(places[1], columns=columns, method=method, **given).status()
 
@@ -187,8 +187,8 @@ def is_base(source: str) -> bool:
 @contextmanager
 def _copies(source: str, names: tuple[str, ...], every: bool) -> Iterator[list[tuple[str, Any]]]:
     if is_base(source):
-        from strandline.relations.databases.address import parse_address
-        from strandline.replication.senders.annotated.base import Base
+        from strandline.relations import parse_address
+        from strandline.replication import Base
 
         base = Base(parse_address(source))
         wanted = [record.name for record in base.copies()] if every else list(names)
@@ -249,8 +249,8 @@ def replicas(source: str, as_json: bool) -> int:
 
 
 def _base_replicas(source: str) -> list[dict[str, Any]]:
-    from strandline.relations.databases.address import parse_address
-    from strandline.replication.senders.annotated.base import Base
+    from strandline.relations import parse_address
+    from strandline.replication import Base
 
     base = Base(parse_address(source))
     return [base.copy(record.name).status() for record in base.copies()]
@@ -297,7 +297,7 @@ def forget(store: str, names: tuple[str, ...], version: str, as_json: bool, **ho
 
 
 def _known(store: Any) -> list[dict[str, Any]]:
-    from strandline.views.change_feed import followers
+    from strandline.views import followers
 
     copies = [(copy.name, "copy", copy.status()["position"]) for copy in store.copies()]
     streams = [(one.id, "stream", one.commit) for one in followers(store)]
@@ -306,7 +306,7 @@ def _known(store: Any) -> list[dict[str, Any]]:
 
 def _forgotten(store: Any, name: str, *, position: bool, drop: bool) -> dict[str, Any]:
     from strandline.errors import NotFound
-    from strandline.views.change_feed import forget as forget_stream
+    from strandline.views import forget as forget_stream
 
     known = {one["name"]: one for one in _known(store)}
     if name not in known:

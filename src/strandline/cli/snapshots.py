@@ -189,7 +189,7 @@ def drop(store: str, kind: str, name: str, confirm: bool, version: str, as_json:
 
 def _freed(store: str, kind: str, name: str, version: str) -> int:
     """How many bytes nobody else holds; whether the thing is there is found out on the way."""
-    from strandline.pages import space
+    from strandline.pages import space_held
 
     with control(store) as pages:
         if kind == "branch":
@@ -205,11 +205,11 @@ def _freed(store: str, kind: str, name: str, version: str) -> int:
 
     storage = storage_of(store)
     if kind == "branch":
-        return sum(one.own for one in space(storage, by=["version"]) if one.version == name)
+        return sum(one.own for one in space_held(storage, by=["version"]) if one.version == name)
     snapshot, table = (name, None) if kind == "snapshot" else ("", name)
     return sum(
         one.own
-        for one in space(storage)
+        for one in space_held(storage)
         if (one.version, one.snapshot, one.fork) == (version, snapshot, "") and table in (None, one.table)
     )
 

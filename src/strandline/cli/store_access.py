@@ -48,7 +48,7 @@ class NoRows:
 
 def storage_of(path: str) -> Storage:
     """The storage of an existing store."""
-    from strandline.pages.format.master import MASTER
+    from strandline.pages import MASTER
     from strandline.storage import open_storage
 
     storage = open_storage(path)

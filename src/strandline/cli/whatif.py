@@ -12,7 +12,7 @@ from strandline.cli.output import emit_json, pairs, say
 from strandline.cli.store_access import json_option, show_rows, tables_of, version_option
 
 if TYPE_CHECKING:
-    from strandline.store.what_if import WhatIf
+    from strandline.store import WhatIf
 
 F = TypeVar("F", bound=Callable[..., Any])
 

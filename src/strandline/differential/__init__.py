@@ -1,1 +1,6 @@
 """What changed between two relations (Labio and Garcia-Molina 1996): the plan, its cost, five algorithms."""
+
+from strandline.differential.differential import Differential, diff, find_changes, window_raw
+from strandline.differential.signatures import is_state
+
+__all__ = ["Differential", "diff", "find_changes", "is_state", "window_raw"]

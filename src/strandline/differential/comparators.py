@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.errors import InputError
-from strandline.values.equality import Column, Flags, unequal
+from strandline.values import Column, Flags, unequal
 
 NORMALISING = ("trim", "casefold", "empty")
 TOLERANCES = ("abs", "rel", "time")

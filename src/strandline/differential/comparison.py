@@ -22,16 +22,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes.difference import difference, keyed_difference
-from strandline.changes.shape import COUNTED, ChangeSet, Header, counted_header, keyed_header
+from strandline.changes import COUNTED, ChangeSet, Header, counted_header, difference, keyed_difference, keyed_header
 from strandline.differential.comparators import Comparator, comparators_for
-from strandline.relations import Scan
-from strandline.relations.reader import read_scan, read_table
-from strandline.relations.scan import schema_from_text, schema_to_text
-from strandline.values.encoding import no_rows
-from strandline.values.equality import comparable
-from strandline.values.expressions import parse_condition
-from strandline.values.matching import Numbers, key_numbers
+from strandline.relations import Scan, read_scan, read_table, schema_from_text, schema_to_text
+from strandline.values import Numbers, comparable, key_numbers, no_rows, parse_condition
 
 COPY = "_copy"
 EXHAUSTIVE = 4096

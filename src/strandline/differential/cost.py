@@ -22,12 +22,12 @@ import pyarrow as pa
 
 from strandline.differential.options import DiffOptions
 from strandline.differential.plan import DiffPlan, Input
-from strandline.differential.signatures.state import SignatureState
+from strandline.differential.signatures import SignatureState
 from strandline.errors import InputError
-from strandline.relations.clustering import clustering
+from strandline.relations import clustering_of
 
 if TYPE_CHECKING:
-    from strandline.differential.diff import Run
+    from strandline.differential.differential import Run
 
 
 MEGABYTE = 2**20
@@ -289,7 +289,7 @@ def sizes_of(question: DiffPlan, options: DiffOptions, state: SignatureState | N
         key_width=_width(pa.schema([header.after_schema.field(name) for name in key])),
         memory=question.memory,
         changed=options.changed,
-        clustered=state is None and bool(key) and all(clustering(some, key).clustered for some in parts if some),
+        clustered=state is None and bool(key) and all(clustering_of(some, key).clustered for some in parts if some),
         state="none" if state is None else "kbp" if state.making.pointers else "kb",
         signature_bits=state.making.scheme.bits if state else options.bits or 64,
     )

@@ -25,10 +25,18 @@ from strandline.differential.plan import DiffPlan, typed_scans
 from strandline.differential.result import DiffResult, WorkDone, gather, spill, write_part
 from strandline.engine import Attempt, Outcome, Result, WorkItem, kernel
 from strandline.errors import InputError
-from strandline.relations import Scan, Split
-from strandline.relations.exchange import can_be_ordered, exchange_by_range, sample_bounds, sort_order
-from strandline.relations.key_ranges import KeyRange, cut_ranges, inside
-from strandline.relations.scan import merged
+from strandline.relations import (
+    KeyRange,
+    Scan,
+    Split,
+    can_be_ordered,
+    cut_ranges,
+    exchange_by_range,
+    inside,
+    merged,
+    sample_bounds,
+    sort_order,
+)
 
 OUTSIDE = ("old", "new")
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any
 
-from strandline.differential.window.options import WindowOptions
+from strandline.differential.window import WindowOptions
 from strandline.errors import InputError
-from strandline.relations.read_options import ReadOptions
-from strandline.values.signatures.scheme import DEFAULT_SEED, MAXIMUM_BITS, MINIMUM_BITS
+from strandline.relations import ReadOptions
+from strandline.values import DEFAULT_SEED, MAXIMUM_BITS, MINIMUM_BITS
 
 ALGORITHMS = ("auto", "merge", "hash", "kb", "kbp", "window")
 DUPLICATES = ("error", "count", "pair")

@@ -14,7 +14,7 @@ from strandline.differential.comparison import Comparison, Side, compare, read_s
 from strandline.differential.plan import DiffPlan, typed_scans
 from strandline.differential.result import DiffResult, WorkDone, gather, write_part
 from strandline.engine import Attempt, InlineRunner, Outcome, Result, WorkItem, kernel
-from strandline.relations.exchange import exchange
+from strandline.relations import exchange_rows
 
 
 def whole(question: DiffPlan) -> DiffResult:
@@ -68,6 +68,6 @@ def partitioned_hash(question: DiffPlan) -> DiffResult:
 def exchange_side(question: DiffPlan, name: str, by: tuple[str, ...], buckets: int) -> list[Side]:
     """One side in buckets by the named columns."""
     scans, columns = typed_scans(question, name, by)
-    found = exchange(scans, columns, buckets, question.runner, question.spool)
+    found = exchange_rows(scans, columns, buckets, question.runner, question.spool)
     given = question.old if name == "old" else question.new
     return [given.side.with_scans(bucket) for bucket in found]

@@ -16,21 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.changes.shape import Header, check_columns, check_key, nearest
+from strandline.changes import Header, check_columns, check_key, nearest
 from strandline.differential.comparison import Comparison, Side
 from strandline.differential.options import DiffOptions
-from strandline.differential.signatures.signature_file import rename_fields
-from strandline.differential.signatures.state import SignatureState
+from strandline.differential.signatures import SignatureState, rename_fields
 from strandline.engine import Runner, Spool, choose_runner, machine_memory
 from strandline.errors import InputError, KeysError, SchemaError
-from strandline.relations import Relation, Scan, Split
-from strandline.relations.open_relation import open_relation
-from strandline.relations.reader import read_scan
-from strandline.relations.spooled import spool_batches
-from strandline.values.equality import unequal
-from strandline.values.expressions import parse_condition
-from strandline.values.matching import match
-from strandline.values.type_unification import Incomparable, common_type
+from strandline.relations import Relation, Scan, Split, open_relation, read_scan, spool_batches
+from strandline.values import Incomparable, common_type, match, parse_condition, unequal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,11 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.changes.execution import PartFile
-from strandline.changes.part_files import counts_from_json, counts_to_json
-from strandline.changes.part_files import write_part as write_rows
-from strandline.changes.shape import ChangeSet, Counts, Header, total
-from strandline.differential.signatures.state import SignatureState
+from strandline.changes import ChangeSet, Counts, Header, PartFile, counts_from_json, counts_to_json, total
+from strandline.changes import write_part as write_rows
+from strandline.differential.signatures import SignatureState
 from strandline.engine import Attempt, Outcome
 from strandline.relations import Scan
 

@@ -9,24 +9,25 @@ To read the source: `facts` (what a dump says), `plan` (what it shall hold), `wr
 """
 
 from strandline.dumps.catalog import DumpEntry
-from strandline.dumps.dump import Dump
-from strandline.dumps.dumps import Dumps, dump, restore
-from strandline.dumps.manifest import DumpManifest, DumpScope
-from strandline.dumps.prune import SCHEDULE, Pruned
-from strandline.dumps.restore import Restored
-from strandline.dumps.verify import Damage, Verified
+from strandline.dumps.dumps import Dumps, draw, dump, restore
+from strandline.dumps.prune import PERIODS, SCHEDULE, Pruned, kept_by, parse_rule, parse_schedule
+from strandline.dumps.restore_store import Restored
+from strandline.dumps.verify import Verified
+from strandline.dumps.write_dump import Dump
 
 __all__ = [
+    "PERIODS",
     "SCHEDULE",
-    "Damage",
     "Dump",
     "DumpEntry",
-    "DumpManifest",
-    "DumpScope",
     "Dumps",
     "Pruned",
     "Restored",
     "Verified",
+    "draw",
     "dump",
+    "kept_by",
+    "parse_rule",
+    "parse_schedule",
     "restore",
 ]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from strandline.dumps.manifest import FORMAT, DumpScope, check_format
 from strandline.errors import InputError, NotFound, StorageError, SwapLost
-from strandline.pages.format.envelope import Json, seal, unseal
+from strandline.pages import Json, seal, unseal
 from strandline.storage import Storage, Token, auditing
 
 CATALOG = "DUMPS"

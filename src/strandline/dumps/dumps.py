@@ -17,18 +17,17 @@ from typing import TYPE_CHECKING
 
 from strandline.dumps.catalog import BEGUN, DumpEntry, Owner, read_catalog, require_catalog
 from strandline.dumps.chain import DumpChain, Place, open_chain
-from strandline.dumps.dump import Dump, Order, Request, Subject, make_dump, write_dump
 from strandline.dumps.manifest import DumpManifest, DumpScope
 from strandline.dumps.pace import Pace
 from strandline.dumps.packs import THREADS, CopyMeans, in_process, write_pack
 from strandline.dumps.plan import plan
 from strandline.dumps.prune import SCHEDULE, Pruned, due, parse_schedule, prune, sweep
-from strandline.dumps.restore import At, Restored, Wish, find_dump, restore_store, with_last_good
+from strandline.dumps.restore_store import At, Restored, Wish, find_dump, restore_store, with_last_good
 from strandline.dumps.target import Target, find_key
 from strandline.dumps.verify import Verified, verify
+from strandline.dumps.write_dump import Dump, Order, Request, Subject, make_dump, write_dump
 from strandline.errors import Damaged, InputError
-from strandline.pages import PageRef, PageStore
-from strandline.pages.format.master import read_master
+from strandline.pages import PageRef, PageStore, read_master
 from strandline.storage import Storage, open_storage
 
 if TYPE_CHECKING:

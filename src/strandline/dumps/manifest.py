@@ -14,9 +14,22 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from strandline.errors import Damaged, FormatError
-from strandline.pages import CommitNumber, Entry, LogicalPage, PageRef, TableEntry, TableId, VersionObject
-from strandline.pages.format.envelope import Json
-from strandline.pages.format.node import decode_key, decode_page, decode_ref, encode_key, encode_page, encode_ref
+from strandline.pages import (
+    CommitNumber,
+    Entry,
+    Json,
+    LogicalPage,
+    PageRef,
+    TableEntry,
+    TableId,
+    VersionObject,
+    decode_key,
+    decode_page,
+    decode_ref,
+    encode_key,
+    encode_page,
+    encode_ref,
+)
 
 FORMAT = 1
 """The number of the dumps' format. A greater one is refused: this program would not understand it."""

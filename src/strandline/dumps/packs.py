@@ -21,11 +21,9 @@ from typing import TYPE_CHECKING, Any
 from strandline.dumps.manifest import Pack
 from strandline.dumps.pace import Pace, beside_writers
 from strandline.dumps.target import DumpFolder
-from strandline.engine import Attempt, Kernel, Result, Spool, WorkItem, kernel
-from strandline.engine.progress import Progress
+from strandline.engine import Attempt, Kernel, Progress, Result, Spool, WorkItem, kernel
 from strandline.errors import AlreadyExists, Damaged, InputError, NotFound, SnapshotExpired
-from strandline.pages import CommitNumber, PageRef, PhysicalPage
-from strandline.pages.format.envelope import checksum
+from strandline.pages import CommitNumber, PageRef, PhysicalPage, checksum
 from strandline.storage import LocalStorage, ObjectStorage, Storage, get_in_passing, open_storage
 
 if TYPE_CHECKING:
@@ -251,7 +249,7 @@ def spill_packs(folder: DumpFolder, packs: Sequence[tuple[Pack, set[str]]], into
 
 
 def _on_spark(work: Kernel, items: Sequence[WorkItem], title: str, means: CopyMeans) -> None:
-    from strandline.engine.spark_runner import SparkRunner
+    from strandline.engine import SparkRunner
 
     with Spool() as spool:
         SparkRunner(means.session).run(work, items, spool, title)

@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from strandline.dumps.chain import DumpChain
 from strandline.dumps.manifest import Holds, Recorded, StateChanges, StateKey, VersionFacts, covers
 from strandline.dumps.source import DumpSource
-from strandline.pages import CATALOG, CommitNumber, Entry, PageRef, TableId
-from strandline.pages.format.node import TableEntry
-from strandline.pages.ids import NEVER
+from strandline.pages import CATALOG, NEVER, CommitNumber, Entry, PageRef, TableEntry, TableId
 
 
 @dataclass(slots=True)

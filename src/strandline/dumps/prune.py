@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from strandline.dumps.catalog import DumpCatalog, DumpEntry, Owner, needed_by, require_catalog
-from strandline.dumps.dump import process_runs
 from strandline.dumps.target import Target, attempts, drop_dumps, finish_dropping
+from strandline.dumps.write_dump import process_runs
 from strandline.errors import InputError
 
 

@@ -15,7 +15,7 @@ from strandline.dumps.chain import DumpChain
 from strandline.dumps.dumps import PageReader
 from strandline.dumps.manifest import StateKey
 from strandline.dumps.plan import holds
-from strandline.dumps.restore import (
+from strandline.dumps.restore_store import (
     RESTORING,
     Restored,
     Wish,
@@ -27,16 +27,24 @@ from strandline.dumps.restore import (
 )
 from strandline.dumps.target import Target
 from strandline.errors import AlreadyExists, InputError, NotFound
-from strandline.pages import Draft, Entry, LogicalPage, PageRef, PageStore, TableEntry, create_store, open_store
-from strandline.pages.format.directory import Leafage, scan
-from strandline.pages.format.envelope import unseal
-from strandline.pages.format.master import MASTER
-from strandline.pages.ids import NEVER
-from strandline.pages.store import MAIN
+from strandline.pages import (
+    MAIN,
+    MASTER,
+    NEVER,
+    Draft,
+    Entry,
+    Leafage,
+    LogicalPage,
+    PageRef,
+    PageStore,
+    TableEntry,
+    create_store,
+    open_store,
+    scan,
+    unseal,
+)
 from strandline.storage import Storage, Stored, Token
-from strandline.tables import PageCache, TableInstaller, TableValidator
-from strandline.tables.row_changes import Expected
-from strandline.tables.validation import Footprint
+from strandline.tables import Expected, Footprint, PageCache, TableInstaller, TableValidator
 
 _Write = Callable[[bytes, int], PageRef]
 Names = Sequence[str] | Mapping[str, str]

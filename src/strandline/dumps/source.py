@@ -15,15 +15,26 @@ from typing import Protocol
 from strandline.dumps.manifest import DumpScope, Holds, SnapshotFacts, StateKey, VersionFacts
 from strandline.dumps.pace import Pace
 from strandline.errors import InputError, NotFound
-from strandline.pages import CommitNumber, Entry, PageStore, ReadView, SnapshotRecord, TableEntry, TableId
-from strandline.pages.format.master import read_master
-from strandline.pages.format.node import Node, NodeRef
-from strandline.pages.format.page_table import find, items
-from strandline.pages.format.pointer import Pointer, implicit
-from strandline.pages.objects import Objects
-from strandline.pages.process_registry import read_registry
-from strandline.pages.snapshots import open_record
-from strandline.pages.version import Version
+from strandline.pages import (
+    CommitNumber,
+    Entry,
+    Node,
+    NodeRef,
+    Objects,
+    PageStore,
+    Pointer,
+    ReadView,
+    SnapshotRecord,
+    TableEntry,
+    TableId,
+    Version,
+    find,
+    implicit,
+    items,
+    open_record,
+    read_master,
+    read_registry,
+)
 
 LOG = 100
 """How many of a version's last swaps a dump keeps."""

@@ -43,8 +43,7 @@ from strandline.dumps.manifest import (
     packs_from_json,
 )
 from strandline.errors import AlreadyExists, Conflict, Damaged, InputError, InUse, NotFound, StorageError
-from strandline.pages import PageRef
-from strandline.pages.format.envelope import Json, checksum, seal, unseal
+from strandline.pages import Json, PageRef, checksum, seal, unseal
 from strandline.storage import LocalStorage, Storage, checked_name, get_in_passing, put_in_passing
 
 VARIABLE = "STRANDLINE_DUMP_KEY"

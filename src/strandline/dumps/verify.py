@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from strandline.dumps.catalog import DumpCatalog, DumpEntry, needed_by, require_catalog
 from strandline.dumps.chain import DumpChain, open_chain
 from strandline.dumps.plan import plan
-from strandline.dumps.restore import Identity, rebuild
+from strandline.dumps.restore_store import Identity, rebuild
 from strandline.dumps.target import Target
 from strandline.errors import Damaged, StrandlineError
 

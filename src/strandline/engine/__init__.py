@@ -1,23 +1,35 @@
 """Running kernels: work items, the runners (Spark, inline), the session, progress."""
 
 from strandline.engine.memory import duckdb_connection, machine_memory
-from strandline.engine.runner import INLINE_LIMIT, InlineRunner, Runner, check_runner, choose_runner
+from strandline.engine.progress import Progress, is_quiet, set_quiet
+from strandline.engine.runner import INLINE_LIMIT, InlineRunner, Runner, check_runner, choose_runner, parallel
+from strandline.engine.spark_runner import SparkRunner
+from strandline.engine.spark_session import VARIABLE, is_connect, prepare, session
 from strandline.engine.spool import Spool
 from strandline.engine.work import Attempt, Kernel, Outcome, Result, WorkItem, kernel
 
 __all__ = [
     "INLINE_LIMIT",
+    "VARIABLE",
     "Attempt",
     "InlineRunner",
     "Kernel",
     "Outcome",
+    "Progress",
     "Result",
     "Runner",
+    "SparkRunner",
     "Spool",
     "WorkItem",
     "check_runner",
     "choose_runner",
     "duckdb_connection",
+    "is_connect",
+    "is_quiet",
     "kernel",
     "machine_memory",
+    "parallel",
+    "prepare",
+    "session",
+    "set_quiet",
 ]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.engine.memory import MIB, machine_memory
 from strandline.engine.progress import Progress
-from strandline.engine.session import is_connect, prepare, session
+from strandline.engine.spark_session import is_connect, prepare, session
 from strandline.engine.spool import Spool
 from strandline.engine.work import (
     Attempt,

@@ -6,7 +6,7 @@ What can only be seen while trees are walked (2, 4, 5) was noted by the census; 
 
 Checking a store: every checksum, and every numbered invariant (docs/store-format.md).
 
-`check` reads everything from storage, nothing from a running store's memory. It is the only user of
+`check_store` reads everything from storage, nothing from a running store's memory. It is the only user of
 listing. Repairing removes only what is proved unreachable: named by no state of any version, not waiting in
 any list of freed objects, and outside every block of names that a process on the roll holds.
 """
@@ -19,11 +19,22 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from strandline.errors import StrandlineError
-from strandline.pages.format.master import Master, read_master
-from strandline.pages.format.node import Entry, Item, NodeRef, PageRef, TableEntry
-from strandline.pages.format.pointer import Freed, LogEntry, Pointer, SnapshotRecord, decode_pointer
+from strandline.pages.format import (
+    Entry,
+    Freed,
+    Item,
+    LogEntry,
+    Master,
+    NodeRef,
+    Objects,
+    PageRef,
+    Pointer,
+    SnapshotRecord,
+    TableEntry,
+    decode_pointer,
+    read_master,
+)
 from strandline.pages.ids import PhysicalPage, ProcessId, TableId, VersionObject
-from strandline.pages.objects import Objects
 from strandline.pages.process_registry import ProcessRegistry, read_registry
 from strandline.storage import Storage, auditing
 
@@ -338,7 +349,7 @@ class Report:
         return not self.findings and not self.unreachable
 
 
-def check(storage: Storage, *, repair: bool = False, pages: bool = True) -> Report:
+def check_store(storage: Storage, *, repair: bool = False, pages: bool = True) -> Report:
     """Verify a store; with `repair`, delete what is unreachable. `pages` says whether page bytes are
     verified.
     """

@@ -19,13 +19,10 @@ from dataclasses import replace
 
 from strandline.errors import Conflict, StorageError
 from strandline.pages.context import Deriver
-from strandline.pages.format.node import Entry, TableEntry
-from strandline.pages.format.page_table import FreeList, items
-from strandline.pages.format.pointer import Pointer, Reservation
+from strandline.pages.format import Entry, FreeList, ObjectWriter, Pointer, Reservation, TableEntry, items
 from strandline.pages.ids import CommitNumber, LogicalPage, TableId, TransactionId
 from strandline.pages.install import PendingCommit, install_catalog, install_page, resolve, rows_by_domain
 from strandline.pages.locks import page_resource
-from strandline.pages.objects import ObjectWriter
 from strandline.pages.process_registry import seen_by
 from strandline.pages.read_view import ReadView
 from strandline.pages.reclamation import Leftovers, clear_away, clear_failed

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from strandline.pages.format import Objects, ObjectWriter
 from strandline.pages.ids import Environment
-from strandline.pages.objects import Objects, ObjectWriter
 from strandline.pages.process_registry import DeathWatch, Membership
 from strandline.storage import Storage
 

@@ -13,12 +13,19 @@ from dataclasses import dataclass, replace
 
 from strandline.pages.context import Context
 from strandline.pages.forks import OpenVersion, clear_dropped, swap_master, tidy_forks
-from strandline.pages.format.master import read_master
-from strandline.pages.format.node import NodeRef, TableEntry, item_pages
-from strandline.pages.format.page_table import Load
-from strandline.pages.format.pointer import Pointer, SnapshotRecord, decode_pointer
+from strandline.pages.format import (
+    Load,
+    NodeRef,
+    Objects,
+    ObjectWriter,
+    Pointer,
+    SnapshotRecord,
+    TableEntry,
+    decode_pointer,
+    item_pages,
+    read_master,
+)
 from strandline.pages.ids import CommitNumber, PhysicalPage, ProcessId, TableId, VersionObject
-from strandline.pages.objects import Objects, ObjectWriter
 from strandline.pages.process_registry import ProcessRecord, change_registry, read_registry
 from strandline.pages.reclamation import sweep_block
 from strandline.pages.swap import Current, SwapPlan

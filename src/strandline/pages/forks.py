@@ -14,19 +14,23 @@ from dataclasses import replace
 
 from strandline.errors import AlreadyExists, InputError, InUse, NotFound, SnapshotExpired, StorageError, Unanswered
 from strandline.pages.context import Context
-from strandline.pages.format.master import Master, change_master, with_version, without_version
-from strandline.pages.format.pointer import (
+from strandline.pages.format import (
     ChunkedList,
     Fork,
     ForkBase,
     LogEntry,
+    Master,
+    ObjectWriter,
     Pointer,
     SnapshotRecord,
+    change_master,
     decode_pointer,
     encode_pointer,
+    version_name,
+    with_version,
+    without_version,
 )
 from strandline.pages.ids import CommitNumber, PhysicalPage, ProcessId, VersionObject
-from strandline.pages.objects import ObjectWriter, version_name
 from strandline.pages.process_registry import read_registry
 from strandline.pages.reclamation import Neighbours, freed_for_good
 from strandline.pages.snapshots import PageSnapshot, freed_without, unfree

@@ -11,8 +11,7 @@ from types import TracebackType
 
 from strandline.errors import InputError, NotFound
 from strandline.pages.commit import Committer
-from strandline.pages.format.page_table import Visits
-from strandline.pages.format.pointer import LogEntry, Pointer, SnapshotRecord
+from strandline.pages.format import LogEntry, Pointer, SnapshotRecord, Visits
 from strandline.pages.ids import TableId, VersionObject
 from strandline.pages.read_view import ReadView
 from strandline.pages.snapshots import PageSnapshot, demote, drop_snapshot, find_state, name_snapshot, take

@@ -21,8 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from strandline.errors import Fenced, StorageError, SwapLost
-from strandline.pages.format.envelope import Json, seal, unseal
-from strandline.pages.format.pointer import Freed, SnapshotRecord
+from strandline.pages.format import Freed, Json, SnapshotRecord, seal, unseal
 from strandline.pages.ids import CommitNumber, Environment, PhysicalPage, ProcessId, VersionObject
 from strandline.storage import Storage, Token
 

@@ -6,12 +6,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from strandline.errors import NotFound
-from strandline.pages.format.directory import Leafage, floor, scan
-from strandline.pages.format.envelope import Json
-from strandline.pages.format.node import Entry, NodeRef, PageRef, TableEntry, decode_ref, encode_ref
-from strandline.pages.format.page_table import differences, find, items
+from strandline.pages.format import (
+    Entry,
+    Json,
+    Leafage,
+    NodeRef,
+    Objects,
+    PageRef,
+    TableEntry,
+    decode_ref,
+    differences,
+    encode_ref,
+    find,
+    floor,
+    items,
+    scan,
+)
 from strandline.pages.ids import CATALOG, CommitNumber, LogicalPage, TableId, VersionObject
-from strandline.pages.objects import Objects
 
 
 @dataclass(frozen=True, slots=True)

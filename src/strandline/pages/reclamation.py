@@ -20,12 +20,24 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from strandline.errors import NotFound, StrandlineError
-from strandline.pages.format.node import NodeRef, TableEntry
-from strandline.pages.format.page_table import Load, find, old_side, only_in, pages_only_in
-from strandline.pages.format.pointer import Freed, SnapshotRecord
+from strandline.pages.format import (
+    Freed,
+    Load,
+    NodeRef,
+    Objects,
+    ObjectWriter,
+    SnapshotRecord,
+    TableEntry,
+    find,
+    node_name,
+    old_side,
+    only_in,
+    page_name,
+    pages_only_in,
+    version_name,
+)
 from strandline.pages.ids import CATALOG, NEVER, NO_DOMAIN, CommitNumber, PhysicalPage, TableId
 from strandline.pages.install import PendingCommit
-from strandline.pages.objects import Objects, ObjectWriter, node_name, page_name, version_name
 from strandline.pages.process_registry import NameBlock
 from strandline.pages.swap import Current, SwapPlan
 from strandline.pages.transaction import Transaction

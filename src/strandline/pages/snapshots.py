@@ -7,10 +7,8 @@ from dataclasses import replace
 from types import TracebackType
 
 from strandline.errors import InputError, InUse, NotFound, SnapshotExpired, StrandlineError
-from strandline.pages.format.page_table import Visits
-from strandline.pages.format.pointer import Freed, Pointer, SnapshotRecord, snapshot_to_json
+from strandline.pages.format import Freed, ObjectWriter, Pointer, SnapshotRecord, Visits, snapshot_to_json
 from strandline.pages.ids import CommitNumber, TableId
-from strandline.pages.objects import ObjectWriter
 from strandline.pages.process_registry import read_registry, seen_by
 from strandline.pages.read_view import ReadView, State
 from strandline.pages.reclamation import freed_by_drop

@@ -11,12 +11,19 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from strandline.pages.format.master import read_master
-from strandline.pages.format.node import NodeRef, TableEntry, item_pages
-from strandline.pages.format.page_table import Load, items
-from strandline.pages.format.pointer import Pointer, SnapshotRecord, decode_pointer
+from strandline.pages.format import (
+    Load,
+    NodeRef,
+    Objects,
+    Pointer,
+    SnapshotRecord,
+    TableEntry,
+    decode_pointer,
+    item_pages,
+    items,
+    read_master,
+)
 from strandline.pages.ids import CATALOG, PhysicalPage
-from strandline.pages.objects import Objects
 from strandline.storage import Storage
 
 Part = Literal["version", "snapshot", "table"]
@@ -53,7 +60,7 @@ class Holding:
     own: int
 
 
-def space(storage: Storage, by: Collection[Part] = EVERY) -> list[Holding]:
+def space_held(storage: Storage, by: Collection[Part] = EVERY) -> list[Holding]:
     """All holdings, by version, snapshot (the current state last) and table, or by some of these only.
 
     By version alone, a fork counts for the child that stands on it: it goes with the child.

@@ -13,11 +13,29 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from strandline.errors import InputError, NotFound
-from strandline.pages.format.directory import DirectoryPages, Leafage, delete, floor, insert, scan
-from strandline.pages.format.envelope import Json
-from strandline.pages.format.node import Entry, Item, Node, NodeRef, PageRef, TableEntry
-from strandline.pages.format.page_table import FreeList, find, items, only_in, pages_only_in, rewrite
-from strandline.pages.format.pointer import Freed
+from strandline.pages.format import (
+    DirectoryPages,
+    Entry,
+    Freed,
+    FreeList,
+    Item,
+    Json,
+    Leafage,
+    Node,
+    NodeRef,
+    ObjectWriter,
+    PageRef,
+    TableEntry,
+    delete,
+    find,
+    floor,
+    insert,
+    items,
+    only_in,
+    pages_only_in,
+    rewrite,
+    scan,
+)
 from strandline.pages.ids import (
     CATALOG,
     DIRECTORY_ROOT,
@@ -28,7 +46,6 @@ from strandline.pages.ids import (
     PhysicalPage,
     TableId,
 )
-from strandline.pages.objects import ObjectWriter
 from strandline.pages.read_view import ReadView
 
 

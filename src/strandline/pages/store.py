@@ -13,10 +13,21 @@ from strandline.errors import AlreadyExists, Fenced, NotFound, StorageError, Str
 from strandline.pages.context import Context, Installer, Validator
 from strandline.pages.fencing import fence_process
 from strandline.pages.forks import clear_dropped, drop_version, fork, rename_version
-from strandline.pages.format.master import MASTER, Master, encode_master, read_master, version_row
-from strandline.pages.format.pointer import ChunkedList, LogEntry, Pointer, decode_pointer, encode_pointer
+from strandline.pages.format import (
+    MASTER,
+    ChunkedList,
+    LogEntry,
+    Master,
+    Objects,
+    Pointer,
+    decode_pointer,
+    encode_master,
+    encode_pointer,
+    read_master,
+    version_name,
+    version_row,
+)
 from strandline.pages.ids import CommitNumber, Environment, PhysicalPage, ProcessId, VersionObject
-from strandline.pages.objects import Objects, version_name
 from strandline.pages.page_version import PageVersion, TemporaryPageVersion
 from strandline.pages.process_registry import (
     PROCESSES,

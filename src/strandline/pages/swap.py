@@ -20,11 +20,19 @@ from dataclasses import dataclass, field, replace
 
 from strandline.errors import StoreError, SwapLost
 from strandline.pages.context import Context
-from strandline.pages.format.envelope import Json
-from strandline.pages.format.pointer import ChunkedList, Freed, LogEntry, Pointer, SnapshotRecord, encode_pointer
+from strandline.pages.format import (
+    ChunkedList,
+    Freed,
+    Json,
+    LogEntry,
+    Objects,
+    ObjectWriter,
+    Pointer,
+    SnapshotRecord,
+    encode_pointer,
+)
 from strandline.pages.ids import EXTENSION, CommitNumber, PhysicalPage
 from strandline.pages.locks import Resource
-from strandline.pages.objects import Objects, ObjectWriter
 from strandline.pages.process_registry import Readers, seen_by
 from strandline.pages.read_view import ReadView
 from strandline.storage import Token

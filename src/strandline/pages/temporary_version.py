@@ -16,9 +16,8 @@ from dataclasses import replace
 from strandline.errors import InputError, StoreError, StrandlineError
 from strandline.pages.context import Context
 from strandline.pages.forks import child_pointer, enter_version, hold_fork, release_fork
-from strandline.pages.format.pointer import Fork, Pointer, encode_pointer
+from strandline.pages.format import Fork, Objects, ObjectWriter, Pointer, encode_pointer, version_name
 from strandline.pages.ids import CommitNumber, PhysicalPage, VersionObject
-from strandline.pages.objects import Objects, ObjectWriter, version_name
 from strandline.pages.process_registry import Membership, NameBlock
 from strandline.pages.reclamation import sweep_block
 from strandline.pages.snapshots import PageSnapshot

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from strandline.errors import Deadlock, StoreError
-from strandline.pages.format.node import Entry, PageRef
+from strandline.pages.format import Entry, PageRef
 from strandline.pages.ids import CATALOG, FIRST_PLACEHOLDER, CommitNumber, LogicalPage, TableId, TransactionId
 from strandline.pages.locks import INTENTION, Mode, Resource, key_resource, page_resource, table_resource
 from strandline.pages.process_registry import NameBlock

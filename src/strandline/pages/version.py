@@ -14,10 +14,9 @@ from collections.abc import Callable
 
 from strandline.errors import Fenced, NotFound, StorageError, StoreError, StrandlineError, SwapLost, Unanswered
 from strandline.pages.context import Context
-from strandline.pages.format.pointer import Pointer, decode_pointer, encode_pointer
+from strandline.pages.format import ObjectWriter, Pointer, decode_pointer, encode_pointer
 from strandline.pages.ids import CommitNumber, VersionObject
 from strandline.pages.locks import LockManager
-from strandline.pages.objects import ObjectWriter
 from strandline.pages.process_registry import ProcessRegistry, Readers, read_registry, readers_of
 from strandline.pages.read_view import ReadView, State
 from strandline.pages.swap import Build, Current, Judge, Ledger, SwapPlan, contains, settle_swap

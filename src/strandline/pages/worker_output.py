@@ -15,11 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strandline.errors import AlreadyExists, Fenced, StoreError
-from strandline.pages.format.envelope import Json, checksum
-from strandline.pages.format.master import read_master
-from strandline.pages.format.node import PageRef
+from strandline.pages.format import Json, Objects, PageRef, checksum, page_name, read_master
 from strandline.pages.ids import UNBORN, PhysicalPage, ProcessId
-from strandline.pages.objects import Objects, page_name
 from strandline.pages.process_registry import NameBlock, read_registry
 from strandline.storage import Storage
 

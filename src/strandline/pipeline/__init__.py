@@ -5,7 +5,7 @@ To read the source: `settings` (what a file says), `taking` (a step up to its co
 """
 
 from strandline.pipeline.detection import RunMeans
-from strandline.pipeline.pipeline import Pipeline, Ran
+from strandline.pipeline.pipeline import Pipeline, Ran, stopping, watch
 from strandline.pipeline.settings import duration, read_settings
 
-__all__ = ["Pipeline", "Ran", "RunMeans", "duration", "read_settings"]
+__all__ = ["Pipeline", "Ran", "RunMeans", "duration", "read_settings", "stopping", "watch"]

@@ -16,24 +16,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.changes import ChangeSet
-from strandline.changes.difference import difference
-from strandline.changes.shape import Counts
+from strandline.changes import ChangeSet, Counts, difference
 from strandline.errors import InputError, StateError
 from strandline.pipeline.detection import KnownState, SourceChanges
 from strandline.pipeline.extracts import Extract, table_relation
 from strandline.pipeline.settings import SourceSettings
-from strandline.relations.databases.address import Address
-from strandline.relations.databases.database import quoted
-from strandline.replication.definition import ABOVE, UPTO
-from strandline.replication.message import Position
-from strandline.replication.senders.annotated.base import base, define_copy
-from strandline.replication.senders.annotated.catalog import BaseCopyRecord
-from strandline.replication.senders.annotated.copy import opened
-from strandline.replication.senders.annotated.delivery import check_history, obstacle
-from strandline.replication.senders.annotated.fix_up import BaseSite, Sending, differential, fix_up, offer
+from strandline.relations import Address, quoted
+from strandline.replication import (
+    ABOVE,
+    UPTO,
+    BaseCopyRecord,
+    BaseSite,
+    Position,
+    Sending,
+    base,
+    check_history,
+    define_copy,
+    differential,
+    fix_up_base,
+    obstacle,
+    offer,
+    opened,
+)
 from strandline.store import Store
-from strandline.values.encoding import no_rows
+from strandline.values import no_rows
 
 RANGES_IN_SQL = 32
 """So many ranges are asked for one by one; more are cut out of what lies between the first and the last."""
@@ -143,7 +149,7 @@ def _why_whole(site: BaseSite, copy: BaseCopyRecord, position: Position | None, 
 def _whole(site: BaseSite, copy: BaseCopyRecord, source: SourceSettings, why: str) -> Whole:
     database = site.table.database
     with database.transaction():
-        record, _ = fix_up(site, copy)
+        record, _ = fix_up_base(site, copy)
         relation = table_relation(site.table)
         position = offer(site, copy, record)
     return Whole(Extract(source, relation, site.table.address.shown), position, why)

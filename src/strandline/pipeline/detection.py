@@ -27,11 +27,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes import Changes, ChangeSet
-from strandline.changes.difference import difference
-from strandline.changes.shape import Counts, Header
-from strandline.differential.diff import find_changes
-from strandline.differential.signatures.state import is_state
+from strandline.changes import Changes, ChangeSet, Counts, Header, difference
+from strandline.differential import find_changes, is_state
 from strandline.engine import INLINE_LIMIT
 from strandline.errors import GuardTripped, InputError, KeysError, SchemaError, StateError
 from strandline.pipeline.extracts import Extract, typed_as_the_table
@@ -39,11 +36,8 @@ from strandline.pipeline.journal import Step
 from strandline.pipeline.settings import SourceSettings
 from strandline.relations import Relation, read_relation
 from strandline.store import Store
-from strandline.tables import TableReader, TableTransaction
-from strandline.tables.schema import TableSchema, widened
-from strandline.values.encoding import plain_type
-from strandline.values.matching import match
-from strandline.values.type_unification import Incomparable, common_type
+from strandline.tables import TableReader, TableSchema, TableTransaction, widened
+from strandline.values import Incomparable, common_type, match, plain_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,14 +26,22 @@ from strandline.engine import Spool
 from strandline.errors import GuardTripped, NotFound, StrandlineError
 from strandline.pipeline.places import Secrets, is_database
 from strandline.pipeline.settings import SourceSettings
-from strandline.relations import ReadOptions, Relation, Split, open_relation
-from strandline.relations.databases.address import Address, parse_address
-from strandline.relations.databases.database import Database, connect, quoted
-from strandline.relations.spooled import SpooledRelation, spool_batches
-from strandline.replication.senders.annotated.base_table import BaseTable, describe
-from strandline.tables.schema import TableSchema
-from strandline.values.encoding import plain_type
-from strandline.values.type_unification import common_type
+from strandline.relations import (
+    Address,
+    Database,
+    ReadOptions,
+    Relation,
+    Split,
+    SpooledRelation,
+    connect,
+    open_relation,
+    parse_address,
+    quoted,
+    spool_batches,
+)
+from strandline.replication import BaseTable, describe
+from strandline.tables import TableSchema
+from strandline.values import common_type, plain_type
 
 
 @dataclass(frozen=True)

@@ -22,16 +22,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from strandline.dumps import Dumps
-from strandline.dumps.prune import PERIODS, kept_by, parse_rule
+from strandline.dumps import PERIODS, Dumps, kept_by, parse_rule
 from strandline.errors import InUse, StrandlineError
 from strandline.pipeline import annotated_source
 from strandline.pipeline.extracts import address_of
 from strandline.pipeline.journal import Journal, Step
 from strandline.pipeline.settings import DumpTo, ReplicaOf, ViewOf
 from strandline.pipeline.step import Bench, Stages, sweep_signatures
-from strandline.relations.databases.address import parse_address
-from strandline.replication.message import Position
+from strandline.relations import parse_address
+from strandline.replication import Position
 from strandline.store import Store
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.changes.shape import OURS
+from strandline.changes import OURS
 from strandline.errors import Conflict, KeysError
 from strandline.store import Store
 from strandline.tables import TableTransaction

@@ -18,8 +18,7 @@ from strandline._version import __version__
 from strandline.pipeline.journal import Step
 from strandline.pipeline.pictures import VersionLine, bars, safe, tree
 from strandline.pipeline.step import ORDER
-from strandline.report.html_style import STYLE
-from strandline.report.positions import MARK
+from strandline.report import MARK, STYLE
 
 PAGE_STYLE = """
 .scroll { overflow-x: auto; }

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from strandline.pages.format.pointer import ForkBase
+from strandline.pages import ForkBase
 from strandline.store import Store
 
 LANE, COLUMN, LEFT, TOP = 52, 44, 96, 84

@@ -40,8 +40,7 @@ from strandline.pipeline.plan import RunPlan, plan
 from strandline.pipeline.settings import Settings
 from strandline.pipeline.status import PipelineStatus, pipeline_status
 from strandline.pipeline.step import Bench, Gathered, Stages, Watch, apply, gather
-from strandline.storage import MemoryStorage
-from strandline.storage.retry import pause
+from strandline.storage import MemoryStorage, pause
 from strandline.store import Store, create, create_on, open
 
 

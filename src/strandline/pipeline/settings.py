@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
-from strandline.dumps.prune import PERIODS, SCHEDULE, parse_rule, parse_schedule
+from strandline.dumps import PERIODS, SCHEDULE, parse_rule, parse_schedule
 from strandline.errors import InputError, NotFound, StrandlineError
 from strandline.pipeline.places import located
 

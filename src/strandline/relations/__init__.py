@@ -1,35 +1,99 @@
 """What can be read: relations, their parts and scans."""
 
-from strandline.relations.clustering import Clustering, clustering
-from strandline.relations.exchange import exchange
+from strandline.relations.clustering import clustering_of
+from strandline.relations.databases import (
+    CANONICAL,
+    HOLDERS,
+    Address,
+    Database,
+    Held,
+    Row,
+    connect,
+    held_columns,
+    in_duckdb,
+    own_batch,
+    parse_address,
+    quoted,
+    stored_table,
+)
+from strandline.relations.exchange import (
+    bucket_scans,
+    buckets_of,
+    can_be_ordered,
+    exchange_by_range,
+    exchange_rows,
+    groups_of,
+    in_order_of,
+    sample_bounds,
+    shares,
+    sort_order,
+    write_buckets,
+)
+from strandline.relations.formats import parquet_file
+from strandline.relations.inputs import open_relation
 from strandline.relations.key_ranges import KeyRange, cut_ranges, inside
-from strandline.relations.open_relation import open_relation
 from strandline.relations.read_options import ReadOptions, arrow_type
-from strandline.relations.reader import read_relation, read_scan, read_table, scan_schema
-from strandline.relations.relation import Bounds, Relation, Split
-from strandline.relations.retyped import retyped
-from strandline.relations.scan import Scan, merged
-from strandline.relations.scan_sql import scan_sql
+from strandline.relations.reader import read_relation, read_scan, read_table, register_reader
+from strandline.relations.relation import Bounds, Relation, ScannedRelation, Split
+from strandline.relations.retyped import retype
+from strandline.relations.scan import Scan, merged, schema_from_text, schema_to_text
+from strandline.relations.scan_sql import sql_of_scan
+from strandline.relations.schema import check_names, conform, convert, plain_type
+from strandline.relations.spooled import SpooledRelation, spool_batches
+from strandline.relations.statistics import moment
 
 __all__ = [
+    "CANONICAL",
+    "HOLDERS",
+    "Address",
     "Bounds",
-    "Clustering",
+    "Database",
+    "Held",
     "KeyRange",
     "ReadOptions",
     "Relation",
+    "Row",
     "Scan",
+    "ScannedRelation",
     "Split",
+    "SpooledRelation",
     "arrow_type",
-    "clustering",
+    "bucket_scans",
+    "buckets_of",
+    "can_be_ordered",
+    "check_names",
+    "clustering_of",
+    "conform",
+    "connect",
+    "convert",
     "cut_ranges",
-    "exchange",
+    "exchange_by_range",
+    "exchange_rows",
+    "groups_of",
+    "held_columns",
+    "in_duckdb",
+    "in_order_of",
     "inside",
     "merged",
+    "moment",
     "open_relation",
+    "own_batch",
+    "parquet_file",
+    "parse_address",
+    "plain_type",
+    "quoted",
     "read_relation",
     "read_scan",
     "read_table",
-    "retyped",
-    "scan_schema",
-    "scan_sql",
+    "register_reader",
+    "retype",
+    "sample_bounds",
+    "schema_from_text",
+    "schema_to_text",
+    "shares",
+    "sort_order",
+    "spool_batches",
+    "sql_of_scan",
+    "stored_table",
+    "write_buckets",
 ]

@@ -131,7 +131,7 @@ class Clustering:
     why: str
 
 
-def clustering(parts: Sequence[Split], key: Sequence[str]) -> Clustering:
+def clustering_of(parts: Sequence[Split], key: Sequence[str]) -> Clustering:
     """Whether the parts' statistics show that they are in order of (a prefix of) the key."""
     prefix = spanned_prefix(parts, key)
     if not key:

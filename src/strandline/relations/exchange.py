@@ -45,9 +45,7 @@ from strandline.engine import Attempt, Outcome, Result, Runner, Spool, WorkItem,
 from strandline.errors import InputError, KeysError
 from strandline.relations.reader import read_scan
 from strandline.relations.scan import Scan, merged
-from strandline.values.equality import comparable
-from strandline.values.signatures.scheme import DEFAULT_SEED
-from strandline.values.signatures.sl2 import signature
+from strandline.values import DEFAULT_SEED, comparable, signature
 
 
 def buckets_of(table: pa.Table, key: Sequence[str], buckets: int) -> npt.NDArray[Any]:
@@ -111,7 +109,9 @@ _GROUP_BYTES = 32 << 20
 _ITEMS_PER_WORKER = 2
 
 
-def exchange(scans: Sequence[Scan], key: Sequence[str], buckets: int, runner: Runner, spool: Spool) -> list[list[Scan]]:
+def exchange_rows(
+    scans: Sequence[Scan], key: Sequence[str], buckets: int, runner: Runner, spool: Spool
+) -> list[list[Scan]]:
     """The rows of `scans` in `buckets` lists of scans: rows of equal keys are in the same bucket.
 
     To bring two relations together, give the scans of both one schema first (`dataclasses.replace(scan, schema=…)`), so

@@ -8,14 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from strandline.errors import FormatError, SchemaError
-from strandline.relations.formats.arrow import read_arrow
-from strandline.relations.formats.files import with_constants
-from strandline.relations.formats.json import read_json
-from strandline.relations.formats.parquet import read_parquet
+from strandline.relations.formats import read_arrow, read_json, read_parquet, with_constants
 from strandline.relations.relation import Relation
 from strandline.relations.scan import Scan, merged
 from strandline.relations.schema import conform
-from strandline.values.encoding import no_rows
+from strandline.values import no_rows
 
 BATCH_ROWS = 65536
 TABLE_BATCH_ROWS = 1 << 20

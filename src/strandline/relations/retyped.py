@@ -47,7 +47,7 @@ class RetypedRelation:
         ]
 
 
-def retyped(relation: Relation, types: Mapping[str, pa.DataType]) -> Relation:
+def retype(relation: Relation, types: Mapping[str, pa.DataType]) -> Relation:
     """The relation with `types` for some of its columns; a value that a type can't hold is an error when it is read."""
     schema = with_types(relation.schema, types, relation.name)
     if schema == relation.schema:

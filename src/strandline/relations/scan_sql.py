@@ -24,8 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from strandline.relations.formats.files import reading
-from strandline.relations.formats.parquet import parquet_file
+from strandline.relations.formats import parquet_file, reading
 from strandline.relations.scan import Scan
 from strandline.relations.schema import plain_schema
 
@@ -53,7 +52,7 @@ _SCALARS = {
 _VIRTUAL = {"file_row_number", "filename", "file_index", "rowid"}
 
 
-def scan_sql(scan: Scan, columns: Sequence[str] | None = None) -> str | None:
+def sql_of_scan(scan: Scan, columns: Sequence[str] | None = None) -> str | None:
     """A parenthesised SELECT for a FROM clause, giving what `read_scan` gives; None if DuckDB can't give exactly that.
 
     It can for Parquet files whose columns are scalars of the very types that the relation has, or of narrower ones,

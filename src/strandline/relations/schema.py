@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from strandline.errors import SchemaError
-from strandline.values.encoding import restored
-from strandline.values.text import convert_text
+from strandline.values import convert_text, restored
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:

@@ -17,11 +17,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.changes.shape import COUNTED
+from strandline.changes import COUNTED
 from strandline.errors import ChangesError, Fenced, InputError, SchemaError, StateError
 from strandline.replication.definition import COUNT, RANGES, CopyDefinition, signed
 from strandline.replication.message import CHANGES, LOAD, Message, Position
-from strandline.tables.schema import holds
+from strandline.tables import holds
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes.shape import COUNTED, KEYED, OURS, check_key, check_schema
+from strandline.changes import COUNTED, KEYED, OURS, check_key, check_schema
 from strandline.errors import InputError, KeysError, SchemaError
-from strandline.relations.scan import schema_from_text, schema_to_text
-from strandline.values.encoding import plain_schema
-from strandline.values.signatures.row_signatures import row_signatures
-from strandline.values.signatures.scheme import scheme_of
+from strandline.relations import schema_from_text, schema_to_text
+from strandline.values import plain_schema, row_signatures, scheme_of
 
 RANGES = "ranges"
 FORMS = (KEYED, COUNTED, RANGES)

@@ -18,8 +18,8 @@ from strandline.engine import Attempt, Kernel, Outcome, Result, Runner, Spool, W
 from strandline.relations import Relation, Scan, read_scan
 from strandline.replication.copy_state import CopyState
 from strandline.replication.message import Envelope, Message, Position, load_message
-from strandline.replication.targets.target import Replica
-from strandline.values.encoding import no_rows
+from strandline.replication.targets import Replica
+from strandline.values import no_rows
 
 DONE = "done"
 WAVE = 4

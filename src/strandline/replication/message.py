@@ -20,12 +20,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.changes.shape import CHANGE, COUNTED, DELETE, KEYED, ChangeSet
-from strandline.changes.shape import COUNT as CHANGES_COUNT
+from strandline.changes import CHANGE, COUNTED, DELETE, KEYED, ChangeSet
+from strandline.changes import COUNT as CHANGES_COUNT
 from strandline.errors import ChangesError, FormatError
 from strandline.replication.definition import ABOVE, COUNT, RANGES, UPTO, CopyDefinition
-from strandline.values.encoding import no_rows
-from strandline.views.range_modifications.range_statement import RangeStatement
+from strandline.values import no_rows
+from strandline.views import RangeStatement
 
 CHANGES, LOAD = "changes", "load"
 _MARK = b"STRANDLINE MESSAGE 1\n"

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from strandline.changes.shape import COUNT, COUNTED, INSERT, KINDS, UPDATE, ChangeSet
+from strandline.changes import COUNT, COUNTED, INSERT, KINDS, UPDATE, ChangeSet
 from strandline.report.layouts import cell_differences, differing, of_kind
 from strandline.report.values import python_values, text
 
@@ -46,7 +46,7 @@ class Example:
     knows_before: bool = True
 
 
-def examples(changes: ChangeSet, limit: int = 3, cells: int = 8) -> list[Example]:
+def pick_examples(changes: ChangeSet, limit: int = 3, cells: int = 8) -> list[Example]:
     """Up to `limit` changes of each kind, each with up to `cells` cells: updates, then inserts, then deletes."""
     if changes.header.form == COUNTED:
         return _counted(changes, limit, cells)

@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from strandline.changes.matching import Flags
-from strandline.changes.shape import (
+from strandline.changes import (
     BEFORE,
     CHANGE,
     CHANGED,
@@ -31,13 +30,14 @@ from strandline.changes.shape import (
     KINDS,
     UPDATE,
     ChangeSet,
+    Flags,
     Header,
     kinds,
 )
 from strandline.errors import ChangesError, InputError, NoBeforeImages
 from strandline.report.paths import Difference, differences
 from strandline.report.values import python_values, text
-from strandline.values.equality import unequal
+from strandline.values import unequal
 
 
 def require_keyed(header: Header, doing: str) -> None:

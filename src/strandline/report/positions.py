@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.changes.shape import COUNTED, DELETE, INSERT, KINDS, UPDATE, ChangeSet
+from strandline.changes import COUNTED, DELETE, INSERT, KINDS, UPDATE, ChangeSet
 from strandline.errors import InputError
 from strandline.report.layouts import of_kind
 from strandline.report.values import python_values, text
@@ -43,7 +43,7 @@ class Positions:
         return max((sum(each) for each in zip(self.inserted, self.updated, self.deleted, strict=True)), default=0)
 
 
-def positions(ranks: Mapping[str, Sequence[int]], total: int, buckets: int = BUCKETS) -> Positions:
+def change_positions(ranks: Mapping[str, Sequence[int]], total: int, buckets: int = BUCKETS) -> Positions:
     """Counts from the ranks of changed keys, by kind of change: rank 0 is the least of `total` keys of both sides.
 
     >>> positions({"insert": [0, 9], "update": [5]}, 10, 2).inserted

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from strandline.changes.shape import Header
+from strandline.changes import Header
 from strandline.report.values import json_value
 
 

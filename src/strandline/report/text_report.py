@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from strandline.changes.shape import COUNTED, DELETE, INSERT, UPDATE, Header
+from strandline.changes import COUNTED, DELETE, INSERT, UPDATE, Header
 from strandline.report.examples import Cell, Example, one_line, shortened, shortened_pair
 from strandline.report.run_facts import RunFacts, bytes_told, drift_told, probability_told, schema_drift, seconds_told
 

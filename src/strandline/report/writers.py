@@ -21,13 +21,12 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.changes import Changes
-from strandline.changes.shape import ChangeSet, Header
+from strandline.changes import Changes, ChangeSet, Header
 from strandline.errors import InputError, NotFound, StorageError
 from strandline.report.layouts import lay_out
-from strandline.report.sql_merge import sql_merge
+from strandline.report.sql import sql_merge
 from strandline.report.values import json_lines, texts
-from strandline.values.encoding import no_rows
+from strandline.values import no_rows
 
 FORMATS = {
     "parquet": (".parquet",),

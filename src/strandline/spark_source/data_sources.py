@@ -45,7 +45,7 @@ from strandline.spark_source.readers import (
 )
 from strandline.spark_source.stream import COMMIT, ChangeStream, Refused
 from strandline.spark_source.writer import TableWriter, checked
-from strandline.values.spark_types import spark_schema
+from strandline.values import spark_schema
 
 
 class TableSource(DataSource):  # type: ignore[misc]

@@ -26,11 +26,9 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from typing import TYPE_CHECKING, Any, Protocol
 
-from strandline.changes import Changes
-from strandline.changes.shape import Header
+from strandline.changes import Changes, Header
 from strandline.errors import EngineError, InputError, StrandlineError
-from strandline.pages import ReadView, State, parse_at, state_at
-from strandline.pages.objects import Objects
+from strandline.pages import Objects, ReadView, State, parse_at, state_at
 from strandline.spark_source.options import ReadRequest, StreamRequest
 from strandline.spark_source.staged_write import Job, Staged, write
 from strandline.storage import open_storage
@@ -162,7 +160,7 @@ class Holdings:
 
     def diff(self, old: str, new: str, options: Mapping[str, Any]) -> Parts:
         """What changed between two extracts, computed now."""
-        from strandline.differential.diff import diff
+        from strandline.differential import diff
 
         return self._parts(diff(old, new, session=self.session, **options))
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from strandline.changes.shape import nearest
+from strandline.changes import nearest
 from strandline.errors import InputError, StrandlineError
 
 READ_EXAMPLE = 'spark.read.format("strandline").option("table", "orders").load("shop")'

@@ -29,17 +29,15 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from strandline.changes.part_files import read_batches
+from strandline.changes import read_batches
 from strandline.errors import InputError, SnapshotExpired
-from strandline.pages import Entry, ReadView
-from strandline.pages.objects import Objects
+from strandline.pages import Entry, Objects, ReadView
 from strandline.relations import Scan, read_scan
 from strandline.spark_source.leases import Parts, Pinned
 from strandline.spark_source.options import ReadRequest, plainly
 from strandline.storage import open_storage
-from strandline.tables import ROW, PageCache, TableReader
-from strandline.tables.predicates import key_bounds
-from strandline.values.spark_types import spark_table
+from strandline.tables import ROW, PageCache, TableReader, key_bounds
+from strandline.values import spark_table
 from strandline.whatif import WhatIfRelation, is_what_if, relation_of
 
 _COMPARISONS: dict[type[Filter], str] = {

@@ -14,7 +14,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from strandline.engine.session import is_connect
+from strandline.engine import is_connect
 from strandline.spark_source.leases import Holdings, Keeper
 from strandline.spark_source.options import PINNED, read_request
 
@@ -111,7 +111,7 @@ def register(spark: SparkSession | None = None) -> SparkSession:
 
     This process keeps readable what DataFrames of the session read, until it ends or calls `release`.
     """
-    from strandline.engine.session import prepare, session
+    from strandline.engine import prepare, session
     from strandline.spark_source.data_sources import DiffSource, TableSource
 
     spark = session() if spark is None else prepare(spark)

@@ -22,13 +22,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.errors import AlreadyExists, Conflict, NotFound
-from strandline.relations import Relation, read_relation
-from strandline.relations.reader import register_reader
-from strandline.relations.relation import ScannedRelation
-from strandline.relations.scan import Scan
+from strandline.relations import Relation, Scan, ScannedRelation, read_relation, register_reader
 from strandline.spark_source.options import WriteRequest
-from strandline.storage import Storage, open_storage
-from strandline.storage.retry import pause
+from strandline.storage import Storage, open_storage, pause
 from strandline.store import ATTEMPTS, Store
 from strandline.store import open as open_store
 from strandline.tables import TableTransaction

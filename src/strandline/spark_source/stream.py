@@ -15,15 +15,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
-from strandline.changes import Changes
-from strandline.changes.part_files import read_batches
+from strandline.changes import Changes, read_batches
 from strandline.errors import NotFound, SnapshotExpired, StrandlineError
-from strandline.pages.page_version import parse_at
+from strandline.pages import parse_at
 from strandline.spark_source.options import BEGINNING, StreamRequest, plainly
 from strandline.spark_source.readers import batches
 from strandline.store import Store
 from strandline.store import open as open_store
-from strandline.views.change_feed import FirstPiece, Following, Mark, inserts
+from strandline.views import FirstPiece, Following, Mark, inserts
 
 COMMIT = "_commit"
 """The commit up to which the batch of a row goes."""

@@ -19,11 +19,9 @@ from strandline.spark_source.leases import Enlisted, Holdings, KeeperAddress, as
 from strandline.spark_source.options import WRITE_EXAMPLE, WriteRequest, plainly
 from strandline.spark_source.staged_write import Job, Staged, new_job, opened_version, stage, sweep
 from strandline.storage import open_storage
-from strandline.store import Store
-from strandline.store.what_if import WhatIf
-from strandline.tables import TableReader, TableSchema
-from strandline.tables.incoming_rows import fitted
-from strandline.values.encoding import no_rows
+from strandline.store import Store, WhatIf
+from strandline.tables import TableReader, TableSchema, fitted
+from strandline.values import no_rows
 
 DOING = "writing into a store"
 

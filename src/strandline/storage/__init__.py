@@ -12,6 +12,7 @@ See `seam.py` for what every backend promises.
 from strandline.storage.local import LocalStorage, get_in_passing, put_in_passing
 from strandline.storage.memory import MemoryStorage, OverlayStorage
 from strandline.storage.object_store import ObjectStorage
+from strandline.storage.retry import pause
 from strandline.storage.seam import Storage, Stored, Token, auditing, checked_name
 from strandline.storage.url import open_storage
 
@@ -27,5 +28,6 @@ __all__ = [
     "checked_name",
     "get_in_passing",
     "open_storage",
+    "pause",
     "put_in_passing",
 ]

@@ -7,5 +7,19 @@ from strandline.store.open_store import create, create_on, open, open_on
 from strandline.store.reader import Snapshot
 from strandline.store.store import ATTEMPTS, Store, TemporaryStore
 from strandline.store.table import Table
+from strandline.store.view import View
+from strandline.store.what_if import WhatIf
 
-__all__ = ["ATTEMPTS", "Snapshot", "Store", "Table", "TemporaryStore", "create", "create_on", "open", "open_on"]
+__all__ = [
+    "ATTEMPTS",
+    "Snapshot",
+    "Store",
+    "Table",
+    "TemporaryStore",
+    "View",
+    "WhatIf",
+    "create",
+    "create_on",
+    "open",
+    "open_on",
+]

@@ -18,17 +18,16 @@ from strandline.pages import (
     Installer,
     PageStore,
     RowChange,
+    StateEdit,
     TableEdit,
     Transaction,
     create_store,
     open_store,
 )
-from strandline.pages.state_edit import StateEdit
 from strandline.storage import Storage, open_storage
 from strandline.store.reader import Shared
 from strandline.store.store import Store
-from strandline.tables import SMALL_WRITES, Limits, PageCache, TableInstaller, TableValidator
-from strandline.tables.schema import SEGMENTS
+from strandline.tables import SEGMENTS, SMALL_WRITES, Limits, PageCache, TableInstaller, TableValidator
 from strandline.whatif import DatingInstaller
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class DerivingInstaller:
     def derive(self, edit: StateEdit, transactions: Sequence[Transaction]) -> None:
         made = any(one.name == SEGMENTS for one in edit.domains.values())
         if made or edit.view.find_domain(SEGMENTS) is not None:
-            from strandline.views.eager import derive
+            from strandline.views import derive
 
             derive(edit, self._inner, self._cache, transactions)
 

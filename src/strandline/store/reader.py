@@ -15,18 +15,22 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.changes import Changes
-from strandline.changes.shape import OURS
+from strandline.changes import OURS, Changes
 from strandline.engine import INLINE_LIMIT
 from strandline.errors import InputError
-from strandline.pages import LogEntry, PageSnapshot, PageStore, PageVersion, ReadView, SnapshotRecord, state_at
-from strandline.pages.format.master import read_master
+from strandline.pages import (
+    LogEntry,
+    PageSnapshot,
+    PageStore,
+    PageVersion,
+    ReadView,
+    SnapshotRecord,
+    read_master,
+    state_at,
+)
 from strandline.storage import Storage
 from strandline.store.what_if import what_if_at, what_if_readers
-from strandline.tables import PageCache, TableRelation, table_changes, table_relation
-from strandline.tables.predicates import key_bounds
-from strandline.tables.query import Query
-from strandline.tables.schema import is_of_views
+from strandline.tables import PageCache, Query, TableRelation, is_of_views, key_bounds, table_changes, table_relation
 from strandline.whatif import WhatIfRelation, changes_between, is_hidden, is_what_if
 
 if TYPE_CHECKING:
@@ -199,7 +203,7 @@ class StoreReader:
         params: Mapping[str, Any] | None,
     ) -> DataFrame:
         """A relation of this store as a Spark DataFrame."""
-        from strandline.tables.scan import page_frame
+        from strandline.tables import page_frame
 
         condition = relation.reader.condition(where, params)
         bounds = key_bounds(condition, relation.reader.record)

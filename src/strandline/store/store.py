@@ -13,23 +13,21 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 from strandline.errors import Conflict, InputError
 from strandline.pages import EVERY, Holding, Part, Report, SnapshotRecord, TemporaryPageVersion
-from strandline.pages import check as check_pages
-from strandline.pages import space as page_space
-from strandline.storage.retry import pause
+from strandline.pages import check_store as check_pages
+from strandline.pages import space_held as page_space
+from strandline.storage import pause
 from strandline.store.reader import Shared, Snapshot, StoreReader
 from strandline.store.table import Table
 from strandline.store.what_if import WhatIf, open_what_if
-from strandline.tables import TableTransaction
-from strandline.tables.incoming_rows import repeatable
-from strandline.tables.scan import find_table
+from strandline.tables import TableTransaction, find_table, repeatable
 from strandline.whatif import WhatIfListing, listed
 
 if TYPE_CHECKING:
     from strandline.dumps import Dump
-    from strandline.replication.senders.view.copy import Copy
+    from strandline.replication import Copy
     from strandline.store.view import View as RemoteView
     from strandline.store.view import ViewListing as ListedView
-    from strandline.views.join import JoinRunner
+    from strandline.views import JoinRunner
 
 
 ATTEMPTS = 30
@@ -240,7 +238,7 @@ class Store(StoreReader):
 
     def running(self, runner: str = "auto") -> JoinRunner:
         """Where the work of views runs."""
-        from strandline.views.join import JoinRunner
+        from strandline.views import JoinRunner
 
         return JoinRunner(runner, self.shared.session, self.storage)
 

@@ -10,8 +10,7 @@ import pyarrow as pa
 from strandline.changes import Changes
 from strandline.relations import Split
 from strandline.store.what_if import WhatIf, create_what_if
-from strandline.tables import TableReader, TableRelation
-from strandline.tables.incoming_rows import repeatable
+from strandline.tables import TableReader, TableRelation, repeatable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

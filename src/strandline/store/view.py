@@ -11,24 +11,36 @@ import pyarrow as pa
 
 from strandline.changes import Changes
 from strandline.errors import InputError, InUse, NotFound
-from strandline.relations.databases.address import parse_address
-from strandline.replication.senders.view.copy import Copy
-from strandline.replication.senders.view.delivery import held
-from strandline.replication.targets.open_target import open_replica
-from strandline.tables import TableTransaction
-from strandline.tables.schema import COPIES, VIEWS
-from strandline.views import catalog
-from strandline.views.catalog import AUTO, KEEP, MAINTAIN, CopyRecord, ViewRecord, copy_records, has
-from strandline.views.definition.definition import ViewDefinition
-from strandline.views.delta_query import TwoStates, delta_rows
-from strandline.views.difference_table import all_segments, end
-from strandline.views.known_views import KnownViews, ViewHost
-from strandline.views.maintenance import keep
-from strandline.views.regenerate import in_spark_sql, on_spark, regenerate
-from strandline.views.relevance.why import Why, why
-from strandline.views.retention import duration
-from strandline.views.store_state import StoreState
-from strandline.views.subscription import subscription
+from strandline.relations import parse_address
+from strandline.replication import Copy, held, open_replica
+from strandline.tables import COPIES, VIEWS, TableTransaction
+from strandline.views import (
+    AUTO,
+    KEEP,
+    MAINTAIN,
+    CopyRecord,
+    KnownViews,
+    StoreState,
+    TwoStates,
+    ViewDefinition,
+    ViewHost,
+    ViewRecord,
+    Why,
+    all_segments,
+    copy_records,
+    delta_rows,
+    duration,
+    end,
+    has,
+    in_spark_sql,
+    keep,
+    on_spark,
+    put,
+    regenerate,
+    remove,
+    subscribe,
+    why,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,7 +116,7 @@ class View:
 
     def changes(self, *, since: Any, until: Any = None, runner: str = "auto") -> Changes:
         """What changed in it from one state to another, or to now, by delta queries."""
-        from strandline.changes.difference import difference
+        from strandline.changes import difference
 
         with self._home.state(since) as older, self._home.state(until) as newer:
             sites = TwoStates(StoreState(older, self._home.cache), StoreState(newer, self._home.cache))
@@ -112,7 +124,7 @@ class View:
             if definition.regenerated:
                 return Changes.of(difference(*(regenerate(definition, site) for site in (sites.older, sites.newer))))
             rows = delta_rows(definition, sites, self._home.running(runner))
-            return Changes.of(subscription(definition, None, None).change_set(rows))
+            return Changes.of(subscribe(definition, None, None).change_set(rows))
 
     def why(self, change: Any, relation: str | None = None) -> list[Why]:
         """For each row of a change whether it can matter here, and if not, why not, without any join.
@@ -144,7 +156,7 @@ class View:
         wanted = replace(wanted, keep=duration(keep, f"replicating {self.name!r}"))
         with self._home.state() as state:
             site = StoreState(state, self._home.cache)
-            made = subscription(KnownViews(site).definition(self.name), where, columns)
+            made = subscribe(KnownViews(site).definition(self.name), where, columns)
             known = copy_records(state, self._home.cache).get(wanted.name)
         _check_same(known, wanted)
         record = known or wanted
@@ -188,7 +200,7 @@ def create_view(home: ViewHost, name: str, sql: str, *, strict: bool = True, mai
             record = ViewRecord(name, sql, number if before is None else before.number, strict, maintain)
             definition = known.meaning(record)
             if record != before:
-                catalog.put(transaction, record, exists=has(state, VIEWS))
+                put(transaction, record, exists=has(state, VIEWS))
             keep(transaction, known.site, definition, maintain)
 
     home.autocommit(work)
@@ -220,7 +232,7 @@ def drop_view(home: ViewHost, name: str) -> None:
             raise InUse(f"views stand on it: {', '.join(above)}", doing=doing, hint="Drop those first")
 
     def work(transaction: TableTransaction) -> None:
-        catalog.remove(transaction, VIEWS, name)
+        remove(transaction, VIEWS, name)
         with home.state() as state:
             if name in all_segments(state, home.cache):
                 end(transaction, state, name)
@@ -261,7 +273,7 @@ def open_copy(home: ViewHost, name: str, target: str | None = None) -> Copy:
 
 def _add_copy(transaction: TableTransaction, home: ViewHost, record: CopyRecord) -> None:
     with home.state() as state:
-        catalog.put(transaction, record, exists=has(state, COPIES))
+        put(transaction, record, exists=has(state, COPIES))
 
 
 def _check_same(known: CopyRecord | None, wanted: CopyRecord) -> None:

@@ -13,18 +13,44 @@ import pyarrow.compute as pc
 from strandline.changes import Changes, ChangeSet
 from strandline.pages import ReadView
 from strandline.relations import Split
-from strandline.tables import PageCache
-from strandline.tables.predicates import ALL, key_bounds
-from strandline.tables.scan import reachable
-from strandline.whatif import lifecycle, writes
-from strandline.whatif.catalog import WhatIfChain, chain_of, definitions
-from strandline.whatif.changes import changes_between
-from strandline.whatif.conflicts import Resolve, compare, conflict_table, what_if_changes
-from strandline.whatif.merge import merge, rebase
-from strandline.whatif.scan import WhatIfReader, WhatIfRelation, relation_of, what_if_relation
-from strandline.whatif.transaction import WhatIfHost, attempt, commit_of
-from strandline.whatif.tuples import INFINITY, LEVEL, MAXDATE, MINDATE, STORED, TUPNUM, TYPE, Type, stored_name
-from strandline.whatif.writes import Assignment, apply
+from strandline.tables import ALL, PageCache, key_bounds, reachable
+from strandline.whatif import (
+    INFINITY,
+    LEVEL,
+    MAXDATE,
+    MINDATE,
+    STORED,
+    TUPNUM,
+    TYPE,
+    Assignment,
+    Resolve,
+    Type,
+    WhatIfChain,
+    WhatIfHost,
+    WhatIfReader,
+    WhatIfRelation,
+    apply,
+    attempt,
+    chain_of,
+    changes_between,
+    commit_of,
+    compare,
+    conflict_table,
+    create,
+    definitions,
+    delete,
+    drop,
+    insert,
+    merge_what_if,
+    purge,
+    rebase,
+    relation_of,
+    stored_name,
+    update,
+    upsert,
+    what_if_changes,
+    what_if_relation,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,7 +90,7 @@ class WhatIf:
 
     def what_if(self, name: str) -> WhatIf:
         """A new what-if on this one."""
-        lifecycle.create(self.home, name, self.name)
+        create(self.home, name, self.name)
         return WhatIf(self.home, name)
 
     # Reading
@@ -156,11 +182,11 @@ class WhatIf:
 
     def insert(self, rows: Any) -> int:
         """New rows; a key that is there already is an error. How many they were."""
-        return attempt(self.home, f"insert into {self.name}", lambda here: writes.insert(here.open(self.name), rows))
+        return attempt(self.home, f"insert into {self.name}", lambda here: insert(here.open(self.name), rows))
 
     def upsert(self, rows: Any) -> int:
         """Rows that replace those of the same key, or are new."""
-        return attempt(self.home, f"upsert into {self.name}", lambda here: writes.upsert(here.open(self.name), rows))
+        return attempt(self.home, f"upsert into {self.name}", lambda here: upsert(here.open(self.name), rows))
 
     def update(
         self,
@@ -174,15 +200,13 @@ class WhatIf:
 
         def work(here: Any) -> int:
             opened = here.open(self.name)
-            return writes.update(opened, Assignment(opened.record, set, values, params), where, params)
+            return update(opened, Assignment(opened.record, set, values, params), where, params)
 
         return attempt(self.home, f"update {self.name}", work)
 
     def delete(self, *, where: str | None = None, params: Mapping[str, Any] | None = None) -> int:
         """Delete the rows that satisfy `where`, or all; how many they were."""
-        return attempt(
-            self.home, f"delete from {self.name}", lambda here: writes.delete(here.open(self.name), where, params)
-        )
+        return attempt(self.home, f"delete from {self.name}", lambda here: delete(here.open(self.name), where, params))
 
     def apply(self, changes: Changes | ChangeSet, *, lenient: bool = False) -> int:
         """Make the changes of a change set; with `lenient` it wins where it does not fit."""
@@ -224,7 +248,7 @@ class WhatIf:
 
         `resolve` says who wins where they conflict: `ours`, `theirs`, or for each key one of them.
         """
-        return merge(self.home, self.name, resolve)
+        return merge_what_if(self.home, self.name, resolve)
 
     def rebase(self, *, resolve: Resolve = "ours") -> int:
         """Settle conflicts without merging: ours stand as made on the rows below as they are now, or follow them again.
@@ -235,11 +259,11 @@ class WhatIf:
 
     def purge(self, *, before: Any) -> int:
         """Forget what became invalid before a date; reads as of earlier dates are refused from then on."""
-        return lifecycle.purge(self.home, self.name, before)
+        return purge(self.home, self.name, before)
 
     def drop(self, *, with_children: bool = False) -> None:
         """Drop it; what-ifs that stand on it are refused, or dropped along with it."""
-        lifecycle.drop(self.home, self.name, with_children=with_children)
+        drop(self.home, self.name, with_children=with_children)
 
     def _chain(self) -> WhatIfChain:
         with self.home.state() as view:
@@ -282,5 +306,5 @@ def what_if_readers(view: ReadView, cache: PageCache) -> dict[str, Callable[[], 
 
 def create_what_if(home: WhatIfHost, name: str, on: str) -> WhatIf:
     """A new what-if on a table or another what-if."""
-    lifecycle.create(home, name, on)
+    create(home, name, on)
     return WhatIf(home, name)

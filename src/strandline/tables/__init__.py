@@ -6,25 +6,120 @@ TableTransaction               the verbs of a transaction
 TableReader                    one table at one state: columns, condition, Arrow
 """
 
+from strandline.tables.changes import changed_rows, net_rows, rows_of_pairs, table_changes
+from strandline.tables.incoming_rows import check_distinct, check_not_null, fitted, repeatable, taken_keys
+from strandline.tables.keys import (
+    IntegerKeys,
+    after_prefix,
+    check_key_types,
+    decode_first,
+    encode_key,
+    encode_keys,
+    encode_rows,
+    number_array,
+    repeats,
+    row_of,
+    show_keys,
+    sort_order,
+)
+from strandline.tables.page import Columns, check_storable
 from strandline.tables.page_cache import PageCache
 from strandline.tables.page_update import SMALL_WRITES, Limits, TableInstaller
-from strandline.tables.scan import TableReader, TableRelation, table_relation
-from strandline.tables.schema import ROW, TableSchema
-from strandline.tables.table_changes import table_changes
+from strandline.tables.predicates import ALL, MOST_POINTS, KeyBounds, TableExpression, check_params, key_bounds
+from strandline.tables.query import Query
+from strandline.tables.row_changes import FRESH, NONE, Delta, Expected, UpdateStatement
+from strandline.tables.scan import (
+    KEPT_ROWS,
+    TableReader,
+    TableRelation,
+    find_table,
+    key_column_bounds,
+    objects_of,
+    page_frame,
+    reachable,
+    release_with,
+    table_relation,
+)
+from strandline.tables.schema import (
+    COPIES,
+    DIFFERENCE,
+    DISTINCT,
+    PREFIX,
+    ROW,
+    SEGMENTS,
+    VIEWS,
+    WHAT_IFS,
+    TableSchema,
+    holds,
+    is_of_views,
+    widened,
+)
 from strandline.tables.transaction import TableTransaction
-from strandline.tables.validation import TableValidator
+from strandline.tables.validation import Footprint, TableValidator
 
 __all__ = [
+    "ALL",
+    "COPIES",
+    "DIFFERENCE",
+    "DISTINCT",
+    "FRESH",
+    "KEPT_ROWS",
+    "MOST_POINTS",
+    "NONE",
+    "PREFIX",
     "ROW",
+    "SEGMENTS",
     "SMALL_WRITES",
+    "VIEWS",
+    "WHAT_IFS",
+    "Columns",
+    "Delta",
+    "Expected",
+    "Footprint",
+    "IntegerKeys",
+    "KeyBounds",
     "Limits",
     "PageCache",
+    "Query",
+    "TableExpression",
     "TableInstaller",
     "TableReader",
     "TableRelation",
     "TableSchema",
     "TableTransaction",
     "TableValidator",
+    "UpdateStatement",
+    "after_prefix",
+    "changed_rows",
+    "check_distinct",
+    "check_key_types",
+    "check_not_null",
+    "check_params",
+    "check_storable",
+    "decode_first",
+    "encode_key",
+    "encode_keys",
+    "encode_rows",
+    "find_table",
+    "fitted",
+    "holds",
+    "is_of_views",
+    "key_bounds",
+    "key_column_bounds",
+    "net_rows",
+    "number_array",
+    "objects_of",
+    "page_frame",
+    "reachable",
+    "release_with",
+    "repeatable",
+    "repeats",
+    "row_of",
+    "rows_of_pairs",
+    "show_keys",
+    "sort_order",
     "table_changes",
     "table_relation",
+    "taken_keys",
+    "widened",
 ]

@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes.shape import CHANGE
+from strandline.changes import CHANGE
 from strandline.engine import Attempt, Result, WorkItem, kernel
-from strandline.pages import Entry, Grant, LogicalPage, PageRef, TableId, WorkerOutput
-from strandline.pages.ids import UNBORN
-from strandline.relations.reader import read_table
-from strandline.relations.scan import Scan
+from strandline.pages import UNBORN, Entry, Grant, LogicalPage, PageRef, TableId, WorkerOutput
+from strandline.relations import Scan, read_table
+from strandline.tables.changes import compared
 from strandline.tables.incoming_rows import in_order, taken_keys
 from strandline.tables.keys import encode_keys, sort_order
 from strandline.tables.page import Contents, Numbers, base_of
@@ -32,9 +31,8 @@ from strandline.tables.routing import DELETE, range_numbers, routed_schema
 from strandline.tables.row_changes import NONE, Delta, read_left, write_left
 from strandline.tables.scan import objects_of
 from strandline.tables.schema import ROW, TableSchema
-from strandline.tables.table_changes import compared
 from strandline.tables.update import check_fit
-from strandline.values.encoding import no_rows
+from strandline.values import no_rows
 
 INSERTING, APPLYING, PUTTING, OVERWRITING = "insert", "apply", "put", "overwrite"
 """How changes meet the rows that are there: keys must be free; the changes must fit; they win; they are all rows."""

@@ -26,9 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes import Changes, ChangeSet
-from strandline.changes.matching import Room, Rows, canonical, classes
-from strandline.changes.shape import COUNT, COUNTED
+from strandline.changes import COUNT, COUNTED, Changes, ChangeSet, Room, Rows, canonical, classes
 from strandline.engine import (
     INLINE_LIMIT,
     Attempt,
@@ -43,10 +41,19 @@ from strandline.engine import (
     kernel,
 )
 from strandline.pages import PageRef, Transaction
-from strandline.relations import Relation, open_relation, read_relation
-from strandline.relations.exchange import bucket_scans, buckets_of, groups_of, in_order_of, shares, write_buckets
-from strandline.relations.reader import read_table
-from strandline.relations.scan import Scan
+from strandline.relations import (
+    Relation,
+    Scan,
+    bucket_scans,
+    buckets_of,
+    groups_of,
+    in_order_of,
+    open_relation,
+    read_relation,
+    read_table,
+    shares,
+    write_buckets,
+)
 from strandline.tables.bulk_pages import (
     APPLYING,
     INSERTING,
@@ -77,7 +84,7 @@ from strandline.tables.row_changes import LocalPage, Pending, SharedLeft
 from strandline.tables.scan import is_shared, objects_of, reachable
 from strandline.tables.schema import ROW, TableSchema
 from strandline.tables.update import apply_counts, overwrite, refuse_absent
-from strandline.values.encoding import no_rows, restore
+from strandline.values import no_rows, restore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.errors import InputError, KeysError, SchemaError
-from strandline.relations.schema import conform
+from strandline.relations import conform
 from strandline.tables.keys import repeats, show_keys, sort_order
 from strandline.tables.schema import TableSchema
 

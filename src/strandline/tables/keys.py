@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.errors import KeysError, SchemaError
-from strandline.values.equality import comparable
+from strandline.values import comparable
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -22,7 +22,7 @@ from strandline.tables.predicates import ALL, KeyBounds, TableExpression, key_bo
 from strandline.tables.row_changes import FRESH, NONE, Pending
 from strandline.tables.schema import ROW
 from strandline.tables.validation import Footprint
-from strandline.values.encoding import no_rows
+from strandline.values import no_rows
 
 MANY_KEYS = 200
 """More keys than this are locked page by page."""

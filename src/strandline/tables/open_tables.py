@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from strandline.errors import NotFound, StoreError
-from strandline.pages import Mode, Transaction
-from strandline.pages.format.node import Sums
+from strandline.pages import Mode, Sums, Transaction
 from strandline.tables import locked_reads
 from strandline.tables.locked_reads import Reach
 from strandline.tables.page_cache import PageCache

@@ -25,7 +25,7 @@ import pyarrow.types as pt
 from strandline.errors import Damaged, SchemaError
 from strandline.tables.keys import encode_keys, sort_order, word_array, words
 from strandline.tables.schema import DELETED, FIELD_ID, ROW, Column, TableSchema
-from strandline.values.encoding import no_rows
+from strandline.values import no_rows
 
 SMALL_PAGE = 4096
 """Rows up to which dictionaries and statistics cost more than they save."""
@@ -173,7 +173,7 @@ def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     try:
         return column.cast(kind)
     except pa.ArrowNotImplementedError:
-        from strandline.values.encoding import restore
+        from strandline.values import restore
 
         return restore(pa.table({"v": column}), pa.schema([pa.field("v", kind)])).column(0)
 

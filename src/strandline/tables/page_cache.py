@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from strandline.engine.memory import machine_memory
+from strandline.engine import machine_memory
 from strandline.pages import Entry, PageRef
 from strandline.tables.page import (
     BasePage,
@@ -19,7 +19,7 @@ from strandline.tables.page import (
     overlay_of,
 )
 from strandline.tables.schema import TableSchema
-from strandline.values.encoding import no_rows
+from strandline.values import no_rows
 
 CACHE_BYTES = 256 << 20
 MEMORY_SHARE = 16

@@ -14,9 +14,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from strandline.engine.runner import parallel
-from strandline.pages import Draft, Entry, LogicalPage, PageRef, PhysicalPage, TableId
-from strandline.pages.ids import UNBORN
+from strandline.engine import parallel
+from strandline.pages import UNBORN, Draft, Entry, LogicalPage, PageRef, PhysicalPage, TableId
 from strandline.tables.keys import provisional_start
 from strandline.tables.page import Contents, encode_overlay, encode_page
 from strandline.tables.page_cache import PageCache, Read
@@ -33,7 +32,7 @@ from strandline.tables.page_update import (
 )
 from strandline.tables.row_changes import Delta, LocalPage, Pending, with_numbers
 from strandline.tables.schema import ROW, TableSchema
-from strandline.values.encoding import no_rows
+from strandline.values import no_rows
 
 BULK_ROWS = 131_072
 BULK_BYTES = 16 << 20

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strandline.engine.runner import parallel
+from strandline.engine import parallel
 from strandline.errors import Conflict
 from strandline.pages import Draft, Entry, PageRef, RowChange, TableEdit
 from strandline.tables.keys import encode_keys, provisional_start, sort_order
@@ -28,7 +28,7 @@ from strandline.tables.page import Contents, Overlay, base_of, encode_overlay, e
 from strandline.tables.page_cache import PageCache
 from strandline.tables.row_changes import FRESH, NONE, Delta, Expected, merged, with_numbers
 from strandline.tables.schema import DELETED, ROW, TableSchema
-from strandline.values.encoding import no_rows
+from strandline.values import no_rows
 
 Numbers = npt.NDArray[np.int64]
 

@@ -27,15 +27,15 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.errors import SchemaError, SqlError
-from strandline.relations.schema import convert
+from strandline.relations import convert
 from strandline.tables.keys import after_prefix, encode_key
 from strandline.tables.schema import TableSchema
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
-    from strandline.values.expressions import Condition
-    from strandline.values.expressions import Expression as Checked
+    from strandline.values import Condition
+    from strandline.values import Expression as Checked
 
 
 def names_of(key: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -90,13 +90,13 @@ class TableExpression:
 
     @cached_property
     def condition(self) -> Condition:
-        from strandline.values.expressions import parse_condition
+        from strandline.values import parse_condition
 
         return parse_condition(self.text, self._schema, self.parameters)
 
     @cached_property
     def expression(self) -> Checked:
-        from strandline.values.expressions import parse_expression
+        from strandline.values import parse_expression
 
         return parse_expression(self.text, self._schema, self.parameters)
 

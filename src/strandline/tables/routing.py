@@ -17,18 +17,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strandline.changes.part_files import read_batches
-from strandline.changes.shape import CHANGE, kinds
+from strandline.changes import CHANGE, kinds, read_batches
 from strandline.engine import Attempt, Result, Runner, Spool, WorkItem, kernel
-from strandline.relations.exchange import bucket_scans, groups_of, in_order_of, shares, write_buckets
-from strandline.relations.reader import read_scan, register_reader
-from strandline.relations.scan import Scan
-from strandline.relations.schema import conform
+from strandline.relations import (
+    Scan,
+    bucket_scans,
+    conform,
+    groups_of,
+    in_order_of,
+    read_scan,
+    register_reader,
+    shares,
+    write_buckets,
+)
 from strandline.tables.incoming_rows import check_not_null, fitted
 from strandline.tables.keys import encode_keys, key_number, number_array
 from strandline.tables.row_changes import LocalPage
 from strandline.tables.schema import ROW, TableSchema
-from strandline.values.encoding import restore
+from strandline.values import restore
 
 DELETE, UPDATE, INSERT = range(3)
 """What a routed row is, in the column `_change`: as `changes.shape.kinds` numbers them."""

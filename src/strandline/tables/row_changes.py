@@ -30,7 +30,7 @@ from strandline.engine import Spool
 from strandline.pages import Entry, TableId
 from strandline.tables.keys import encode_rows, is_provisional, provisional_key, provisional_start
 from strandline.tables.schema import TableSchema
-from strandline.values.encoding import no_rows
+from strandline.values import no_rows
 
 Numbers = npt.NDArray[np.int64]
 

@@ -23,24 +23,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.engine.runner import parallel
+from strandline.engine import parallel
 from strandline.errors import NotFound, StrandlineError
-from strandline.pages import Entry, PageRef, PageSnapshot, ReadView, TableEntry
-from strandline.pages.objects import Objects
-from strandline.relations import Bounds, Scan, Split
-from strandline.relations.exchange import shares
-from strandline.relations.reader import read_scan, register_reader
-from strandline.relations.relation import Relation
-from strandline.relations.statistics import moment
+from strandline.pages import Entry, Objects, PageRef, PageSnapshot, ReadView, TableEntry
+from strandline.relations import Bounds, Relation, Scan, Split, moment, read_scan, register_reader, shares
 from strandline.storage import LocalStorage, ObjectStorage, Storage, open_storage
 from strandline.tables.keys import decode_first
 from strandline.tables.page import Columns
 from strandline.tables.page_cache import PageCache
 from strandline.tables.predicates import ALL, KeyBounds, TableExpression, check_params, key_bounds
 from strandline.tables.schema import ROW, TableSchema
-from strandline.values.encoding import no_rows
-from strandline.values.expressions import Condition
-from strandline.values.spark_types import spark_schema, spark_table
+from strandline.values import Condition, no_rows, spark_schema, spark_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -295,7 +288,7 @@ def page_frame(
     relation: Relation, columns: Sequence[str], condition: Condition | None, session: SparkSession | None
 ) -> DataFrame:
     """Chosen columns of the rows that satisfy a condition. The state must stay readable while the frame is used."""
-    from strandline.engine.spark_runner import SparkRunner
+    from strandline.engine import SparkRunner
 
     wanted = pa.schema([relation.schema.field(name) for name in columns])
     target = spark_schema(wanted)  # refuses before any job what Spark can't hold

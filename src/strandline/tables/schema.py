@@ -21,9 +21,9 @@ from functools import cached_property, lru_cache
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.changes.shape import OURS, RESERVED, check_key, nearest
+from strandline.changes import OURS, RESERVED, check_key, nearest
 from strandline.errors import SchemaError
-from strandline.relations.schema import check_names, plain_type
+from strandline.relations import check_names, plain_type
 from strandline.tables.keys import check_key_types
 
 ROW = "_row"

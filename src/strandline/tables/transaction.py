@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.changes import Changes, ChangeSet
-from strandline.changes.difference import difference
+from strandline.changes import Changes, ChangeSet, difference
 from strandline.errors import InputError
 from strandline.pages import CommitNumber, Mode, Transaction
 from strandline.tables.bulk_pages import INSERTING, OVERWRITING, PUTTING

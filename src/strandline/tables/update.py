@@ -17,9 +17,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes.apply import check_base
-from strandline.changes.matching import Flags, Rows, canonical, classes, own_room
-from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds
+from strandline.changes import (
+    COUNT,
+    COUNTED,
+    ChangeSet,
+    Flags,
+    Header,
+    Rows,
+    canonical,
+    check_base,
+    classes,
+    kinds,
+    own_room,
+)
 from strandline.errors import ChangesError, InputError
 from strandline.pages import Mode
 from strandline.tables.incoming_rows import check_distinct, check_not_null, taken_keys
@@ -28,7 +38,7 @@ from strandline.tables.locked_reads import Reach, Selection
 from strandline.tables.predicates import TableExpression, check_params, literal, repeat
 from strandline.tables.row_changes import Pending
 from strandline.tables.schema import TableSchema
-from strandline.values.encoding import restore
+from strandline.values import restore
 
 if TYPE_CHECKING:
     from strandline.tables.transaction import TableTransaction

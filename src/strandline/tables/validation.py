@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.pages import ReadView, TableId, Transaction
+from strandline.tables.changes import changed_rows, net_rows
 from strandline.tables.keys import encode_keys
 from strandline.tables.page_cache import PageCache
 from strandline.tables.predicates import KeyBounds, TableExpression
 from strandline.tables.schema import TableSchema
-from strandline.tables.table_changes import changed_rows, net_rows
 
 
 @dataclass

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.values.equality import comparable, unequal
-from strandline.values.signatures.scheme import DEFAULT_SEED
-from strandline.values.signatures.sl2 import signature
+from strandline.values.signatures import DEFAULT_SEED, signature
 
 Positions = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int64]

@@ -23,8 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from strandline.pages import ReadView
-from strandline.tables import PageCache, TableReader, TableTransaction
-from strandline.tables.schema import COPIES, VIEWS
+from strandline.tables import COPIES, VIEWS, PageCache, TableReader, TableTransaction
 
 
 @dataclass(frozen=True)

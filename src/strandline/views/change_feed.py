@@ -22,23 +22,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.changes.difference import difference
-from strandline.changes.shape import CHANGE, COUNT, INSERT, ChangeSet
+from strandline.changes import CHANGE, COUNT, INSERT, ChangeSet, difference
 from strandline.engine import WorkItem
 from strandline.errors import InUse, NotFound, SnapshotExpired, StateError
 from strandline.pages import PageSnapshot
-from strandline.relations.scan import schema_from_text, schema_to_text
-from strandline.tables.schema import PREFIX
-from strandline.values.encoding import no_rows
+from strandline.relations import schema_from_text, schema_to_text
+from strandline.tables import PREFIX
+from strandline.values import no_rows
 from strandline.views.catalog import ViewPosition
-from strandline.views.definition.definition import ViewDefinition
+from strandline.views.definition import ViewDefinition
 from strandline.views.delta_query import TwoStates, delta_rows
 from strandline.views.join import Join, JoinRunner, joined_item, net, whole_items
 from strandline.views.known_views import KnownViews, ViewHost
 from strandline.views.pins import pin, pinned
-from strandline.views.regenerate import regenerate
+from strandline.views.regeneration import regenerate
 from strandline.views.store_state import StoreState
-from strandline.views.subscription import subscription
+from strandline.views.subscription import subscribe
 
 PIECE_BYTES = 32 << 20
 """How much of the largest relation one piece should have."""
@@ -60,7 +59,7 @@ def first_pieces(definition: ViewDefinition, site: StoreState, running: JoinRunn
         return None
     whole = {one.alias: (site, one.relation) for one in definition.occurrences}
     items = whole_items(Join.of(definition), whole, running, PIECE_BYTES)
-    empty = subscription(definition, None, None).change_set(no_rows(Join.of(definition).rows_schema))
+    empty = subscribe(definition, None, None).change_set(no_rows(Join.of(definition).rows_schema))
     return [FirstPiece(item, schema_to_text(empty.header.rows_schema)) for item in items]
 
 
@@ -229,4 +228,4 @@ def _counted(rows: pa.Table) -> pa.Table:
 
 
 def _change_set(definition: ViewDefinition, rows: pa.Table) -> ChangeSet:
-    return subscription(definition, None, None).change_set(rows)
+    return subscribe(definition, None, None).change_set(rows)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes.shape import COUNT
-from strandline.values.encoding import no_rows
-from strandline.views.definition.definition import Occurrence, ViewDefinition
+from strandline.changes import COUNT
+from strandline.values import no_rows
+from strandline.views.definition import Occurrence, ViewDefinition
 from strandline.views.join import Join, JoinRunner, joined, net, run_join
-from strandline.views.relevance.relevance import mask
+from strandline.views.relevance import mask
 from strandline.views.store_state import StoreState
 
 if TYPE_CHECKING:

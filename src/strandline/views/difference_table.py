@@ -17,15 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes.shape import COUNT
+from strandline.changes import COUNT
 from strandline.pages import ReadView
-from strandline.tables import PageCache, TableReader, TableTransaction
-from strandline.tables.keys import encode_keys
-from strandline.tables.schema import DIFFERENCE, SEGMENTS
-from strandline.values.encoding import plain_schema, restore
-from strandline.values.signatures.row_signatures import row_signatures
-from strandline.values.signatures.scheme import scheme_of
-from strandline.views.definition.definition import ViewDefinition
+from strandline.tables import DIFFERENCE, SEGMENTS, PageCache, TableReader, TableTransaction, encode_keys
+from strandline.values import plain_schema, restore, row_signatures, scheme_of
+from strandline.views.definition import ViewDefinition
 from strandline.views.join import net
 
 SEGMENT, SIGNATURE, NUMBER = "segment", "signature", "count"

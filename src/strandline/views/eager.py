@@ -19,24 +19,28 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes.difference import difference
-from strandline.changes.shape import COUNT
+from strandline.changes import COUNT, difference
 from strandline.errors import Conflict, StorageError, StrandlineError
-from strandline.pages import Installer, RowChange, TableEdit, TableId, Transaction
-from strandline.pages.state_edit import StateEdit
-from strandline.tables import ROW, PageCache, TableReader, TableSchema
-from strandline.tables.keys import encode_keys
-from strandline.tables.row_changes import NONE, Delta
-from strandline.tables.schema import SEGMENTS
-from strandline.tables.table_changes import rows_of_pairs
-from strandline.values.encoding import no_rows
-from strandline.views.definition.definition import ViewDefinition
+from strandline.pages import Installer, RowChange, StateEdit, TableEdit, TableId, Transaction
+from strandline.tables import (
+    NONE,
+    ROW,
+    SEGMENTS,
+    Delta,
+    PageCache,
+    TableReader,
+    TableSchema,
+    encode_keys,
+    rows_of_pairs,
+)
+from strandline.values import no_rows
+from strandline.views.definition import ViewDefinition
 from strandline.views.delta_query import delta_rows
 from strandline.views.difference_table import KEY, SEGMENT, SIGNATURE, Segments, added, all_segments, records, stored
 from strandline.views.join import JoinRunner
 from strandline.views.known_views import KnownViews
 from strandline.views.maintenance import ENTERING
-from strandline.views.range_modifications.range_modification import WORTH, statements
+from strandline.views.range_modifications import WORTH, statements
 from strandline.views.store_state import StoreState
 
 

@@ -19,18 +19,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes.matching import Room, own_room
-from strandline.changes.part_files import read_parts, write_part
-from strandline.changes.shape import COUNT
+from strandline.changes import COUNT, Room, own_room, read_parts, write_part
 from strandline.engine import INLINE_LIMIT, Attempt, Result, Spool, WorkItem, choose_runner, kernel
 from strandline.errors import SqlError
-from strandline.relations import Scan, open_relation, read_scan
-from strandline.relations.scan import schema_from_text, schema_to_text
+from strandline.relations import Scan, open_relation, read_scan, schema_from_text, schema_to_text
 from strandline.storage import Storage
 from strandline.tables import table_relation
-from strandline.values.encoding import no_rows, plain, plain_schema, restore
-from strandline.values.expressions import readable
-from strandline.views.definition.definition import ViewDefinition
+from strandline.values import no_rows, plain, plain_schema, readable, restore
+from strandline.views.definition import ViewDefinition
 from strandline.views.store_state import StoreState
 
 if TYPE_CHECKING:
@@ -171,7 +167,7 @@ def _quoted(name: str) -> str:
 
 def net(rows: pa.Table, room: Room | None = None) -> pa.Table:
     """Equal rows once, their counts added up; those whose counts cancel out are gone."""
-    from strandline.changes.difference import net_counts
+    from strandline.changes import net_counts
 
     names: Sequence[str] = [name for name in rows.column_names if name != COUNT]
     places, counts = net_counts(rows.select(names), np.asarray(rows.column(COUNT), dtype=np.int64), room or own_room())

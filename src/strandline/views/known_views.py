@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from strandline.errors import NotFound, SqlError
 from strandline.tables import TableTransaction
 from strandline.views.catalog import ViewRecord, view_records
-from strandline.views.definition.define import define, flattened
-from strandline.views.definition.definition import Shape, ViewDefinition
+from strandline.views.definition import Shape, ViewDefinition, define, flattened
 from strandline.views.join import JoinRunner
 from strandline.views.store_state import StoreState
-from strandline.whatif.transaction import WhatIfHost as WhatIfHome
+from strandline.whatif import WhatIfHost as WhatIfHome
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from strandline.store.what_if import WhatIf
+    from strandline.store import WhatIf
 
 
 R = TypeVar("R")
@@ -138,7 +137,7 @@ def _regenerated(made: ViewDefinition, inner: Mapping[str, ViewDefinition], why:
     """A view computed anew over views: those become parts of its query."""
     from dataclasses import replace
 
-    from strandline.views.definition.regenerated import with_views
+    from strandline.views.definition import with_views
 
     sql, occurrences = with_views(made, inner)
     return replace(made, sql=sql, occurrences=occurrences, condition=None, key=(), regenerated=why)

@@ -23,7 +23,7 @@ from strandline.errors import InputError
 from strandline.tables import PageCache, TableTransaction
 from strandline.views.catalog import AUTO, DEFERRED, EAGER, copy_records
 from strandline.views.cost import Choice, Load, Prices, choose
-from strandline.views.definition.definition import ViewDefinition
+from strandline.views.definition import ViewDefinition
 from strandline.views.difference_table import all_segments, begin, end
 from strandline.views.known_views import KnownViews, ViewHost
 from strandline.views.store_state import StoreState

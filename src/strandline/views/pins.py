@@ -13,12 +13,12 @@ from contextlib import contextmanager
 
 from strandline.errors import InputError, InUse, NotFound, SnapshotExpired
 from strandline.pages import PageSnapshot, TableId
-from strandline.tables.schema import PREFIX
+from strandline.tables import PREFIX
 from strandline.views.catalog import ViewPosition
-from strandline.views.definition.definition import ViewDefinition
+from strandline.views.definition import ViewDefinition
 from strandline.views.known_views import ViewHost
 from strandline.views.store_state import StoreState
-from strandline.whatif.catalog import CATALOGUE, IDS
+from strandline.whatif import CATALOGUE, IDS
 
 
 def position_at(home: ViewHost, definition: ViewDefinition, commit: int, id_: str) -> ViewPosition:

@@ -16,8 +16,7 @@ from dataclasses import replace
 
 from strandline.errors import InputError
 from strandline.pages import ReadView, TableId
-from strandline.tables import TableTransaction
-from strandline.tables.schema import DIFFERENCE, SEGMENTS
+from strandline.tables import DIFFERENCE, SEGMENTS, TableTransaction
 from strandline.views import catalog, difference_table
 from strandline.views.catalog import CopyRecord, copy_records
 from strandline.views.difference_table import all_segments

@@ -14,22 +14,27 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.changes.difference import difference
-from strandline.engine.runner import parallel
+from strandline.changes import difference
+from strandline.engine import parallel
 from strandline.errors import NotFound
 from strandline.pages import Entry, ReadView, TableEntry
-from strandline.tables import ROW, PageCache, TableReader, TableSchema
-from strandline.tables.keys import after_prefix, encode_key, encode_keys
-from strandline.tables.predicates import ALL
-from strandline.tables.schema import is_of_views
-from strandline.tables.table_changes import changed_rows
-from strandline.values.encoding import no_rows
-from strandline.views.definition.definition import Shape
+from strandline.tables import (
+    ALL,
+    ROW,
+    PageCache,
+    TableReader,
+    TableSchema,
+    after_prefix,
+    changed_rows,
+    encode_key,
+    encode_keys,
+    is_of_views,
+)
+from strandline.values import no_rows
+from strandline.views.definition import Shape
+from strandline.whatif import WhatIfReader, chain_of, rows_between
+from strandline.whatif import definitions as what_ifs
 from strandline.whatif import is_hidden as is_of_what_ifs
-from strandline.whatif import rows_between
-from strandline.whatif.catalog import chain_of
-from strandline.whatif.catalog import definitions as what_ifs
-from strandline.whatif.scan import WhatIfReader
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from strandline.changes.conversion import to_keyed
-from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, check_columns, finish
+from strandline.changes import COUNT, COUNTED, ChangeSet, Header, check_columns, finish, to_keyed
 from strandline.errors import SqlError
-from strandline.values.encoding import plain_schema
-from strandline.values.expressions import Condition, parse_condition
-from strandline.views.definition.define import define, flattened
-from strandline.views.definition.definition import Shape, ViewDefinition
+from strandline.values import Condition, parse_condition, plain_schema
+from strandline.views.definition import Shape, ViewDefinition, define, flattened
 from strandline.views.join import net
 
 if TYPE_CHECKING:
@@ -53,7 +50,7 @@ class Subscription:
         return to_keyed(counted, self.definition.key) if self.definition.key else counted
 
 
-def subscription(whole: ViewDefinition, where: str | None, columns: Sequence[str] | None) -> Subscription:
+def subscribe(whole: ViewDefinition, where: str | None, columns: Sequence[str] | None) -> Subscription:
     """The restriction of a view by a condition on its own columns, and a choice of them."""
     doing = f"replicating {whole.name!r}"
     if columns is not None:

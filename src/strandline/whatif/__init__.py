@@ -10,22 +10,58 @@ DatingInstaller                what a store wraps its tables' installer in: it g
 is_hidden                      whether a table of the store is one of ours
 """
 
-from strandline.whatif.catalog import definitions, is_hidden, is_what_if
+from strandline.whatif.catalog import CATALOGUE, IDS, WhatIfChain, chain_of, definitions, is_hidden, is_what_if
 from strandline.whatif.changes import changes_between, rows_between
-from strandline.whatif.lifecycle import WhatIfListing, listed
-from strandline.whatif.scan import WhatIfRelation, relation_of
-from strandline.whatif.transaction import DatingInstaller, commit_of
+from strandline.whatif.conflicts import Resolve, compare, conflict_table, what_if_changes
+from strandline.whatif.lifecycle import WhatIfListing, create, drop, listed, purge
+from strandline.whatif.merge import merge_what_if, rebase
+from strandline.whatif.scan import WhatIfReader, WhatIfRelation, relation_of, what_if_relation
+from strandline.whatif.transaction import DatingInstaller, WhatIfHost, attempt, commit_of
+from strandline.whatif.tuples import INFINITY, LEVEL, MAXDATE, MINDATE, STORED, TUPNUM, TYPE, Type, stored_name
+from strandline.whatif.writes import Assignment, apply, delete, insert, update, upsert
 
 __all__ = [
+    "CATALOGUE",
+    "IDS",
+    "INFINITY",
+    "LEVEL",
+    "MAXDATE",
+    "MINDATE",
+    "STORED",
+    "TUPNUM",
+    "TYPE",
+    "Assignment",
     "DatingInstaller",
+    "Resolve",
+    "Type",
+    "WhatIfChain",
+    "WhatIfHost",
     "WhatIfListing",
+    "WhatIfReader",
     "WhatIfRelation",
+    "apply",
+    "attempt",
+    "chain_of",
     "changes_between",
     "commit_of",
+    "compare",
+    "conflict_table",
+    "create",
     "definitions",
+    "delete",
+    "drop",
+    "insert",
     "is_hidden",
     "is_what_if",
     "listed",
+    "merge_what_if",
+    "purge",
+    "rebase",
     "relation_of",
     "rows_between",
+    "stored_name",
+    "update",
+    "upsert",
+    "what_if_changes",
+    "what_if_relation",
 ]

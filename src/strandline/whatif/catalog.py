@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from strandline.errors import NotFound, SchemaError
 from strandline.pages import ReadView, TableEntry, TableId
-from strandline.tables import PageCache, TableReader, TableSchema
-from strandline.tables.schema import WHAT_IFS
+from strandline.tables import WHAT_IFS, PageCache, TableReader, TableSchema
 from strandline.whatif.tuples import stored_name
 
 CATALOGUE = WHAT_IFS

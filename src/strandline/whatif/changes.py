@@ -16,14 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes import ChangeSet
-from strandline.changes.difference import difference
+from strandline.changes import ChangeSet, difference
 from strandline.pages import ReadView, TableId
-from strandline.tables import ROW, PageCache, TableSchema
-from strandline.tables.keys import encode_keys
-from strandline.tables.predicates import ALL
-from strandline.tables.table_changes import changed_rows, net_rows
-from strandline.values.encoding import no_rows
+from strandline.tables import ALL, ROW, PageCache, TableSchema, changed_rows, encode_keys, net_rows
+from strandline.values import no_rows
 from strandline.whatif.catalog import WhatIfChain, WhatIfDefinition, chain_of
 from strandline.whatif.placement import place_keys
 from strandline.whatif.scan import PageSpan, WhatIfReader

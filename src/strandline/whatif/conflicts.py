@@ -13,14 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes import ChangeSet
-from strandline.changes.difference import difference
+from strandline.changes import ChangeSet, difference
 from strandline.errors import ChangesError, InputError
-from strandline.tables import TableSchema
-from strandline.tables.keys import encode_keys
-from strandline.tables.predicates import ALL
-from strandline.values.equality import unequal
-from strandline.values.matching import match
+from strandline.tables import ALL, TableSchema, encode_keys
+from strandline.values import match, unequal
 from strandline.whatif.catalog import WhatIfDefinition
 from strandline.whatif.placement import LEVEL_BITS, place_keys
 from strandline.whatif.scan import WhatIfReader, WhatIfSelection

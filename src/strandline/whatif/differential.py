@@ -20,11 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.engine.runner import parallel
+from strandline.engine import parallel
 from strandline.pages import Entry, ReadView
-from strandline.tables import PageCache, TableReader, TableSchema, TableTransaction
-from strandline.tables.predicates import ALL, KeyBounds
-from strandline.values.encoding import no_rows
+from strandline.tables import ALL, KeyBounds, PageCache, TableReader, TableSchema, TableTransaction
+from strandline.values import no_rows
 from strandline.whatif.catalog import IDS, WhatIfDefinition, shaped
 from strandline.whatif.placement import place_bounds
 from strandline.whatif.seen_ids import Bits, IdSet, SeenIds

@@ -15,10 +15,8 @@ import pyarrow as pa
 from strandline.changes import Changes
 from strandline.errors import KeysError
 from strandline.pages import Mode
-from strandline.tables.incoming_rows import check_distinct, check_not_null
-from strandline.tables.keys import encode_keys, encode_rows, show_keys
-from strandline.tables.row_changes import FRESH, NONE, Delta
-from strandline.values.matching import match
+from strandline.tables import FRESH, NONE, Delta, check_distinct, check_not_null, encode_keys, encode_rows, show_keys
+from strandline.values import match
 from strandline.whatif.catalog import chain_of, children, definitions
 from strandline.whatif.conflicts import COLLISION, LevelComparison, Resolve, compare, decide, net
 from strandline.whatif.lifecycle import refuse_children
@@ -61,7 +59,7 @@ class Effects:
         return pa.concat_tables([self.rows, self.inserted])
 
 
-def merge(home: WhatIfHost, name: str, resolve: Resolve = None) -> Changes:
+def merge_what_if(home: WhatIfHost, name: str, resolve: Resolve = None) -> Changes:
     """Make a what-if's changes in the relation below; the change set that did."""
     doing = f"Merging {name}"
 

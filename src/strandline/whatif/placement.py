@@ -16,8 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.tables import TableSchema
-from strandline.tables.keys import (
+from strandline.tables import (
+    KeyBounds,
+    TableSchema,
     after_prefix,
     decode_first,
     encode_key,
@@ -26,8 +27,7 @@ from strandline.tables.keys import (
     number_array,
     row_of,
 )
-from strandline.tables.predicates import KeyBounds
-from strandline.values.encoding import no_rows
+from strandline.values import no_rows
 from strandline.whatif.tuples import Numbers
 
 LEVEL_BITS = 48

@@ -28,13 +28,24 @@ import pyarrow as pa
 
 from strandline.errors import InputError, NotFound
 from strandline.pages import Entry, PageSnapshot, ReadView, State
-from strandline.relations import Scan, Split
-from strandline.relations.reader import register_reader
-from strandline.tables import ROW, PageCache, TableReader, TableSchema
-from strandline.tables.page import Columns
-from strandline.tables.predicates import ALL, KeyBounds, TableExpression, check_params, key_bounds
-from strandline.tables.scan import KEPT_ROWS, key_column_bounds, objects_of, release_with
-from strandline.values.encoding import no_rows
+from strandline.relations import Scan, Split, register_reader
+from strandline.tables import (
+    ALL,
+    KEPT_ROWS,
+    ROW,
+    Columns,
+    KeyBounds,
+    PageCache,
+    TableExpression,
+    TableReader,
+    TableSchema,
+    check_params,
+    key_bounds,
+    key_column_bounds,
+    objects_of,
+    release_with,
+)
+from strandline.values import no_rows
 from strandline.whatif.catalog import WhatIfChain, WhatIfDefinition, chain_of
 from strandline.whatif.differential import DifferentialReader, each
 from strandline.whatif.placement import cuts, place_of

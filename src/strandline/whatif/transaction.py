@@ -27,13 +27,19 @@ import pyarrow.compute as pc
 
 from strandline.errors import Conflict, InputError
 from strandline.pages import Installer, Mode, PageSnapshot, PageVersion, ReadView, RowChange, TableEdit, TableEntry
-from strandline.storage import Storage
-from strandline.storage.retry import pause
-from strandline.tables import SMALL_WRITES, PageCache, TableSchema, TableTransaction
-from strandline.tables.keys import IntegerKeys, encode_keys
-from strandline.tables.predicates import ALL
-from strandline.tables.row_changes import NONE, Delta
-from strandline.tables.validation import Footprint
+from strandline.storage import Storage, pause
+from strandline.tables import (
+    ALL,
+    NONE,
+    SMALL_WRITES,
+    Delta,
+    Footprint,
+    IntegerKeys,
+    PageCache,
+    TableSchema,
+    TableTransaction,
+    encode_keys,
+)
 from strandline.whatif.catalog import CATALOGUE, IDS, SCHEMA, WhatIfChain, WhatIfDefinition, chain_of
 from strandline.whatif.differential import KEY as IDS_KEY
 from strandline.whatif.differential import SCHEMA as IDS_SCHEMA

@@ -22,11 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.engine.runner import parallel
-from strandline.tables import TableSchema
-from strandline.tables.schema import DISTINCT
-from strandline.values.signatures.row_signatures import row_signatures
-from strandline.values.signatures.scheme import scheme_of
+from strandline.engine import parallel
+from strandline.tables import DISTINCT, TableSchema
+from strandline.values import row_signatures, scheme_of
 
 CHUNK_ROWS = 65_536
 

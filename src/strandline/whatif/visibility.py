@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strandline.tables.keys import repeats, sort_order
-from strandline.tables.schema import ROW
-from strandline.values.encoding import no_rows
+from strandline.tables import ROW, repeats, sort_order
+from strandline.values import no_rows
 from strandline.whatif.placement import LEVEL_BITS, key_numbers
 from strandline.whatif.seen_ids import IdSet, SeenIds, seen
 from strandline.whatif.table_1 import ACCEPT, SEE, Lines, differential_lines

@@ -17,8 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.tables.page import Columns
-from strandline.tables.schema import ROW
+from strandline.tables import ROW, Columns
 from strandline.whatif.seen_ids import SeenIds, run_start, seen
 from strandline.whatif.tuples import Flags, Numbers, Type, numbers
 from strandline.whatif.visibility import DifferentialRelation, candidates_of, weave

@@ -19,17 +19,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.changes import Changes, ChangeSet
-from strandline.changes.apply import check_base
-from strandline.changes.matching import canonical, classes, own_room
-from strandline.changes.shape import COUNT, COUNTED, kinds
+from strandline.changes import COUNT, COUNTED, Changes, ChangeSet, canonical, check_base, classes, kinds, own_room
 from strandline.errors import ChangesError, InputError, SchemaError
-from strandline.tables import TableSchema
-from strandline.tables.incoming_rows import check_distinct, check_not_null, fitted, taken_keys
-from strandline.tables.keys import encode_keys, show_keys
-from strandline.tables.predicates import MOST_POINTS, KeyBounds, TableExpression
-from strandline.values.encoding import restore
-from strandline.values.matching import match
+from strandline.tables import (
+    MOST_POINTS,
+    KeyBounds,
+    TableExpression,
+    TableSchema,
+    check_distinct,
+    check_not_null,
+    encode_keys,
+    fitted,
+    show_keys,
+    taken_keys,
+)
+from strandline.values import match, restore
 from strandline.whatif.placement import key_numbers, places
 from strandline.whatif.scan import WhatIfSelection, condition_of
 from strandline.whatif.seen_ids import SeenIds

@@ -1,1 +1,60 @@
 """Signatures kept between runs (sections 3.2 and 3.3): states, and differentials against them."""
+
+from strandline.differential.signatures.error_probability import (
+    bits_for,
+    error_of_one_comparison,
+    expected_runs_to_first_miss,
+    miss_probability,
+)
+from strandline.differential.signatures.known_blocks import KnownBlock, MarkedRows, read_marked, with_known_rows
+from strandline.differential.signatures.signature_file import (
+    FILE,
+    NUMBER,
+    ROW,
+    SignatureSegment,
+    SignatureSpec,
+    between,
+    column_names,
+    concat_segments,
+    numbers_tell_keys,
+    open_segment,
+    rename_fields,
+    segment_keys,
+    sign,
+    signature_names,
+    sort_segment,
+    write_segment,
+)
+from strandline.differential.signatures.state import SignatureState, has_state, is_state, load_state, save_state
+
+__all__ = [
+    "FILE",
+    "NUMBER",
+    "ROW",
+    "KnownBlock",
+    "MarkedRows",
+    "SignatureSegment",
+    "SignatureSpec",
+    "SignatureState",
+    "between",
+    "bits_for",
+    "column_names",
+    "concat_segments",
+    "error_of_one_comparison",
+    "expected_runs_to_first_miss",
+    "has_state",
+    "is_state",
+    "load_state",
+    "miss_probability",
+    "numbers_tell_keys",
+    "open_segment",
+    "read_marked",
+    "rename_fields",
+    "save_state",
+    "segment_keys",
+    "sign",
+    "signature_names",
+    "sort_segment",
+    "with_known_rows",
+    "write_segment",
+]

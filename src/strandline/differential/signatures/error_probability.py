@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 from strandline.errors import InputError
-from strandline.values.signatures.scheme import MAXIMUM_BITS, MINIMUM_BITS
+from strandline.values import MAXIMUM_BITS, MINIMUM_BITS
 
 
 def error_of_one_comparison(bits: int) -> float:

@@ -28,9 +28,8 @@ from strandline.differential.signatures.signature_file import (
     signature_names,
     sort_segment,
 )
-from strandline.relations import Scan
-from strandline.relations.formats.parquet import parquet_file
-from strandline.values.encoding import no_rows
+from strandline.relations import Scan, parquet_file
+from strandline.values import no_rows
 
 READ_BYTES = 1 << 22
 

@@ -23,11 +23,8 @@ import pyarrow.types as pt
 
 from strandline.differential.comparators import Comparator, parse_comparator
 from strandline.errors import FormatError
-from strandline.relations.scan import schema_from_text, schema_to_text
-from strandline.values.equality import comparable
-from strandline.values.signatures.row_signatures import column_row_signatures, row_signatures
-from strandline.values.signatures.scheme import DEFAULT_SEED, Scheme
-from strandline.values.signatures.sl2 import signature
+from strandline.relations import schema_from_text, schema_to_text
+from strandline.values import DEFAULT_SEED, Scheme, column_row_signatures, comparable, row_signatures, signature
 
 Numbers = npt.NDArray[np.int64]
 NULL_KEY = -(1 << 63)

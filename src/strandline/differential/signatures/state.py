@@ -25,7 +25,7 @@ import pyarrow as pa
 from strandline.differential.signatures.known_blocks import KnownBlock
 from strandline.differential.signatures.signature_file import SignatureSegment, SignatureSpec, rename_fields
 from strandline.errors import FormatError, InputError, NotFound, StateError
-from strandline.relations.scan import schema_from_text, schema_to_text
+from strandline.relations import schema_from_text, schema_to_text
 
 FORMAT = 1
 MANIFEST = "manifest.json"

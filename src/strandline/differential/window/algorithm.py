@@ -32,8 +32,7 @@ from strandline.differential.window.options import (
 )
 from strandline.differential.window.pairs import Pairs
 from strandline.errors import SchemaError
-from strandline.values.signatures.scheme import DEFAULT_SEED
-from strandline.values.signatures.sl2 import second_seed, signature
+from strandline.values import DEFAULT_SEED, second_seed, signature
 
 Sink = Callable[[Messages], None]
 # Rows that are worked on at a stretch: enough to make the cost of a call vanish, few enough for the cache.

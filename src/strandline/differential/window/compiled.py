@@ -9,7 +9,7 @@ class _Kernels:
     """Stands for the module `kernels`, loaded by `compiled_cache`."""
 
     def __getattr__(self, name: str) -> Any:
-        from strandline.values.signatures.compiled_cache import load_compiled
+        from strandline.values import load_compiled
 
         loaded = load_compiled(
             "strandline.differential.window.compiled_loops", "strandline.differential.window.options"

@@ -16,7 +16,7 @@ import numpy as np
 from numba import types
 
 from strandline.differential.window.options import DELETE, INSERT, UPDATE
-from strandline.values.signatures.compiled_cache import is_kept
+from strandline.values import is_kept
 
 F = TypeVar("F", bound=Callable[..., Any])
 

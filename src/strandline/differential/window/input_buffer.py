@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strandline.differential.window.options import WindowOptions
-from strandline.values.signatures.sl2 import plain_layout
+from strandline.values import plain_layout
 
 
 @dataclass(frozen=True)

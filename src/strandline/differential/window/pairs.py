@@ -19,9 +19,7 @@ import pyarrow as pa
 from strandline.differential.window.aging_buffer import AgingBuffer, Numbers
 from strandline.differential.window.compiled import kernels
 from strandline.differential.window.input_buffer import Stretch
-from strandline.values.signatures.numpy_engine import bits, byte_ranges, fixed_width, validity
-from strandline.values.signatures.scheme import is_list
-from strandline.values.signatures.sl2 import plain_layout, signature
+from strandline.values import bits, byte_ranges, fixed_width, is_list, plain_layout, signature, validity
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 Differ: TypeAlias = npt.NDArray[np.bool_]

@@ -15,8 +15,7 @@ import pyarrow as pa
 from strandline.differential.window.aging_buffer import Numbers
 from strandline.differential.window.options import POSITION, displacement
 from strandline.differential.window.pairs import rows_differ
-from strandline.values.signatures.scheme import DEFAULT_SEED
-from strandline.values.signatures.sl2 import second_seed, signature
+from strandline.values import DEFAULT_SEED, second_seed, signature
 
 
 @dataclass(frozen=True)

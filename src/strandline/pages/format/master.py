@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from strandline.errors import FormatError, NotFound, StorageError, SwapLost
 from strandline.pages.format.envelope import Json, seal, unseal
+from strandline.pages.format.objects import Objects, ObjectWriter
 from strandline.pages.format.pointer import ChunkedList, LoadChunk
 from strandline.pages.ids import PhysicalPage, ProcessId, VersionObject
-from strandline.pages.objects import Objects, ObjectWriter
 from strandline.storage import Token
 
 MASTER = "MASTER"

@@ -1,1 +1,84 @@
 """One file for each kind of input: how it is found, how it is cut into splits, how a split is read."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from strandline.relations.formats.arrow import open_arrow, read_arrow
+    from strandline.relations.formats.csv import open_csv
+    from strandline.relations.formats.delta import open_delta
+    from strandline.relations.formats.files import (
+        DataFile,
+        find_files,
+        format_of_folder,
+        local_path,
+        missing,
+        one_format,
+        reading,
+        said_format,
+        with_constants,
+    )
+    from strandline.relations.formats.iceberg import open_iceberg
+    from strandline.relations.formats.json import open_json, read_json
+    from strandline.relations.formats.parquet import open_parquet, parquet_file, read_parquet
+    from strandline.relations.formats.spark import is_spark_frame, open_spark_frame
+
+_HOMES = {
+    "DataFile": "strandline.relations.formats.files",
+    "find_files": "strandline.relations.formats.files",
+    "format_of_folder": "strandline.relations.formats.files",
+    "is_spark_frame": "strandline.relations.formats.spark",
+    "local_path": "strandline.relations.formats.files",
+    "missing": "strandline.relations.formats.files",
+    "one_format": "strandline.relations.formats.files",
+    "open_arrow": "strandline.relations.formats.arrow",
+    "open_csv": "strandline.relations.formats.csv",
+    "open_delta": "strandline.relations.formats.delta",
+    "open_iceberg": "strandline.relations.formats.iceberg",
+    "open_json": "strandline.relations.formats.json",
+    "open_parquet": "strandline.relations.formats.parquet",
+    "open_spark_frame": "strandline.relations.formats.spark",
+    "parquet_file": "strandline.relations.formats.parquet",
+    "read_arrow": "strandline.relations.formats.arrow",
+    "read_json": "strandline.relations.formats.json",
+    "read_parquet": "strandline.relations.formats.parquet",
+    "reading": "strandline.relations.formats.files",
+    "said_format": "strandline.relations.formats.files",
+    "with_constants": "strandline.relations.formats.files",
+}
+
+__all__ = [
+    "DataFile",
+    "find_files",
+    "format_of_folder",
+    "is_spark_frame",
+    "local_path",
+    "missing",
+    "one_format",
+    "open_arrow",
+    "open_csv",
+    "open_delta",
+    "open_iceberg",
+    "open_json",
+    "open_parquet",
+    "open_spark_frame",
+    "parquet_file",
+    "read_arrow",
+    "read_json",
+    "read_parquet",
+    "reading",
+    "said_format",
+    "with_constants",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'strandline.relations.formats' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -23,7 +23,7 @@ from strandline.relations.read_options import ReadOptions
 from strandline.relations.scan import Scan
 from strandline.relations.schema import check_names, one_schema, with_types
 from strandline.relations.spooled import SpooledRelation, spool_path
-from strandline.values.text import TextGuess, convert_text
+from strandline.values import TextGuess, convert_text
 
 # Pieces of this size are parsed, and become parts; a row must fit into one.
 _BLOCK = 16 << 20

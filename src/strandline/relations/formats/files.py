@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from strandline.errors import FormatError, InputError, NotFound, SchemaError
 from strandline.relations.read_options import ReadOptions
-from strandline.values.text import convert_text, guess_type
+from strandline.values import convert_text, guess_type
 
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.relations.databases.address import Address, parse_address
+from strandline.relations import Address, parse_address
 from strandline.replication.targets.target import Replica
 
 

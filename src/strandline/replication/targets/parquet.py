@@ -14,16 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.changes.part_files import check_carried
-from strandline.changes.shape import COUNTED, KEYED
+from strandline.changes import COUNTED, KEYED, check_carried
 from strandline.errors import ChangesError, Damaged, InputError, NotFound
-from strandline.relations.databases.address import Address
+from strandline.relations import Address
 from strandline.replication.copy_state import CopyState, Evolution, after, is_new, the_same
 from strandline.replication.definition import COUNT, RANGES, SIGNATURE, CopyDefinition, check_no_null_keys, signed
 from strandline.replication.message import LOAD, Emptying, Flags, Message, refuse_statements
 from strandline.replication.targets.parquet_folder import FolderManifest, FolderPart, ParquetFolder, going
-from strandline.values.signatures.row_signatures import row_signatures
-from strandline.values.signatures.scheme import scheme_of
+from strandline.values import row_signatures, scheme_of
 
 PART_ROWS = 131_072
 SMALL_PARTS = 8

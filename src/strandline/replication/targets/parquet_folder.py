@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.errors import Damaged, StorageError
-from strandline.values.encoding import restore
+from strandline.values import restore
 
 INSIDE, MANIFEST, NEW, IDS = "_strandline", "MANIFEST", "new", "ids"
 FORMAT = 1

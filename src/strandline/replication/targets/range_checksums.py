@@ -23,8 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.errors import StorageError
-from strandline.relations.databases.column_types import own_batch, stored_table
-from strandline.relations.databases.database import Database, quoted
+from strandline.relations import Database, own_batch, quoted, stored_table
 from strandline.replication.targets.sql_layout import Layout
 
 DIGITS = 3

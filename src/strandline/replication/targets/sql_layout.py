@@ -13,10 +13,8 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from strandline.changes.shape import COUNTED
-from strandline.relations.databases.address import Address
-from strandline.relations.databases.column_types import HOLDERS, Held, held_columns
-from strandline.relations.databases.database import quoted
+from strandline.changes import COUNTED
+from strandline.relations import HOLDERS, Address, Held, held_columns, quoted
 from strandline.replication.definition import ABOVE, COUNT, PREFIX, UPTO, CopyDefinition
 
 STATES = f"{PREFIX}replicas"

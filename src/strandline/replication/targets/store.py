@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.changes.shape import CHANGE, COUNTED, DELETE, KEYED, UPDATE, ChangeSet, Header
+from strandline.changes import CHANGE, COUNTED, DELETE, KEYED, UPDATE, ChangeSet, Header
 from strandline.errors import ChangesError, Conflict, InputError, NotFound, SchemaError
 from strandline.pages import MAIN, ReadView, create_store, open_store
-from strandline.relations.databases.address import Address
+from strandline.relations import Address
 from strandline.replication.copy_state import CopyState, Evolution, after, is_new, the_same
 from strandline.replication.definition import (
     COUNT,
@@ -34,12 +34,20 @@ from strandline.replication.definition import (
     signed,
 )
 from strandline.replication.message import LOAD, Emptying, Message, refuse_statements
-from strandline.storage import open_storage
-from strandline.storage.retry import pause
-from strandline.tables import SMALL_WRITES, PageCache, TableInstaller, TableReader, TableTransaction, TableValidator
-from strandline.tables.keys import check_key_types, decode_first, encode_keys
-from strandline.tables.page import check_storable
-from strandline.tables.predicates import ALL
+from strandline.storage import open_storage, pause
+from strandline.tables import (
+    ALL,
+    SMALL_WRITES,
+    PageCache,
+    TableInstaller,
+    TableReader,
+    TableTransaction,
+    TableValidator,
+    check_key_types,
+    check_storable,
+    decode_first,
+    encode_keys,
+)
 
 NUMBER = f"{PREFIX}number"
 """Tells equal rows of a counted copy apart: 1, 2, …"""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from strandline.changes.shape import COUNTED, KEYED
+from strandline.changes import COUNTED, KEYED
 
 if TYPE_CHECKING:
     from sqlglot import exp

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from strandline.errors import SqlError
-from strandline.values.encoding import no_rows
+from strandline.values import no_rows
 from strandline.views.definition.definition import Occurrence, OutputColumn, Shape, ViewDefinition
 from strandline.views.definition.scope import column, relation_named
 

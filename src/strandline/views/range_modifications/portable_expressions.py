@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.errors import SqlError
-from strandline.values.expressions import parse_expression
+from strandline.values import parse_expression
 
 if TYPE_CHECKING:
     from sqlglot import exp

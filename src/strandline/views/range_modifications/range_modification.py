@@ -32,16 +32,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strandline.errors import InputError, SqlError, StrandlineError
-from strandline.pages import Transaction
-from strandline.pages.state_edit import StateEdit
-from strandline.relations.databases.address import parse_address
-from strandline.relations.databases.column_types import in_duckdb
-from strandline.tables import ROW
-from strandline.tables.row_changes import UpdateStatement
-from strandline.tables.table_changes import net_rows, rows_of_pairs
-from strandline.values.expressions import parse_condition, parse_expression
+from strandline.pages import StateEdit, Transaction
+from strandline.relations import in_duckdb, parse_address
+from strandline.tables import ROW, UpdateStatement, net_rows, rows_of_pairs
+from strandline.values import parse_condition, parse_expression
 from strandline.views.catalog import CopyRecord, copy_records
-from strandline.views.definition.definition import ViewDefinition
+from strandline.views.definition import ViewDefinition
 from strandline.views.difference_table import Statements
 from strandline.views.range_modifications.portable_expressions import (
     KINDS,
@@ -54,7 +50,7 @@ from strandline.views.range_modifications.portable_expressions import (
     without_overflow,
 )
 from strandline.views.store_state import StoreState
-from strandline.views.subscription import subscription
+from strandline.views.subscription import subscribe
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -322,7 +318,7 @@ def statements(
         modification = range_modification(said.table, schemas[said.table], said.set, said.where, said.params)
         images = _images(edit, site, said.table)
         for name, one in sorted(readers.items()):
-            held = subscription(definition, one.where, one.columns).definition
+            held = subscribe(definition, one.where, one.columns).definition
             decision = decide(held, schemas, modification, parse_address(one.target).kind, images)
             if decision.fits and decision.updates:
                 found[name] = [{"set": [list(pair) for pair in u.set], "where": u.where} for u in decision.updates]

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.errors import SqlError
-from strandline.values.expressions import Condition, parse_condition
+from strandline.values import Condition, parse_condition
 from strandline.views.relevance.conditions import Conjunction, disjuncts
 from strandline.views.relevance.family import FamilyGraph, Said
 from strandline.views.relevance.graph import Flags
@@ -36,7 +36,7 @@ from strandline.views.relevance.terms import LinearPiece, Reader
 if TYPE_CHECKING:
     from sqlglot import exp
 
-    from strandline.views.definition.definition import ViewDefinition
+    from strandline.views.definition import ViewDefinition
 
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

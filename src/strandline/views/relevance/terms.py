@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.errors import SqlError
-from strandline.values.encoding import no_rows
-from strandline.values.expressions import Expression, parse_expression
+from strandline.values import Expression, no_rows, parse_expression
 from strandline.views.relevance.conditions import aliases_of
 from strandline.views.relevance.ordered_values import (
     BYTES,

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from strandline.errors import InputError, NotFound
-from strandline.relations.databases.address import Address
-from strandline.relations.databases.database import Database, quoted
+from strandline.relations import Address, Database, quoted
 from strandline.replication.definition import PREFIX
-from strandline.replication.targets.sql_layout import own_name
+from strandline.replication.targets import own_name
 
 ADDRESS = f"{PREFIX}address"
 PREVIOUS, TIME = f"{PREFIX}previous", f"{PREFIX}time"

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from strandline.relations.databases.database import Database, quoted
+from strandline.relations import Database, quoted
 from strandline.replication.message import Position
 from strandline.replication.senders.annotated.base_table import BASES, COPIES, MARKED
 

@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from strandline.errors import InputError, NotFound, StateError
-from strandline.relations.databases.address import Address
-from strandline.relations.databases.database import connect
+from strandline.relations import Address, connect
 from strandline.replication.copy_state import CopyState
 from strandline.replication.full_copy import SentPieces, next_envelope
 from strandline.replication.message import Position, ranges_message
@@ -30,12 +29,11 @@ from strandline.replication.senders.annotated.cost import (
     uses_index,
 )
 from strandline.replication.senders.annotated.delivery import send_first
-from strandline.replication.senders.annotated.fix_up import BaseSite, fix_up, offer
+from strandline.replication.senders.annotated.fix_up import BaseSite, fix_up_base, offer
 from strandline.replication.senders.annotated.program import LAG
 from strandline.replication.senders.annotated.statements import Numbers
 from strandline.replication.senders.annotated.verification import BaseVerification, compare_mended, rows_at, verify
-from strandline.replication.targets.open_target import open_replica
-from strandline.replication.targets.target import Replica
+from strandline.replication.targets import Replica, open_replica
 
 METHODS = ("auto", DIFFERENTIAL, FULL)
 RECOUNT = 0.1
@@ -117,7 +115,7 @@ class BaseCopy:
             if state.position is None:
                 raise StateError("the copy is empty", doing=f"repairing {self.name!r}", hint="Refresh it")
             with site.table.database.transaction():
-                record, _ = fix_up(site, copy)
+                record, _ = fix_up_base(site, copy)
                 found = compare_mended(site, copy, replica, state.definition)
                 rows = rows_at(site, copy, found.coming).select(state.definition.rows_schema.names)
                 position = offer(site, copy, record)

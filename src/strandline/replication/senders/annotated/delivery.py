@@ -23,8 +23,7 @@ import pyarrow as pa
 
 from strandline.engine import Attempt, Result, Runner, Spool, WorkItem, choose_runner, kernel
 from strandline.errors import StateError
-from strandline.relations.databases.address import Address
-from strandline.relations.databases.database import connect, quoted
+from strandline.relations import Address, connect, quoted
 from strandline.replication.copy_state import CopyState
 from strandline.replication.definition import RANGES, CopyDefinition
 from strandline.replication.full_copy import Pieces, SentPieces, deliver, next_envelope, stream, write_piece
@@ -34,13 +33,13 @@ from strandline.replication.senders.annotated.catalog import BaseCatalog, BaseCo
 from strandline.replication.senders.annotated.fix_up import (
     BaseSite,
     differential,
-    fix_up,
+    fix_up_base,
     offer,
     row_batches,
     rows_schema,
 )
 from strandline.replication.senders.annotated.program import ALL, SOME
-from strandline.replication.targets.target import Replica
+from strandline.replication.targets import Replica
 
 
 def definition_of(site: BaseSite, record: BaseRecord, copy: BaseCopyRecord) -> CopyDefinition:
@@ -92,7 +91,7 @@ def send_full(
     with Spool() as spool:
         path = os.path.join(spool.path, "full.arrow")
         with database.transaction():
-            record = fix_up(site, copy)[0] if anchored else site.record(lock=True)
+            record = fix_up_base(site, copy)[0] if anchored else site.record(lock=True)
             sql = site.copy_program(record, copy).texts[ALL]
             _spool(path, rows_schema(site, copy.columns), row_batches(site, copy.columns, sql))
             position = offer(site, copy, record, anchored=anchored)
@@ -158,7 +157,7 @@ def _begun(site: BaseSite, copy: BaseCopyRecord) -> Mapping[str, Any]:
     """Fixes the base up and says where the first copy will be cut."""
     database = site.table.database
     with database.transaction():
-        record, _ = fix_up(site, copy)
+        record, _ = fix_up_base(site, copy)
         position = offer(site, copy, record)
     return {"position": position.to_json(), "cuts": _cuts(site, record)}
 

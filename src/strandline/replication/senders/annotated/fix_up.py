@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from strandline.errors import KeysError, NotFound, StateError
-from strandline.relations.databases.database import Database, quoted
+from strandline.relations import Database, quoted
 from strandline.replication.definition import ABOVE, UPTO
 from strandline.replication.message import Position
 from strandline.replication.senders.annotated import program as programs
@@ -123,7 +123,9 @@ class Sending:
         return pa.table({ABOVE: self.messages.column("previous"), UPTO: upto})
 
 
-def fix_up(site: BaseSite, copy: BaseCopyRecord | None = None, *, trusted: bool = True) -> tuple[BaseRecord, Numbers]:
+def fix_up_base(
+    site: BaseSite, copy: BaseCopyRecord | None = None, *, trusted: bool = True
+) -> tuple[BaseRecord, Numbers]:
     """Figure 7 at the next tick of the counter, inside the caller's transaction; `TOUCHED` is left for the messages.
 
     `copy` is the one that is brought up to date with it. Not `trusted`, it may hold any entry, whatever its bit says.
@@ -205,7 +207,7 @@ def differential(site: BaseSite, copy: BaseCopyRecord, snap_time: int, *, truste
     """
     database = site.table.database
     with database.transaction():
-        record, numbers = fix_up(site, copy, trusted=trusted)
+        record, numbers = fix_up_base(site, copy, trusted=trusted)
         program = site.copy_program(record, copy)
         _find_messages(site, record, copy, replace(numbers, since=snap_time))
         messages = database.read(program.texts[programs.MESSAGES], _SENT_SCHEMA)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 
-from strandline.relations.databases.database import quoted
+from strandline.relations import quoted
 from strandline.replication.definition import PREFIX
 from strandline.replication.senders.annotated.base_table import (
     BLOCKS,

@@ -15,7 +15,7 @@ kept entry of a block is broken if it does not point to the last one before the 
 
 from __future__ import annotations
 
-from strandline.relations.databases.database import quoted
+from strandline.relations import quoted
 from strandline.replication.senders.annotated.base_table import (
     BLOCKS,
     BROKEN,

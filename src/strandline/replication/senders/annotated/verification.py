@@ -21,10 +21,8 @@ from strandline.replication.senders.annotated.base_table import ADDRESS
 from strandline.replication.senders.annotated.catalog import BaseCopyRecord
 from strandline.replication.senders.annotated.fix_up import BaseSite, row_batches, rows_schema
 from strandline.replication.senders.annotated.program import ALL
-from strandline.replication.targets.target import Replica
-from strandline.values.encoding import no_rows
-from strandline.values.signatures.row_signatures import row_signatures
-from strandline.values.signatures.scheme import scheme_of
+from strandline.replication.targets import Replica
+from strandline.values import no_rows, row_signatures, scheme_of
 
 SHOWN = 10
 Addresses = npt.NDArray[np.int64]

@@ -19,13 +19,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.changes.shape import ChangeSet
+from strandline.changes import ChangeSet
 from strandline.errors import InputError, NotFound, StateError
 from strandline.pages import PageSnapshot
-from strandline.relations.databases.address import Address, parse_address
+from strandline.relations import Address, parse_address
 from strandline.replication.copy_state import CopyState, Evolution
 from strandline.replication.definition import CopyDefinition
-from strandline.replication.senders.annotated.copy import Refresh
+from strandline.replication.senders.annotated import Refresh
 from strandline.replication.senders.view.delivery import (
     OrderedPart,
     SentMessages,
@@ -37,19 +37,34 @@ from strandline.replication.senders.view.delivery import (
 )
 from strandline.replication.senders.view.explanation import Explanation, RefreshFacts, explain
 from strandline.replication.senders.view.verification import Verification, compare, mended
-from strandline.replication.targets.open_target import open_replica
-from strandline.replication.targets.target import Replica
-from strandline.tables.schema import COPIES
-from strandline.views import catalog
-from strandline.views.catalog import CopyRecord, ViewPosition, copy_records
-from strandline.views.changes_since import ChangeSource, PinnedChangeSource, SegmentChangeSource, changes_since
-from strandline.views.difference_table import all_segments, try_entering
-from strandline.views.known_views import KnownViews, ViewHost
-from strandline.views.maintenance import ENTERING, Seen, retune, with_seen
-from strandline.views.regenerate import regenerate
-from strandline.views.retention import collapse_unused, expire, release
-from strandline.views.store_state import StoreState
-from strandline.views.subscription import Subscription, subscription
+from strandline.replication.targets import Replica, open_replica
+from strandline.tables import COPIES
+from strandline.views import (
+    ENTERING,
+    ChangeSource,
+    CopyRecord,
+    KnownViews,
+    PinnedChangeSource,
+    Seen,
+    SegmentChangeSource,
+    StoreState,
+    Subscription,
+    ViewHost,
+    ViewPosition,
+    all_segments,
+    changes_since,
+    collapse_unused,
+    copy_records,
+    expire,
+    put,
+    regenerate,
+    release,
+    remove,
+    retune,
+    subscribe,
+    try_entering,
+    with_seen,
+)
 
 
 @dataclass(frozen=True)
@@ -209,7 +224,7 @@ class Copy:
         """Remove what the store knows of the copy, and keeps for it; its target is not touched, nor asked for."""
         record = self.record
         self.let_go()
-        self._home.autocommit(lambda tx: catalog.remove(tx, COPIES, self.name))
+        self._home.autocommit(lambda tx: remove(tx, COPIES, self.name))
         collapse_unused(self._home, record.view)
 
     def status(self) -> dict[str, Any]:
@@ -299,7 +314,7 @@ class Copy:
         return max(int(one.changed) for name in relations for one in site.domains_below(name))
 
     def _subscription(self, site: StoreState, record: CopyRecord) -> Subscription:
-        return subscription(KnownViews(site).definition(record.view), record.where, record.columns)
+        return subscribe(KnownViews(site).definition(record.view), record.where, record.columns)
 
     def _record(self, site: StoreState) -> CopyRecord:
         found = copy_records(site.view, site.cache).get(self.name)
@@ -339,7 +354,7 @@ class Copy:
             measured = with_seen(record.measured, found[1])
             record = replace(record, taken=position, offered=None, last=last, held=found[0], measured=measured)
             record = replace(record, seen=self._home.pages.now())
-            catalog.put(transaction, record, exists=True)
+            put(transaction, record, exists=True)
             line.tidy(transaction, record)
 
         self._home.autocommit(work)
@@ -348,7 +363,7 @@ class Copy:
         """Nothing was sent: that the copy was here is written down now and then, as its time begins anew."""
         if self._home.pages.now() - record.seen > record.keep * SEEN:
             work = replace(record, seen=self._home.pages.now())
-            self._home.autocommit(lambda transaction: catalog.put(transaction, work, exists=True))
+            self._home.autocommit(lambda transaction: put(transaction, work, exists=True))
 
 
 def _shown_time(seconds: float) -> str | None:

@@ -13,16 +13,14 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.changes.shape import CHANGE, COUNTED, DELETE, KEYED, ChangeSet
+from strandline.changes import CHANGE, COUNTED, DELETE, KEYED, ChangeSet
 from strandline.replication.copy_state import CopyState
 from strandline.replication.definition import CopyDefinition as Held
 from strandline.replication.message import CHANGES, Envelope, Message, MessageSegment, changes_message, load_message
 from strandline.replication.message import Position as CopyPosition
-from strandline.replication.targets.target import Replica
-from strandline.values.encoding import plain_schema
-from strandline.views.catalog import ViewPosition
-from strandline.views.range_modifications.range_statement import RangeStatement
-from strandline.views.subscription import Subscription
+from strandline.replication.targets import Replica
+from strandline.values import plain_schema
+from strandline.views import RangeStatement, Subscription, ViewPosition
 
 PIECE_ROWS = 500_000
 OrderedPart = tuple[ChangeSet, tuple[RangeStatement, ...]]

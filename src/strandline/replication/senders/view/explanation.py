@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from strandline.views import cost
-from strandline.views.cost import Choice
-from strandline.views.maintenance import CHANGED, ROW_BYTES, USUAL, load, prices
+from strandline.views import CHANGED, ROW_BYTES, USUAL, Choice, choose, load, messages, prices
 
 DIFFERENCE, REPAIR, FULL = "difference", "repair", "full"
 
@@ -69,10 +67,10 @@ def explain(facts: RefreshFacts, measured: Mapping[str, float]) -> Explanation:
     scanning = facts.rows * price.scan
     ways = []
     if facts.changed is not None:
-        sent = min(cost.messages(traffic), 2.0 * facts.changed)
+        sent = min(messages(traffic), 2.0 * facts.changed)
         comparing = 0.0 if facts.eager else 2 * facts.changed * price.relevance
         ways.append(RefreshWay(DIFFERENCE, sent, sent * width, comparing + sent * price.message))
-    differing = cost.messages(traffic)
+    differing = messages(traffic)
     ways.append(
         RefreshWay(REPAIR, differing, differing * width, scanning + facts.held * price.scan + differing * price.message)
     )
@@ -83,4 +81,4 @@ def explain(facts: RefreshFacts, measured: Mapping[str, float]) -> Explanation:
         kept = "kept at every commit" if facts.eager else "computed from the pages that changed"
         method, why = DIFFERENCE, f"the net difference since its position, {kept}"
     usual_traffic = load(facts.rows, facts.held, usual, keyed=facts.keyed)
-    return Explanation(facts, tuple(ways), method, why, cost.choose(usual_traffic, price))
+    return Explanation(facts, tuple(ways), method, why, choose(usual_traffic, price))

@@ -17,15 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strandline.changes.difference import difference
-from strandline.changes.shape import COUNTED, ChangeSet, Header, empty, keyed_header
+from strandline.changes import COUNTED, ChangeSet, Header, difference, empty, keyed_header
 from strandline.errors import Damaged, StorageError
 from strandline.replication.definition import COUNT, SIGNATURE, CopyDefinition, signed
-from strandline.replication.targets.range_checksums import DIGITS, RangeChecksums
-from strandline.replication.targets.target import Replica
-from strandline.values.encoding import no_rows, restore
-from strandline.values.signatures.row_signatures import row_signatures
-from strandline.values.signatures.scheme import scheme_of
+from strandline.replication.targets import DIGITS, RangeChecksums, Replica
+from strandline.values import no_rows, restore, row_signatures, scheme_of
 
 RANGES = 256
 Words = npt.NDArray[np.uint64]

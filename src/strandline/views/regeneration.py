@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from strandline.changes.shape import COUNT
-from strandline.values.encoding import plain_schema, restore
-from strandline.views.definition.definition import ViewDefinition
-from strandline.views.definition.regenerated import computed, query_sql
+from strandline.changes import COUNT
+from strandline.values import plain_schema, restore
+from strandline.views.definition import ViewDefinition, computed, query_sql
 from strandline.views.delta_query import without_counts
 from strandline.views.join import Join, JoinRunner, joined, run_join
 from strandline.views.store_state import StoreState
@@ -47,8 +46,8 @@ def on_spark(
     definition: ViewDefinition, site: StoreState, running: JoinRunner, session: SparkSession | None = None
 ) -> DataFrame:
     """All rows of the view as a Spark DataFrame, computed by the kernels on Spark, in Spark's types."""
-    from strandline.engine.session import session as own_session
-    from strandline.values.spark_types import spark_table
+    from strandline.engine import session as own_session
+    from strandline.values import spark_table
 
     rows = regenerate(definition, site, JoinRunner("spark", session, running.storage))
     return (session or own_session()).createDataFrame(spark_table(rows))

@@ -12,8 +12,8 @@ from difflib import SequenceMatcher
 
 import pyarrow as pa
 
-from strandline.changes.shape import COUNTED, DELETE, INSERT, UPDATE, ChangeSet, Header
-from strandline.report.examples import Cell, Example, by_kind, examples, one_line, shortened, shortened_pair
+from strandline.changes import COUNTED, DELETE, INSERT, UPDATE, ChangeSet, Header
+from strandline.report.examples import Cell, Example, by_kind, one_line, pick_examples, shortened, shortened_pair
 from strandline.report.html_style import STYLE
 from strandline.report.positions import MARK, Positions, strip
 from strandline.report.run_facts import RunFacts, SchemaDrift, facts_told, schema_drift
@@ -221,7 +221,7 @@ def html_report(
         where_part(where, header),
         columns_part(header),
         drift_part(drift),
-        examples_part(examples(ChangeSet(header, rows_sample), EXAMPLES, CELLS), header),
+        examples_part(pick_examples(ChangeSet(header, rows_sample), EXAMPLES, CELLS), header),
         facts_part(facts),
         _footer(header),
     ]

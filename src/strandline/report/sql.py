@@ -18,17 +18,19 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
-from sqlglot import exp
 
-from strandline.changes.shape import DELETE, Header
+from strandline.changes import DELETE, Header
 from strandline.errors import ChangesError, InputError, SchemaError, SqlError
 from strandline.report.layouts import of_kind, require_keyed
 from strandline.report.values import Instant, TimeSpan, python_values, text
+
+if TYPE_CHECKING:
+    from sqlglot import exp
 
 DOING = "writing changes as SQL"
 _MICROSECOND_DIALECTS = ("postgres", "spark")
@@ -36,6 +38,8 @@ _MICROSECOND_DIALECTS = ("postgres", "spark")
 
 def sql_type(name: str, type_: pa.DataType, dialect: str) -> exp.DataType:
     """The type of a column in SQL; a column that can't be written is a `SchemaError` that names it."""
+    from sqlglot import exp
+
     kind = _kind(type_, dialect)
     if kind is None:
         raise SchemaError(
@@ -50,6 +54,8 @@ def sql_type(name: str, type_: pa.DataType, dialect: str) -> exp.DataType:
 
 def literal(value: Any, *, as_text: bool) -> exp.Expression:
     """One value of a VALUES list; `as_text` writes numbers as strings too."""
+    from sqlglot import exp
+
     if value is None:
         return exp.Null()
     if isinstance(value, bool):
@@ -62,6 +68,8 @@ def literal(value: Any, *, as_text: bool) -> exp.Expression:
 
 def converted(column: exp.Expression, type_: pa.DataType, target: exp.DataType, dialect: str) -> exp.Expression:
     """A column of the VALUES list as the table's type."""
+    from sqlglot import exp
+
     if not _is_bytes(type_):
         return exp.Cast(this=column, to=target)
     if dialect == "postgres":
@@ -103,6 +111,8 @@ def _string(value: Any) -> str:
 
 
 def _kind(type_: pa.DataType, dialect: str) -> Any:
+    from sqlglot import exp
+
     types = exp.DataType.Type
     simple = {
         pa.bool_(): types.BOOLEAN,
@@ -135,6 +145,8 @@ def _kind(type_: pa.DataType, dialect: str) -> Any:
 
 
 def _timestamp(type_: pa.DataType, dialect: str) -> Any:
+    from sqlglot import exp
+
     types = exp.DataType.Type
     if type_.tz is not None:
         return types.TIMESTAMPTZ
@@ -144,6 +156,8 @@ def _timestamp(type_: pa.DataType, dialect: str) -> Any:
 
 
 def _decimal(precision: int, scale: int) -> exp.DataType:
+    from sqlglot import exp
+
     size = [exp.DataTypeParam(this=exp.Literal.number(number)) for number in (precision, scale)]
     return exp.DataType(this=exp.DataType.Type.DECIMAL, expressions=size)
 

@@ -52,10 +52,7 @@ from strandline.dumps.plan import DumpPlan, holds, plan
 from strandline.dumps.source import Frozen, check_scope
 from strandline.dumps.target import DumpFolder, Target, finish_dropping, manifest_name, pack_name, part_name
 from strandline.errors import Conflict, Damaged, InputError, SnapshotExpired, StrandlineError
-from strandline.pages import CATALOG, PageStore
-from strandline.pages.format.envelope import checksum
-from strandline.pages.ids import NEVER
-from strandline.pages.process_registry import read_registry
+from strandline.pages import CATALOG, NEVER, PageStore, checksum, read_registry
 from strandline.storage import LocalStorage
 
 Fill = Callable[[DumpFolder, Sequence[Pack]], None]

@@ -17,21 +17,18 @@ import pyarrow as pa
 from strandline.differential.comparison import Comparison, Side, compare, read_side, read_side_in_batches
 from strandline.differential.plan import DiffPlan, Input
 from strandline.differential.result import DiffResult, Spill, WorkDone, gather, write_part
-from strandline.differential.window.algorithm import window
-from strandline.differential.window.options import (
+from strandline.differential.window import (
     POSITION,
     Messages,
     WindowOptions,
     WindowReport,
     displacement,
     distance,
+    window,
 )
 from strandline.engine import Attempt, Outcome, Result, WorkItem, kernel
-from strandline.relations import Scan, Split
-from strandline.relations.exchange import exchange
-from strandline.values.encoding import no_rows, plain_type, restore
-from strandline.values.matching import match
-from strandline.values.type_unification import common_type
+from strandline.relations import Scan, Split, exchange_rows
+from strandline.values import common_type, match, no_rows, plain_type, restore
 
 BATCH_ROWS = 16_384
 SIDES = ("old", "new")
@@ -186,7 +183,7 @@ def _last_items(question: DiffPlan, outcomes: Sequence[Outcome]) -> list[WorkIte
     pieces = question.pieces(sum(scan.bytes for some in scans.values() for scan in some))
     key = question.comparison.key
     buckets = {
-        name: exchange(scans[name], key, pieces, question.runner, question.spool) if pieces > 1 else [scans[name]]
+        name: exchange_rows(scans[name], key, pieces, question.runner, question.spool) if pieces > 1 else [scans[name]]
         for name in SIDES
     }
     schema = shared_schema(question.comparison).append(pa.field(POSITION, pa.int64()))

@@ -15,16 +15,13 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes.difference import difference, keyed_difference
-from strandline.changes.shape import ChangeSet, Header, keyed_header
+from strandline.changes import ChangeSet, Header, difference, keyed_difference, keyed_header
 from strandline.pages import Entry, ReadView, TableId
 from strandline.tables.page import Contents, Flags, Numbers
 from strandline.tables.page_cache import PageCache, Read
 from strandline.tables.scan import TableReader, find_table
 from strandline.tables.schema import DELETED, ROW, TableSchema
-from strandline.values.encoding import no_rows
-from strandline.values.equality import unequal
-from strandline.values.matching import Matching, match
+from strandline.values import Matching, match, no_rows, unequal
 
 
 def changed_rows(

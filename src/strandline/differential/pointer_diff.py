@@ -16,29 +16,28 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strandline.changes.matching import names_of
-from strandline.changes.shape import CHANGE, CHANGED, INSERT, UPDATE, Counts, finish
+from strandline.changes import CHANGE, CHANGED, INSERT, UPDATE, Counts, finish, names_of
 from strandline.differential.comparison import Comparison, Side, read_side
 from strandline.differential.partitioned_hash import compare_whole
 from strandline.differential.plan import DiffPlan, Input
 from strandline.differential.result import DiffResult, WorkDone, gather, spill, work_of, write_part
-from strandline.differential.signatures.signature_diff import answer_header, differing, match_segments, write_deleted
-from strandline.differential.signatures.signature_file import (
+from strandline.differential.signature_diff import answer_header, differing, match_segments, write_deleted
+from strandline.differential.signatures import (
     FILE,
     ROW,
     SignatureSegment,
     SignatureSpec,
+    SignatureState,
     between,
     column_names,
     concat_segments,
     open_segment,
     signature_names,
 )
-from strandline.differential.signatures.state import SignatureState
-from strandline.differential.signatures.state_build import GREATEST, LEAST, sign_relation
+from strandline.differential.state_build import GREATEST, LEAST, sign_relation
 from strandline.engine import Attempt, Result, WorkItem, kernel
 from strandline.relations import Scan
-from strandline.values.encoding import no_rows, plain, restore
+from strandline.values import no_rows, plain, restore
 
 FETCH_SCANS = 8
 """Row groups that one work item fetches from."""

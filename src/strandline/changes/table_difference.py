@@ -25,9 +25,7 @@ from strandline.changes.shape import (
     keyed_header,
 )
 from strandline.errors import KeysError
-from strandline.values.encoding import plain, restore
-from strandline.values.equality import unequal
-from strandline.values.matching import match
+from strandline.values import match, plain, restore, unequal
 
 Unequal = Callable[[pa.ChunkedArray, pa.ChunkedArray], Flags]
 

@@ -10,23 +10,24 @@ import pyarrow as pa
 
 from strandline.engine import Spool
 from strandline.errors import InputError
-from strandline.relations.formats.arrow import open_arrow
-from strandline.relations.formats.csv import open_csv
-from strandline.relations.formats.files import (
+from strandline.relations.formats import (
     DataFile,
     find_files,
     format_of_folder,
+    is_spark_frame,
     local_path,
     missing,
     one_format,
+    open_arrow,
+    open_csv,
+    open_json,
+    open_parquet,
+    open_spark_frame,
     said_format,
 )
-from strandline.relations.formats.json import open_json
-from strandline.relations.formats.parquet import open_parquet
-from strandline.relations.formats.spark import is_spark_frame, open_spark_frame
 from strandline.relations.read_options import ReadOptions
 from strandline.relations.relation import Relation
-from strandline.relations.retyped import retyped
+from strandline.relations.retyped import retype
 from strandline.relations.spooled import is_in_memory, open_in_memory
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def open_relation(
     if isinstance(source, (str, os.PathLike)):
         return _open_path(source, format, options, spool)
     if is_relation(source):
-        return retyped(source, options.arrow_types())
+        return retype(source, options.arrow_types())
     if is_spark_frame(source):
         return open_spark_frame(source, options, spool)
     if is_in_memory(source):
@@ -86,10 +87,10 @@ def _open_table(kind: str, path: str, name: str, options: ReadOptions, spool: Sp
     if not os.path.exists(path):
         raise missing(path)
     if kind == "delta":
-        from strandline.relations.formats.delta import open_delta
+        from strandline.relations.formats import open_delta
 
         return open_delta(path, name, options, spool)
-    from strandline.relations.formats.iceberg import open_iceberg
+    from strandline.relations.formats import open_iceberg
 
     return open_iceberg(path, name, options, spool)
 

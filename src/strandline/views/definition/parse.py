@@ -27,11 +27,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.changes.shape import RESERVED
+from strandline.changes import RESERVED
 from strandline.errors import SchemaError, SqlError
-from strandline.tables.keys import check_key_types
-from strandline.values.encoding import no_rows
-from strandline.values.expressions import parse_condition, parse_expression
+from strandline.tables import check_key_types
+from strandline.values import no_rows, parse_condition, parse_expression
 from strandline.views.definition.definition import Occurrence, OutputColumn, Shape, ViewDefinition
 from strandline.views.definition.regenerated import regenerated_definition
 from strandline.views.definition.scope import NameScope, Unfollowed, check_clauses, column, parse_query, scope_of

@@ -6,19 +6,18 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strandline.changes.shape import check_columns
+from strandline.changes import check_columns
 from strandline.errors import InputError, NotFound
-from strandline.relations.databases.address import Address, parse_address
-from strandline.relations.databases.database import connect, quoted
+from strandline.relations import Address, connect, parse_address, quoted
 from strandline.replication.definition import PREFIX
 from strandline.replication.senders.annotated import base_table
 from strandline.replication.senders.annotated.base_table import ADDRESS, ALGORITHMS, MARKED, PAPER, UNHELD, fields
 from strandline.replication.senders.annotated.catalog import BaseCatalog, BaseCopyRecord, BaseRecord
 from strandline.replication.senders.annotated.copy import METHODS, BaseCopy, opened
 from strandline.replication.senders.annotated.delivery import definition_of
-from strandline.replication.senders.annotated.fix_up import BaseSite, fix_up
+from strandline.replication.senders.annotated.fix_up import BaseSite, fix_up_base
 from strandline.replication.senders.annotated.program import check_restriction, restriction
-from strandline.replication.targets.open_target import open_replica
+from strandline.replication.targets import open_replica
 
 
 def base(url: str, table: str | None = None, *, algorithm: str | None = None) -> Base:
@@ -98,7 +97,7 @@ class Base:
     def fix_up(self) -> int:
         """Fixes up the annotations without refreshing any copy; gives the time."""
         with opened(self._address) as site, site.table.database.transaction():
-            return fix_up(site)[0].time
+            return fix_up_base(site)[0].time
 
     def release(self) -> None:
         """Removes every annotation; copies stay as they are and can't be refreshed any more."""

@@ -18,35 +18,34 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.changes.execution import PartFile
-from strandline.changes.matching import names_of
-from strandline.changes.part_files import write_part as write_rows
-from strandline.changes.shape import CHANGE, CHANGED, DELETE, INSERT, UPDATE, ChangeSet, Header, finish
+from strandline.changes import CHANGE, CHANGED, DELETE, INSERT, UPDATE, ChangeSet, Header, PartFile, finish, names_of
+from strandline.changes import write_part as write_rows
 from strandline.differential.comparison import Comparison, Side, read_side
 from strandline.differential.plan import DiffPlan, spread_scans
 from strandline.differential.result import DiffResult, gather, write_part
-from strandline.differential.signatures.known_blocks import KnownBlock, MarkedRows, read_marked, with_known_rows
-from strandline.differential.signatures.signature_file import (
+from strandline.differential.signatures import (
     FILE,
     NUMBER,
     ROW,
+    KnownBlock,
+    MarkedRows,
     SignatureSegment,
     SignatureSpec,
+    SignatureState,
     between,
     column_names,
     numbers_tell_keys,
     open_segment,
+    read_marked,
     segment_keys,
     sign,
     signature_names,
+    with_known_rows,
     write_segment,
 )
-from strandline.differential.signatures.state import SignatureState
-from strandline.differential.signatures.state_build import build_state, check_unique
+from strandline.differential.state_build import build_state, check_unique
 from strandline.engine import Attempt, Result, WorkItem, kernel
-from strandline.values.encoding import no_rows, plain, restore
-from strandline.values.equality import unequal
-from strandline.values.matching import BLOCK_ROWS, Matching, match, match_numbers
+from strandline.values import BLOCK_ROWS, Matching, match, match_numbers, no_rows, plain, restore, unequal
 
 Flags = npt.NDArray[np.bool_]
 

@@ -14,32 +14,34 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.changes.changes import Changes
-from strandline.changes.execution import StoredChanges
-from strandline.changes.shape import Counts
+from strandline.changes import Changes, Counts, StoredChanges
 from strandline.differential import cost
 from strandline.differential.cost import choose_algorithm
 from strandline.differential.merge import merge
 from strandline.differential.options import DiffOptions, names_of, options_from
 from strandline.differential.partitioned_hash import partitioned_hash
 from strandline.differential.plan import DiffPlan, check_renames, check_strict, plan_diff, suggest_renames
+from strandline.differential.pointer_diff import pointer_diff
 from strandline.differential.result import DiffResult, WorkDone
-from strandline.differential.signatures.error_probability import (
+from strandline.differential.signature_diff import signature_diff
+from strandline.differential.signatures import (
+    SignatureSpec,
+    SignatureState,
     bits_for,
     error_of_one_comparison,
     expected_runs_to_first_miss,
+    has_state,
+    is_state,
+    load_state,
     miss_probability,
+    save_state,
 )
-from strandline.differential.signatures.pointer_diff import pointer_diff
-from strandline.differential.signatures.signature_diff import signature_diff
-from strandline.differential.signatures.signature_file import SignatureSpec
-from strandline.differential.signatures.state import SignatureState, has_state, is_state, load_state, save_state
-from strandline.differential.signatures.state_build import sign_relation
-from strandline.differential.window.options import WindowReport
-from strandline.differential.window.window_diff import window_diff, window_messages
+from strandline.differential.state_build import sign_relation
+from strandline.differential.window import WindowReport
+from strandline.differential.window_diff import window_diff, window_messages
 from strandline.engine import Spool
 from strandline.errors import GuardTripped, InputError, KeysError
-from strandline.values.signatures.scheme import scheme_of
+from strandline.values import scheme_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,12 +14,11 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes.difference import difference as table_difference
-from strandline.changes.shape import COUNT
+from strandline.changes import COUNT
+from strandline.changes import difference as table_difference
 from strandline.pages import PageSnapshot
-from strandline.tables import TableTransaction
-from strandline.tables.schema import COPIES, SEGMENTS
-from strandline.values.encoding import no_rows
+from strandline.tables import COPIES, SEGMENTS, TableTransaction
+from strandline.values import no_rows
 from strandline.views import catalog, difference_table
 from strandline.views.catalog import CopyRecord, ViewPosition, copy_records
 from strandline.views.delta_query import TwoStates, delta_rows, without_counts
@@ -27,9 +26,8 @@ from strandline.views.difference_table import Segments, all_segments
 from strandline.views.join import Join, JoinRunner, net
 from strandline.views.known_views import ViewHost
 from strandline.views.pins import let_go, pin, pinned, position_at
-from strandline.views.range_modifications.range_modification import reader
-from strandline.views.range_modifications.range_statement import RangeStatement
-from strandline.views.regenerate import regenerate
+from strandline.views.range_modifications import RangeStatement, reader
+from strandline.views.regeneration import regenerate
 from strandline.views.retention import collapse_in
 from strandline.views.store_state import StoreState
 from strandline.views.subscription import Subscription

@@ -8,10 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.changes import Changes
-from strandline.changes.shape import COUNTED, ChangeSet, after_table, before_table
+from strandline.changes import COUNTED, Changes, ChangeSet, after_table, before_table
 from strandline.errors import InputError, SchemaError
-from strandline.views.definition.definition import ViewDefinition
+from strandline.views.definition import ViewDefinition
 from strandline.views.relevance import relevance
 from strandline.views.relevance.relevance import Verdict
 from strandline.views.store_state import StoreState

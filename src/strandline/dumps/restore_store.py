@@ -34,32 +34,43 @@ from strandline.dumps.target import Target
 from strandline.errors import AlreadyExists, Damaged, InputError, NotFound, StorageError
 from strandline.pages import (
     CATALOG,
+    MAIN,
+    MASTER,
+    NEVER,
+    NO_DOMAIN,
+    PROCESSES,
+    Chunk,
+    ChunkedList,
     CommitNumber,
     Environment,
+    Fork,
+    ForkBase,
+    Item,
+    Json,
+    LogEntry,
+    Master,
+    Node,
+    NodeRef,
     PageRef,
     PhysicalPage,
+    Pointer,
+    ProcessRegistry,
     SnapshotRecord,
     TableEntry,
     TableId,
-)
-from strandline.pages.format.envelope import Json, checksum, seal, unseal
-from strandline.pages.format.master import MASTER, Master, encode_master, version_row
-from strandline.pages.format.node import Item, Node, NodeRef, encode_node
-from strandline.pages.format.page_table import rewrite
-from strandline.pages.format.pointer import (
-    Chunk,
-    ChunkedList,
-    Fork,
-    ForkBase,
-    LogEntry,
-    Pointer,
+    VersionObject,
+    checksum,
+    encode_master,
+    encode_node,
     encode_pointer,
+    encode_registry,
+    node_name,
+    rewrite,
+    seal,
     snapshot_to_json,
+    unseal,
+    version_row,
 )
-from strandline.pages.ids import NEVER, NO_DOMAIN, VersionObject
-from strandline.pages.objects import node_name
-from strandline.pages.process_registry import PROCESSES, ProcessRegistry, encode_registry
-from strandline.pages.store import MAIN
 from strandline.storage import Storage, auditing
 
 

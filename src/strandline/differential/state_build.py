@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from strandline.differential.comparison import Side, read_side
 from strandline.differential.plan import DiffPlan, spread_scans
-from strandline.differential.signatures.signature_file import (
+from strandline.differential.signatures import (
     NUMBER,
     SignatureSegment,
     SignatureSpec,
+    SignatureState,
     between,
     concat_segments,
     open_segment,
@@ -27,10 +28,9 @@ from strandline.differential.signatures.signature_file import (
     sort_segment,
     write_segment,
 )
-from strandline.differential.signatures.state import SignatureState
 from strandline.engine import Attempt, Outcome, Result, WorkItem, kernel
 from strandline.errors import KeysError
-from strandline.values.matching import match
+from strandline.values import match
 
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
 
