@@ -118,7 +118,8 @@ def rows_at_any(url: str) -> list[tuple[Any, ...]]:
     if not url.startswith("postgresql"):
         return rows_at(url)
     from strandline.relations.databases.address import parse_address
-    from strandline.relations.databases.database import connect, quoted
+    from strandline.relations.databases.database import connect
+    from strandline.values import quoted
 
     address = parse_address(url)
     with connect(address) as database:

@@ -21,8 +21,9 @@ from strandline.errors import (
     StrandlineError,
 )
 from strandline.relations.databases.address import parse_address
-from strandline.relations.databases.database import connect, quoted
+from strandline.relations.databases.database import connect
 from strandline.replication.senders.annotated.annotated_base import base
+from strandline.values import quoted
 
 
 def test_a_table_that_is_not_there_is_named(source: Source) -> None:

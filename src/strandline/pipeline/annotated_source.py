@@ -21,7 +21,7 @@ from strandline.errors import InputError, StateError
 from strandline.pipeline.detection import KnownState, SourceChanges
 from strandline.pipeline.extracts import Extract, table_relation
 from strandline.pipeline.settings import SourceSettings
-from strandline.relations import Address, quoted
+from strandline.relations import Address
 from strandline.replication import (
     ABOVE,
     UPTO,
@@ -39,7 +39,7 @@ from strandline.replication import (
     opened,
 )
 from strandline.store import Store
-from strandline.values import no_rows
+from strandline.values import no_rows, quoted
 
 RANGES_IN_SQL = 32
 """So many ranges are asked for one by one; more are cut out of what lies between the first and the last."""

@@ -36,12 +36,11 @@ from strandline.relations import (
     connect,
     open_relation,
     parse_address,
-    quoted,
     spool_batches,
 )
 from strandline.replication import BaseTable, describe
 from strandline.tables import TableSchema
-from strandline.values import common_type, plain_type
+from strandline.values import common_type, plain_type, quoted
 
 
 @dataclass(frozen=True)

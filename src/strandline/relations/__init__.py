@@ -13,7 +13,6 @@ from strandline.relations.databases import (
     in_duckdb,
     own_batch,
     parse_address,
-    quoted,
     stored_table,
 )
 from strandline.relations.exchange import (
@@ -81,7 +80,6 @@ __all__ = [
     "parquet_file",
     "parse_address",
     "plain_type",
-    "quoted",
     "read_relation",
     "read_scan",
     "read_table",

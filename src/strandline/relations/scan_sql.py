@@ -27,6 +27,7 @@ import pyarrow.types as pat
 from strandline.relations.formats import parquet_file, reading
 from strandline.relations.scan import Scan
 from strandline.relations.schema import plain_schema
+from strandline.values import quoted, quoted_text
 
 _SCALARS = {
     pa.bool_(): "BOOLEAN",
@@ -80,14 +81,6 @@ def sql_type(kind: pa.DataType) -> str | None:
     return _SCALARS.get(kind)
 
 
-def quoted_text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def quoted_name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _distinct(scan: Scan) -> bool:
     """Whether DuckDB, which ignores case and has names of its own, tells the file's columns apart."""
     folded = {name.casefold() for name in scan.schema.names}
@@ -124,11 +117,11 @@ def _selected(file: Any, scan: Scan, name: str) -> str:
     kind = sql_type(scan.schema.field(name).type)
     if name not in scan.constants:
         held = plain_schema(file.schema_arrow).field(name).type
-        quoted = quoted_name(name)
-        return quoted if sql_type(held) == kind else f"CAST({quoted} AS {kind}) AS {quoted}"
+        column = quoted(name)
+        return column if sql_type(held) == kind else f"CAST({column} AS {kind}) AS {column}"
     value = scan.constants[name]
     text = "NULL" if value is None else quoted_text(value)
-    return f"CAST({text} AS {kind}) AS {quoted_name(name)}"
+    return f"CAST({text} AS {kind}) AS {quoted(name)}"
 
 
 def _restriction(scan: Scan, metadata: Any) -> str:

@@ -37,7 +37,7 @@ from strandline.spark_source.leases import Parts, Pinned
 from strandline.spark_source.options import ReadRequest, plainly
 from strandline.storage import open_storage
 from strandline.tables import ROW, PageCache, TableReader, key_bounds
-from strandline.values import spark_table
+from strandline.values import quoted, quoted_text, spark_table
 from strandline.whatif import WhatIfRelation, is_what_if, relation_of
 
 _COMPARISONS: dict[type[Filter], str] = {
@@ -57,7 +57,7 @@ def condition_of(one: Filter, schema: pa.Schema) -> str | None:
     path: tuple[str, ...] = getattr(one, "attribute", ())
     if len(path) != 1 or path[0] not in schema.names:
         return None
-    column = '"' + path[0].replace('"', '""') + '"'
+    column = quoted(path[0])
     kind = schema.field(path[0]).type
     if isinstance(one, IsNull):
         return f"{column} IS NULL"
@@ -81,7 +81,7 @@ def _literal(value: object, kind: pa.DataType) -> str | None:
     if isinstance(value, int) and pt.is_integer(kind):
         return str(value)
     if isinstance(value, str) and (pt.is_string(kind) or pt.is_large_string(kind)):
-        return "'" + value.replace("'", "''") + "'"
+        return quoted_text(value)
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime) and pt.is_date32(kind):
         return f"DATE '{value.isoformat()}'"
     return None

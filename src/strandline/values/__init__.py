@@ -24,6 +24,7 @@ from strandline.values.signatures import (
     validity,
 )
 from strandline.values.spark_types import spark_schema, spark_table
+from strandline.values.sql_quoting import quoted, quoted_text
 from strandline.values.text import TextGuess, convert_text, guess_type
 from strandline.values.type_unification import Incomparable, common_type
 
@@ -62,6 +63,8 @@ __all__ = [
     "plain_layout",
     "plain_schema",
     "plain_type",
+    "quoted",
+    "quoted_text",
     "readable",
     "restore",
     "restored",

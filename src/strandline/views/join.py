@@ -25,7 +25,7 @@ from strandline.errors import SqlError
 from strandline.relations import Scan, open_relation, read_scan, schema_from_text, schema_to_text
 from strandline.storage import Storage
 from strandline.tables import table_relation
-from strandline.values import no_rows, plain, plain_schema, readable, restore
+from strandline.values import no_rows, plain, plain_schema, quoted, readable, restore
 from strandline.views.definition import ViewDefinition
 from strandline.views.store_state import StoreState
 
@@ -133,9 +133,9 @@ def _matched(join: Join, tables: Mapping[str, pa.Table], room: Room) -> _Matched
     import duckdb
 
     inputs = {f"strandline {number}": _input(join, alias, tables[alias]) for number, alias in enumerate(join.aliases)}
-    selected = [f"{_quoted(alias)}.{_quoted(_PLACE)} AS p{number}" for number, alias in enumerate(join.aliases)]
+    selected = [f"{quoted(alias)}.{quoted(_PLACE)} AS p{number}" for number, alias in enumerate(join.aliases)]
     selected += [f"{sql} AS v{number}" for number, sql in enumerate(join.computed.values())]
-    mentioned = [f'"{name}" AS {_quoted(alias)}' for name, alias in zip(inputs, join.aliases, strict=True)]
+    mentioned = [f'"{name}" AS {quoted(alias)}' for name, alias in zip(inputs, join.aliases, strict=True)]
     sql = f"SELECT {', '.join(selected)} FROM {', '.join(mentioned)} WHERE {join.where}"
     try:
         room.connection.execute("SET TimeZone = 'UTC'")
@@ -159,10 +159,6 @@ def _taken(column: pa.ChunkedArray, places: pa.Array | None) -> pa.ChunkedArray:
 
 def _text(tree: Any) -> str:
     return str(tree.sql(dialect="duckdb", identify=True, comments=False))
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def net(rows: pa.Table, room: Room | None = None) -> pa.Table:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from strandline.errors import NotFound, SqlError
 from strandline.tables import TableTransaction
+from strandline.values import quoted
 from strandline.views.catalog import ViewRecord, view_records
 from strandline.views.definition import Shape, ViewDefinition, define, flattened
 from strandline.views.join import JoinRunner
@@ -64,7 +65,7 @@ class KnownViews:
             record = self.records.get(name)
             if record is None:
                 self._refuse_unknown(name)
-                record = ViewRecord(name, f"SELECT * FROM {_quoted(name)}", 0)
+                record = ViewRecord(name, f"SELECT * FROM {quoted(name)}", 0)
                 self._found[name] = _defined(record, _Relations(self, 0))
             else:
                 self._found[name] = self.meaning(record)
@@ -141,7 +142,3 @@ def _regenerated(made: ViewDefinition, inner: Mapping[str, ViewDefinition], why:
 
     sql, occurrences = with_views(made, inner)
     return replace(made, sql=sql, occurrences=occurrences, condition=None, key=(), regenerated=why)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

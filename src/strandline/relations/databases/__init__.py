@@ -10,7 +10,7 @@ from strandline.relations.databases.column_types import (
     own_batch,
     stored_table,
 )
-from strandline.relations.databases.database import Database, Row, connect, quoted
+from strandline.relations.databases.database import Database, Row, connect
 
 __all__ = [
     "CANONICAL",
@@ -24,6 +24,5 @@ __all__ = [
     "in_duckdb",
     "own_batch",
     "parse_address",
-    "quoted",
     "stored_table",
 ]

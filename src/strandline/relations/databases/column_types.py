@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.errors import SchemaError, StorageError
+from strandline.values import quoted
 
 EXACT, WIDER, CANONICAL = "exact", "wider", "canonical"
 
@@ -147,7 +148,7 @@ def in_duckdb(type_: pa.DataType) -> Held | None:
         fields = [(field.name, in_duckdb(field.type)) for field in type_]
         if any(inner is None for _, inner in fields) or len({n.lower() for n, _ in fields}) < len(fields):
             return None
-        said = ", ".join('"' + name.replace('"', '""') + f'" {inner.sql}' for name, inner in fields if inner)
+        said = ", ".join(f"{quoted(name)} {inner.sql}" for name, inner in fields if inner)
         return Held(f"STRUCT({said})", pa.struct([(name, inner.stored) for name, inner in fields if inner]))
     if pt.is_map(type_):
         key, item = in_duckdb(type_.key_type), in_duckdb(type_.item_type)

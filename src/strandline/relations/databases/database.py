@@ -119,20 +119,6 @@ class Database(ABC):
         self.close()
 
 
-def quoted(*names: str | None) -> str:
-    """An identifier, qualified where more than one name is given, that can't be anything but an identifier.
-
-    >>> quoted('odd"name'), quoted("shop", "orders"), quoted(None, "orders")
-    ('"odd""name"', '"shop"."orders"', '"orders"')
-    """
-    return ".".join('"' + name.replace('"', '""') + '"' for name in names if name is not None)
-
-
-def literal(text: str) -> str:
-    """A text as an SQL literal; only for what our own code makes."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 def connect(address: Address, *, create: bool = False) -> Database:
     """A connection; `create` makes a file that is not there yet."""
     if address.kind == "sqlite":

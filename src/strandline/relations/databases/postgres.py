@@ -14,7 +14,8 @@ from adbc_driver_manager.dbapi import Connection
 
 from strandline.errors import Conflict, InputError, NotFound, StorageError, StrandlineError
 from strandline.relations.databases.address import Address
-from strandline.relations.databases.database import Database, Parameters, Row, quoted
+from strandline.relations.databases.database import Database, Parameters, Row
+from strandline.values import quoted
 
 _SAID = re.compile(r"(?:ERROR|FATAL):\s*(.+)")
 _KINDS: dict[str, tuple[type[StrandlineError], str]] = {

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from strandline.errors import NotFound, StorageError
 from strandline.relations.databases.address import Address
-from strandline.relations.databases.database import MOVE_ASIDE, Database, Parameters, Row, quoted
+from strandline.relations.databases.database import MOVE_ASIDE, Database, Parameters, Row
+from strandline.values import quoted
 
 BATCH = 65_536
 NAN = "NaN"

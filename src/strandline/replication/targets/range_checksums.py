@@ -23,8 +23,9 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.errors import StorageError
-from strandline.relations import Database, own_batch, quoted, stored_table
+from strandline.relations import Database, own_batch, stored_table
 from strandline.replication.targets.sql_layout import Layout
+from strandline.values import quoted
 
 DIGITS = 3
 """Hexadecimal digits of a range: 4,096 ranges, so that one wrong row makes few others travel."""

@@ -14,8 +14,9 @@ from functools import cached_property
 import pyarrow as pa
 
 from strandline.changes import COUNTED
-from strandline.relations import HOLDERS, Address, Held, held_columns, quoted
+from strandline.relations import HOLDERS, Address, Held, held_columns
 from strandline.replication.definition import ABOVE, COUNT, PREFIX, UPTO, CopyDefinition
+from strandline.values import quoted
 
 STATES = f"{PREFIX}replicas"
 GONE, ROWS, KNOWN = f"{PREFIX}gone", f"{PREFIX}rows", f"{PREFIX}known"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from strandline.errors import SqlError
-from strandline.values import no_rows
+from strandline.values import no_rows, quoted
 from strandline.views.definition.definition import Occurrence, OutputColumn, Shape, ViewDefinition
 from strandline.views.definition.scope import column, relation_named
 
@@ -66,7 +66,7 @@ def computed(sql: str, tables: Mapping[str, pa.Table], doing: str) -> pa.Table:
 
 def with_views(definition: ViewDefinition, inner: Mapping[str, ViewDefinition]) -> tuple[str, tuple[Occurrence, ...]]:
     """The query of a view with the views that it stands on as parts of it, and the relations that it then reads."""
-    parts = [f"{_quoted(name)} AS ({query_sql(one)})" for name, one in inner.items()]
+    parts = [f"{quoted(name)} AS ({query_sql(one)})" for name, one in inner.items()]
     below = [one for each in inner.values() for one in each.relations]
     own = [one.relation for one in definition.occurrences if one.relation not in inner]
     relations = dict.fromkeys([*own, *below])
@@ -95,7 +95,3 @@ def query_sql(definition: ViewDefinition, dialect: str = "duckdb") -> str:
     if definition.condition is not None:
         query.set("where", exp.Where(this=definition.condition.copy()))
     return query.sql(dialect=dialect, identify=True)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

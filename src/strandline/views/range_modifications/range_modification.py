@@ -35,7 +35,7 @@ from strandline.errors import InputError, SqlError, StrandlineError
 from strandline.pages import StateEdit, Transaction
 from strandline.relations import in_duckdb, parse_address
 from strandline.tables import ROW, UpdateStatement, net_rows, rows_of_pairs
-from strandline.values import parse_condition, parse_expression
+from strandline.values import parse_condition, parse_expression, quoted
 from strandline.views.catalog import CopyRecord, copy_records
 from strandline.views.definition import ViewDefinition
 from strandline.views.difference_table import Statements
@@ -77,7 +77,7 @@ class RangeUpdate:
 
     def sql(self, table: str) -> str:
         """The statement; `table` is quoted already."""
-        values = ", ".join(f"{_quoted(name)} = {value}" for name, value in self.set)
+        values = ", ".join(f"{quoted(name)} = {value}" for name, value in self.set)
         return f"UPDATE {table} SET {values}" + ("" if self.where is None else f" WHERE {self.where}")
 
 
@@ -291,10 +291,6 @@ def _named(text: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         return {}
     names = {str(place.name) for place in tree.find_all(exp.Placeholder, exp.Parameter)}
     return {name: value for name, value in (params or {}).items() if name in names}
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 WORTH = 8

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.errors import SqlError
-from strandline.values import Condition, parse_condition
+from strandline.values import Condition, parse_condition, quoted_text
 from strandline.views.relevance.conditions import Conjunction, disjuncts
 from strandline.views.relevance.family import FamilyGraph, Said
 from strandline.views.relevance.graph import Flags
@@ -86,7 +86,7 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return f"is {str(value).lower()}"
     if isinstance(value, str):
-        text = "'" + value.replace("'", "''") + "'"
+        text = quoted_text(value)
     else:
         text = value.isoformat(" ") if isinstance(value, dt.datetime) else str(value)
     return f"= {text if len(text) <= _SHOWN else text[: _SHOWN - 1] + '…'}"

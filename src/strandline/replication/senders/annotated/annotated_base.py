@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from strandline.changes import check_columns
 from strandline.errors import InputError, NotFound
-from strandline.relations import Address, connect, parse_address, quoted
+from strandline.relations import Address, connect, parse_address
 from strandline.replication.definition import PREFIX
 from strandline.replication.senders.annotated import base_table
 from strandline.replication.senders.annotated.base_table import ADDRESS, ALGORITHMS, MARKED, PAPER, UNHELD, fields
@@ -18,6 +18,7 @@ from strandline.replication.senders.annotated.delivery import definition_of
 from strandline.replication.senders.annotated.fix_up import BaseSite, fix_up_base
 from strandline.replication.senders.annotated.program import check_restriction, restriction
 from strandline.replication.targets import open_replica
+from strandline.values import quoted
 
 
 def base(url: str, table: str | None = None, *, algorithm: str | None = None) -> Base:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from strandline.errors import InputError, NotFound
-from strandline.relations import Address, Database, quoted
+from strandline.relations import Address, Database
 from strandline.replication.definition import PREFIX
 from strandline.replication.targets import own_name
+from strandline.values import quoted
 
 ADDRESS = f"{PREFIX}address"
 PREVIOUS, TIME = f"{PREFIX}previous", f"{PREFIX}time"

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from strandline.relations import Database, quoted
+from strandline.relations import Database
 from strandline.replication.message import Position
 from strandline.replication.senders.annotated.base_table import BASES, COPIES, MARKED
+from strandline.values import quoted
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from strandline.engine import Attempt, Result, Runner, Spool, WorkItem, choose_runner, kernel
 from strandline.errors import StateError
-from strandline.relations import Address, connect, quoted
+from strandline.relations import Address, connect
 from strandline.replication.copy_state import CopyState
 from strandline.replication.definition import RANGES, CopyDefinition
 from strandline.replication.full_copy import Pieces, SentPieces, deliver, next_envelope, stream, write_piece
@@ -40,6 +40,7 @@ from strandline.replication.senders.annotated.fix_up import (
 )
 from strandline.replication.senders.annotated.program import ALL, SOME
 from strandline.replication.targets import Replica
+from strandline.values import quoted
 
 
 def definition_of(site: BaseSite, record: BaseRecord, copy: BaseCopyRecord) -> CopyDefinition:

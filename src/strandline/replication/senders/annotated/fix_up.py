@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from strandline.errors import KeysError, NotFound, StateError
-from strandline.relations import Database, quoted
+from strandline.relations import Database
 from strandline.replication.definition import ABOVE, UPTO
 from strandline.replication.message import Position
 from strandline.replication.senders.annotated import program as programs
@@ -31,6 +31,7 @@ from strandline.replication.senders.annotated.base_table import (
 from strandline.replication.senders.annotated.catalog import BaseCatalog, BaseCopyRecord, BaseRecord
 from strandline.replication.senders.annotated.program import Program
 from strandline.replication.senders.annotated.statements import NONE, Numbers, Statements
+from strandline.values import quoted
 
 LOWEST = -(2**63)
 FEW = 0.05

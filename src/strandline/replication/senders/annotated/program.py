@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from strandline.errors import SqlError, StrandlineError
-from strandline.relations import Database, Row, quoted
+from strandline.relations import Database, Row
 from strandline.replication.senders.annotated import survey
 from strandline.replication.senders.annotated.base_table import (
     ADDRESS,
@@ -34,7 +34,7 @@ from strandline.replication.senders.annotated.base_table import (
     TOUCHED,
 )
 from strandline.replication.senders.annotated.statements import CHANGED, LAST_QUAL, A, Numbers, Statements
-from strandline.values import parse_condition
+from strandline.values import parse_condition, quoted
 
 
 @dataclass(frozen=True)

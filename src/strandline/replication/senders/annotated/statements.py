@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 
-from strandline.relations import quoted
 from strandline.replication.definition import PREFIX
 from strandline.replication.senders.annotated.base_table import (
     BLOCKS,
@@ -35,6 +34,7 @@ from strandline.replication.senders.annotated.base_table import (
     TOUCHED,
     UNHELD,
 )
+from strandline.values import quoted
 
 NONE = -1
 """In place of a bit: there is none."""

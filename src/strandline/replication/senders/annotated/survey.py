@@ -15,7 +15,6 @@ kept entry of a block is broken if it does not point to the last one before the 
 
 from __future__ import annotations
 
-from strandline.relations import quoted
 from strandline.replication.senders.annotated.base_table import (
     BLOCKS,
     BROKEN,
@@ -40,6 +39,7 @@ from strandline.replication.senders.annotated.statements import (
     Statements,
     U,
 )
+from strandline.values import quoted
 
 _TELLING = f"({EMPTIED} OR ({CHANGED} AND ({QUALIFIED} OR {HELD})))"
 """Others changed without a trace in the copy: they neither qualify nor are held."""
