@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.errors import InputError
-from strandline.values import Column, Flags, unequal
+from strandline.values import Column, Flags, is_number, is_plain_text, is_text, unequal
 
 NORMALISING = ("trim", "casefold", "empty")
 TOLERANCES = ("abs", "rel", "time")
@@ -167,13 +167,7 @@ def _nulls(column: Column) -> Flags:
 
 
 def _is_text(type_: pa.DataType) -> bool:
-    return bool(pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_)) or (
-        pt.is_dictionary(type_) and _is_text(type_.value_type)
-    )
-
-
-def _is_number(type_: pa.DataType) -> bool:
-    return bool(pt.is_integer(type_) or pt.is_floating(type_) or pt.is_decimal(type_))
+    return is_text(type_.value_type if pt.is_dictionary(type_) else type_)
 
 
 def _is_time(type_: pa.DataType) -> bool:
@@ -181,14 +175,14 @@ def _is_time(type_: pa.DataType) -> bool:
 
 
 def _tolerance_fits(tolerance: str, type_: pa.DataType) -> bool:
-    return _is_time(type_) if tolerance == "time" else _is_number(type_)
+    return _is_time(type_) if tolerance == "time" else is_number(type_)
 
 
 def _text(column: Column) -> Column:
-    return column if pt.is_string(column.type) or pt.is_large_string(column.type) else column.cast(pa.large_string())
+    return column if is_plain_text(column.type) else column.cast(pa.large_string())
 
 
-_KINDS: dict[str, Callable[[pa.DataType], bool]] = {"string": _is_text, "number": _is_number, "time": _is_time}
+_KINDS: dict[str, Callable[[pa.DataType], bool]] = {"string": _is_text, "number": is_number, "time": _is_time}
 _NORMALISERS: dict[str, Callable[[Column], Column]] = {
     "trim": lambda column: pc.utf8_trim_whitespace(_text(column)),
     "casefold": lambda column: pc.utf8_lower(_text(column)),

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from strandline.errors import SchemaError
-from strandline.values import convert_text, restored
+from strandline.values import convert_text, is_plain_bytes, is_text, restored
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
@@ -163,7 +163,7 @@ def convert(array: pa.Array, to: pa.DataType, column: str, before: int = 0, *, e
         return array.cast(to) if pat.is_nested(to) and not array.type.equals(to, check_metadata=True) else array
     if plain_type(array.type) == to:
         return restored(array, to)
-    if _is_text(array.type) and not _is_text(to) and not _is_bytes(to):
+    if is_text(array.type) and not is_text(to) and not is_plain_bytes(to):
         return convert_text(array.cast(pa.string()), to, column, before, empty_is_null=empty_is_null)
     try:
         return _checked(array, to)
@@ -224,11 +224,3 @@ def _equal(one: pa.Array, other: pa.Array) -> bool:
         both_nan = pc.and_(pc.is_nan(one), pc.is_nan(other))
         return pc.all(pc.or_(pc.equal(one, other), both_nan)).as_py() is not False
     return bool(one.equals(other))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pat.is_string(kind) or pat.is_large_string(kind) or pat.is_string_view(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pat.is_binary(kind) or pat.is_large_binary(kind) or pat.is_fixed_size_binary(kind))

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from strandline.relations.relation import Bounds
+from strandline.values import is_plain_text, is_variable_width
 
 _EPOCH = dt.datetime(1970, 1, 1)
 _UNKNOWN = Bounds(None, None, None)
@@ -82,9 +83,9 @@ def _expected(kind: pa.DataType) -> tuple[type, ...]:
         return (bool,)
     if pat.is_integer(kind):
         return (int,)
-    if pat.is_string(kind) or pat.is_large_string(kind):
+    if is_plain_text(kind):
         return (str,)
-    if pat.is_binary(kind) or pat.is_large_binary(kind):
+    if is_variable_width(kind):
         return (bytes,)
     if pat.is_date32(kind):
         return (dt.date,)
@@ -99,12 +100,8 @@ def same_order(held: pa.DataType, wanted: pa.DataType) -> bool:
         return not pat.is_nested(held)
     if pat.is_timestamp(held) and pat.is_timestamp(wanted):
         return (held.tz is None) == (wanted.tz is None)
-    families = (pat.is_integer, pat.is_floating, pat.is_decimal, _is_text)
+    families = (pat.is_integer, pat.is_floating, pat.is_decimal, is_plain_text)
     return any(family(held) and family(wanted) for family in families)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pat.is_string(kind) or pat.is_large_string(kind))
 
 
 def _first_leaves(schema: pa.Schema) -> dict[str, int]:

@@ -19,6 +19,7 @@ from strandline.changes import COUNTED, DELETE, INSERT, KINDS, UPDATE, ChangeSet
 from strandline.errors import InputError
 from strandline.report.layouts import of_kind
 from strandline.report.values import python_values, text
+from strandline.values import is_number
 
 BUCKETS = 150
 
@@ -98,7 +99,7 @@ def _measured(column: pa.ChunkedArray) -> npt.NDArray[np.float64] | None:
         column = column.cast(pa.int32())
     elif pt.is_temporal(type_):
         column = column.cast(pa.int64()) if not pt.is_time32(type_) else column.cast(pa.int32())
-    elif not (pt.is_integer(type_) or pt.is_floating(type_) or pt.is_decimal(type_)):
+    elif not is_number(type_):
         return None
     values: Any = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     places = np.asarray(values, dtype=np.float64)

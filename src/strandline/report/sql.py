@@ -28,6 +28,7 @@ from strandline.changes import DELETE, Header
 from strandline.errors import ChangesError, InputError, SchemaError, SqlError
 from strandline.report.layouts import of_kind, require_keyed
 from strandline.report.values import Instant, TimeSpan, python_values, text
+from strandline.values import is_plain_bytes
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -70,7 +71,7 @@ def converted(column: exp.Expression, type_: pa.DataType, target: exp.DataType, 
     """A column of the VALUES list as the table's type."""
     from sqlglot import exp
 
-    if not _is_bytes(type_):
+    if not is_plain_bytes(type_):
         return exp.Cast(this=column, to=target)
     if dialect == "postgres":
         return exp.Anonymous(this="DECODE", expressions=[column, exp.Literal.string("hex")])
@@ -141,7 +142,7 @@ def _kind(type_: pa.DataType, dialect: str) -> Any:
         return _timestamp(type_, dialect)
     if pt.is_time(type_) and dialect != "spark":
         return types.TIME
-    return types.VARBINARY if _is_bytes(type_) and dialect else None
+    return types.VARBINARY if is_plain_bytes(type_) and dialect else None
 
 
 def _timestamp(type_: pa.DataType, dialect: str) -> Any:
@@ -160,11 +161,6 @@ def _decimal(precision: int, scale: int) -> exp.DataType:
 
     size = [exp.DataTypeParam(this=exp.Literal.number(number)) for number in (precision, scale)]
     return exp.DataType(this=exp.DataType.Type.DECIMAL, expressions=size)
-
-
-def _is_bytes(type_: pa.DataType) -> bool:
-    fixed = pt.is_fixed_size_binary(type_) and not pt.is_decimal(type_)
-    return bool(fixed or pt.is_binary(type_) or pt.is_large_binary(type_))
 
 
 DIALECTS = ("standard", "duckdb", "postgres", "spark", "snowflake")

@@ -26,7 +26,7 @@ from strandline.errors import InputError, NotFound, StorageError
 from strandline.report.layouts import lay_out
 from strandline.report.sql import sql_merge
 from strandline.report.values import json_lines, texts
-from strandline.values import no_rows
+from strandline.values import is_plain_text, no_rows
 
 FORMATS = {
     "parquet": (".parquet",),
@@ -171,7 +171,7 @@ def _as_text(table: pa.Table) -> pa.Table:
 
 
 def _is_simple(type_: pa.DataType) -> bool:
-    exact = pt.is_string(type_) or pt.is_large_string(type_) or pt.is_boolean(type_) or pt.is_integer(type_)
+    exact = is_plain_text(type_) or pt.is_boolean(type_) or pt.is_integer(type_)
     return bool(exact or pt.is_float32(type_) or pt.is_float64(type_) or pt.is_decimal128(type_) or pt.is_date32(type_))
 
 

@@ -37,7 +37,7 @@ from strandline.spark_source.leases import Parts, Pinned
 from strandline.spark_source.options import ReadRequest, plainly
 from strandline.storage import open_storage
 from strandline.tables import ROW, PageCache, TableReader, key_bounds
-from strandline.values import quoted, quoted_text, spark_table
+from strandline.values import is_plain_text, quoted, quoted_text, spark_table
 from strandline.whatif import WhatIfRelation, is_what_if, relation_of
 
 _COMPARISONS: dict[type[Filter], str] = {
@@ -80,7 +80,7 @@ def _literal(value: object, kind: pa.DataType) -> str | None:
         return str(value).upper() if pt.is_boolean(kind) else None
     if isinstance(value, int) and pt.is_integer(kind):
         return str(value)
-    if isinstance(value, str) and (pt.is_string(kind) or pt.is_large_string(kind)):
+    if isinstance(value, str) and is_plain_text(kind):
         return quoted_text(value)
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime) and pt.is_date32(kind):
         return f"DATE '{value.isoformat()}'"

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.errors import KeysError, SchemaError
-from strandline.values import comparable
+from strandline.values import comparable, is_byte_string
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -132,7 +132,7 @@ def number_array(table: pa.Table, key: Sequence[str]) -> npt.NDArray[np.uint64] 
 def word_array(table: pa.Table, key: Sequence[str]) -> npt.NDArray[Any] | None:
     """The keys as numpy values in the same order, when all are of one width: integers for eight bytes, else bytes."""
     numbers = number_array(table, key)
-    if numbers is not None or any(_is_bytes(table.schema.field(name).type) for name in key):
+    if numbers is not None or any(is_byte_string(table.schema.field(name).type) for name in key):
         return numbers
     parts = [_encode_column(table.column(name), last=True) for name in key]
     if not all(isinstance(part, np.ndarray) for part in parts):
@@ -212,7 +212,7 @@ def decode_first(key: bytes, types: Sequence[pa.DataType]) -> int | bytes | None
         return int.from_bytes(key[:16], "big") - (1 << 127)
     if kind == pa.uint64():
         return int.from_bytes(key[:8], "big")
-    if not _is_bytes(kind):
+    if not is_byte_string(kind):
         return int.from_bytes(key[:8], "big") - _SIGN
     if len(types) == 1:
         return key
@@ -278,16 +278,6 @@ def _takes_eight_bytes(kind: pa.DataType) -> bool:
         or pt.is_time(kind)
         or pt.is_timestamp(kind)
         or pt.is_duration(kind)
-    )
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(
-        pt.is_string(kind)
-        or pt.is_large_string(kind)
-        or pt.is_binary(kind)
-        or pt.is_large_binary(kind)
-        or pt.is_fixed_size_binary(kind)
     )
 
 

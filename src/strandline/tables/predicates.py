@@ -30,6 +30,7 @@ from strandline.errors import SchemaError, SqlError
 from strandline.relations import convert
 from strandline.tables.keys import after_prefix, encode_key
 from strandline.tables.schema import TableSchema
+from strandline.values import is_plain_text
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -107,7 +108,7 @@ class TableExpression:
     def values(self, table: pa.Table, column: pa.Field) -> pa.ChunkedArray:
         """The values of this expression for each row, in the type of the column that takes them."""
         found = self.expression.evaluate(table)
-        if _is_text(found.type) and not _is_text(column.type):
+        if is_plain_text(found.type) and not is_plain_text(column.type):
             raise SchemaError(
                 f"{self.text!r} is {found.type}, column {column.name!r} is {column.type}",
                 doing="computing new values",
@@ -143,10 +144,6 @@ def _outlined(text: str, names: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
         if column.name not in names and len(alike) == 1 and not column.this.args.get("quoted"):
             column.this.set("this", alike[0])
     return tree, tuple(dict.fromkeys(str(place.name) for place in tree.find_all(exp.Placeholder, exp.Parameter)))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pt.is_string(kind) or pt.is_large_string(kind))
 
 
 MOST_POINTS = 200
@@ -329,7 +326,7 @@ def _fitting(value: Any, kind: pa.DataType) -> tuple[bool, Any]:
     fits = (
         (pt.is_float64(kind) and isinstance(value, float))
         or (pt.is_date32(kind) and isinstance(value, dt.date) and not isinstance(value, dt.datetime))
-        or (_is_text(kind) and isinstance(value, str))
+        or (is_plain_text(kind) and isinstance(value, str))
         or (pt.is_binary(kind) and isinstance(value, bytes))
     )
     if fits:
@@ -344,7 +341,7 @@ def _fitting(value: Any, kind: pa.DataType) -> tuple[bool, Any]:
 
 
 def _fitting_text(text: str, kind: pa.DataType) -> tuple[bool, Any]:
-    if _is_text(kind):
+    if is_plain_text(kind):
         return True, text
     if pt.is_date32(kind):
         try:

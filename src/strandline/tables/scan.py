@@ -33,7 +33,7 @@ from strandline.tables.page import Columns
 from strandline.tables.page_cache import PageCache
 from strandline.tables.predicates import ALL, KeyBounds, TableExpression, check_params, key_bounds
 from strandline.tables.schema import ROW, TableSchema
-from strandline.values import Condition, no_rows, spark_schema, spark_table
+from strandline.values import Condition, is_plain_text, no_rows, spark_schema, spark_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -267,7 +267,7 @@ def key_column_bounds(keys: tuple[bytes | None, bytes | None], record: TableSche
 def _value(end: int | bytes | None, kind: pa.DataType, *, upwards: bool) -> Any:
     """The end of a page's keys as statistics would give it; None where they would not."""
     if isinstance(end, bytes):
-        return end.decode() if pt.is_string(kind) or pt.is_large_string(kind) else end
+        return end.decode() if is_plain_text(kind) else end
     if end is None or pt.is_time(kind) or pt.is_duration(kind):
         return None
     if pt.is_boolean(kind):

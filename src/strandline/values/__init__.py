@@ -14,7 +14,6 @@ from strandline.values.signatures import (
     column_row_signatures,
     fixed_width,
     is_kept,
-    is_list,
     load_compiled,
     plain_layout,
     row_signatures,
@@ -26,6 +25,16 @@ from strandline.values.signatures import (
 from strandline.values.spark_types import spark_schema, spark_table
 from strandline.values.sql_quoting import quoted, quoted_text
 from strandline.values.text import TextGuess, convert_text, guess_type
+from strandline.values.type_families import (
+    is_byte_string,
+    is_bytes,
+    is_list,
+    is_number,
+    is_plain_bytes,
+    is_plain_text,
+    is_text,
+    is_variable_width,
+)
 from strandline.values.type_unification import Incomparable, common_type
 
 __all__ = [
@@ -50,8 +59,15 @@ __all__ = [
     "convert_text",
     "fixed_width",
     "guess_type",
+    "is_byte_string",
+    "is_bytes",
     "is_kept",
     "is_list",
+    "is_number",
+    "is_plain_bytes",
+    "is_plain_text",
+    "is_text",
+    "is_variable_width",
     "key_numbers",
     "load_compiled",
     "match",

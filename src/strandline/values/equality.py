@@ -29,16 +29,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.errors import SchemaError
-from strandline.values.type_unification import (
-    SPLIT,
-    TICKS,
-    Incomparable,
-    decoded,
-    is_bytes,
-    is_list,
-    is_text,
-    meeting_type,
-)
+from strandline.values.type_families import is_bytes, is_list, is_text, is_variable_width
+from strandline.values.type_unification import SPLIT, TICKS, Incomparable, decoded, meeting_type
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _NAN = 0x7FF8000000000000
@@ -120,7 +112,7 @@ def _canonical_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
         return _ordered_bits(array.cast(target))
     if pt.is_time(target):
         return array.cast(target).view(pa.int32() if pt.is_time32(target) else pa.int64())
-    if pt.is_fixed_size_binary(target) and not pt.is_decimal(target):
+    if pt.is_fixed_size_binary(target):
         return array.cast(pa.binary())
     if pt.is_decimal(target):
         scale = max(target.scale, 0)
@@ -310,10 +302,7 @@ def _compares_directly(type_: pa.DataType) -> bool:
         or pt.is_timestamp(type_)
         or pt.is_time(type_)
         or pt.is_duration(type_)
-        or pt.is_string(type_)
-        or pt.is_large_string(type_)
-        or pt.is_binary(type_)
-        or pt.is_large_binary(type_)
+        or is_variable_width(type_)
     )
 
 

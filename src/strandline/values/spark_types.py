@@ -11,6 +11,7 @@ import pyarrow.types as pt
 
 from strandline.errors import SchemaError
 from strandline.values.encoding import plain_type, restore
+from strandline.values.type_families import is_plain_bytes, is_plain_text
 
 _UNSIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
 
@@ -57,13 +58,9 @@ def _spark_leaf(type_: pa.DataType) -> pa.DataType:
         return _UNSIGNED[type_.bit_width]
     if pt.is_float16(type_):
         return pa.float32()
-    if pt.is_string(type_) or pt.is_large_string(type_) or pt.is_null(type_):
+    if is_plain_text(type_) or pt.is_null(type_):
         return pa.string()
-    if (
-        pt.is_binary(type_)
-        or pt.is_large_binary(type_)
-        or (pt.is_fixed_size_binary(type_) and not pt.is_decimal(type_))
-    ):
+    if is_plain_bytes(type_):
         return pa.binary()
     if pt.is_date(type_):
         return pa.date32()

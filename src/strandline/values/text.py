@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from strandline.errors import SchemaError
+from strandline.values.type_families import is_variable_width
 
 _CLOCK = r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{%s})?)?"
 _ZONE = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
@@ -186,7 +187,7 @@ def _convert(text: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def _keeps_empty(kind: pa.DataType) -> bool:
-    return bool(pat.is_string(kind) or pat.is_large_string(kind) or pat.is_binary(kind) or pat.is_large_binary(kind))
+    return bool(is_variable_width(kind))
 
 
 def _instants(text: pa.Array, to: pa.DataType) -> pa.Array:

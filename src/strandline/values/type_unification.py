@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.types as pt
 
+from strandline.values.type_families import is_bytes, is_list, is_number, is_text
+
 Join = Callable[[pa.DataType, pa.DataType], "pa.DataType | Incomparable"]
 
 TICKS = pa.decimal128(38, 0)
@@ -94,7 +96,7 @@ def _wider(a: pa.DataType, b: pa.DataType) -> pa.DataType | Incomparable:
     """The type that can hold values of both leaf types."""
     if pt.is_boolean(a) and pt.is_boolean(b):
         return a
-    if _is_number(a) and _is_number(b):
+    if is_number(a) and is_number(b):
         return _wider_number(a, b)
     if is_text(a) and is_text(b):
         return pa.large_string() if pa.large_string() in (a, b) else pa.string()
@@ -160,24 +162,6 @@ def _digits(type_: pa.DataType) -> tuple[int, int]:
 
 def _finer(a: str, b: str) -> str:
     return _UNITS[max(_UNITS.index(a), _UNITS.index(b))]
-
-
-def _is_number(type_: pa.DataType) -> bool:
-    return bool(pt.is_integer(type_) or pt.is_floating(type_) or pt.is_decimal(type_))
-
-
-def is_text(type_: pa.DataType) -> bool:
-    return bool(pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_))
-
-
-def is_bytes(type_: pa.DataType) -> bool:
-    fixed = pt.is_fixed_size_binary(type_) and not pt.is_decimal(type_)
-    return bool(fixed or pt.is_binary(type_) or pt.is_large_binary(type_) or pt.is_binary_view(type_))
-
-
-def is_list(type_: pa.DataType) -> bool:
-    views = pt.is_list_view(type_) or pt.is_large_list_view(type_)
-    return bool(views or pt.is_list(type_) or pt.is_large_list(type_) or pt.is_fixed_size_list(type_))
 
 
 def _is_large(type_: pa.DataType) -> bool:

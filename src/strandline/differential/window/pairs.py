@@ -19,7 +19,7 @@ import pyarrow as pa
 from strandline.differential.window.aging_buffer import AgingBuffer, Numbers
 from strandline.differential.window.compiled import kernels
 from strandline.differential.window.input_buffer import Stretch
-from strandline.values import bits, byte_ranges, fixed_width, is_list, plain_layout, signature, validity
+from strandline.values import bits, byte_ranges, fixed_width, is_byte_string, is_list, plain_layout, signature, validity
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 Differ: TypeAlias = npt.NDArray[np.bool_]
@@ -62,7 +62,7 @@ def _values_differ(differ: Differ, a: pa.Array, i: Rows, b: pa.Array, j: Rows) -
         _maps_differ(differ, a, i, b, j)
     elif is_list(type_):
         _lists_differ(differ, a, i, b, j)
-    elif _is_bytes(type_):
+    elif is_byte_string(type_):
         _byte_strings_differ(differ, a, i, b, j)
     elif pa.types.is_floating(type_):
         kernels.floats_differ(differ, _floats(a), i, _floats(b), j)
@@ -158,12 +158,6 @@ def _booleans(array: pa.Array) -> npt.NDArray[np.uint8]:
 
 def _aligned(values: Any) -> npt.NDArray[Any]:
     return np.require(values, requirements=("C", "A"))
-
-
-def _is_bytes(type_: pa.DataType) -> bool:
-    types = pa.types
-    tests = (types.is_string, types.is_binary, types.is_large_string, types.is_large_binary)
-    return any(test(type_) for test in tests) or bool(types.is_fixed_size_binary(type_))
 
 
 @dataclass(frozen=True)

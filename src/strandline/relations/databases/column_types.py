@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.errors import SchemaError, StorageError
-from strandline.values import quoted
+from strandline.values import is_plain_bytes, is_plain_text, quoted
 
 EXACT, WIDER, CANONICAL = "exact", "wider", "canonical"
 
@@ -106,14 +106,6 @@ def time_from_text(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArr
     return pc.binary_join_element_wise("1970-01-01", column, " ").cast(pa.timestamp(type_.unit)).cast(type_)
 
 
-def is_text(type_: pa.DataType) -> bool:
-    return bool(pt.is_string(type_) or pt.is_large_string(type_))
-
-
-def is_bytes(type_: pa.DataType) -> bool:
-    return bool(pt.is_binary(type_) or pt.is_large_binary(type_) or pt.is_fixed_size_binary(type_))
-
-
 _US = pa.timestamp("us")
 _INSTANT = pa.timestamp("us", "UTC")
 
@@ -129,9 +121,9 @@ def in_duckdb(type_: pa.DataType) -> Held | None:
         fits = type_.precision <= 38 and 0 <= type_.scale <= type_.precision
         stored = pa.decimal128(type_.precision, type_.scale) if fits else None
         return Held(f"DECIMAL({type_.precision}, {type_.scale})", stored) if fits else None
-    if is_text(type_):
+    if is_plain_text(type_):
         return Held("VARCHAR", pa.string())
-    if is_bytes(type_):
+    if is_plain_bytes(type_):
         return Held("BLOB", pa.binary())
     if pt.is_timestamp(type_):
         return _duckdb_timestamp(type_)
@@ -175,9 +167,9 @@ def in_sqlite(type_: pa.DataType) -> Held | None:
         return text if type_ == pa.uint64() else Held("INTEGER", pa.int64())
     if pt.is_floating(type_):
         return Held("REAL", pa.float64(), "exact" if pt.is_float64(type_) else WIDER)
-    if is_text(type_):
+    if is_plain_text(type_):
         return Held("TEXT", pa.string())
-    if is_bytes(type_):
+    if is_plain_bytes(type_):
         return Held("BLOB", pa.binary())
     if pt.is_decimal(type_):
         return Held("TEXT", pa.string(), CANONICAL, into=decimal_text) if type_.scale >= 0 else None
@@ -234,9 +226,9 @@ def in_postgres(type_: pa.DataType) -> Held | None:
     if pt.is_decimal(type_):
         sql = f"numeric({type_.precision}, {type_.scale})"
         return Held(sql, pa.string(), into=decimal_text, reading="{}::text") if type_.scale >= 0 else None
-    if is_text(type_):
+    if is_plain_text(type_):
         return Held("text", pa.string())
-    if is_bytes(type_):
+    if is_plain_bytes(type_):
         return Held("bytea", pa.binary())
     if pt.is_timestamp(type_) and type_.tz is not None and type_.unit != "ns":
         return Held("timestamptz", _INSTANT, "exact" if type_.unit == "us" else WIDER)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyarrow.types as pat
 
 from strandline.engine import Spool
 from strandline.relations.formats.files import DataFile, hive_constants, reading
@@ -20,6 +19,7 @@ from strandline.relations.relation import Bounds, Split
 from strandline.relations.scan import Scan
 from strandline.relations.schema import check_names, one_schema, plain_schema, with_types
 from strandline.relations.statistics import group_bounds
+from strandline.values import is_variable_width
 
 _FOOTER_THREADS = 8
 _ROWS_PER_BYTE = 8
@@ -157,7 +157,7 @@ def _metadata(path: str, *_version: int) -> pq.FileMetaData:
 def _repeating(file: pq.ParquetFile, names: Sequence[str], groups: Iterable[int]) -> list[str]:
     """Columns of text with few values: decoded as dictionaries, then looked up, they take half of the time."""
     kinds = file.schema_arrow
-    texts = {name for name in names if _is_text(kinds.field(name).type)}
+    texts = {name for name in names if is_variable_width(kinds.field(name).type)}
     facts = [file.metadata.row_group(number) for number in groups] if texts else []
     for group in facts:
         for place in range(group.num_columns):
@@ -171,10 +171,6 @@ def _repeating(file: pq.ParquetFile, names: Sequence[str], groups: Iterable[int]
 def _has_few_values(chunk: pq.ColumnChunkMetaData, rows: int) -> bool:
     start = chunk.dictionary_page_offset
     return start is not None and (chunk.data_page_offset - start) * _ROWS_PER_BYTE <= rows
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pat.is_string(kind) or pat.is_large_string(kind) or pat.is_binary(kind) or pat.is_large_binary(kind))
 
 
 def _constant_bounds(scan: Scan, name: str) -> Bounds:

@@ -2,7 +2,7 @@
 
 from strandline.values.signatures.compiled_cache import is_kept, load_compiled
 from strandline.values.signatures.numpy_engine import bits, byte_ranges, fixed_width, validity
-from strandline.values.signatures.scheme import DEFAULT_SEED, MAXIMUM_BITS, MINIMUM_BITS, Scheme, is_list, scheme_of
+from strandline.values.signatures.scheme import DEFAULT_SEED, MAXIMUM_BITS, MINIMUM_BITS, Scheme, scheme_of
 from strandline.values.signatures.sl2 import plain_layout, second_seed, signature
 from strandline.values.signatures.table_signatures import column_row_signatures, row_signatures
 
@@ -16,7 +16,6 @@ __all__ = [
     "column_row_signatures",
     "fixed_width",
     "is_kept",
-    "is_list",
     "load_compiled",
     "plain_layout",
     "row_signatures",

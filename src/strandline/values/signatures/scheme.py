@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from strandline.errors import InputError, SchemaError, StateError
+from strandline.values.type_families import is_bytes, is_list, is_text
 
 ALGORITHM = "sl2"
 DEFAULT_SEED = 0x737472616E640001
@@ -172,18 +173,6 @@ def kind_of(type_: pa.DataType) -> str:
     raise SchemaError(f"values of type {type_} have no signature", doing=_DOING, hint="Leave the column out")
 
 
-def is_list(type_: pa.DataType) -> bool:
-    """Whether values of the type are lists in any of Arrow's layouts; maps are not."""
-    types = pa.types
-    return bool(
-        types.is_list(type_)
-        or types.is_large_list(type_)
-        or types.is_fixed_size_list(type_)
-        or types.is_list_view(type_)
-        or types.is_large_list_view(type_)
-    )
-
-
 def _simple_kind(type_: pa.DataType) -> str | None:
     types = pa.types
     if types.is_decimal(type_):
@@ -198,9 +187,8 @@ def _simple_kind(type_: pa.DataType) -> str | None:
         ("date", types.is_date),
         ("time", types.is_time),
         ("duration", types.is_duration),
-        ("string", lambda t: types.is_string(t) or types.is_large_string(t) or types.is_string_view(t)),
-        ("binary", lambda t: types.is_binary(t) or types.is_large_binary(t) or types.is_binary_view(t)),
-        ("binary", types.is_fixed_size_binary),
+        ("string", is_text),
+        ("binary", is_bytes),
         ("null", types.is_null),
     )
     return next((kind for kind, test in tests if test(type_)), None)

@@ -44,7 +44,8 @@ import pyarrow.compute as pc
 from strandline.errors import InputError, SchemaError
 from strandline.values.signatures import numpy_engine
 from strandline.values.signatures.numpy_engine import Flags, Offsets, Words, bits, byte_ranges, fixed_width, validity
-from strandline.values.signatures.scheme import is_list, kind_of
+from strandline.values.signatures.scheme import kind_of
+from strandline.values.type_families import is_byte_string, is_list
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 EngineName: TypeAlias = Literal["auto", "numpy", "numba"]
@@ -333,21 +334,10 @@ def _elements(array: pa.Array) -> tuple[Offsets, pa.Array]:
     return offsets - offsets[0], array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
 
 
-def _is_bytes(type_: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_string(type_)
-        or types.is_binary(type_)
-        or types.is_large_string(type_)
-        or types.is_large_binary(type_)
-        or types.is_fixed_size_binary(type_)
-    )
-
-
 _Rule: TypeAlias = tuple[Callable[[pa.DataType], bool], Callable[[Engine, pa.Array, int], Words]]
 _ONE_WORD_RULES: tuple[_Rule, ...] = (
     (pa.types.is_integer, _integer_words),
-    (_is_bytes, _byte_words),
+    (is_byte_string, _byte_words),
     (pa.types.is_floating, _float_words),
     (pa.types.is_date, _date_words),
     (pa.types.is_boolean, _boolean_words),

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.errors import SqlError
-from strandline.values import parse_expression
+from strandline.values import is_plain_text, parse_expression
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -257,7 +257,7 @@ def _of_type(type_: pa.DataType, kind: str) -> Meaning | None:
         return Meaning(TRUTH)
     if pt.is_integer(type_) and (kind == POSTGRESQL or type_ != pa.uint64()):
         return Meaning(WHOLE, _DIGITS[type_.bit_width], most=2**type_.bit_width)
-    if pt.is_string(type_) or pt.is_large_string(type_):
+    if is_plain_text(type_):
         return Meaning(TEXT)
     if kind == POSTGRESQL and pt.is_decimal(type_) and type_.scale >= 0:
         return Meaning(DECIMAL, type_.precision - type_.scale, type_.scale)

@@ -20,6 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from strandline.values import is_text, is_variable_width
+
 NUMBER, DATE, STAMP, ZONED, SPAN, TRUTH = "number", "date", "timestamp", "instant", "interval", "boolean"
 FLOAT, TEXT, BYTES = "float", "text", "bytes"
 GRIDS = frozenset((NUMBER, DATE, STAMP, ZONED, TRUTH))
@@ -67,9 +69,9 @@ def grid_of(type_: pa.DataType) -> Grid | None:
 
 def order_of(type_: pa.DataType) -> str | None:
     """The kind of a type whose order alone is used."""
-    if pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_):
+    if is_text(type_):
         return TEXT
-    if pt.is_binary(type_) or pt.is_large_binary(type_):
+    if is_variable_width(type_):
         return BYTES
     return FLOAT if pt.is_floating(type_) else None
 
