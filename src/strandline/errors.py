@@ -31,6 +31,7 @@ trying again can help (`retryable`). It survives a trip through a Spark worker a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 
@@ -162,6 +163,20 @@ class InUse(StoreError):
 
 class Damaged(StoreError):
     """A checksum or an invariant does not hold."""
+
+
+def did_you_mean(
+    name: str, names: Iterable[str], *, most: int = 3, cutoff: float = 0.6, shown: Callable[[str], str] = repr
+) -> str:
+    """A hint that names what is spelled nearly like `name`, best first; empty when nothing is.
+
+    >>> did_you_mean("prize", ["price", "prices", "state"])
+    "Did you mean 'price' or 'prices'?"
+    """
+    from difflib import get_close_matches  # imported where something failed already: it is slow to load
+
+    near = get_close_matches(name, list(names), n=most, cutoff=cutoff)
+    return f"Did you mean {' or '.join(map(shown, near))}?" if near else ""
 
 
 def _sentence(text: str) -> str:

@@ -40,7 +40,6 @@ from strandline.changes.shape import (
     finish,
     keyed_header,
     kinds,
-    nearest,
     total,
 )
 from strandline.changes.table_difference import difference, keyed_difference, net_counts
@@ -87,7 +86,6 @@ __all__ = [
     "keyed_header",
     "kinds",
     "names_of",
-    "nearest",
     "net_counts",
     "own_room",
     "read_batches",

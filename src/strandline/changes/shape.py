@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import cached_property
 
 import numpy as np
@@ -24,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.changes.matching import Flags, Rows
-from strandline.errors import ChangesError, InputError, KeysError, NoBeforeImages, SchemaError
+from strandline.errors import ChangesError, InputError, KeysError, NoBeforeImages, SchemaError, did_you_mean
 from strandline.values import Incomparable, common_type, no_rows, plain_schema, plain_type, restore
 
 CHANGE, BEFORE, CHANGED, COUNT = "_change", "_before", "_changed", "_count"
@@ -237,7 +236,7 @@ def check_key(schema: pa.Schema, key: Sequence[str]) -> None:
             raise KeysError(
                 f"key column {name!r} is not there",
                 doing="reading the key",
-                hint=f"{nearest(name, schema.names)}The columns are {', '.join(schema.names)}",
+                hint=f"{did_you_mean(name, schema.names)} The columns are {', '.join(schema.names)}".strip(),
             )
 
 
@@ -250,13 +249,8 @@ def check_columns(schema: pa.Schema, columns: Sequence[str], doing: str) -> None
             raise SchemaError(
                 f"column {name!r} is not there",
                 doing=doing,
-                hint=f"{nearest(name, schema.names)}The columns are {', '.join(schema.names)}",
+                hint=f"{did_you_mean(name, schema.names)} The columns are {', '.join(schema.names)}".strip(),
             )
-
-
-def nearest(name: str, names: Sequence[str]) -> str:
-    close = get_close_matches(name, names, n=3, cutoff=0.6)
-    return f"Did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
 
 
 def kinds(rows: pa.Table) -> Rows:

@@ -8,7 +8,6 @@ on standard output too, so that a program that reads it always finds one.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -20,7 +19,7 @@ from strandline._version import __version__
 from strandline.cli.output import complain, emit_json
 from strandline.cli.store_access import json_option
 from strandline.engine import set_quiet
-from strandline.errors import Cancelled, StrandlineError
+from strandline.errors import Cancelled, StrandlineError, did_you_mean
 
 COMMANDS = {
     "diff": "diff",
@@ -52,9 +51,8 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            near = difflib.get_close_matches(cmd_name, COMMANDS, 1)
-            meant = f"Did you mean {near[0]}?" if near else f"Choose from {', '.join(COMMANDS)}."
-            raise click.UsageError(f"There is no command {cmd_name!r}. {meant}", ctx)
+            hint = did_you_mean(cmd_name, COMMANDS, most=1, shown=str) or f"Choose from {', '.join(COMMANDS)}."
+            raise click.UsageError(f"There is no command {cmd_name!r}. {hint}", ctx)
         command: click.Command = getattr(importlib.import_module(f"strandline.cli.{COMMANDS[cmd_name]}"), cmd_name)
         return command
 

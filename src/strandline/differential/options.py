@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from typing import Any
 
 from strandline.differential.window import WindowOptions
-from strandline.errors import InputError
+from strandline.errors import InputError, did_you_mean
 from strandline.relations import ReadOptions
 from strandline.values import DEFAULT_SEED, MAXIMUM_BITS, MINIMUM_BITS
 
@@ -105,8 +104,7 @@ def options_from(given: Mapping[str, Any]) -> DiffOptions:
     known = {option.name for option in fields(DiffOptions)}
     for name in given:
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"The options are {', '.join(sorted(known))}"
+            hint = did_you_mean(name, known, most=1) or f"The options are {', '.join(sorted(known))}"
             raise InputError(f"unknown option {name!r}", doing="reading the options of diff", hint=hint)
     values = dict(given)
     if values.get("keep_sorted") is not None and values.get("algorithm", "auto") == "auto":

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.changes import Header, check_columns, check_key, nearest
+from strandline.changes import Header, check_columns, check_key
 from strandline.differential.comparison import Comparison, Side
 from strandline.differential.options import DiffOptions
 from strandline.differential.signatures import SignatureState, rename_fields
 from strandline.engine import Runner, Spool, choose_runner, machine_memory
-from strandline.errors import InputError, KeysError, SchemaError
+from strandline.errors import InputError, KeysError, SchemaError, did_you_mean
 from strandline.relations import Relation, Scan, Split, open_relation, read_scan, spool_batches
 from strandline.values import Incomparable, common_type, match, parse_condition, unequal
 
@@ -221,7 +221,7 @@ def check_renames(old: pa.Schema, rename: Mapping[str, str]) -> None:
             raise SchemaError(
                 f"the old side has no column {name!r} to rename to {to!r}",
                 doing="reading --rename",
-                hint=f"{nearest(name, old.names)}Its columns are {', '.join(old.names)}",
+                hint=f"{did_you_mean(name, old.names)} Its columns are {', '.join(old.names)}".strip(),
             )
     after = [rename.get(name, name) for name in old.names]
     again = [name for name in after if after.count(name) > 1]

@@ -13,11 +13,10 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from strandline.dumps import PERIODS, SCHEDULE, parse_rule, parse_schedule
-from strandline.errors import InputError, NotFound, StrandlineError
+from strandline.errors import InputError, NotFound, StrandlineError, did_you_mean
 from strandline.pipeline.places import located
 
 DETECTORS = ("auto", "store", "signatures", "annotated")
@@ -189,9 +188,8 @@ class Section:
             if name not in known:
                 # What is wanted and not there is meant sooner than what merely looks alike.
                 absent = [one for one in needed if one not in self.values]
-                near = get_close_matches(name, absent, n=1) or get_close_matches(name, known, n=1, cutoff=0.5)
-                hint = f"Did you mean {near[0]!r}?" if near else f"The keys are {', '.join(known)}"
-                raise self.trouble(f"there is no key {name!r}", name, hint)
+                meant = did_you_mean(name, absent, most=1) or did_you_mean(name, known, most=1, cutoff=0.5)
+                raise self.trouble(f"there is no key {name!r}", name, meant or f"The keys are {', '.join(known)}")
         for name in needed:
             if name not in self.values:
                 raise self.trouble(f"the key {name!r} is missing", "", f"Add it: {name} = …")
@@ -215,8 +213,7 @@ class Section:
     def one_of(self, key: str, allowed: Sequence[str]) -> str:
         value = self.values.get(key, allowed[0])
         if value not in allowed:
-            near = get_close_matches(str(value), allowed, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Choose one of {', '.join(allowed)}"
+            hint = did_you_mean(str(value), allowed, most=1) or f"Choose one of {', '.join(allowed)}"
             raise self.trouble(f"{key!r} is {value!r}", key, hint)
         return str(value)
 
@@ -343,8 +340,7 @@ def _check_names(settings: Settings, top: Section) -> None:
             raise top.document.trouble(f"{view.name!r} is the name of a table too", ("views", view.name))
     for replica in settings.replicas:
         if replica.of not in known:
-            near = get_close_matches(replica.of, known, n=1, cutoff=0.5)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(known)}"
+            hint = did_you_mean(replica.of, known, most=1, cutoff=0.5) or f"There are {', '.join(known)}"
             why = f"there is no table or view {replica.of!r}"
             raise top.document.trouble(why, ("replicas", replica.name), "of", hint)
 
@@ -394,8 +390,8 @@ def _text(path: str | os.PathLike[str]) -> str:
             return file.read()
     except FileNotFoundError:
         folder, name = os.path.split(os.path.abspath(path))
-        near = get_close_matches(name, os.listdir(folder), n=1) if os.path.isdir(folder) else []
-        hint = f"Did you mean {near[0]}?" if near else "Write one: see docs/pipeline.md"
+        beside = os.listdir(folder) if os.path.isdir(folder) else []
+        hint = did_you_mean(name, beside, most=1, shown=str) or "Write one: see docs/pipeline.md"
         raise NotFound(f"there is no file {os.fspath(path)}", doing="reading a pipeline", hint=hint) from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"it can't be read: {error}", doing=f"reading {os.fspath(path)}") from None

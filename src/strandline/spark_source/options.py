@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from strandline.changes import nearest
-from strandline.errors import InputError, StrandlineError
+from strandline.errors import InputError, StrandlineError, did_you_mean
 
 READ_EXAMPLE = 'spark.read.format("strandline").option("table", "orders").load("shop")'
 WRITE_EXAMPLE = 'df.write.format("strandline").option("table", "orders").mode("append").save("shop")'
@@ -158,10 +157,11 @@ def check_known(options: Mapping[str, str], known: Sequence[str], doing: str, ex
     """Refuses options that are not known: a misspelt one would be ignored in silence."""
     for name in options:
         if name.lower() not in (*known, PINNED):
+            meant = did_you_mean(name.lower(), known)
             raise InputError(
                 f"there is no option {name!r}",
                 doing=doing,
-                hint=f"{nearest(name.lower(), list(known))}The options are {', '.join(known)}; for example {example}",
+                hint=f"{meant} The options are {', '.join(known)}; for example {example}".strip(),
             )
 
 

@@ -21,8 +21,8 @@ from functools import cached_property, lru_cache
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.changes import OURS, RESERVED, check_key, nearest
-from strandline.errors import SchemaError
+from strandline.changes import OURS, RESERVED, check_key
+from strandline.errors import SchemaError, did_you_mean
 from strandline.relations import check_names, plain_type
 from strandline.tables.keys import check_key_types
 
@@ -191,7 +191,7 @@ def no_column(name: str, names: Sequence[str]) -> SchemaError:
     return SchemaError(
         f"there is no column {name!r}",
         doing="looking for a column",
-        hint=f"{nearest(name, list(names))}The columns are {', '.join(names)}",
+        hint=f"{did_you_mean(name, names)} The columns are {', '.join(names)}".strip(),
     )
 
 

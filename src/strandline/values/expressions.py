@@ -18,7 +18,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from strandline.errors import SqlError
+from strandline.errors import SqlError, did_you_mean
 from strandline.values.encoding import no_rows
 
 if TYPE_CHECKING:
@@ -224,11 +223,10 @@ def _resolve(name: str, schema: pa.Schema, *, quoted: bool) -> str | None:
 
 def _unknown(place: Any, schema: pa.Schema, sql: str, doing: str) -> SqlError:
     name = place.name
-    close = get_close_matches(name, schema.names, n=3, cutoff=0.5)
-    meant = f"Did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
+    meant = did_you_mean(name, schema.names, cutoff=0.5)
     start = place.meta.get("start")
     where = f" at position {start + 1} of {sql!r}" if isinstance(start, int) else f" in {sql!r}"
-    hint = f"{meant}The columns are {', '.join(schema.names)}"
+    hint = f"{meant} The columns are {', '.join(schema.names)}".strip()
     return SqlError(f"there is no column {name!r}{where}", doing=doing, hint=hint)
 
 

@@ -18,7 +18,6 @@ told by their suffix, and without one by their first line.
 
 from __future__ import annotations
 
-import difflib
 import glob
 import gzip
 import os
@@ -29,7 +28,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from strandline.errors import FormatError, InputError, NotFound, SchemaError
+from strandline.errors import FormatError, InputError, NotFound, SchemaError, did_you_mean
 from strandline.relations.read_options import ReadOptions
 from strandline.values import convert_text, guess_type
 
@@ -117,10 +116,10 @@ def missing(path: str) -> NotFound:
             folder = os.path.dirname(folder)
         return NotFound("there is no such file or folder", doing=f"reading {path}", hint=f"{folder} is there")
     try:
-        near = difflib.get_close_matches(name, os.listdir(folder), n=3, cutoff=0.5)
+        meant = did_you_mean(name, os.listdir(folder), cutoff=0.5, shown=lambda near: os.path.join(folder, near))
     except OSError:
-        near = []
-    hint = f"Did you mean {' or '.join(os.path.join(folder, n) for n in near)}?" if near else f"See what {folder} holds"
+        meant = ""
+    hint = meant or f"See what {folder} holds"
     return NotFound("there is no such file or folder", doing=f"reading {path}", hint=hint)
 
 

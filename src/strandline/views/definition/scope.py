@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from strandline.errors import NotFound, SqlError
+from strandline.errors import NotFound, SqlError, did_you_mean
 from strandline.views.definition.definition import Occurrence, Shape
 
 if TYPE_CHECKING:
@@ -200,10 +199,9 @@ class NameScope:
     def unknown(self, identifier: exp.Expr, aliases: list[str]) -> SqlError:
         """The error for a name that no column of these occurrences has."""
         names = [name for alias in aliases for name in self.shapes[alias].schema.names]
-        close = get_close_matches(identifier.name, names, n=3, cutoff=0.5)
-        meant = f"Did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
+        meant = did_you_mean(identifier.name, names, cutoff=0.5)
         shown = "; ".join(f"{alias} has {', '.join(self.shapes[alias].schema.names)}" for alias in aliases)
-        return SqlError(f"there is no column {identifier.name!r}", doing=self.doing, hint=meant + shown)
+        return SqlError(f"there is no column {identifier.name!r}", doing=self.doing, hint=f"{meant} {shown}".strip())
 
 
 def scope_of(query: exp.Select, relations: Mapping[str, Shape], doing: str) -> NameScope:
@@ -242,11 +240,10 @@ def relation_named(place: exp.Table, relations: Mapping[str, Shape], doing: str)
     alike = [name for name in relations if name.lower() == place.name.lower()]
     name = place.name if place.name in relations else alike[0] if len(alike) == 1 else None
     if name is None or place.db or place.catalog:
-        close = get_close_matches(place.name, list(relations), n=3, cutoff=0.5)
-        meant = f"Did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
-        listed = ", ".join(sorted(relations)[:20])
+        meant = did_you_mean(place.name, relations, cutoff=0.5)
+        hint = f"{meant} There are {', '.join(sorted(relations)[:20])}".strip()
         shown = ".".join(part.name for part in place.parts)
-        raise NotFound(f"there is no table, what-if or view {shown!r}", doing=doing, hint=f"{meant}There are {listed}")
+        raise NotFound(f"there is no table, what-if or view {shown!r}", doing=doing, hint=hint)
     return name
 
 

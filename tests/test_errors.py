@@ -1,0 +1,25 @@
+"""What errors say, and what survives a trip as JSON."""
+
+from __future__ import annotations
+
+from strandline.errors import Conflict, NotFound, StrandlineError, did_you_mean
+
+
+def test_a_hint_names_what_is_spelled_alike_best_first() -> None:
+    assert did_you_mean("prize", ["state", "prices", "price"]) == "Did you mean 'price' or 'prices'?"
+    assert did_you_mean("prize", ["state", "prices", "price"], most=1) == "Did you mean 'price'?"
+    assert did_you_mean("dif", ["diff"], shown=str) == "Did you mean diff?"
+
+
+def test_a_hint_is_empty_where_nothing_is_near() -> None:
+    assert did_you_mean("prize", ["state"]) == did_you_mean("prize", []) == ""
+    assert did_you_mean("ordrs", ["o"], cutoff=0.9) == ""
+
+
+def test_an_error_comes_back_from_json_as_it_was() -> None:
+    error = NotFound("there is no table 'ordrs'", doing="reading a table", hint="Did you mean 'orders'?")
+    back = StrandlineError.from_json(error.to_json())
+    assert (type(back), str(back), back.hint) == (NotFound, str(error), error.hint)
+    assert type(StrandlineError.from_json({"error": "os.system", "why": "?"})) is StrandlineError
+    assert Conflict.retryable
+    assert not NotFound.retryable
