@@ -31,7 +31,7 @@ from strandline.store import Store, create, create_on
 from strandline.tables import TableSchema, page_rewrite
 from strandline.tables.keys import encode_key
 from strandline.tables.page import encode_page
-from strandline.tables.schema import new_record
+from strandline.tables.schema import new_table_schema
 
 Line = tuple[str, str, str]
 """What, the figure to reach, what was measured."""
@@ -219,7 +219,7 @@ def ten_lines(options: argparse.Namespace) -> Iterator[Line]:
 @contextmanager
 def _store_of(pages: int) -> Iterator[Store]:
     """A store in memory with a table of so many pages of one row."""
-    record: TableSchema = new_record(pa.schema([("id", pa.int64()), ("v", pa.int64())]), ["id"])
+    record: TableSchema = new_table_schema(pa.schema([("id", pa.int64()), ("v", pa.int64())]), ["id"])
     with create_on(MemoryStorage()) as store:
         inner = store.pages.begin()
         domain = inner.create_domain("t", record.to_bytes())

@@ -14,8 +14,8 @@ from tests.tables.properties import given
 
 from strandline.tables.changes import _rows, _touched
 from strandline.tables.keys import encode_key, encode_keys, sort_order
-from strandline.tables.page import Contents, base_of, overlay_of
-from strandline.tables.schema import DELETED, TableSchema, new_record
+from strandline.tables.page import PageContents, base_of, overlay_of
+from strandline.tables.schema import DELETED, TableSchema, new_table_schema
 
 FEW = st.integers(-2, 5)
 KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -33,38 +33,40 @@ VALUES = st.one_of(st.none(), st.sampled_from([0.0, float("nan"), 1.5]))
 class Page:
     """A base page's rows, and overlays over it: row numbers with a value, or None for rows that they delete."""
 
-    record: TableSchema
+    schema: TableSchema
     rows: pa.Table
     overlays: tuple[pa.Table | None, ...]
 
-    def contents(self, number: int) -> Contents:
+    def contents(self, number: int) -> PageContents:
         overlay = self.overlays[number]
-        return Contents(base_of(self.rows, self.record), None if overlay is None else overlay_of(overlay, self.record))
+        return PageContents(
+            base_of(self.rows, self.schema), None if overlay is None else overlay_of(overlay, self.schema)
+        )
 
 
 @st.composite
 def pages(draw: st.DrawFn) -> Page:
     kinds = draw(st.lists(st.sampled_from(list(KINDS)), min_size=1, max_size=3))
     names = [f"k{place}" for place in range(len(kinds))]
-    record = new_record(pa.schema([*zip(names, kinds, strict=True), ("v", pa.float64())]), names)
+    schema = new_table_schema(pa.schema([*zip(names, kinds, strict=True), ("v", pa.float64())]), names)
     keys = draw(st.lists(st.tuples(*(KINDS[kind] for kind in kinds)), unique=True, max_size=8))
     cut = draw(st.integers(0, len(keys)))
     images = [dict(zip(names, key, strict=True), _row=10 + row) for row, key in enumerate(keys)]
-    base = pa.Table.from_pylist([{**one, "v": draw(VALUES)} for one in images[:cut]], schema=record.row_schema)
-    order = sort_order(base, record.order)
+    base = pa.Table.from_pylist([{**one, "v": draw(VALUES)} for one in images[:cut]], schema=schema.row_schema)
+    order = sort_order(base, schema.order)
     base = base if order is None else base.take(pa.array(order))
-    overlays = tuple(draw(st.none() | overlay(record, images)) for _ in range(2))
-    return Page(record, base, overlays)
+    overlays = tuple(draw(st.none() | overlay(schema, images)) for _ in range(2))
+    return Page(schema, base, overlays)
 
 
 @st.composite
-def overlay(draw: st.DrawFn, record: TableSchema, images: list[dict[str, Any]]) -> pa.Table:
+def overlay(draw: st.DrawFn, schema: TableSchema, images: list[dict[str, Any]]) -> pa.Table:
     chosen = draw(st.lists(st.sampled_from(images), unique_by=lambda one: one["_row"])) if images else []
     rows = [
         {"_row": one["_row"], DELETED: True} if draw(st.booleans()) else {**one, "v": draw(VALUES), DELETED: False}
         for one in chosen
     ]
-    return pa.Table.from_pylist(rows, schema=record.row_schema.append(pa.field(DELETED, pa.bool_())))
+    return pa.Table.from_pylist(rows, schema=schema.row_schema.append(pa.field(DELETED, pa.bool_())))
 
 
 def listed(rows: pa.Table) -> list[str]:
@@ -73,11 +75,11 @@ def listed(rows: pa.Table) -> list[str]:
 
 @given(pages(), st.data())
 def test_rows_are_found_by_their_keys_and_by_what_these_begin_with(page: Page, data: st.DataObject) -> None:
-    contents, key = page.contents(0), page.record.key
+    contents, key = page.contents(0), page.schema.key
     whole = contents.table
     for number, one in enumerate(encode_keys(page.rows, key)):
         assert contents.base.find(one) == number
-    kinds = [page.record.schema.field(name).type for name in key]
+    kinds = [page.schema.arrow_schema.field(name).type for name in key]
     wanted = data.draw(st.lists(KINDS[kinds[0]], unique=True))
     prefixes = sorted(encode_key([value], (*kinds, pa.null())) for value in wanted)
     found = contents.beginning_with(prefixes)

@@ -18,7 +18,7 @@ from strandline.storage import LocalStorage, MemoryStorage
 from strandline.store import Store
 from strandline.tables import Limits, page_rewrite
 from strandline.tables.page import decode_columns, decode_page, encode_page
-from strandline.tables.schema import DISTINCT, TableSchema, new_record
+from strandline.tables.schema import DISTINCT, TableSchema, new_table_schema
 
 SMALL = Limits(page_rows=200, cut_rows=150, join_rows=50, most_in_overlay=40, fewest_for_overlay=20)
 
@@ -322,15 +322,15 @@ def test_encodings_are_stored_as_values_and_what_parquet_lacks_is_refused() -> N
 
 def test_a_page_tells_its_row_numbers_where_they_are_consecutive_and_repeats_nothing_it_can_leave_out() -> None:
     schema = pa.schema([pa.field("id", pa.int64(), metadata={DISTINCT: b""}), ("c", pa.int16()), ("s", pa.string())])
-    record = new_record(schema, ("id",))
-    assert TableSchema.from_bytes(record.to_bytes()) == record
+    table_schema = new_table_schema(schema, ("id",))
+    assert TableSchema.from_bytes(table_schema.to_bytes()) == table_schema
     rows = 5000
     data = {"id": np.arange(rows) * 3, "c": np.full(rows, 7, dtype=np.int16), "s": ["a", None] * (rows // 2)}
     for first, numbers in ((40, np.arange(40, 40 + rows)), (None, np.arange(rows)[::-1])):
-        table = pa.table({"_row": numbers, **data}, schema=record.row_schema)
-        page = encode_page(table, record)
-        assert decode_page(page, record).equals(table)
-        found = decode_columns(page, record, ["c", "id", "s"])
+        table = pa.table({"_row": numbers, **data}, schema=table_schema.row_schema)
+        page = encode_page(table, table_schema)
+        assert decode_page(page, table_schema).equals(table)
+        found = decode_columns(page, table_schema, ["c", "id", "s"])
         assert found.first == first
         names = ["c", "id", "s"] if first is not None else ["_row", "c", "id", "s"]
         assert found.table.equals(table.select(names))

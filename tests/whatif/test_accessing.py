@@ -15,8 +15,8 @@ from strandline.tables.page import Columns
 from strandline.whatif.seen_ids import IdSet, SeenIds, seen
 from strandline.whatif.table_1 import ACCEPT, SEE, TABLE_1, base_lines, differential_lines, line_of
 from strandline.whatif.tuples import INFINITY, LEVEL, MAXDATE, MINDATE, OWN_FIELDS, PLACE, TUPNUM, TYPE, Type
-from strandline.whatif.visibility import Accessed, DifferentialRelation, access, ids_of, lines_of
-from strandline.whatif.visible_rows import access_rows
+from strandline.whatif.visibility import DifferentialRelation, VisibleTuples, ids_of, table_1_lines, visible_tuples
+from strandline.whatif.visible_rows import visible_rows
 
 A, R, D, F = Type.APPEND, Type.REPLACE, Type.DELETE, Type.FORWARD
 DATA = [pa.field("name", pa.string()), pa.field("salary", pa.int64())]
@@ -43,14 +43,14 @@ def differential(level: int, tuples: Sequence[Tuple], scan: int = NOW) -> Differ
     ]
     table = pa.Table.from_pylist(rows, schema=pa.schema([*OWN_FIELDS, *DATA]))
     found = DifferentialRelation(level, table, SeenIds())
-    return replace(found, ids=ids_of(level, found.own, scan))
+    return replace(found, ids=ids_of(level, found.fields, scan))
 
 
-def shown(found: Accessed) -> list[tuple[str, int]]:
+def shown(found: VisibleTuples) -> list[tuple[str, int]]:
     return [(row["name"], row["salary"]) for row in found.visible.rows.to_pylist()]
 
 
-def names_of(found: Accessed) -> set[str]:
+def names_of(found: VisibleTuples) -> set[str]:
     return {name for name, _ in shown(found)}
 
 
@@ -98,10 +98,10 @@ def test_only_an_append_to_another_level_has_no_line() -> None:
 
 def test_figure_13_tuple_by_tuple() -> None:
     one = differential(1, figure_13())
-    assert lines_of(1, one.own, NOW, []).tolist() == [3, 3, 8, 6]
+    assert table_1_lines(1, one.fields, NOW, []).tolist() == [3, 3, 8, 6]
     assert list(one.ids) == [(0, 1)]
     assert base_lines(seen([one.ids], 0, np.array([0, 1]))).tolist() == [2, 1]
-    assert shown(access([one], FIGURE_6, ["name"], NOW)) == [("billy", 5000), ("fred", 4000)]
+    assert shown(visible_tuples([one], FIGURE_6, ["name"], NOW)) == [("billy", 5000), ("fred", 4000)]
 
 
 @pytest.mark.parametrize(
@@ -115,21 +115,21 @@ def test_figure_13_tuple_by_tuple() -> None:
     ],
 )
 def test_figure_13_as_of_each_date(scan: int, names: set[str]) -> None:
-    assert names_of(access([differential(1, figure_13(), scan)], FIGURE_6, ["name"], scan)) == names
+    assert names_of(visible_tuples([differential(1, figure_13(), scan)], FIGURE_6, ["name"], scan)) == names
 
 
 def test_figure_1_a_deleted_tuple_can_be_appended_again() -> None:
     one = differential(1, [(None, None, 1, INFINITY, 0, 0, D), ("eric", 10000, 2, INFINITY, 1, 0, A)])
-    assert shown(access([one], base((0, "eric", 10000)), ["name"], NOW)) == [("eric", 10000)]
+    assert shown(visible_tuples([one], base((0, "eric", 10000)), ["name"], NOW)) == [("eric", 10000)]
 
 
 def test_figures_2_and_3_a_tuple_changed_above_is_not_changed_from_below() -> None:
     upper = differential(2, [("eric", 12000, 10, INFINITY, 0, 0, R)])
     real = base((0, "eric", 10000))
-    assert shown(access([upper, differential(1, [])], real, ["name"], NOW)) == [("eric", 12000)]
+    assert shown(visible_tuples([upper, differential(1, [])], real, ["name"], NOW)) == [("eric", 12000)]
     lower = differential(1, [("eric", 15000, 20, INFINITY, 0, 0, R)])
-    assert shown(access([upper, lower], real, ["name"], NOW)) == [("eric", 12000)]
-    assert shown(access([lower], real, ["name"], NOW)) == [("eric", 15000)]
+    assert shown(visible_tuples([upper, lower], real, ["name"], NOW)) == [("eric", 12000)]
+    assert shown(visible_tuples([lower], real, ["name"], NOW)) == [("eric", 15000)]
 
 
 def figure_16() -> list[Tuple]:
@@ -139,15 +139,15 @@ def figure_16() -> list[Tuple]:
 def test_figure_16_a_forward_does_not_hide_its_own_replace() -> None:
     one = differential(1, figure_16())
     # Without a key: the paper's kellys are two.
-    found = access([one], base((0, "suzy", 3000), (1, "kelly", 25)), [], NOW)
+    found = visible_tuples([one], base((0, "suzy", 3000), (1, "kelly", 25)), [], NOW)
     assert sorted(shown(found)) == [("kelly", 25), ("kelly", 3000)]
 
 
 def test_figure_15_restricted_to_its_bucket_the_moved_tuple_is_hidden_by_the_forward_alone() -> None:
     bucket = differential(1, figure_16()[:1])
-    assert shown(access([bucket], base((0, "suzy", 3000)), ["name"], NOW)) == []
+    assert shown(visible_tuples([bucket], base((0, "suzy", 3000)), ["name"], NOW)) == []
     without = differential(1, [])
-    assert shown(access([without], base((0, "suzy", 3000)), ["name"], NOW)) == [("suzy", 3000)]
+    assert shown(visible_tuples([without], base((0, "suzy", 3000)), ["name"], NOW)) == [("suzy", 3000)]
 
 
 def test_a_tuple_that_moved_away_and_back_is_there() -> None:
@@ -160,19 +160,19 @@ def test_a_tuple_that_moved_away_and_back_is_there() -> None:
             ("suzy", 3000, 20, INFINITY, 0, 0, R),
         ],
     )
-    assert shown(access([one], base((0, "suzy", 3000)), ["name"], NOW)) == [("suzy", 3000)]
+    assert shown(visible_tuples([one], base((0, "suzy", 3000)), ["name"], NOW)) == [("suzy", 3000)]
 
 
 def test_a_range_is_read_with_the_ids_of_the_whole_differential_relation() -> None:
     whole = differential(1, [("suzy", 1, 10, INFINITY, 0, 0, R)])
     range_of_kelly = DifferentialRelation(1, whole.rows.slice(0, 0), whole.ids)
     # Meanwhile the base renamed tuple 0.
-    assert shown(access([range_of_kelly], base((0, "kelly", 3000)), ["name"], NOW)) == []
+    assert shown(visible_tuples([range_of_kelly], base((0, "kelly", 3000)), ["name"], NOW)) == []
 
 
 def test_the_highest_levels_key_wins_and_the_lower_row_is_hidden() -> None:
     one = differential(1, [("kelly", 3000, 10, INFINITY, 1, 0, A)])
-    found = access([one], base((0, "abe", 1), (1, "kelly", 25)), ["name"], NOW)
+    found = visible_tuples([one], base((0, "abe", 1), (1, "kelly", 25)), ["name"], NOW)
     assert shown(found) == [("abe", 1), ("kelly", 3000)]
     assert found.hidden.rows.to_pylist() == [{"name": "kelly", "salary": 25}]
     assert (found.hidden.level.tolist(), found.hidden.tupnum.tolist()) == ([0], [1])
@@ -181,14 +181,14 @@ def test_the_highest_levels_key_wins_and_the_lower_row_is_hidden() -> None:
 def test_a_key_is_kept_from_below_by_a_tuple_that_is_deleted_further_up() -> None:
     lower = differential(1, [("kelly", 3000, 10, INFINITY, 1, 0, A)])
     upper = differential(2, [(None, None, 20, INFINITY, 1, 0, D)])
-    found = access([upper, lower], base((1, "kelly", 25)), ["name"], NOW)
+    found = visible_tuples([upper, lower], base((1, "kelly", 25)), ["name"], NOW)
     assert shown(found) == []
 
 
 def test_a_plain_read_gives_the_same_rows() -> None:
     one = differential(1, figure_13())
-    found = access([one], FIGURE_6, ["name"], NOW)
-    rows = access_rows([one], Columns(FIGURE_6), ["name"], ["salary", "name"], NOW)
+    found = visible_tuples([one], FIGURE_6, ["name"], NOW)
+    rows = visible_rows([one], Columns(FIGURE_6), ["name"], ["salary", "name"], NOW)
     assert rows.equals(found.visible.rows.select(["salary", "name"]))
     assert found.visible.level.tolist() == [1, 0]
     assert found.visible.physlevel.tolist() == [1, 0]

@@ -22,8 +22,8 @@ from strandline.tables.page import Columns
 from strandline.whatif import differential, scan
 from strandline.whatif.seen_ids import IdSet, SeenIds
 from strandline.whatif.tuples import INFINITY, LEVEL, MAXDATE, MINDATE, OWN_FIELDS, TUPNUM, TYPE, Type
-from strandline.whatif.visibility import DifferentialRelation, access, all_alike, ids_of
-from strandline.whatif.visible_rows import access_rows
+from strandline.whatif.visibility import DifferentialRelation, ids_of, uniform_fields, visible_tuples
+from strandline.whatif.visible_rows import visible_rows
 
 SMALL = Limits(page_rows=64, cut_rows=48, join_rows=8, most_in_overlay=4, fewest_for_overlay=16)
 DATA = pa.schema(
@@ -106,8 +106,8 @@ def _differential(level: int, tuples: list[dict[str, Any]], elsewhere: Sequence[
     table = pa.Table.from_pylist(tuples, schema=pa.schema([*OWN_FIELDS, *DATA]))
     found = DifferentialRelation(level, table, SeenIds())
     others = SeenIds.of(np.zeros(len(elsewhere), dtype=np.int64), np.array(elsewhere, dtype=np.int64))
-    ids = SeenIds.united([ids_of(level, found.own, SCAN), others])
-    return replace(found, ids=ids, alike=all_alike([found.own]))
+    ids = SeenIds.united([ids_of(level, found.fields, SCAN), others])
+    return replace(found, ids=ids, uniform=uniform_fields([found.fields]))
 
 
 def _base(rows: list[dict[str, Any]], cut: int) -> pa.Table:
@@ -123,13 +123,13 @@ def test_a_plain_read_of_a_range_gives_the_rows_that_the_walk_through_all_levels
     if not key:
         rows.sort(key=lambda one: int(one["_row"]))
     ds = [_differential(len(levels) - place, *one) for place, one in enumerate(levels)]
-    expected = access(ds, _base(rows, cut), key, SCAN).visible.rows.to_pylist()
+    expected = visible_tuples(ds, _base(rows, cut), key, SCAN).visible.rows.to_pylist()
     pages = [Columns(_base(rows, cut))]
     numbers = [row["_row"] for row in rows]
     if rows and numbers == [*range(numbers[0], numbers[0] + len(rows))]:
         pages.append(Columns(_base(rows, cut).drop_columns(["_row"]), numbers[0], fresh=True))
     for columns in pages:
-        assert repr(access_rows(ds, columns, key, DATA.names, SCAN).to_pylist()) == repr(expected)
+        assert repr(visible_rows(ds, columns, key, DATA.names, SCAN).to_pylist()) == repr(expected)
 
 
 FIVE = [{"_row": n, "id": 2 * n, "v": n} for n in range(5)]
@@ -141,7 +141,7 @@ def _replaced(key: int, tupnum: int, maxdate: int = INFINITY) -> dict[str, Any]:
 
 def _read(*differentials: DifferentialRelation) -> list[int]:
     page = Columns(_base(FIVE, 3).drop_columns(["_row"]), 0, fresh=True)
-    found: list[int] = access_rows(differentials, page, ("id",), ["v"], SCAN)["v"].to_pylist()
+    found: list[int] = visible_rows(differentials, page, ("id",), ["v"], SCAN)["v"].to_pylist()
     return found
 
 
@@ -165,14 +165,14 @@ def test_levels_that_replace_rows_where_they_stand_are_laid_over_each_other(monk
     # A tuple that is replaced above, but stands in another range there.
     elsewhere = _differential(2, [{**_replaced(0, 0), "v": 7}], [2])
     assert _read(elsewhere, below) == [7, 1, 9, 9]
-    monkeypatch.setattr("strandline.whatif.visible_rows.candidates_of", None)  # what is in place needs no weaving
+    monkeypatch.setattr("strandline.whatif.visible_rows.valid_tuples", None)  # what is in place needs no interleaving
     assert _read(above, below) == [7, 1, 8, 9, 9]
     assert _read(_differential(3, []), above, _differential(1, [])) == [7, 1, 8, 3, 4]
 
 
 def test_what_is_kept_decoded_is_never_written_over() -> None:
     page = Columns(_base(FIVE, 5), fresh=False)
-    found = access_rows([_differential(1, [_replaced(4, 2)])], page, ("id",), ["v"], SCAN)
+    found = visible_rows([_differential(1, [_replaced(4, 2)])], page, ("id",), ["v"], SCAN)
     assert found["v"].to_pylist() == [0, 1, 9, 3, 4]
     assert page.table["v"].to_pylist() == [0, 1, 2, 3, 4]
 

@@ -145,7 +145,7 @@ def drift_of(source: SourceSettings, record: TableSchema, schema: pa.Schema) -> 
     for column in schema:
         if column.name not in record.names:
             continue
-        old = record.schema.field(column.name).type
+        old = record.arrow_schema.field(column.name).type
         new = plain_type(column.type)
         if common_type(old, new) == old or plain_type(old) == new:
             continue
@@ -255,7 +255,7 @@ def known_of(store: Store, source: SourceSettings, last: Step | None, states: st
     named = (said or {}).get("state")
     folder = os.path.join(states, named) if named else None
     return KnownState(
-        True, moved, rows, size, reader.record, said, edited, folder if folder and is_state(folder) else None
+        True, moved, rows, size, reader.schema, said, edited, folder if folder and is_state(folder) else None
     )
 
 

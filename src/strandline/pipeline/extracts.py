@@ -224,7 +224,7 @@ def _guessed_otherwise(extract: Extract, record: TableSchema) -> dict[str, pa.Da
     found = {}
     for field in extract.schema:
         if field.name in record.names and field.name not in extract.source.reading.types:
-            kind = record.schema.field(field.name).type
+            kind = record.arrow_schema.field(field.name).type
             if plain_type(field.type) != plain_type(kind) and common_type(kind, field.type) != kind:
                 found[field.name] = kind
     return found

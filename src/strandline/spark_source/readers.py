@@ -109,14 +109,14 @@ class TableRows(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> Sequence[InputPartition]:
         with plainly():
             reader = open_table(self.pinned, self.table)
-            entries = reader.entries(key_bounds(reader.condition(self.where), reader.record))
+            entries = reader.entries(key_bounds(reader.condition(self.where), reader.schema))
             return [InputPartition([int(entry.number) for entry in group]) for group in grouped(entries)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with plainly():
             reader = open_table(self.pinned, self.table)
             condition = reader.condition(self.where)
-            bounds = key_bounds(condition, reader.record)
+            bounds = key_bounds(condition, reader.schema)
             for number in partition.value or ():
                 entry = reader.view.entry(reader.entry.domain, number)
                 assert entry is not None
@@ -132,7 +132,7 @@ class PrunedTableRows(TableRows):
             reader = open_table(self.pinned, self.table)
             taken = [self.where] if self.where is not None else []
             for one in filters:
-                condition = condition_of(one, reader.record.schema)
+                condition = condition_of(one, reader.schema.arrow_schema)
                 if condition is not None:
                     taken.append(condition)
                 # Spark applies all of them again: here they only spare reading.
@@ -153,11 +153,11 @@ def table_schema(pinned: Pinned, request: ReadRequest) -> pa.Schema:
     if condition is not None:
         _ = condition.condition
     if not request.columns:
-        return pa.schema([reader.record.schema.field(name) for name in reader.record.shown])
+        return pa.schema([reader.schema.arrow_schema.field(name) for name in reader.schema.shown])
     for name in request.columns:
         if name != ROW:
-            reader.record.column(name)
-    return pa.schema([reader.record.row_schema.field(name) for name in request.columns])
+            reader.schema.column(name)
+    return pa.schema([reader.schema.row_schema.field(name) for name in request.columns])
 
 
 def grouped(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
@@ -193,7 +193,7 @@ class WhatIfRows(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> Sequence[InputPartition]:
         with plainly():
             relation = open_what_if(self.pinned, self.name)
-            bounds = key_bounds(relation.reader.condition(self.where), relation.reader.record)
+            bounds = key_bounds(relation.reader.condition(self.where), relation.reader.schema)
             return [InputPartition(part.scan.to_json()) for part in replace(relation, bounds=bounds).parts([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -225,10 +225,10 @@ def what_if_schema(pinned: Pinned, request: ReadRequest) -> pa.Schema:
         raise InputError("a what-if takes no filters from Spark", doing="reading a what-if", hint="Use where instead")
     reader = open_what_if(pinned, request.table).reader
     reader.condition(request.where)
-    names = request.columns or reader.record.names
+    names = request.columns or reader.schema.names
     for name in names:
-        reader.record.column(name)
-    return pa.schema([reader.record.schema.field(name) for name in names])
+        reader.schema.column(name)
+    return pa.schema([reader.schema.arrow_schema.field(name) for name in names])
 
 
 def _view(pinned: Pinned) -> ReadView:

@@ -95,7 +95,7 @@ def _supposed(request: WriteRequest, job: Job, what_if: WhatIf) -> Job:
     if request.overwrite or request.key not in ((), what_if.key):
         hint = "Drop the what-if and make it again, or append"
         raise InputError(f"{request.table} is a what-if: it can't be overwritten", doing=DOING, hint=hint)
-    record = what_if.relation().reader.record
+    record = what_if.relation().reader.schema
     _check_merge(request, record)
     fitted(no_rows(job.schema), record, f"Writing into {request.table}")
     return replace(job, supposes=True)
@@ -105,7 +105,7 @@ def _record(store: Store, table: str) -> TableSchema | None:
     with store.state() as view:
         if view.find_domain(table) is None:
             return None
-        return TableReader(view, table, store.cache).record
+        return TableReader(view, table, store.cache).schema
 
 
 def _check_merge(request: WriteRequest, record: TableSchema) -> None:

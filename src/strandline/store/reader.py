@@ -206,10 +206,10 @@ class StoreReader:
         from strandline.tables import page_frame
 
         condition = relation.reader.condition(where, params)
-        bounds = key_bounds(condition, relation.reader.record)
-        names = relation.reader.record.shown if columns is None else tuple(columns)
+        bounds = key_bounds(condition, relation.reader.schema)
+        names = relation.reader.schema.shown if columns is None else tuple(columns)
         for name in names:
-            relation.reader.record.column(name)
+            relation.reader.schema.column(name)
         self.shared.frames.append(relation)
         checked = None if condition is None else condition.condition
         return page_frame(replace(relation, bounds=bounds), names, checked, self.shared.session)

@@ -30,14 +30,14 @@ class Table:
     def schema(self) -> pa.Schema:
         """Its columns, now."""
         with self.store.state() as view:
-            record = TableReader(view, self.name, self.store.cache).record
-            return pa.schema([record.schema.field(name) for name in record.shown])
+            schema = TableReader(view, self.name, self.store.cache).schema
+            return pa.schema([schema.arrow_schema.field(name) for name in schema.shown])
 
     @property
     def key(self) -> tuple[str, ...]:
         """Its key columns; empty when it has no key."""
         with self.store.state() as view:
-            return TableReader(view, self.name, self.store.cache).record.key
+            return TableReader(view, self.name, self.store.cache).schema.key
 
     def count(self, *, at: Any = None) -> int:
         """How many rows it has; reads no page."""

@@ -69,13 +69,13 @@ class WhatIf:
     @property
     def schema(self) -> pa.Schema:
         """Its columns: those of the table that it stands on, now."""
-        record = self._chain().record
-        return pa.schema([record.schema.field(name) for name in record.shown])
+        schema = self._chain().schema
+        return pa.schema([schema.arrow_schema.field(name) for name in schema.shown])
 
     @property
     def key(self) -> tuple[str, ...]:
         """Its key columns; empty when the table has no key."""
-        return self._chain().record.key
+        return self._chain().schema.key
 
     @property
     def level(self) -> int:
@@ -111,7 +111,7 @@ class WhatIf:
         """
         with self._reader(as_of, at) as reader:
             condition = reader.condition(where, params)
-            return reader.rows(columns, condition, key_bounds(condition, reader.record))
+            return reader.rows(columns, condition, key_bounds(condition, reader.schema))
 
     def to_spark(
         self,
@@ -160,7 +160,7 @@ class WhatIf:
     def count(self, *, as_of: Any = None, at: Any = None) -> int:
         """How many rows it has."""
         with self._reader(as_of, at) as reader:
-            return len(reader.rows(reader.record.key or reader.record.names[:1], None, ALL))
+            return len(reader.rows(reader.schema.key or reader.schema.names[:1], None, ALL))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Its rows for whatever reads Arrow: DuckDB, Polars, pandas, `strandline.diff`."""
@@ -170,7 +170,7 @@ class WhatIf:
         """The differential relation itself, as figures 7 to 10 show it: a `maxdate` that is null is yet to come."""
         with self._reader(None, None) as reader:
             found, top = reader.tuples(reader.chain.top), reader.chain.top
-            data = {c.name: stored_name(c.name, []) for c in reader.record.columns if c.id in top.columns}
+            data = {c.name: stored_name(c.name, []) for c in reader.schema.columns if c.id in top.columns}
         columns = {shown: found.column(name) for name, shown in data.items()}
         columns |= {STORED[name]: found.column(name) for name in (MINDATE, MAXDATE, LEVEL, TUPNUM)}
         infinite = pc.equal(found.column(MAXDATE), INFINITY)
@@ -200,7 +200,7 @@ class WhatIf:
 
         def work(here: Any) -> int:
             opened = here.open(self.name)
-            return update(opened, Assignment(opened.record, set, values, params), where, params)
+            return update(opened, Assignment(opened.schema, set, values, params), where, params)
 
         return attempt(self.home, f"update {self.name}", work)
 

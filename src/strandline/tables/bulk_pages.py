@@ -23,12 +23,12 @@ from strandline.relations import Scan, read_table
 from strandline.tables.changes import compared
 from strandline.tables.incoming_rows import in_order, taken_keys
 from strandline.tables.keys import encode_keys, sort_order
-from strandline.tables.page import Contents, Numbers, base_of
+from strandline.tables.page import Numbers, PageContents, base_of
 from strandline.tables.page_cache import PageCache
-from strandline.tables.page_rewrite import Made, PageRewriter, PageRoom
-from strandline.tables.page_update import Resolved, folded, resolve
+from strandline.tables.page_rewrite import EncodedPage, PageIO, PageRewriter
+from strandline.tables.page_update import ResolvedDelta, folded, resolve
 from strandline.tables.routing import DELETE, range_numbers, routed_schema
-from strandline.tables.row_changes import NONE, Delta, read_left, write_left
+from strandline.tables.row_changes import NONE, Delta, read_freed, write_freed
 from strandline.tables.scan import objects_of
 from strandline.tables.schema import ROW, TableSchema
 from strandline.tables.update import check_fit
@@ -38,18 +38,18 @@ INSERTING, APPLYING, PUTTING, OVERWRITING = "insert", "apply", "put", "overwrite
 """How changes meet the rows that are there: keys must be free; the changes must fit; they win; they are all rows."""
 
 _CACHE_BYTES = 64 << 20
-_NO_DOMAIN = TableId(0)
+_NO_TABLE = TableId(0)
 
 
 @kernel
 def load_range(item: WorkItem, attempt: Attempt) -> Result:
     """Sorts the new rows of a range, checks and numbers them, and stores their pages."""
     with _working(item) as work:
-        placed = bool(work.record.key) or not work.arrived.column(ROW).null_count
-        arrived = _by_key(work.arrived, work.record, item["doing"]) if placed else work.arrived
-        rows = arrived.select(work.record.names)
+        placed = bool(work.schema.key) or not work.arrived.column(ROW).null_count
+        arrived = _by_key(work.arrived, work.schema, item["doing"]) if placed else work.arrived
+        rows = arrived.select(work.schema.names)
         numbers = pa.array(np.arange(item["first"], item["first"] + len(rows)))
-        table = pa.Table.from_arrays([numbers, *rows.columns], schema=work.record.row_schema)
+        table = pa.Table.from_arrays([numbers, *rows.columns], schema=work.schema.row_schema)
         made = work.pages.bases(table) if len(table) else []
         return {"pages": [entry_to_json(work.pages.put(one)) for one in made], "rows": len(rows), **work.read}
 
@@ -58,7 +58,7 @@ def load_range(item: WorkItem, attempt: Attempt) -> Result:
 def merge_range(item: WorkItem, attempt: Attempt) -> Result:
     """Brings changes to the pages of a range, and stores those that they change."""
     with _working(item) as work:
-        arrived = _Arrived(_by_key(work.arrived, work.record, item["doing"]), work.record, read_left(*item["left"]))
+        arrived = _Arrived(_by_key(work.arrived, work.schema, item["doing"]), work.schema, read_freed(*item["freed"]))
         found: dict[str, list[Any]] = {}
         gone: dict[bytes, int] = {}
         number, changed = item["first"], 0
@@ -73,13 +73,13 @@ def merge_range(item: WorkItem, attempt: Attempt) -> Result:
             number, resolved = number + resolved.unnumbered, resolved.numbered(number)
             gone |= standing.leaving(delta)
             found[page["separator"]] = [entry_to_json(work.pages.put(one)) for one in standing.made(resolved)]
-        left = write_left(gone, attempt.path("left.arrow")) if gone else None
-        return {"pages": found, "changed": changed, "left": left, **work.read}
+        freed = write_freed(gone, attempt.path("freed.arrow")) if gone else None
+        return {"pages": found, "changed": changed, "freed": freed, **work.read}
 
 
 @dataclass(frozen=True)
 class _Work:
-    record: TableSchema
+    schema: TableSchema
     pages: PageRewriter
     arrived: pa.Table
     read: dict[str, int]
@@ -88,25 +88,25 @@ class _Work:
 @contextmanager
 def _working(item: WorkItem) -> Iterator[_Work]:
     """What both kernels need. What an attempt has written when it fails is left to the end of the transaction."""
-    record = TableSchema.from_bytes(item["record"].encode())
+    schema = TableSchema.from_bytes(item["record"].encode())
     objects = objects_of(item["store"])
     output = WorkerOutput(objects.storage, Grant.from_json(item["grant"]))
-    pages = PageRewriter(record, _NO_DOMAIN, PageRoom(PageCache(_CACHE_BYTES), objects.page, output.page))
+    pages = PageRewriter(schema, _NO_TABLE, PageIO(PageCache(_CACHE_BYTES), objects.page, output.page))
     scans = [Scan.from_json(scan) for scan in item["scans"]]
-    arrived = read_table(scans) if scans else no_rows(routed_schema(record))
+    arrived = read_table(scans) if scans else no_rows(routed_schema(schema))
     read = {"rows_read": len(arrived), "bytes_read": sum(scan.bytes for scan in scans)}
-    yield _Work(record, pages, arrived, read)
+    yield _Work(schema, pages, arrived, read)
 
 
 class _Arrived:
     """What comes to the range, in order of the keys."""
 
-    def __init__(self, rows: pa.Table, record: TableSchema, left: Mapping[bytes, int]) -> None:
+    def __init__(self, rows: pa.Table, schema: TableSchema, freed: Mapping[bytes, int]) -> None:
         self.rows = rows
-        self._left = left
-        self.keys = encode_keys(rows, record.order)
+        self._freed = freed
+        self.keys = encode_keys(rows, schema.order)
         self.kind = np.asarray(rows.column(CHANGE), dtype=np.int64)
-        self.images = rows.select(record.names)
+        self.images = rows.select(schema.names)
         self.live = np.where(self.kind == DELETE, NONE, np.arange(len(rows)))
 
     def places(self, low: str, high: str | None) -> tuple[int, int]:
@@ -120,9 +120,9 @@ class _Arrived:
 
     def numbers(self, keys: Sequence[bytes]) -> Numbers:
         """The numbers that rows under these keys left behind in this transaction; `NONE` for most."""
-        if not self._left:
+        if not self._freed:
             return np.full(len(keys), NONE, dtype=np.int64)
-        return np.array([self._left.get(key, NONE) for key in keys], dtype=np.int64)
+        return np.array([self._freed.get(key, NONE) for key in keys], dtype=np.int64)
 
 
 class _Standing:
@@ -135,9 +135,9 @@ class _Standing:
         self.entry = entry_from_json(page["entry"])
 
     @cached_property
-    def contents(self) -> Contents:
+    def contents(self) -> PageContents:
         if not self._page["whole"]:
-            return Contents(base_of(self._inside(), self._work.record))
+            return PageContents(base_of(self._inside(), self._work.schema))
         if self._item["meeting"] == OVERWRITING:
             return self._work.pages.contents(self.entry)
         return self._work.pages.keys_of(self.entry)
@@ -150,7 +150,7 @@ class _Standing:
         table = self._work.pages.contents(self.entry).table
         cuts = [bytes.fromhex(cut) for cut in (self._item["low"], self._item["high"]) if cut]
         wanted = 1 if self._item["low"] else 0
-        return table.filter(pa.array(range_numbers(table, self._work.record.order, cuts) == wanted))
+        return table.filter(pa.array(range_numbers(table, self._work.schema.order, cuts) == wanted))
 
     def delta(self, arrived: _Arrived, start: int, end: int) -> Delta:
         """What the changes from `start` to `end` mean here, once they are known to fit."""
@@ -162,18 +162,18 @@ class _Standing:
             present = self.contents.rows_of(delta.keys) != NONE
             rows, kind = arrived.rows.slice(start, end - start), arrived.kind[start:end]
             if meeting == APPLYING:
-                check_fit(rows, self._work.record.order, kind, present, self._item["doing"])
+                check_fit(rows, self._work.schema.order, kind, present, self._item["doing"])
             elif present.any():
-                raise taken_keys(rows, self._work.record, np.flatnonzero(present).tolist(), self._item["doing"])
+                raise taken_keys(rows, self._work.schema, np.flatnonzero(present).tolist(), self._item["doing"])
         return delta
 
     def _difference(self, arrived: _Arrived, start: int, end: int) -> Delta:
         """The changes that make these rows of those that are here."""
-        record = self._work.record
+        schema = self._work.schema
         old, new = self.contents.table, arrived.images.slice(start, end - start)
-        matching, differ = compared(old, new, record)
+        matching, differ = compared(old, new, schema)
         gone, put = matching.only_old, np.concatenate([matching.only_new, matching.new[differ]])
-        keys = [*encode_keys(old.take(pa.array(gone)), record.order), *(arrived.keys[start + place] for place in put)]
+        keys = [*encode_keys(old.take(pa.array(gone)), schema.order), *(arrived.keys[start + place] for place in put)]
         live = np.concatenate([np.full(len(gone), NONE), put + start]).astype(np.int64)
         order = sorted(range(len(keys)), key=keys.__getitem__)
         ordered = [keys[place] for place in order]
@@ -185,18 +185,18 @@ class _Standing:
         rows = self.contents.rows_of(keys).tolist()
         return {key: row for key, row in zip(keys, rows, strict=True) if row != NONE}
 
-    def made(self, resolved: Resolved) -> list[Made]:
+    def made(self, resolved: ResolvedDelta) -> list[EncodedPage]:
         """The pages that take its place."""
         if self._page["whole"]:
             return self._work.pages.revise(self.entry, resolved, self.contents)
-        rows, _ = folded(self.contents, resolved, self._work.record)
+        rows, _ = folded(self.contents, resolved, self._work.schema)
         return self._work.pages.bases(rows) if len(rows) else []
 
 
-def _by_key(rows: pa.Table, record: TableSchema, doing: str) -> pa.Table:
-    if record.key:
-        return in_order(rows, record, doing)
-    order = sort_order(rows, record.order)
+def _by_key(rows: pa.Table, schema: TableSchema, doing: str) -> pa.Table:
+    if schema.key:
+        return in_order(rows, schema, doing)
+    order = sort_order(rows, schema.order)
     return rows if order is None else rows.take(pa.array(order))
 
 
@@ -207,9 +207,9 @@ def entry_to_json(entry: Entry) -> list[Any]:
     return [pages, entry.rows, *bounds]
 
 
-def entry_from_json(body: Sequence[Any], domain: TableId = _NO_DOMAIN) -> Entry:
+def entry_from_json(body: Sequence[Any], table_id: TableId = _NO_TABLE) -> Entry:
     """The reverse of `entry_to_json`."""
     pages = [PageRef(*page) for page in body[0]]
     least, greatest = (None if key is None else bytes.fromhex(key) for key in body[2:])
     overlay = pages[1] if len(pages) > 1 else None
-    return Entry(domain, LogicalPage(0), UNBORN, pages[0], overlay, body[1], least, greatest)
+    return Entry(table_id, LogicalPage(0), UNBORN, pages[0], overlay, body[1], least, greatest)

@@ -67,7 +67,7 @@ from strandline.tables.bulk_pages import (
 from strandline.tables.incoming_rows import check_not_null, fitted, in_memory, rows_of
 from strandline.tables.open_tables import OpenTables
 from strandline.tables.page_cache import PageCache
-from strandline.tables.page_rewrite import PageRewriter, PageRoom, join_pages, load, replace_pages
+from strandline.tables.page_rewrite import PageIO, PageRewriter, join_pages, load, replace_pages
 from strandline.tables.routing import (
     CHANGES,
     DELETE,
@@ -80,7 +80,7 @@ from strandline.tables.routing import (
     route,
     routed_schema,
 )
-from strandline.tables.row_changes import LocalPage, Pending, SharedLeft
+from strandline.tables.row_changes import LocalPage, PendingWrites, SharedFreedNumbers
 from strandline.tables.scan import is_shared, objects_of, reachable
 from strandline.tables.schema import ROW, TableSchema
 from strandline.tables.update import apply_counts, overwrite, refuse_absent
@@ -101,23 +101,23 @@ ATTEMPTS = 8
 
 
 @dataclass(frozen=True)
-class Bulk:
+class BulkWrite:
     """A large write to one table: the transaction, its pages, the store as workers find it, and who works where."""
 
     transaction: Transaction
-    room: PageRoom
+    room: PageIO
     store: str
     runner: Runner
     spool: Spool
 
 
-def load_rows(bulk: Bulk, pending: Pending, arrivals: Arrivals) -> int:
+def load_rows(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals) -> int:
     """New rows behind all others: the first rows of a table, or rows of one without a key. How many they were."""
     target = _target(bulk, arrivals.bytes)
     # Rows without a key stay in the order of their scans, unless they tell at what place they came.
-    ordered = bool(pending.record.key) or arrivals.form is Form.ROUTED
-    cuts = choose_cuts([], arrivals, pending.record, target) if ordered else []
-    ranges = route(arrivals, pending.record, cuts, bulk.runner, bulk.spool) if arrivals.scans else []
+    ordered = bool(pending.schema.key) or arrivals.form is Form.ROUTED
+    cuts = choose_cuts([], arrivals, pending.schema, target) if ordered else []
+    ranges = route(arrivals, pending.schema, cuts, bulk.runner, bulk.spool) if arrivals.scans else []
     if not ordered and ranges:
         ranges = [RoutedRange(b"", None, some) for some in shares(ranges[0].scans, -(-arrivals.bytes // target))]
     ranges = [one for one in ranges if one.rows]
@@ -126,31 +126,31 @@ def load_rows(bulk: Bulk, pending: Pending, arrivals: Arrivals) -> int:
     pages = pending.pages if pending.pages is not None else []
     for outcome in outcomes:
         for body in outcome.result["pages"]:
-            entry = entry_from_json(body, pending.domain)
+            entry = entry_from_json(body, pending.table_id)
             assert entry.least is not None
             pages.append(LocalPage(entry.least if pages else b"", entry, None))
     pending.pages = pages
     return sum(outcome.result["rows"] for outcome in outcomes)
 
 
-def merge_rows(bulk: Bulk, pending: Pending, arrivals: Arrivals, meeting: str) -> int:
+def merge_rows(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, meeting: str) -> int:
     """Changes brought to the pages that they concern; `meeting` says how (`range_pages`). How many rows changed."""
     assert pending.pages is not None
     size = sum(page.size for local in pending.pages for page in local.entry.pages)
-    cuts = choose_cuts(pending.pages, arrivals, pending.record, _target(bulk, arrivals.bytes + size))
+    cuts = choose_cuts(pending.pages, arrivals, pending.schema, _target(bulk, arrivals.bytes + size))
     ranges = (
-        route(arrivals, pending.record, cuts, bulk.runner, bulk.spool)
+        route(arrivals, pending.schema, cuts, bulk.runner, bulk.spool)
         if arrivals.scans
         else [RoutedRange(b"", None, ())]
     )
     work = _plan(pending.pages, ranges, everything=meeting == OVERWRITING)
-    left = SharedLeft.of(pending.left.all(), bulk.spool)
+    freed = SharedFreedNumbers.of(pending.freed.all(), bulk.spool)
     items = [
         {
             **item,
             "doing": arrivals.doing,
             "meeting": meeting,
-            "left": left.between(one.low, one.high),
+            "freed": freed.between(one.low, one.high),
             "low": one.low.hex(),
             "high": one.high.hex() if one.high is not None else None,
             "pages": list(_pages(pending.pages, places, one)),
@@ -162,11 +162,11 @@ def merge_rows(bulk: Bulk, pending: Pending, arrivals: Arrivals, meeting: str) -
     return sum(outcome.result["changed"] for outcome in outcomes)
 
 
-def _target(bulk: Bulk, total: int) -> int:
+def _target(bulk: BulkWrite, total: int) -> int:
     return max(min(RANGE_BYTES, total // max(bulk.runner.parallelism, 1)), LEAST_BYTES)
 
 
-def _items(bulk: Bulk, pending: Pending, ranges: Sequence[RoutedRange]) -> list[dict[str, Any]]:
+def _items(bulk: BulkWrite, pending: PendingWrites, ranges: Sequence[RoutedRange]) -> list[dict[str, Any]]:
     """What all work items have. Each gets as many row numbers as rows come to it: what it does not use is left out."""
     if not ranges:
         return []
@@ -178,7 +178,7 @@ def _items(bulk: Bulk, pending: Pending, ranges: Sequence[RoutedRange]) -> list[
         items.append(
             {
                 "scans": [scan.to_json() for scan in one.scans],
-                "record": pending.record.to_bytes().decode(),
+                "record": pending.schema.to_bytes().decode(),
                 "store": bulk.store,
                 "grant": grant.to_json(),
                 "first": pending.sequence + pending.taken,
@@ -226,18 +226,18 @@ def _pages(pages: Sequence[LocalPage], places: Sequence[int], one: RoutedRange) 
         }
 
 
-def _put(bulk: Bulk, pending: Pending, outcomes: Sequence[Outcome]) -> None:
+def _put(bulk: BulkWrite, pending: PendingWrites, outcomes: Sequence[Outcome]) -> None:
     made: dict[bytes, list[Any]] = {}
     for outcome in outcomes:
         for separator, entries in outcome.result["pages"].items():
-            found = [entry_from_json(body, pending.domain) for body in entries]
+            found = [entry_from_json(body, pending.table_id) for body in entries]
             made.setdefault(bytes.fromhex(separator), []).extend(found)
-    work = PageRewriter(pending.record, pending.domain, bulk.room)
+    work = PageRewriter(pending.schema, pending.table_id, bulk.room)
     replace_pages(pending, made, work)
-    left = [outcome.result["left"] for outcome in outcomes if outcome.result["left"] is not None]
-    for path in left:
-        pending.left.note_file(path, bulk.spool)
-    if left:
+    freed = [outcome.result["freed"] for outcome in outcomes if outcome.result["freed"] is not None]
+    for path in freed:
+        pending.freed.note_file(path, bulk.spool)
+    if freed:
         join_pages(pending, work)
 
 
@@ -257,28 +257,28 @@ class Meeting:
     lenient: bool = False
 
 
-def write_values(bulk: Bulk, pending: Pending, arrivals: Arrivals, meeting: Meeting) -> int:
+def write_values(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, meeting: Meeting) -> int:
     """Brings rows, or a counted change set, to a table by value. How many rows that removed and added."""
     gone, new = _settled(bulk, pending, arrivals, meeting)
     doing = arrivals.doing
     if gone:
         merge_rows(bulk, pending, Arrivals(gone, doing, Form.ROUTED), PUTTING)
-    if new and pending.record.key:
+    if new and pending.schema.key:
         merge_rows(bulk, pending, Arrivals(new, doing, Form.ROUTED), INSERTING)
     elif new:
         load_rows(bulk, pending, Arrivals(new, doing, Form.ROUTED))
     return sum(scan.rows or 0 for scan in (*gone, *new))
 
 
-def _settled(bulk: Bulk, pending: Pending, arrivals: Arrivals, meeting: Meeting) -> list[list[Scan]]:
+def _settled(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, meeting: Meeting) -> list[list[Scan]]:
     """The rows that go and those that are new, routed already."""
     assert pending.pages is not None
-    record = pending.record
+    schema = pending.schema
     size = arrivals.bytes + sum(_size(local.entry.pages) for local in pending.pages)
     count = max(-(-size // BUCKET_BYTES), 1)
     # Workers read what this transaction has written so far.
     bulk.transaction.output.flush()
-    shared = {"record": record.to_bytes().decode(), "store": bulk.store, "buckets": count, "doing": arrivals.doing}
+    shared = {"record": schema.to_bytes().decode(), "store": bulk.store, "buckets": count, "doing": arrivals.doing}
     shared |= {"form": arrivals.form.value, "overwriting": meeting.overwriting, "lenient": meeting.lenient}
     numbered = [replace(scan, options={**scan.options, "place": place}) for place, scan in enumerate(arrivals.scans)]
     ways = bulk.runner.parallelism * ITEMS_PER_WORKER
@@ -291,81 +291,81 @@ def _settled(bulk: Bulk, pending: Pending, arrivals: Arrivals, meeting: Meeting)
         for some in (shares(numbered, ways) if numbered else [])
     ]
     outcomes = bulk.runner.run(split_by_value, items, bulk.spool, arrivals.doing) if items else []
-    met = bucket_scans(outcomes, value_schema(record), count, bulk.spool)
+    met = bucket_scans(outcomes, value_schema(schema), count, bulk.spool)
     work = [{**shared, "scans": [scan.to_json() for scan in scans]} for scans in met if scans]
     settled = bulk.runner.run(settle_values, work, bulk.spool, arrivals.doing) if work else []
-    return bucket_scans(settled, routed_schema(record), 2, bulk.spool)
+    return bucket_scans(settled, routed_schema(schema), 2, bulk.spool)
 
 
-def value_schema(record: TableSchema) -> pa.Schema:
+def value_schema(schema: TableSchema) -> pa.Schema:
     """Rows between the two kernels. Standing ones have no count and their own number, others the place they came at."""
-    return pa.schema([pa.field(ROW, pa.int64()), pa.field(COUNT, pa.int64()), *list(record.row_schema)[1:]])
+    return pa.schema([pa.field(ROW, pa.int64()), pa.field(COUNT, pa.int64()), *list(schema.row_schema)[1:]])
 
 
 @kernel
 def split_by_value(item: WorkItem, attempt: Attempt) -> Result:
     """Puts standing rows, or rows that come, into buckets by a hash of all their columns."""
-    record = TableSchema.from_bytes(item["record"].encode())
+    schema = TableSchema.from_bytes(item["record"].encode())
 
     def rows() -> Iterator[tuple[int, pa.RecordBatch]]:
-        for group in (*_standing(item, record), *_arriving(item, record)):
-            numbers = buckets_of(group, record.names, item["buckets"])
+        for group in (*_standing(item, schema), *_arriving(item, schema)):
+            numbers = buckets_of(group, schema.names, item["buckets"])
             yield from in_order_of(group, np.argsort(numbers, kind="stable"), numbers, item["buckets"])
 
-    return write_buckets(rows(), value_schema(record), item["buckets"], attempt)
+    return write_buckets(rows(), value_schema(schema), item["buckets"], attempt)
 
 
-def _standing(item: WorkItem, record: TableSchema) -> Iterator[pa.Table]:
+def _standing(item: WorkItem, schema: TableSchema) -> Iterator[pa.Table]:
     objects, cache = objects_of(item["store"]), PageCache(limit=0)
     for page in item["pages"]:
-        rows = cache.contents(entry_from_json(page), record, objects.page).table
+        rows = cache.contents(entry_from_json(page), schema, objects.page).table
         if len(rows):
             yield rows.add_column(1, pa.field(COUNT, pa.int64()), pa.nulls(len(rows), pa.int64())).cast(
-                value_schema(record)
+                value_schema(schema)
             )
 
 
-def _arriving(item: WorkItem, record: TableSchema) -> Iterator[pa.Table]:
+def _arriving(item: WorkItem, schema: TableSchema) -> Iterator[pa.Table]:
     for scan in map(Scan.from_json, item["scans"]):
         place = scan.options["place"] << _SCAN_BITS
         for group in groups_of([scan]):
-            rows, counts = _counted(group, record, Form(item["form"]), item["doing"])
+            rows, counts = _counted(group, schema, Form(item["form"]), item["doing"])
             numbers = pa.array(np.arange(place, place + len(rows)))
             place += len(rows)
-            yield pa.Table.from_arrays([numbers, counts, *rows.columns], schema=value_schema(record))
+            yield pa.Table.from_arrays([numbers, counts, *rows.columns], schema=value_schema(schema))
 
 
-def _counted(group: pa.Table, record: TableSchema, form: Form, doing: str) -> tuple[pa.Table, pa.Array]:
+def _counted(group: pa.Table, schema: TableSchema, form: Form, doing: str) -> tuple[pa.Table, pa.Array]:
     if form is Form.ROWS:
-        return fitted(group, record, doing), pa.array(np.ones(len(group), dtype=np.int64))
-    rows = restore(group.select(record.names), pa.schema(list(record.row_schema)[1:]))
+        return fitted(group, schema, doing), pa.array(np.ones(len(group), dtype=np.int64))
+    rows = restore(group.select(schema.names), pa.schema(list(schema.row_schema)[1:]))
     counts = group.column(COUNT).combine_chunks()
-    check_not_null(rows.filter(pa.array(np.asarray(counts) > 0)), record, doing)
+    check_not_null(rows.filter(pa.array(np.asarray(counts) > 0)), schema, doing)
     return rows, counts
 
 
 @kernel
 def settle_values(item: WorkItem, attempt: Attempt) -> Result:
     """Which standing rows of a bucket go, and which rows are new to it."""
-    record = TableSchema.from_bytes(item["record"].encode())
+    schema = TableSchema.from_bytes(item["record"].encode())
     rows = read_table([Scan.from_json(scan) for scan in item["scans"]])
-    group = classes(canonical(rows, record.names), Room(attempt.memory, attempt.path("spill")))
+    group = classes(canonical(rows, schema.names), Room(attempt.memory, attempt.path("spill")))
     standing = np.asarray(rows.column(COUNT).is_null(), dtype=np.bool_)
     counts = np.asarray(rows.column(COUNT).fill_null(0), dtype=np.int64)
     settled = (overwrite if item["overwriting"] else apply_counts)(group, standing, counts)
     if not item["lenient"]:
-        refuse_absent(rows.select(record.names), settled, item["doing"])
-    made = ((_GONE, _routed(rows, settled.gone, DELETE, record)), (_NEW, _routed(rows, settled.new, INSERT, record)))
+        refuse_absent(rows.select(schema.names), settled, item["doing"])
+    made = ((_GONE, _routed(rows, settled.gone, DELETE, schema)), (_NEW, _routed(rows, settled.new, INSERT, schema)))
     pairs = [(kind, batch) for kind, table in made for batch in table.to_batches()]
-    return write_buckets(iter(pairs), routed_schema(record), 2, attempt)
+    return write_buckets(iter(pairs), routed_schema(schema), 2, attempt)
 
 
-def _routed(rows: pa.Table, places: Rows, kind: int, record: TableSchema) -> pa.Table:
+def _routed(rows: pa.Table, places: Rows, kind: int, schema: TableSchema) -> pa.Table:
     chosen = rows.take(pa.array(places)).combine_chunks()
-    own = [chosen.column(ROW)] if not record.key else []
+    own = [chosen.column(ROW)] if not schema.key else []
     kinds = pa.array(np.full(len(places), kind, dtype=np.int8))
-    columns = [kinds, *own, *(chosen.column(name) for name in record.names)]
-    return pa.Table.from_arrays(columns, schema=routed_schema(record)).combine_chunks()
+    columns = [kinds, *own, *(chosen.column(name) for name in schema.names)]
+    return pa.Table.from_arrays(columns, schema=routed_schema(schema)).combine_chunks()
 
 
 def _size(pages: Sequence[PageRef]) -> int:
@@ -431,30 +431,30 @@ class LargeWrites:
             return RowSource(read_relation(relation), spool=spool)
         return RowSource(None, relation, spool)
 
-    def create(self, pending: Pending, source: RowSource, doing: str) -> int:
+    def create(self, pending: PendingWrites, source: RowSource, doing: str) -> int:
         """The first rows of a new table."""
         arrivals = source.arrivals(doing)
         rows = load_rows(self._bulk(pending, arrivals.bytes, source), pending, arrivals)
         if not rows:
-            load(pending, no_rows(pa.schema(list(pending.record.row_schema)[1:])), self._tables.room())
+            load(pending, no_rows(pa.schema(list(pending.schema.row_schema)[1:])), self._tables.room())
         return rows
 
-    def put(self, pending: Pending, source: RowSource, meeting: str, doing: str) -> int:
+    def put(self, pending: PendingWrites, source: RowSource, meeting: str, doing: str) -> int:
         """Rows inserted, upserted, or all that the table shall hold: `meeting` of `range_pages`. How many changed."""
         # What does not fit is said before any work is done.
-        fitted(no_rows(source.schema), pending.record, doing)
+        fitted(no_rows(source.schema), pending.schema, doing)
         arrivals = source.arrivals(doing)
         if meeting != OVERWRITING:
             bulk = self._bulk(pending, arrivals.bytes, source)
-            load = not pending.record.key
+            load = not pending.schema.key
             return load_rows(bulk, pending, arrivals) if load else merge_rows(bulk, pending, arrivals, meeting)
-        self._tables.reach.note_everything(pending)
+        self._tables.reader.note_full_scan(pending)
         bulk = self._bulk(pending, arrivals.bytes + self._tables.size(pending).bytes, source)
-        if not pending.record.key:
+        if not pending.schema.key:
             return write_values(bulk, pending, arrivals, Meeting(overwriting=True))
         return merge_rows(bulk, pending, arrivals, meeting)
 
-    def apply(self, pending: Pending, changes: Changes, *, lenient: bool, doing: str) -> int:
+    def apply(self, pending: PendingWrites, changes: Changes, *, lenient: bool, doing: str) -> int:
         """A change set that is known to be of this table's shape."""
         counted = changes.form == COUNTED
         schema = changes.header.rows_schema
@@ -465,32 +465,32 @@ class LargeWrites:
         ]
         arrivals = Arrivals(scans, doing, Form.COUNTS if counted else Form.CHANGES)
         if counted:
-            self._tables.reach.note_everything(pending)
+            self._tables.reader.note_full_scan(pending)
             bulk = self._bulk(pending, arrivals.bytes + self._tables.size(pending).bytes, RowSource(None))
             return write_values(bulk, pending, arrivals, Meeting(overwriting=False, lenient=lenient))
         bulk = self._bulk(pending, arrivals.bytes, RowSource(None))
         return merge_rows(bulk, pending, arrivals, PUTTING if lenient else APPLYING)
 
-    def is_large(self, pending: Pending, changes: Changes | ChangeSet) -> bool:
+    def is_large(self, pending: PendingWrites, changes: Changes | ChangeSet) -> bool:
         """Whether applying a change set is a large write. One that goes by value looks at the whole table."""
         if changes.header.form == COUNTED and self.holds_much(pending):
             return True
         return isinstance(changes, Changes) and len(changes) > LARGE_ROWS
 
-    def holds_much(self, pending: Pending) -> bool:
+    def holds_much(self, pending: PendingWrites) -> bool:
         """Whether a table's rows are more than a transaction should have in memory."""
         return self._tables.size(pending).rows > LARGE_ROWS
 
-    def _bulk(self, pending: Pending, size: int, source: RowSource) -> Bulk:
+    def _bulk(self, pending: PendingWrites, size: int, source: RowSource) -> BulkWrite:
         """Lock the table, against other processes too when the work is long, and find its pages."""
         inner = self._tables.inner
         runner = self._runner(size, source)
         if runner.name == "spark" and not pending.created:
-            inner.reserve_table(pending.domain)
+            inner.reserve_table(pending.table_id)
         if pending.net:
-            self._tables.reach.remember_deleted(pending)
+            self._tables.reader.note_freed(pending)
         self._tables.to_pages(pending)
-        return Bulk(inner, self._tables.room(), reachable(inner.storage), runner, source.spool)
+        return BulkWrite(inner, self._tables.room(), reachable(inner.storage), runner, source.spool)
 
     def _runner(self, size: int, source: RowSource) -> Runner:
         stays = size < INLINE_LIMIT or (source.rows is not None and self._session is None)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from strandline.changes import ChangeSet, Header, difference, keyed_difference, keyed_header
 from strandline.pages import Entry, ReadView, TableId
-from strandline.tables.page import Contents, Flags, Numbers
+from strandline.tables.page import Flags, Numbers, PageContents
 from strandline.tables.page_cache import PageCache, Read
 from strandline.tables.scan import TableReader, find_table
 from strandline.tables.schema import DELETED, ROW, TableSchema
@@ -25,22 +25,22 @@ from strandline.values import Matching, match, no_rows, unequal
 
 
 def changed_rows(
-    cache: PageCache, older: ReadView, newer: ReadView, domain: TableId, record: TableSchema
+    cache: PageCache, older: ReadView, newer: ReadView, table_id: TableId, schema: TableSchema
 ) -> tuple[pa.Table, pa.Table]:
-    """The rows of both states on pages that differ, in the shape of `record`; rows that merely moved are on both sides.
+    """The rows of both states on pages that differ, in the shape of `schema`; rows that merely moved are on both sides.
 
     Where two entries share their base page, only rows that an overlay touches come out.
     """
-    return rows_of_pairs(cache, newer.changed_entries(domain, older), record, (older.read, newer.read))
+    return rows_of_pairs(cache, newer.changed_entries(table_id, older), schema, (older.read, newer.read))
 
 
 def rows_of_pairs(
-    cache: PageCache, pairs: Iterable[tuple[Entry | None, Entry | None]], record: TableSchema, reads: tuple[Read, Read]
+    cache: PageCache, pairs: Iterable[tuple[Entry | None, Entry | None]], schema: TableSchema, reads: tuple[Read, Read]
 ) -> tuple[pa.Table, pa.Table]:
     """The same for pairs of entries, old and new; `reads` give the bytes of their pages."""
-    old, new = [no_rows(record.row_schema)], [no_rows(record.row_schema)]
+    old, new = [no_rows(schema.row_schema)], [no_rows(schema.row_schema)]
     for before, after in pairs:
-        sides = [_contents(cache, read, entry, record) for read, entry in zip(reads, (before, after), strict=True)]
+        sides = [_contents(cache, read, entry, schema) for read, entry in zip(reads, (before, after), strict=True)]
         if sides[0] is not None and sides[1] is not None and before is not None and after is not None:
             assert before.base is not None
             assert after.base is not None
@@ -57,9 +57,9 @@ def rows_of_pairs(
     return pa.concat_tables(old).combine_chunks(), pa.concat_tables(new).combine_chunks()
 
 
-def net_rows(old: pa.Table, new: pa.Table, record: TableSchema) -> tuple[pa.Table, pa.Table]:
+def net_rows(old: pa.Table, new: pa.Table, schema: TableSchema) -> tuple[pa.Table, pa.Table]:
     """The rows that really differ: deleted ones and before images, inserted ones and after images."""
-    matching, differ = compared(old, new, record)
+    matching, differ = compared(old, new, schema)
     places = (
         np.concatenate([matching.only_old, matching.old[differ]]),
         np.concatenate([matching.only_new, matching.new[differ]]),
@@ -67,23 +67,23 @@ def net_rows(old: pa.Table, new: pa.Table, record: TableSchema) -> tuple[pa.Tabl
     return old.take(pa.array(places[0])), new.take(pa.array(places[1]))
 
 
-def compared(old: pa.Table, new: pa.Table, record: TableSchema) -> tuple[Matching, Flags]:
+def compared(old: pa.Table, new: pa.Table, schema: TableSchema) -> tuple[Matching, Flags]:
     """Rows matched by what pages are ordered by, and which of the pairs differ."""
-    names = list(record.order)
+    names = list(schema.order)
     matching = match(old.select(names), new.select(names))
     differ = np.zeros(len(matching.old), dtype=np.bool_)
     left, right = pa.array(matching.old), pa.array(matching.new)
-    for name in record.names:
+    for name in schema.names:
         if name not in names:
             differ |= unequal(old.column(name).take(left), new.column(name).take(right))
     return matching, differ
 
 
-def _contents(cache: PageCache, read: Read, entry: Entry | None, record: TableSchema) -> Contents | None:
-    return None if entry is None or entry.base is None else cache.contents(entry, record, read)
+def _contents(cache: PageCache, read: Read, entry: Entry | None, schema: TableSchema) -> PageContents | None:
+    return None if entry is None or entry.base is None else cache.contents(entry, schema, read)
 
 
-def _touched(one: Contents, other: Contents) -> Numbers:
+def _touched(one: PageContents, other: PageContents) -> Numbers:
     """The rows that the overlays of one base page treat differently: those of one of them, and those that differ."""
     overlays = [side.overlay for side in (one, other) if side.overlay is not None]
     if len(overlays) < 2:
@@ -97,7 +97,7 @@ def _touched(one: Contents, other: Contents) -> Numbers:
     return np.concatenate([both[differ], np.setxor1d(old.rows, new.rows, assume_unique=True)])
 
 
-def _rows(side: Contents, touched: Numbers) -> pa.Table:
+def _rows(side: PageContents, touched: Numbers) -> pa.Table:
     """The current rows of a page whose numbers are among `touched`."""
     if side.overlay is None:
         places = side.base.places(touched)
@@ -115,21 +115,21 @@ def table_changes(cache: PageCache, name: str, older: ReadView, newer: ReadView)
     compared as a whole.
     """
     before, old_record = find_table(older, name)
-    after, record = find_table(newer, name)
-    same = before.domain == after.domain and _shape(old_record) <= _shape(record)
+    after, schema = find_table(newer, name)
+    same = before.domain == after.domain and _shape(old_record) <= _shape(schema)
     if same:
-        old, new = changed_rows(cache, older, newer, after.domain, record)
+        old, new = changed_rows(cache, older, newer, after.domain, schema)
         old, new = old.drop_columns([ROW]), new.drop_columns([ROW])
         unchanged = _net_page_rows(before.root) - len(old)
     else:
         old = _whole(cache, older, name, old_record)
-        new = _whole(cache, newer, name, record)
+        new = _whole(cache, newer, name, schema)
         unchanged = 0
-    if not record.key or old_record.key == () or (not same and record.key != old_record.key):
-        return _counted(old, new, _added(old_record, record) if same else (), record, unchanged)
-    header = keyed_header(_with_schema(old, record).schema, _with_schema(new, record).schema, record.key)
+    if not schema.key or old_record.key == () or (not same and schema.key != old_record.key):
+        return _counted(old, new, _added(old_record, schema) if same else (), schema, unchanged)
+    header = keyed_header(_with_schema(old, schema).schema, _with_schema(new, schema).schema, schema.key)
     if same:
-        header = _filled(header, _added(old_record, record), record)
+        header = _filled(header, _added(old_record, schema), schema)
     return _keyed(header, old, new, unchanged)
 
 
@@ -139,20 +139,20 @@ def _keyed(header: Header, old: pa.Table, new: pa.Table, unchanged: int) -> Chan
     return ChangeSet(replace(found.header, counts=counts), found.rows)
 
 
-def _counted(old: pa.Table, new: pa.Table, added: tuple[str, ...], record: TableSchema, unchanged: int) -> ChangeSet:
+def _counted(old: pa.Table, new: pa.Table, added: tuple[str, ...], schema: TableSchema, unchanged: int) -> ChangeSet:
     found = difference(old, new)
     counts = replace(found.header.counts, unchanged=unchanged + (found.header.counts.unchanged or 0))
-    return ChangeSet(_filled(replace(found.header, counts=counts), added, record), found.rows)
+    return ChangeSet(_filled(replace(found.header, counts=counts), added, schema), found.rows)
 
 
-def _filled(header: Header, added: tuple[str, ...], record: TableSchema) -> Header:
+def _filled(header: Header, added: tuple[str, ...], schema: TableSchema) -> Header:
     """Columns added on the way hold their default in every older row."""
     if not added:
         return header
     kept = pa.schema([field for field in header.old_schema if field.name not in added])
     fill = {}
     for name in added:
-        column = record.column(name)
+        column = schema.column(name)
         fill[name] = column.default if column.default is not None else pa.nulls(1, column.type)
     return replace(header, old_schema=kept, fill=pa.table(fill))
 
@@ -162,19 +162,19 @@ def _added(old: TableSchema, new: TableSchema) -> tuple[str, ...]:
     return tuple(column.name for column in new.columns if column.id not in known)
 
 
-def _shape(record: TableSchema) -> set[int]:
-    return {column.id for column in record.columns}
+def _shape(schema: TableSchema) -> set[int]:
+    return {column.id for column in schema.columns}
 
 
-def _with_schema(table: pa.Table, record: TableSchema) -> pa.Table:
-    if table.column_names != list(record.names):
+def _with_schema(table: pa.Table, schema: TableSchema) -> pa.Table:
+    if table.column_names != list(schema.names):
         return table
-    return pa.Table.from_arrays(table.columns, schema=record.schema)
+    return pa.Table.from_arrays(table.columns, schema=schema.arrow_schema)
 
 
-def _whole(cache: PageCache, view: ReadView, name: str, record: TableSchema) -> pa.Table:
+def _whole(cache: PageCache, view: ReadView, name: str, schema: TableSchema) -> pa.Table:
     rows = TableReader(view, name, cache).to_arrow()
-    return pa.Table.from_arrays(rows.columns, schema=record.schema)
+    return pa.Table.from_arrays(rows.columns, schema=schema.arrow_schema)
 
 
 def _net_page_rows(root: object) -> int:

@@ -54,51 +54,51 @@ def _is_spark(data: Any) -> bool:
     return type(data).__module__.partition(".")[0] == "pyspark"
 
 
-def fitted(data: Any, record: TableSchema, doing: str) -> pa.Table:
+def fitted(data: Any, schema: TableSchema, doing: str) -> pa.Table:
     """The rows in exactly the table's columns; absent columns take their default, or null."""
-    table = rows_of(data, record.schema)
-    unknown = [name for name in table.column_names if name not in record.names]
-    absent = [c for c in record.columns if c.name not in table.column_names and not c.nullable and c.default is None]
+    table = rows_of(data, schema.arrow_schema)
+    unknown = [name for name in table.column_names if name not in schema.names]
+    absent = [c for c in schema.columns if c.name not in table.column_names and not c.nullable and c.default is None]
     if unknown or absent or len(set(table.column_names)) < table.num_columns:
         what = f"there is no column {unknown[0]!r}" if unknown else "columns are missing or there twice"
         raise SchemaError(
-            f"{what}\nthe rows:  {_listed(table.schema)}\nthe table: {_listed(record.schema)}",
+            f"{what}\nthe rows:  {_listed(table.schema)}\nthe table: {_listed(schema.arrow_schema)}",
             doing=doing,
             hint="Give the rows the table's columns; those that may be null can be left out",
         )
-    for column in record.columns:
+    for column in schema.columns:
         if column.name not in table.column_names and column.default is not None:
             values = column.default.take(pa.array(np.zeros(len(table), dtype=np.int64)))
             table = table.append_column(column.name, values)
-    wanted = pa.schema(list(record.row_schema)[1:])
+    wanted = pa.schema(list(schema.row_schema)[1:])
     try:
         batches = [conform(batch, wanted) for batch in table.combine_chunks().to_batches()]
     except SchemaError as error:
         raise SchemaError(
-            f"{error.why}\nthe rows:  {_listed(table.schema)}\nthe table: {_listed(record.schema)}",
+            f"{error.why}\nthe rows:  {_listed(table.schema)}\nthe table: {_listed(schema.arrow_schema)}",
             doing=doing,
             hint=error.hint,
         ) from None
     result = pa.Table.from_batches(batches, schema=wanted)
-    check_not_null(result, record, doing)
+    check_not_null(result, schema, doing)
     return result
 
 
-def check_not_null(table: pa.Table, record: TableSchema, doing: str) -> None:
+def check_not_null(table: pa.Table, schema: TableSchema, doing: str) -> None:
     """Refuses nulls where the table says that there are none."""
-    for column in record.columns:
+    for column in schema.columns:
         if column.nullable or not table.column(column.name).null_count:
             continue
         places = np.flatnonzero(np.asarray(table.column(column.name).is_null(), dtype=np.bool_))
-        shown = show_keys(table, record.key or record.names[:3], places)
-        if column.name in record.key:
+        shown = show_keys(table, schema.key or schema.names[:3], places)
+        if column.name in schema.key:
             raise KeysError(f"rows have a null in their key: {shown}", doing=doing, hint="Every key needs a value")
         raise SchemaError(
             f"column {column.name!r} must not be null: {shown}", doing=doing, hint="Give these rows a value"
         )
 
 
-def check_distinct(keys: Sequence[bytes], table: pa.Table, record: TableSchema, doing: str) -> None:
+def check_distinct(keys: Sequence[bytes], table: pa.Table, schema: TableSchema, doing: str) -> None:
     """Refuses rows that have one key twice, showing up to ten."""
     if len(set(keys)) == len(keys):
         return
@@ -109,41 +109,41 @@ def check_distinct(keys: Sequence[bytes], table: pa.Table, record: TableSchema, 
             again.append(place)
         seen.add(key)
     raise KeysError(
-        f"keys are there more than once: {show_keys(table, record.key, again)}",
+        f"keys are there more than once: {show_keys(table, schema.key, again)}",
         doing=doing,
         hint="Keep one row for each key",
     )
 
 
-def in_order(rows: pa.Table, record: TableSchema, doing: str) -> pa.Table:
+def in_order(rows: pa.Table, schema: TableSchema, doing: str) -> pa.Table:
     """Rows by key, each key once."""
-    if not record.key:
+    if not schema.key:
         return rows
-    order = sort_order(rows, record.key)
+    order = sort_order(rows, schema.key)
     rows = rows if order is None else rows.take(pa.array(order))
-    again = repeats(rows, record.key)
+    again = repeats(rows, schema.key)
     if len(again):
         raise KeysError(
-            f"keys are there more than once: {show_keys(rows, record.key, again)}",
+            f"keys are there more than once: {show_keys(rows, schema.key, again)}",
             doing=doing,
             hint="Keep one row for each key, or choose a key that is unique",
         )
     return rows
 
 
-def taken_keys(table: pa.Table, record: TableSchema, places: Sequence[int], doing: str) -> KeysError:
+def taken_keys(table: pa.Table, schema: TableSchema, places: Sequence[int], doing: str) -> KeysError:
     """The error that says which keys are in the table already."""
     return KeysError(
-        f"keys are in the table already: {show_keys(table, record.key, list(places))}",
+        f"keys are in the table already: {show_keys(table, schema.key, list(places))}",
         doing=doing,
         hint="Use upsert to replace rows",
     )
 
 
-def absent_keys(table: pa.Table, record: TableSchema, places: Sequence[int], doing: str) -> KeysError:
+def absent_keys(table: pa.Table, schema: TableSchema, places: Sequence[int], doing: str) -> KeysError:
     """The error that says which keys are not in the table."""
     return KeysError(
-        f"keys are not in the table: {show_keys(table, record.key, list(places))}", doing=doing, hint="Insert them"
+        f"keys are not in the table: {show_keys(table, schema.key, list(places))}", doing=doing, hint="Insert them"
     )
 
 

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from strandline.pages import Entry, Mode, Transaction
 from strandline.tables.keys import encode_keys, is_provisional
-from strandline.tables.page import Contents
+from strandline.tables.page import PageContents
 from strandline.tables.page_cache import PageCache
 from strandline.tables.predicates import ALL, KeyBounds, TableExpression, key_bounds
-from strandline.tables.row_changes import FRESH, NONE, Pending
+from strandline.tables.row_changes import FRESH, NONE, PendingWrites
 from strandline.tables.schema import ROW
 from strandline.tables.validation import Footprint
 from strandline.values import no_rows
@@ -40,7 +40,7 @@ class Selection:
     rows: pa.Table
 
 
-class Reach:
+class LockedReader:
     """The locks and reads of one transaction, all of them noted in its footprint."""
 
     def __init__(self, inner: Transaction, cache: PageCache, footprint: Footprint) -> None:
@@ -48,29 +48,29 @@ class Reach:
         self._cache = cache
         self._footprint = footprint
 
-    def lock_whole(self, pending: Pending, mode: Mode) -> None:
+    def lock_table(self, pending: PendingWrites, mode: Mode) -> None:
         if not pending.created:
-            self._inner.lock_table(pending.domain, mode)
+            self._inner.lock_table(pending.table_id, mode)
 
-    def note_everything(self, pending: Pending) -> None:
+    def note_full_scan(self, pending: PendingWrites) -> None:
         """All rows are going to be read."""
         if not pending.created:
-            self._footprint.note_scan(pending.domain, None, ALL)
+            self._footprint.note_scan(pending.table_id, None, ALL)
 
-    def lock_keys(self, pending: Pending, keys: Sequence[bytes], mode: Mode) -> list[tuple[Entry, list[bytes]]]:
+    def lock_keys(self, pending: PendingWrites, keys: Sequence[bytes], mode: Mode) -> list[tuple[Entry, list[bytes]]]:
         """Lock keys, or the pages that they belong to when they are many; the pages with their keys, in order."""
-        self._footprint.note_keys(pending.domain, keys)
-        ordered = sorted(keys if pending.record.key else (key for key in keys if not is_provisional(key)))
+        self._footprint.note_keys(pending.table_id, keys)
+        ordered = sorted(keys if pending.schema.key else (key for key in keys if not is_provisional(key)))
         if pending.pages is not None:
             return _grouped([(page.separator, page.entry) for page in pending.pages], ordered)
         if len(ordered) > MANY_ROWS:
-            self._inner.lock_table(pending.domain, mode)
+            self._inner.lock_table(pending.table_id, mode)
             return self._pages_of(pending, ordered)
         if len(ordered) > MANY_KEYS:
             return self._lock_pages_of(pending, ordered, mode)
         found: list[tuple[Entry, list[bytes]]] = []
         for key in ordered:
-            entry = self._inner.lock_row(pending.domain, key, mode)
+            entry = self._inner.lock_row(pending.table_id, key, mode)
             assert entry is not None, "a table has at least one page"
             if found and found[-1][0].number == entry.number:
                 found[-1] = (entry, [*found[-1][1], key])
@@ -78,24 +78,26 @@ class Reach:
                 found.append((entry, [key]))
         return found
 
-    def _lock_pages_of(self, pending: Pending, ordered: Sequence[bytes], mode: Mode) -> list[tuple[Entry, list[bytes]]]:
+    def _lock_pages_of(
+        self, pending: PendingWrites, ordered: Sequence[bytes], mode: Mode
+    ) -> list[tuple[Entry, list[bytes]]]:
         while True:
             before = self._pages_of(pending, ordered)
             for entry, _ in before:
-                self._inner.lock_page(pending.domain, entry.number, mode)
+                self._inner.lock_page(pending.table_id, entry.number, mode)
             after = self._pages_of(pending, ordered)
             if [(entry.number, keys) for entry, keys in before] == [(entry.number, keys) for entry, keys in after]:
                 return after
 
-    def _pages_of(self, pending: Pending, ordered: Sequence[bytes]) -> list[tuple[Entry, list[bytes]]]:
-        pages = list(self._inner.view().pages_between(pending.domain, ordered[0], ordered[-1]))
+    def _pages_of(self, pending: PendingWrites, ordered: Sequence[bytes]) -> list[tuple[Entry, list[bytes]]]:
+        pages = list(self._inner.view().pages_between(pending.table_id, ordered[0], ordered[-1]))
         return _grouped(pages, ordered)
 
-    def present(self, pending: Pending, keys: Sequence[bytes]) -> dict[bytes, int]:
+    def present(self, pending: PendingWrites, keys: Sequence[bytes]) -> dict[bytes, int]:
         """Lock keys for writing; those that are there, with their row numbers."""
         there: dict[bytes, int] = {}
         for entry, part in self.lock_keys(pending, keys, Mode.X):
-            rows = self._contents(pending, entry, pending.record.order).rows_of(part)
+            rows = self._contents(pending, entry, pending.schema.order).rows_of(part)
             there |= {key: row for key, row in zip(part, rows.tolist(), strict=True) if row != NONE}
         for key in keys:
             own = pending.net.get(key)
@@ -105,21 +107,21 @@ class Reach:
                 there[key] = own[2]
         return there
 
-    def _contents(self, pending: Pending, entry: Entry, columns: Sequence[str] | None = None) -> Contents:
+    def _contents(self, pending: PendingWrites, entry: Entry, columns: Sequence[str] | None = None) -> PageContents:
         if columns is None or entry.rows <= MANY_ROWS * 8:
-            return self._cache.contents(entry, pending.record, self._inner.output.read)
-        return self._cache.chosen(entry, pending.record, self._inner.output.read, columns)
+            return self._cache.contents(entry, pending.schema, self._inner.output.read)
+        return self._cache.chosen(entry, pending.schema, self._inner.output.read, columns)
 
-    def select(self, pending: Pending, condition: TableExpression | None, mode: Mode) -> Selection:
+    def select(self, pending: PendingWrites, condition: TableExpression | None, mode: Mode) -> Selection:
         """The rows that satisfy a condition, locked in `mode` (S or X), own changes included."""
-        bounds = key_bounds(condition, pending.record)
+        bounds = key_bounds(condition, pending.schema)
         if condition is not None and not bounds.exact:
             _ = condition.condition  # what is wrong with it is said before anything is locked
         if bounds.points is not None:
             keys, found = self._select_points(pending, bounds, mode)
         else:
             found = self._select_range(pending, condition, bounds, mode)
-            keys = encode_keys(found, pending.record.order)
+            keys = encode_keys(found, pending.schema.order)
         numbers: list[int] = found.column(ROW).to_pylist()
         test = None if bounds.exact else condition
         chosen = self._with_own(pending, Selection(keys, numbers, found.drop_columns([ROW])), test, bounds)
@@ -127,7 +129,7 @@ class Reach:
             self.lock_keys(pending, chosen.keys, Mode.X)
         return chosen
 
-    def _select_points(self, pending: Pending, bounds: KeyBounds, mode: Mode) -> tuple[list[bytes], pa.Table]:
+    def _select_points(self, pending: PendingWrites, bounds: KeyBounds, mode: Mode) -> tuple[list[bytes], pa.Table]:
         """Committed rows of single keys, and these keys."""
         assert bounds.points is not None
         tables: list[pa.Table] = []
@@ -140,15 +142,15 @@ class Reach:
                 images = [one for _, one in found]
                 tables.append(contents.image(images[0]) if len(images) == 1 else contents.images(images))
         if not tables:
-            return [], no_rows(pending.record.row_schema)
+            return [], no_rows(pending.schema.row_schema)
         return there, tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
     def _select_range(
-        self, pending: Pending, condition: TableExpression | None, bounds: KeyBounds, mode: Mode
+        self, pending: PendingWrites, condition: TableExpression | None, bounds: KeyBounds, mode: Mode
     ) -> pa.Table:
         if not pending.created:
-            self._footprint.note_scan(pending.domain, condition, bounds)
-        tables = [no_rows(pending.record.row_schema)]
+            self._footprint.note_scan(pending.table_id, condition, bounds)
+        tables = [no_rows(pending.schema.row_schema)]
         for entry in self._lock_range(pending, bounds, Mode.S if mode is Mode.S else Mode.SIX):
             if entry.rows and bounds.meets(entry.least, entry.greatest):
                 rows = self._contents(pending, entry).table
@@ -157,16 +159,16 @@ class Reach:
                 tables.append(rows)
         return pa.concat_tables(tables)
 
-    def _lock_range(self, pending: Pending, bounds: KeyBounds, mode: Mode) -> list[Entry]:
+    def _lock_range(self, pending: PendingWrites, bounds: KeyBounds, mode: Mode) -> list[Entry]:
         if pending.pages is not None:
             return [page.entry for page in pending.pages]
         if bounds.everything:
-            self.lock_whole(pending, mode)
-            return [entry for _, entry in self._inner.view().pages_between(pending.domain)]
-        return self._inner.lock_range(pending.domain, bounds.low, bounds.high, mode)
+            self.lock_table(pending, mode)
+            return [entry for _, entry in self._inner.view().pages_between(pending.table_id)]
+        return self._inner.lock_range(pending.table_id, bounds.low, bounds.high, mode)
 
     def _with_own(
-        self, pending: Pending, found: Selection, condition: TableExpression | None, bounds: KeyBounds
+        self, pending: PendingWrites, found: Selection, condition: TableExpression | None, bounds: KeyBounds
     ) -> Selection:
         """Committed rows as this transaction has changed them."""
         keys, numbers, rows = found.keys, found.numbers, found.rows
@@ -189,21 +191,21 @@ class Reach:
             pa.concat_tables([rows.take(pa.array(kept)), own_rows.take(pa.array(mine, pa.int64()))]),
         )
 
-    def announce_append(self, pending: Pending) -> None:
+    def lock_append(self, pending: PendingWrites) -> None:
         """Rows of a table without a key go behind all others: the last page is locked for that."""
         if not pending.created and pending.pages is None:
             while True:
                 last = self._last_page(pending)
-                self._inner.lock_page(pending.domain, last.number, Mode.IX)
+                self._inner.lock_page(pending.table_id, last.number, Mode.IX)
                 if self._last_page(pending).number == last.number:
                     break
 
-    def _last_page(self, pending: Pending) -> Entry:
-        found = self._inner.view().page_for(pending.domain, b"\xff" * 9)
+    def _last_page(self, pending: PendingWrites) -> Entry:
+        found = self._inner.view().page_for(pending.table_id, b"\xff" * 9)
         assert found is not None, "a table has at least one page"
         return found
 
-    def settled_numbers(self, pending: Pending, chosen: Selection) -> list[int]:
+    def numbers_to_keep(self, pending: PendingWrites, chosen: Selection) -> list[int]:
         """Numbers that rows take along to another key: their own, that of the row they replaced, or a new one."""
         unknown = [key for key, number in zip(chosen.keys, chosen.numbers, strict=True) if number == NONE]
         standing = self._standing(pending, unknown)
@@ -212,19 +214,21 @@ class Reach:
             for key, number in zip(chosen.keys, chosen.numbers, strict=True)
         ]
 
-    def remember_deleted(self, pending: Pending) -> None:
+    def note_freed(self, pending: PendingWrites) -> None:
         """Note the numbers of rows that are to be deleted: their keys may come again in this transaction."""
         gone = {key: one[2] for key, one in pending.net.items() if one[0] == NONE and one[2] != FRESH}
         standing = self._standing(pending, [key for key, number in gone.items() if number == NONE])
         known = {key: number for key, number in gone.items() if number != NONE}
-        left = {**standing, **known}
-        pending.left.note(left if pending.record.key else {k: row for k, row in left.items() if not is_provisional(k)})
+        freed = {**standing, **known}
+        pending.freed.note(
+            freed if pending.schema.key else {k: row for k, row in freed.items() if not is_provisional(k)}
+        )
 
-    def _standing(self, pending: Pending, keys: Sequence[bytes]) -> dict[bytes, int]:
+    def _standing(self, pending: PendingWrites, keys: Sequence[bytes]) -> dict[bytes, int]:
         """The numbers of rows that stand under these keys on pages."""
         standing: dict[bytes, int] = {}
         for entry, part in self.lock_keys(pending, keys, Mode.X) if keys else ():
-            rows = self._contents(pending, entry, pending.record.order).rows_of(part)
+            rows = self._contents(pending, entry, pending.schema.order).rows_of(part)
             standing |= {key: row for key, row in zip(part, rows.tolist(), strict=True) if row != NONE}
         return standing
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 from strandline.errors import NotFound, StoreError
 from strandline.pages import Mode, Sums, Transaction
 from strandline.tables import locked_reads
-from strandline.tables.locked_reads import Reach
+from strandline.tables.locked_reads import LockedReader
 from strandline.tables.page_cache import PageCache
-from strandline.tables.page_rewrite import PageRoom, change_pages, draft_of
-from strandline.tables.row_changes import Expected, LocalPage, Pending
+from strandline.tables.page_rewrite import PageIO, change_pages, draft_of
+from strandline.tables.row_changes import Expected, LocalPage, PendingWrites
 from strandline.tables.scan import tables_hint
 from strandline.tables.schema import TableSchema
 from strandline.tables.validation import Footprint
@@ -24,18 +24,18 @@ class OpenTables:
     def __init__(self, inner: Transaction, cache: PageCache) -> None:
         self.inner = inner
         self._cache = cache
-        self._tables: dict[str, Pending] = {}
+        self._tables: dict[str, PendingWrites] = {}
         self._gone: set[str] = set()
         self.verbs = 0
         """How often a table was asked for: a transaction that did one thing has asked once."""
         self._footprint = Footprint()
         inner.footprint = self._footprint
-        self.reach = Reach(inner, cache, self._footprint)
+        self.reader = LockedReader(inner, cache, self._footprint)
 
-    def __iter__(self) -> Iterator[Pending]:
+    def __iter__(self) -> Iterator[PendingWrites]:
         return iter(self._tables.values())
 
-    def open(self, name: str) -> Pending:
+    def open(self, name: str) -> PendingWrites:
         """The table of that name, as this transaction has left it."""
         self.verbs += 1
         if self.inner.ended:
@@ -55,71 +55,71 @@ class OpenTables:
             if again is not None and again.domain == entry.domain:
                 break
         self._footprint.tables.add(entry.domain)
-        record = TableSchema.from_bytes(view.record(entry.domain))
-        self._tables[name] = pending = Pending(name, entry.domain, record)
+        schema = TableSchema.from_bytes(view.record(entry.domain))
+        self._tables[name] = pending = PendingWrites(name, entry.domain, schema)
         return pending
 
     def is_there(self, name: str) -> bool:
         """Whether a table of that name is there for this transaction."""
         return name in self._tables or (name not in self._gone and self.inner.view().find_domain(name) is not None)
 
-    def create(self, name: str, record: TableSchema) -> Pending | None:
+    def create(self, name: str, schema: TableSchema) -> PendingWrites | None:
         """A new table; None when another transaction has created one while we waited for the name."""
         self.verbs += 1
-        domain = self.inner.create_domain(name, record.to_bytes())
+        table_id = self.inner.create_domain(name, schema.to_bytes())
         if self.is_there(name):
             return None
         self._footprint.absent.add(name)
-        self._tables[name] = pending = Pending(name, domain, record, created=True)
+        self._tables[name] = pending = PendingWrites(name, table_id, schema, created=True)
         return pending
 
     def drop(self, name: str) -> None:
         pending = self.open(name)
-        self.inner.drop_domain(pending.domain, name)
+        self.inner.drop_domain(pending.table_id, name)
         del self._tables[name]
         self._gone.add(name)
 
     def rename(self, old: str, new: str) -> None:
         pending = self.open(old)
-        self.inner.rename_domain(pending.domain, old, new)
+        self.inner.rename_domain(pending.table_id, old, new)
         pending.name = new
         self._tables[new] = self._tables.pop(old)
         self._gone.add(old)
         self._gone.discard(new)
 
-    def reshape(self, pending: Pending, record: TableSchema, change: Callable[[pa.Table], pa.Table]) -> None:
+    def reshape(self, pending: PendingWrites, schema: TableSchema, change: Callable[[pa.Table], pa.Table]) -> None:
         """Another shape from now on; `change` brings rows that are pending into it."""
-        self.inner.set_record(pending.domain, record.to_bytes())
-        pending.reshape(record, change)
+        self.inner.set_record(pending.table_id, schema.to_bytes())
+        pending.reshape(schema, change)
 
-    def size(self, pending: Pending) -> Sums:
+    def size(self, pending: PendingWrites) -> Sums:
         """The rows and bytes of a table's pages, whatever is kept apart."""
         if pending.pages is not None:
             entries = [page.entry for page in pending.pages]
             size = sum(page.size for entry in entries for page in entry.pages)
             return Sums(len(entries), rows=sum(entry.rows for entry in entries), bytes=size)
-        found = None if pending.created else self.inner.view().domain(pending.domain)
+        found = None if pending.created else self.inner.view().domain(pending.table_id)
         return Sums() if found is None or found.root is None else found.root.sums
 
-    def room(self) -> PageRoom:
-        return PageRoom(self._cache, self.inner.output.read, self.inner.write_page)
+    def room(self) -> PageIO:
+        return PageIO(self._cache, self.inner.output.read, self.inner.write_page)
 
-    def to_pages(self, pending: Pending) -> None:
+    def to_pages(self, pending: PendingWrites) -> None:
         """Put what is pending onto pages of our own; from then on the table is locked as a whole."""
-        self.reach.lock_whole(pending, Mode.X)
+        self.reader.lock_table(pending, Mode.X)
         if pending.pages is None:
             self._find_pages(pending)
         if pending.net:
             change_pages(pending, self.room())
 
-    def _find_pages(self, pending: Pending) -> None:
+    def _find_pages(self, pending: PendingWrites) -> None:
         pending.pages = []
         if not pending.created:
             view = self.inner.view()
-            found = view.domain(pending.domain)
+            found = view.domain(pending.table_id)
             assert found is not None
             pending.sequence = found.sequence
-            pages = view.pages_between(pending.domain)
+            pages = view.pages_between(pending.table_id)
             pending.pages = [LocalPage(separator, entry, entry) for separator, entry in pages]
 
     def hand_over(self) -> None:
@@ -130,15 +130,15 @@ class OpenTables:
             if pending.pages is not None:
                 self._hand_over_pages(pending)
             if pending.net:
-                self.inner.change(pending.domain, pending.delta())
+                self.inner.change(pending.table_id, pending.delta())
 
-    def _hand_over_pages(self, pending: Pending) -> None:
+    def _hand_over_pages(self, pending: PendingWrites) -> None:
         # Pages that go come first: a new one may stand at the same separator.
         for separator, old in pending.removed:
-            self.inner.remove_page(pending.domain, old, separator)
+            self.inner.remove_page(pending.table_id, old, separator)
         for page in pending.pages or ():
             if page.old is None:
-                self.inner.add_page(pending.domain, draft_of(page.entry), page.separator)
+                self.inner.add_page(pending.table_id, draft_of(page.entry), page.separator)
             elif page.entry.pages != page.old.pages:
-                self.inner.put_page(pending.domain, page.old, draft_of(page.entry))
-        self.inner.change(pending.domain, Expected(pending.sequence, pending.taken))
+                self.inner.put_page(pending.table_id, page.old, draft_of(page.entry))
+        self.inner.change(pending.table_id, Expected(pending.sequence, pending.taken))

@@ -38,27 +38,27 @@ FIRST_ROW = b"strandline:first_row"
 _DIFFERENCES = "DELTA_BINARY_PACKED"
 
 
-def encode_page(table: pa.Table, record: TableSchema) -> bytes:
-    """A base page: `table` has the record's row schema."""
-    whole = _with_schema(table, record.file_schema)
+def encode_page(table: pa.Table, schema: TableSchema) -> bytes:
+    """A base page: `table` has the row schema."""
+    whole = _with_schema(table, schema.file_schema)
     rows = np.asarray(whole.column(ROW), dtype=np.int64)
     if len(rows) > SMALL_PAGE and rows[-1] - rows[0] == len(rows) - 1 and bool(np.all(rows[1:] > rows[:-1])):
         whole = whole.replace_schema_metadata({FIRST_ROW: str(rows[0])})
-    return _encode(whole, record.distinct)
+    return _encode(whole, schema.distinct)
 
 
-def encode_overlay(table: pa.Table, record: TableSchema) -> bytes:
-    """An overlay page: the record's row schema and `_deleted`."""
-    return _encode(_with_schema(table, record.overlay_schema), record.distinct)
+def encode_overlay(table: pa.Table, schema: TableSchema) -> bytes:
+    """An overlay page: the row schema and `_deleted`."""
+    return _encode(_with_schema(table, schema.overlay_schema), schema.distinct)
 
 
-def decode_page(data: bytes, record: TableSchema, columns: Sequence[str] | None = None) -> pa.Table:
+def decode_page(data: bytes, schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table:
     """The rows of a page in the table's present shape: `_row`, the columns, and `_deleted` in an overlay.
 
     `columns` chooses among the table's columns; `_row` and `_deleted` come in any case.
     """
     file = _opened(data)
-    chosen = [c for c in record.columns if columns is None or c.name in columns]
+    chosen = [c for c in schema.columns if columns is None or c.name in columns]
     return _read(file, chosen, [name for name in (ROW, DELETED) if name in file.schema_arrow.names])
 
 
@@ -74,11 +74,11 @@ class Columns:
     fresh: bool = False
 
 
-def decode_columns(data: bytes, record: TableSchema, columns: Sequence[str]) -> Columns:
+def decode_columns(data: bytes, schema: TableSchema, columns: Sequence[str]) -> Columns:
     """Chosen columns of a base page, and row numbers as far as the page does not say what they are."""
     file = _opened(data)
     told = (file.metadata.metadata or {}).get(FIRST_ROW)
-    table = _read(file, [record.column(name) for name in columns], [ROW] if told is None else [])
+    table = _read(file, [schema.column(name) for name in columns], [ROW] if told is None else [])
     return Columns(table, None if told is None else int(told), fresh=True)
 
 
@@ -277,7 +277,7 @@ class Overlay:
 
 
 @dataclass(frozen=True)
-class FoundRows:
+class RowPlace:
     """A row of a page: its number, and where it stands."""
 
     row: int
@@ -286,25 +286,25 @@ class FoundRows:
 
 
 @dataclass(frozen=True)
-class Contents:
+class PageContents:
     """A logical page."""
 
     base: BasePage
     overlay: Overlay | None = None
 
-    def find(self, key: bytes) -> FoundRows | None:
+    def find(self, key: bytes) -> RowPlace | None:
         """The row with that key."""
         if self.overlay is not None:
             place = self.overlay.by_key.get(key)
             if place is not None:
-                return FoundRows(int(self.overlay.rows[place]), True, place)
+                return RowPlace(int(self.overlay.rows[place]), True, place)
         position = self.base.find(key)
         if position is None:
             return None
         row = int(self.base.rows[position])
         if self.overlay is not None and row in self.overlay.by_row:
             return None
-        return FoundRows(row, False, position)
+        return RowPlace(row, False, position)
 
     def rows_of(self, keys: Sequence[bytes]) -> Numbers:
         """The row number of each key, −1 where there is no such row."""
@@ -331,14 +331,14 @@ class Contents:
                     held[place] = not deleted[found]
         return held
 
-    def image(self, found: FoundRows) -> pa.Table:
+    def image(self, found: RowPlace) -> pa.Table:
         """One row, `_row` included."""
         if not found.in_overlay:
             return self.base.table.slice(found.place, 1)
         assert self.overlay is not None
         return self.overlay.table.slice(found.place, 1).drop_columns([DELETED])
 
-    def images(self, found: Sequence[FoundRows]) -> pa.Table:
+    def images(self, found: Sequence[RowPlace]) -> pa.Table:
         """Many rows, in the order asked for."""
         if self.overlay is None or not any(one.in_overlay for one in found):
             return self.base.table.take(pa.array([one.place for one in found], pa.int64()))
@@ -389,14 +389,14 @@ def _begins(key: bytes, prefixes: Sequence[bytes]) -> bool:
     return place >= 0 and key.startswith(prefixes[place])
 
 
-def base_of(table: pa.Table, record: TableSchema) -> BasePage:
-    return BasePage(table, record.order)
+def base_of(table: pa.Table, schema: TableSchema) -> BasePage:
+    return BasePage(table, schema.order)
 
 
-def overlay_of(table: pa.Table, record: TableSchema) -> Overlay:
+def overlay_of(table: pa.Table, schema: TableSchema) -> Overlay:
     """An overlay as read from its page."""
     live = np.flatnonzero(~np.asarray(table.column(DELETED), dtype=np.bool_))
-    by_key = dict(zip(encode_keys(table.take(pa.array(live)), record.order), live.tolist(), strict=True))
+    by_key = dict(zip(encode_keys(table.take(pa.array(live)), schema.order), live.tolist(), strict=True))
     by_row = {row: place for place, row in enumerate(table.column(ROW).to_pylist())}
     keys: list[bytes | None] = [None] * len(table)
     for key, place in by_key.items():

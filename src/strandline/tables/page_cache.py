@@ -11,8 +11,8 @@ from strandline.pages import Entry, PageRef
 from strandline.tables.page import (
     BasePage,
     Columns,
-    Contents,
     Overlay,
+    PageContents,
     base_of,
     decode_columns,
     decode_page,
@@ -41,58 +41,58 @@ class PageCache:
         self.opened = 0
         """How many pages were read from storage: tests count them."""
 
-    def contents(self, entry: Entry, record: TableSchema, read: Read) -> Contents:
+    def contents(self, entry: Entry, schema: TableSchema, read: Read) -> PageContents:
         """What a live entry holds; a page without rows is not read."""
         assert entry.base is not None
         if not entry.rows and entry.overlay is None:
-            return Contents(base_of(no_rows(record.row_schema), record))
-        base = self.base(entry.base, record, read)
-        return Contents(base, None if entry.overlay is None else self.overlay(entry.overlay, record, read))
+            return PageContents(base_of(no_rows(schema.row_schema), schema))
+        base = self.base(entry.base, schema, read)
+        return PageContents(base, None if entry.overlay is None else self.overlay(entry.overlay, schema, read))
 
-    def chosen(self, entry: Entry, record: TableSchema, read: Read, columns: Sequence[str]) -> Contents:
+    def chosen(self, entry: Entry, schema: TableSchema, read: Read, columns: Sequence[str]) -> PageContents:
         """What a live entry holds, with a choice of columns, which has the order's among it; it is not kept."""
         assert entry.base is not None
-        kept = self._recall(entry.base.name, record)
+        kept = self._recall(entry.base.name, schema)
         if isinstance(kept, BasePage):
             base = BasePage(
-                kept.table.select(["_row", *(name for name in record.names if name in columns)]), record.order
+                kept.table.select(["_row", *(name for name in schema.names if name in columns)]), schema.order
             )
         else:
             self.opened += 1
-            base = base_of(decode_page(read(entry.base), record, columns), record)
-        return Contents(base, None if entry.overlay is None else self.overlay(entry.overlay, record, read))
+            base = base_of(decode_page(read(entry.base), schema, columns), schema)
+        return PageContents(base, None if entry.overlay is None else self.overlay(entry.overlay, schema, read))
 
-    def columns(self, entry: Entry, record: TableSchema, read: Read, columns: Sequence[str]) -> Columns | None:
+    def columns(self, entry: Entry, schema: TableSchema, read: Read, columns: Sequence[str]) -> Columns | None:
         """Columns of a live entry decoded for the caller alone; None when it is kept already, or has an overlay."""
         assert entry.base is not None
-        if entry.overlay is not None or self._recall(entry.base.name, record) is not None:
+        if entry.overlay is not None or self._recall(entry.base.name, schema) is not None:
             return None
         self.opened += 1
-        return decode_columns(read(entry.base), record, columns)
+        return decode_columns(read(entry.base), schema, columns)
 
-    def base(self, ref: PageRef, record: TableSchema, read: Read) -> BasePage:
-        found = self._recall(ref.name, record)
+    def base(self, ref: PageRef, schema: TableSchema, read: Read) -> BasePage:
+        found = self._recall(ref.name, schema)
         if not isinstance(found, BasePage):
             self.opened += 1
-            found = base_of(decode_page(read(ref), record), record)
-            self.remember(ref, record, found)
+            found = base_of(decode_page(read(ref), schema), schema)
+            self.remember(ref, schema, found)
         return found
 
-    def overlay(self, ref: PageRef, record: TableSchema, read: Read) -> Overlay:
-        found = self._recall(ref.name, record)
+    def overlay(self, ref: PageRef, schema: TableSchema, read: Read) -> Overlay:
+        found = self._recall(ref.name, schema)
         if not isinstance(found, Overlay):
             self.opened += 1
-            found = overlay_of(decode_page(read(ref), record), record)
-            self.remember(ref, record, found)
+            found = overlay_of(decode_page(read(ref), schema), schema)
+            self.remember(ref, schema, found)
         return found
 
-    def remember(self, ref: PageRef, record: TableSchema, page: BasePage | Overlay) -> None:
+    def remember(self, ref: PageRef, schema: TableSchema, page: BasePage | Overlay) -> None:
         """Keep a page that was read, or that is just being written."""
         size = int(page.table.nbytes) + (INDEX_BYTES if isinstance(page, BasePage) else OVERLAY_BYTES) * len(page.table)
         with self._mutex:
-            old = self._kept.pop((ref.name, record.mark), None)
+            old = self._kept.pop((ref.name, schema.mark), None)
             self._size += size - (old[1] if old is not None else 0)
-            self._kept[ref.name, record.mark] = (page, size)
+            self._kept[ref.name, schema.mark] = (page, size)
             while self._size > self._limit and len(self._kept) > 1:
                 _, (_, gone) = self._kept.popitem(last=False)
                 self._size -= gone
@@ -103,10 +103,10 @@ class PageCache:
             self._kept.clear()
             self._size = 0
 
-    def _recall(self, name: str, record: TableSchema) -> BasePage | Overlay | None:
+    def _recall(self, name: str, schema: TableSchema) -> BasePage | Overlay | None:
         with self._mutex:
-            found = self._kept.get((name, record.mark))
+            found = self._kept.get((name, schema.mark))
             if found is None:
                 return None
-            self._kept.move_to_end((name, record.mark))
+            self._kept.move_to_end((name, schema.mark))
             return found[0]

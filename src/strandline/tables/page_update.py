@@ -24,7 +24,7 @@ from strandline.engine import parallel
 from strandline.errors import Conflict
 from strandline.pages import Draft, Entry, PageRef, RowChange, TableEdit
 from strandline.tables.keys import encode_keys, provisional_start, sort_order
-from strandline.tables.page import Contents, Overlay, base_of, encode_overlay, encode_page
+from strandline.tables.page import Overlay, PageContents, base_of, encode_overlay, encode_page
 from strandline.tables.page_cache import PageCache
 from strandline.tables.row_changes import FRESH, NONE, Delta, Expected, merged, with_numbers
 from strandline.tables.schema import DELETED, ROW, TableSchema
@@ -69,7 +69,7 @@ SMALL_WRITES = Limits(large_rows=65_536)
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedDelta:
     """A page's changes by row number: what comes (−1 where a number must still be given) and what goes."""
 
     delta: Delta
@@ -86,7 +86,7 @@ class Resolved:
     def unnumbered(self) -> int:
         return int(np.count_nonzero(self.rows == NONE))
 
-    def numbered(self, first: int) -> Resolved:
+    def numbered(self, first: int) -> ResolvedDelta:
         """With new numbers given, from `first` on."""
         rows = self.rows.copy()
         new = np.flatnonzero(rows == NONE)
@@ -94,12 +94,12 @@ class Resolved:
         return replace(self, rows=rows)
 
 
-def resolve(contents: Contents, count: int, delta: Delta) -> Resolved:
+def resolve(contents: PageContents, count: int, delta: Delta) -> ResolvedDelta:
     """What a delta, all of whose keys belong to this page of `count` rows, means for its rows."""
     put = delta.put
     if not count and not len(contents.base.table) and len(put) == len(delta) and bool(np.all(delta.rows == NONE)):
         # New rows for a page that never had any.
-        return Resolved(delta, put, delta.rows, delta.rows[:0], len(put))
+        return ResolvedDelta(delta, put, delta.rows, delta.rows[:0], len(put))
     present = contents.rows_of(delta.keys)
     explicit, standing = delta.rows[put], present[put]
     rows = np.where(explicit >= 0, explicit, np.where(explicit == FRESH, NONE, standing))
@@ -113,11 +113,11 @@ def resolve(contents: Contents, count: int, delta: Delta) -> Resolved:
         moving = moving[~np.isin(moving, leaving)]
         gone = leaving[~np.isin(leaving, rows)]
     before = len(leaving) + (int(np.count_nonzero(contents.holds(moving))) if len(moving) else 0)
-    return Resolved(delta, put, rows, gone, count - before + len(put))
+    return ResolvedDelta(delta, put, rows, gone, count - before + len(put))
 
 
 @dataclass(frozen=True)
-class Revision:
+class PageRevision:
     """A page's next contents: an overlay over the same base, or tables for new base pages, by key. Neither: nothing."""
 
     count: int
@@ -125,43 +125,45 @@ class Revision:
     bases: tuple[pa.Table, ...] = ()
 
 
-def revise(contents: Contents, resolved: Resolved, record: TableSchema, limits: Limits = SMALL_WRITES) -> Revision:
+def revise(
+    contents: PageContents, resolved: ResolvedDelta, schema: TableSchema, limits: Limits = SMALL_WRITES
+) -> PageRevision:
     """The page with its changes made; every row has its number by now."""
     if not len(resolved.delta):
-        return Revision(resolved.count, contents.overlay)
+        return PageRevision(resolved.count, contents.overlay)
     size = len(contents.base.table)
     if not must_fold(size, resolved, limits):
-        overlay = _overlaid(contents, resolved, record)
+        overlay = _overlaid(contents, resolved, schema)
         if len(overlay.table) <= limits.overlay_rows(size):
-            return Revision(resolved.count, overlay)
-    return Revision(resolved.count, bases=cut(*folded(contents, resolved, record), limits))
+            return PageRevision(resolved.count, overlay)
+    return PageRevision(resolved.count, bases=cut(*folded(contents, resolved, schema), limits))
 
 
-def must_fold(size: int, resolved: Resolved, limits: Limits, standing: int = 0) -> bool:
+def must_fold(size: int, resolved: ResolvedDelta, limits: Limits, standing: int = 0) -> bool:
     """Whether changes of a base page of `size` rows can't be an overlay, at best or with `standing` rows in it."""
     changed = len(resolved.put) + len(resolved.gone) + standing
     return not resolved.count or changed > limits.overlay_rows(size)
 
 
-def image_rows(resolved: Resolved, record: TableSchema) -> pa.Table:
+def image_rows(resolved: ResolvedDelta, schema: TableSchema) -> pa.Table:
     """The rows that come, in the row schema, in order of their keys."""
     delta = resolved.delta
     chosen = delta.positions[resolved.put]
     whole = len(chosen) == len(delta.images) and bool(np.array_equal(chosen, np.arange(len(chosen))))
     images = delta.images if whole else delta.images.take(pa.array(chosen))
-    arrays = [pa.chunked_array([pa.array(resolved.rows)]), *(images.column(name) for name in record.names)]
-    return pa.Table.from_arrays(arrays, schema=record.row_schema)
+    arrays = [pa.chunked_array([pa.array(resolved.rows)]), *(images.column(name) for name in schema.names)]
+    return pa.Table.from_arrays(arrays, schema=schema.row_schema)
 
 
-def _overlaid(contents: Contents, resolved: Resolved, record: TableSchema) -> Overlay:
+def _overlaid(contents: PageContents, resolved: ResolvedDelta, schema: TableSchema) -> Overlay:
     """The overlay with these changes. Rows that it has keep their places, so that its indexes are only amended."""
-    put = image_rows(resolved, record)
+    put = image_rows(resolved, schema)
     put = put.append_column(DELETED, pa.array(np.zeros(len(put), dtype=np.bool_)))
     old = contents.overlay
     # A row that neither the base nor the overlay has needs no mark when it goes.
     gone = resolved.gone
     comes = [*resolved.rows.tolist(), *gone.tolist()]
-    tables = [put, _marks(gone, record)] if len(gone) else [put]
+    tables = [put, _marks(gone, schema)] if len(gone) else [put]
     keys = [resolved.delta.keys[place] for place in resolved.put.tolist()]
     size = len(old.table) if old is not None else 0
     index = np.arange(size + len(comes))
@@ -189,22 +191,22 @@ def _overlaid(contents: Contents, resolved: Resolved, record: TableSchema) -> Ov
     return Overlay(table, known, by_key, by_row)
 
 
-def _marks(gone: Numbers, record: TableSchema) -> pa.Table:
-    arrays = [pa.array(gone), *(pa.nulls(len(gone), c.type) for c in record.columns), pa.repeat(True, len(gone))]
-    return pa.Table.from_arrays(arrays, schema=record.row_schema.append(pa.field(DELETED, pa.bool_())))
+def _marks(gone: Numbers, schema: TableSchema) -> pa.Table:
+    arrays = [pa.array(gone), *(pa.nulls(len(gone), c.type) for c in schema.columns), pa.repeat(True, len(gone))]
+    return pa.Table.from_arrays(arrays, schema=schema.row_schema.append(pa.field(DELETED, pa.bool_())))
 
 
-def folded(contents: Contents, resolved: Resolved, record: TableSchema) -> tuple[pa.Table, bool]:
+def folded(contents: PageContents, resolved: ResolvedDelta, schema: TableSchema) -> tuple[pa.Table, bool]:
     """All rows by key, and whether what came stands behind all that was there."""
     now = contents.table
     touched = np.concatenate([resolved.rows, resolved.gone])
     kept = ~np.isin(np.asarray(now.column(ROW), dtype=np.int64), touched)
     stays = now if bool(kept.all()) else now.filter(pa.array(kept))
-    come = image_rows(resolved, record)
+    come = image_rows(resolved, schema)
     if not len(stays):
         return come.combine_chunks(), len(come) > 0
     both = pa.concat_tables([stays, come]).combine_chunks()
-    order = sort_order(both, record.order)
+    order = sort_order(both, schema.order)
     return (both if order is None else both.take(pa.array(order))), order is None and len(come) > 0
 
 
@@ -245,11 +247,11 @@ class TableInstaller:
                 assert isinstance(payload, Delta)
                 deltas.append(payload)
         if deltas:
-            record = TableSchema.from_bytes(edit.record)
+            schema = TableSchema.from_bytes(edit.record)
             delta = merged(deltas)
-            if not record.key:
+            if not schema.key:
                 delta = _numbered(edit, delta)
-            pages = _PageEdit(edit, record, self._cache, self._limits)
+            pages = _PageEdit(edit, schema, self._cache, self._limits)
             parts = list(_by_page(edit, delta))
             small = [separator for separator, entry, part in parts if pages.revise(entry, part)]
             for separator in small:
@@ -259,9 +261,9 @@ class TableInstaller:
 class _PageEdit:
     """Revising pages of one table inside one batch."""
 
-    def __init__(self, edit: TableEdit, record: TableSchema, cache: PageCache, limits: Limits) -> None:
+    def __init__(self, edit: TableEdit, schema: TableSchema, cache: PageCache, limits: Limits) -> None:
         self._edit = edit
-        self._record = record
+        self._schema = schema
         self._cache = cache
         self._limits = limits
 
@@ -274,11 +276,11 @@ class _PageEdit:
         resolved = resolve(contents, entry.rows, delta)
         if resolved.unnumbered:
             resolved = resolved.numbered(self._edit.take_sequence(resolved.unnumbered))
-        revision = revise(contents, resolved, self._record, self._limits)
+        revision = revise(contents, resolved, self._schema, self._limits)
         if revision.overlay is not None:
             self._put_overlay(entry, revision, delta)
         else:
-            self._put_bases(entry, revision.bases or (no_rows(self._record.row_schema),))
+            self._put_bases(entry, revision.bases or (no_rows(self._schema.row_schema),))
         return revision.count < min(self._limits.join_rows, entry.rows)
 
     def _fill(self, entry: Entry, rows: pa.Table) -> None:
@@ -287,8 +289,8 @@ class _PageEdit:
         pieces = []
         for piece in cut(rows, True, self._limits):
             numbers = pa.array(np.arange(first, first + len(piece)))
-            arrays = [numbers, *(piece.column(name) for name in self._record.names)]
-            pieces.append(pa.Table.from_arrays(arrays, schema=self._record.row_schema))
+            arrays = [numbers, *(piece.column(name) for name in self._schema.names)]
+            pieces.append(pa.Table.from_arrays(arrays, schema=self._schema.row_schema))
             first += len(piece)
         self._put_bases(entry, pieces)
 
@@ -310,15 +312,15 @@ class _PageEdit:
 
     def base_draft(self, table: pa.Table, encoded: bytes | None = None) -> Draft:
         """A new base page of these rows, which stand in order."""
-        page = self._edit.write(encode_page(table, self._record) if encoded is None else encoded, len(table))
-        self._cache.remember(page, self._record, base_of(table, self._record))
-        least, greatest = ends(table, self._record)
+        page = self._edit.write(encode_page(table, self._schema) if encoded is None else encoded, len(table))
+        self._cache.remember(page, self._schema, base_of(table, self._schema))
+        least, greatest = ends(table, self._schema)
         return Draft(page, rows=len(table), least=least, greatest=greatest)
 
-    def _contents(self, entry: Entry) -> Contents:
-        return self._cache.contents(entry, self._record, self._edit.read)
+    def _contents(self, entry: Entry) -> PageContents:
+        return self._cache.contents(entry, self._schema, self._edit.read)
 
-    def _put_overlay(self, entry: Entry, revision: Revision, delta: Delta) -> None:
+    def _put_overlay(self, entry: Entry, revision: PageRevision, delta: Delta) -> None:
         assert revision.overlay is not None
         assert entry.base is not None
         page = self._write_overlay(revision.overlay)
@@ -327,13 +329,13 @@ class _PageEdit:
     def _write_overlay(self, overlay: Overlay) -> PageRef | None:
         if not len(overlay.table):
             return None
-        page = self._edit.write(encode_overlay(overlay.table, self._record), len(overlay.table))
-        self._cache.remember(page, self._record, overlay)
+        page = self._edit.write(encode_overlay(overlay.table, self._schema), len(overlay.table))
+        self._cache.remember(page, self._schema, overlay)
         return page
 
     def _put_bases(self, entry: Entry, bases: Sequence[pa.Table]) -> None:
         """The first piece stays in place; locks on the page pass to the others."""
-        encoded = parallel(lambda table: encode_page(table, self._record), bases)
+        encoded = parallel(lambda table: encode_page(table, self._schema), bases)
         self._edit.put(entry.number, self.base_draft(bases[0], encoded[0]))
         for table, data in zip(bases[1:], encoded[1:], strict=True):
             draft = self.base_draft(table, data)
@@ -363,12 +365,12 @@ class _PageEdit:
         self._edit.moved(right[1].number, left[1].number)
 
 
-def ends(table: pa.Table, record: TableSchema) -> tuple[bytes | None, bytes | None]:
+def ends(table: pa.Table, schema: TableSchema) -> tuple[bytes | None, bytes | None]:
     """The least and the greatest key of rows in order."""
     if not len(table):
         return None, None
     pair = pa.concat_tables([table.slice(0, 1), table.slice(len(table) - 1, 1)])
-    least, greatest = encode_keys(pair, record.order)
+    least, greatest = encode_keys(pair, schema.order)
     return least, greatest
 
 

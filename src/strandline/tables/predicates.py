@@ -177,36 +177,36 @@ class KeyBounds:
 ALL = KeyBounds()
 
 
-def key_bounds(condition: TableExpression | None, record: TableSchema) -> KeyBounds:
+def key_bounds(condition: TableExpression | None, schema: TableSchema) -> KeyBounds:
     """The keys that rows satisfying a condition can have."""
-    if condition is None or not record.key:
+    if condition is None or not schema.key:
         return ALL
-    known = _Known(condition, record)
+    known = _Known(condition, schema)
     prefix: list[Any] = []
-    for name in record.key:
+    for name in schema.key:
         values = known.equal.get(name)
         if values is None or len(values) != 1:
             break
         prefix.append(values[0])
-    if len(prefix) == len(record.key):
-        point = encode_key(prefix, record.key_types)
+    if len(prefix) == len(schema.key):
+        point = encode_key(prefix, schema.key_types)
         return KeyBounds(point, point, (point,), known.exact)
-    several = known.equal.get(record.key[len(prefix)])
-    if several is not None and len(prefix) + 1 == len(record.key) and len(several) <= MOST_POINTS:
-        points = tuple(sorted({encode_key([*prefix, value], record.key_types) for value in several}))
+    several = known.equal.get(schema.key[len(prefix)])
+    if several is not None and len(prefix) + 1 == len(schema.key) and len(several) <= MOST_POINTS:
+        points = tuple(sorted({encode_key([*prefix, value], schema.key_types) for value in several}))
         return KeyBounds(points[0], points[-1], points, known.exact) if points else KeyBounds(points=(), exact=True)
-    return _range(prefix, record.key[len(prefix)], known, record)
+    return _range(prefix, schema.key[len(prefix)], known, schema)
 
 
-def _range(prefix: Sequence[Any], name: str, known: _Known, record: TableSchema) -> KeyBounds:
-    types = (*record.key_types, pa.null())  # one more, so that every column is encoded as one that others follow
+def _range(prefix: Sequence[Any], name: str, known: _Known, schema: TableSchema) -> KeyBounds:
+    types = (*schema.key_types, pa.null())  # one more, so that every column is encoded as one that others follow
     start = encode_key(prefix, types) if prefix else b""
     low, high = start, after_prefix(start) if start else None
-    closed = len(prefix) + 1 == len(record.key)
+    closed = len(prefix) + 1 == len(schema.key)
     if name in known.least:
-        low = encode_key([*prefix, known.least[name]], record.key_types if closed else types)
+        low = encode_key([*prefix, known.least[name]], schema.key_types if closed else types)
     if name in known.greatest:
-        end = encode_key([*prefix, known.greatest[name]], record.key_types if closed else types)
+        end = encode_key([*prefix, known.greatest[name]], schema.key_types if closed else types)
         high = end if closed else after_prefix(end)
     return KeyBounds(low, high)
 
@@ -214,9 +214,9 @@ def _range(prefix: Sequence[Any], name: str, known: _Known, record: TableSchema)
 class _Known:
     """What comparisons with constants say of each key column."""
 
-    def __init__(self, condition: TableExpression, record: TableSchema) -> None:
+    def __init__(self, condition: TableExpression, schema: TableSchema) -> None:
         self._condition = condition
-        self._types = dict(zip(record.order, record.key_types, strict=True))
+        self._types = dict(zip(schema.order, schema.key_types, strict=True))
         self.equal: dict[str, list[Any]] = {}
         self.least: dict[str, Any] = {}
         self.greatest: dict[str, Any] = {}

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 _DOING = "running a query"
 
 
-class Queried(Protocol):
+class QueryableRelation(Protocol):
     """What a query can be about: a table at a state, or what others read like one."""
 
     @property
-    def record(self) -> TableSchema: ...
+    def schema(self) -> TableSchema: ...
 
     @property
     def bytes(self) -> int: ...
@@ -40,12 +40,16 @@ class Query:
     """A checked query on one state. `others` are the relations beside its tables, by name; a table comes first."""
 
     def __init__(
-        self, sql: str, view: ReadView, cache: PageCache, others: Mapping[str, Callable[[], Queried]] | None = None
+        self,
+        sql: str,
+        view: ReadView,
+        cache: PageCache,
+        others: Mapping[str, Callable[[], QueryableRelation]] | None = None,
     ) -> None:
         self.sql = sql
         self._tree = _parsed(sql)
         tables = {entry.name for entry in view.domains()}
-        self._readers: dict[str, Queried] = {
+        self._readers: dict[str, QueryableRelation] = {
             name: TableReader(view, name, cache) if name in tables else (others or {})[name]()
             for name in _resolved(self._tree, {*tables, *(others or {})})
         }
@@ -94,11 +98,11 @@ class Query:
             for place in range(len(frames)):
                 spark.catalog.dropTempView(f"strandline_{place}")
 
-    def _columns(self, reader: Queried) -> list[str]:
+    def _columns(self, reader: QueryableRelation) -> list[str]:
         """The columns that the query can mean; all of them where it says `*`."""
         from sqlglot import exp
 
-        names = list(reader.record.shown)
+        names = list(reader.schema.shown)
         if self._tree.find(exp.Star) is not None:
             return names
         meant = {column.name.lower() for column in self._tree.find_all(exp.Column)}
@@ -106,7 +110,7 @@ class Query:
         return [name for name in names if name.lower() in meant] or names[:1]
 
     def _hint(self) -> str:
-        shapes = [f"{name}({', '.join(reader.record.shown)})" for name, reader in self._readers.items()]
+        shapes = [f"{name}({', '.join(reader.schema.shown)})" for name, reader in self._readers.items()]
         return f"The tables are {', '.join(shapes)}" if shapes else ""
 
 

@@ -87,20 +87,20 @@ class RoutedRange:
         return sum(scan.rows or 0 for scan in self.scans)
 
 
-def routed_schema(record: TableSchema) -> pa.Schema:
+def routed_schema(schema: TableSchema) -> pa.Schema:
     """The rows between the two kernels: what each is, and its columns; of a table without a key, its number."""
-    own = [pa.field(ROW, pa.int64())] if not record.key else []
-    return pa.schema([pa.field(CHANGE, pa.int8()), *own, *list(record.row_schema)[1:]])
+    own = [pa.field(ROW, pa.int64())] if not schema.key else []
+    return pa.schema([pa.field(CHANGE, pa.int8()), *own, *list(schema.row_schema)[1:]])
 
 
 def route(
-    arrivals: Arrivals, record: TableSchema, cuts: Sequence[bytes], runner: Runner, spool: Spool
+    arrivals: Arrivals, schema: TableSchema, cuts: Sequence[bytes], runner: Runner, spool: Spool
 ) -> list[RoutedRange]:
     """What comes, by the ranges between `cuts`; ranges to which nothing comes are among them."""
     items = [
         {
             "scans": [scan.to_json() for scan in some],
-            "record": record.to_bytes().decode(),
+            "record": schema.to_bytes().decode(),
             "cuts": [cut.hex() for cut in cuts],
             "doing": arrivals.doing,
             "form": arrivals.form.value,
@@ -108,7 +108,7 @@ def route(
         for some in shares(arrivals.scans, runner.parallelism * ITEMS_PER_WORKER)
     ]
     outcomes = runner.run(route_rows, items, spool, arrivals.doing)
-    found = bucket_scans(outcomes, routed_schema(record), len(cuts) + 1, spool)
+    found = bucket_scans(outcomes, routed_schema(schema), len(cuts) + 1, spool)
     lows, highs = [b"", *cuts], [*cuts, None]
     return [RoutedRange(low, high, scans) for low, high, scans in zip(lows, highs, found, strict=True)]
 
@@ -116,17 +116,17 @@ def route(
 @kernel
 def route_rows(item: WorkItem, attempt: Attempt) -> Result:
     """Makes rows fit the table and sorts them by range."""
-    record = TableSchema.from_bytes(item["record"].encode())
+    schema = TableSchema.from_bytes(item["record"].encode())
     cuts = [bytes.fromhex(cut) for cut in item["cuts"]]
     scans = [Scan.from_json(scan) for scan in item["scans"]]
 
     def rows() -> Iterator[tuple[int, pa.RecordBatch]]:
         for group in groups_of(scans):
-            ready = _routed(group, record, Form(item["form"]), item["doing"])
-            numbers = range_numbers(ready, record.order, cuts) if cuts else np.zeros(len(ready), dtype=np.int64)
+            ready = _routed(group, schema, Form(item["form"]), item["doing"])
+            numbers = range_numbers(ready, schema.order, cuts) if cuts else np.zeros(len(ready), dtype=np.int64)
             yield from in_order_of(ready, np.argsort(numbers, kind="stable"), numbers, len(cuts) + 1)
 
-    told = write_buckets(rows(), routed_schema(record), len(cuts) + 1, attempt)
+    told = write_buckets(rows(), routed_schema(schema), len(cuts) + 1, attempt)
     return {**told, "bytes_read": sum(scan.bytes for scan in scans)}
 
 
@@ -139,12 +139,12 @@ def range_numbers(rows: pa.Table, key: Sequence[str], cuts: Sequence[bytes]) -> 
     return np.array([bisect_right(cuts, one) for one in encode_keys(rows, key)], dtype=np.int64)
 
 
-def choose_cuts(pages: Sequence[LocalPage], arrivals: Arrivals, record: TableSchema, target: int) -> list[bytes]:
+def choose_cuts(pages: Sequence[LocalPage], arrivals: Arrivals, schema: TableSchema, target: int) -> list[bytes]:
     """Keys, ascending, between which lie about `target` bytes each of pages and of what comes.
 
     A cut stands between two pages where there is one in time, and on a key that comes where there is none.
     """
-    keys = _sample(arrivals, record) if arrivals.bytes > target else []
+    keys = _sample(arrivals, schema) if arrivals.bytes > target else []
     weight = arrivals.bytes / max(len(keys), 1)
     marks = [(page.separator, True, float(sum(one.size for one in page.entry.pages))) for page in pages]
     marks += [(key, False, weight) for key in keys]
@@ -159,37 +159,37 @@ def choose_cuts(pages: Sequence[LocalPage], arrivals: Arrivals, record: TableSch
     return cuts
 
 
-def _sample(arrivals: Arrivals, record: TableSchema) -> list[bytes]:
+def _sample(arrivals: Arrivals, schema: TableSchema) -> list[bytes]:
     """Keys of what comes, in order, each of which stands for equally many rows or nearly so."""
     scans = arrivals.scans
     places = np.unique(np.linspace(0, len(scans) - 1, SAMPLED_SCANS).astype(int))
-    wanted = pa.schema([record.row_schema.field(name) for name in record.order])
+    wanted = pa.schema([schema.row_schema.field(name) for name in schema.order])
     keys: list[bytes] = []
     for place in places:
         # The rows of one scan may stand in order: of few scans all rows are looked at, of many the first.
         most = SAMPLED_ROWS if len(scans) >= FEW_SCANS else scans[place].rows or SAMPLED_ROWS
         step = max(most * len(places) // (SAMPLED_SCANS * SAMPLED_ROWS // 32), 1)
         seen = 0
-        for batch in read_scan(scans[place], record.order):
+        for batch in read_scan(scans[place], schema.order):
             some = pa.Table.from_batches([conform(batch, wanted)])
-            keys += encode_keys(some.take(pa.array(np.arange(0, len(some), step))).drop_null(), record.order)
+            keys += encode_keys(some.take(pa.array(np.arange(0, len(some), step))).drop_null(), schema.order)
             seen += len(some)
             if seen >= most:
                 break
     return sorted(keys)
 
 
-def _routed(group: pa.Table, record: TableSchema, form: Form, doing: str) -> pa.Table:
+def _routed(group: pa.Table, schema: TableSchema, form: Form, doing: str) -> pa.Table:
     if form is Form.ROUTED:
         return group
     if form is Form.CHANGES:
         kind = kinds(group)
-        rows = restore(group.select(record.names), pa.schema(list(record.row_schema)[1:]))
-        check_not_null(rows.filter(pa.array(kind != DELETE)), record, doing)
+        rows = restore(group.select(schema.names), pa.schema(list(schema.row_schema)[1:]))
+        check_not_null(rows.filter(pa.array(kind != DELETE)), schema, doing)
     else:
         kind = np.full(len(group), INSERT)
-        rows = fitted(group, record, doing)
-    if not record.key:
+        rows = fitted(group, schema, doing)
+    if not schema.key:
         rows = rows.add_column(0, pa.field(ROW, pa.int64()), pa.nulls(len(rows), pa.int64()))
     return rows.add_column(0, pa.field(CHANGE, pa.int8()), pa.array(kind.astype(np.int8)))
 

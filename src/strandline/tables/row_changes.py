@@ -129,16 +129,16 @@ def merged(deltas: Sequence[Delta]) -> Delta:
     return Delta([keys[place] for place in order], live[order], rows[order], images)
 
 
-def write_left(left: Mapping[bytes, int], path: str) -> str:
+def write_freed(freed: Mapping[bytes, int], path: str) -> str:
     """Writes numbers in order of their keys; the path."""
-    keys = sorted(left)
-    table = pa.table({"key": pa.array(keys, pa.large_binary()), "row": [left[key] for key in keys]})
+    keys = sorted(freed)
+    table = pa.table({"key": pa.array(keys, pa.large_binary()), "row": [freed[key] for key in keys]})
     with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
     return path
 
 
-def read_left(path: str | None = None, start: int = 0, end: int | None = None) -> dict[bytes, int]:
+def read_freed(path: str | None = None, start: int = 0, end: int | None = None) -> dict[bytes, int]:
     """Some of the numbers in a file: from `start` (inclusive) to `end` (exclusive)."""
     if path is None:
         return {}
@@ -149,33 +149,33 @@ def read_left(path: str | None = None, start: int = 0, end: int | None = None) -
 
 
 @dataclass(frozen=True)
-class SharedLeft:
+class SharedFreedNumbers:
     """Numbers in a file that workers read."""
 
     keys: Sequence[bytes]
     path: str
 
     @staticmethod
-    def of(left: Mapping[bytes, int], spool: Spool) -> SharedLeft:
-        path = os.path.join(spool.path, f"left-{secrets.token_hex(6)}.arrow")
-        return SharedLeft(sorted(left), write_left(left, path) if left else path)
+    def of(freed: Mapping[bytes, int], spool: Spool) -> SharedFreedNumbers:
+        path = os.path.join(spool.path, f"freed-{secrets.token_hex(6)}.arrow")
+        return SharedFreedNumbers(sorted(freed), write_freed(freed, path) if freed else path)
 
     def between(self, low: bytes, high: bytes | None) -> list[Any]:
-        """What a range of keys needs of them, as `read_left` takes it."""
+        """What a range of keys needs of them, as `read_freed` takes it."""
         start = bisect_left(self.keys, low)
         end = len(self.keys) if high is None else bisect_left(self.keys, high)
         return [self.path, start, end] if start < end else []
 
 
-class LeftNumbers:
+class FreedNumbers:
     """What one table's rows left behind in one transaction."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, int] = {}
         self._files: list[tuple[str, Spool]] = []
 
-    def note(self, left: Mapping[bytes, int]) -> None:
-        self._known.update(left)
+    def note(self, freed: Mapping[bytes, int]) -> None:
+        self._known.update(freed)
 
     def note_file(self, path: str, spool: Spool) -> None:
         """The file is read when it is needed; its spool is held until then."""
@@ -184,12 +184,12 @@ class LeftNumbers:
     def all(self) -> dict[bytes, int]:
         files, self._files = self._files, []
         for path, _ in files:
-            self._known |= read_left(path)
+            self._known |= read_freed(path)
         return self._known
 
 
 Places = npt.NDArray[np.int64]
-"""Lines of `Pending.net`."""
+"""Lines of `PendingWrites.net`."""
 
 _arrivals = count()
 
@@ -204,7 +204,7 @@ class LocalPage:
 
 
 @dataclass
-class Pending:
+class PendingWrites:
     """See the module.
 
     `pages` is None until whole pages are changed; from then on it lists all pages of the table, by key, and `sequence`
@@ -212,15 +212,15 @@ class Pending:
     """
 
     name: str
-    domain: TableId
-    record: TableSchema
+    table_id: TableId
+    schema: TableSchema
     created: bool = False
     images: list[pa.Table] = field(default_factory=list)
     net: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
     """By key: number in `images`, position there, row number; −1 in front for a deleted row."""
     pages: list[LocalPage] | None = None
     removed: list[tuple[bytes, Entry]] = field(default_factory=list)
-    left: LeftNumbers = field(default_factory=LeftNumbers)
+    freed: FreedNumbers = field(default_factory=FreedNumbers)
     sequence: int = 0
     taken: int = 0
 
@@ -238,7 +238,7 @@ class Pending:
 
     def remove(self, keys: Sequence[bytes], numbers: Sequence[int] | None = None) -> None:
         """Delete rows, or forget those that were only ever pending, under provisional keys."""
-        if self.record.key or not self.net:
+        if self.schema.key or not self.net:
             self.delete(keys, numbers)
             return
         for key in keys:
@@ -252,11 +252,11 @@ class Pending:
             self.net[key] = (NONE, NONE, FRESH)
 
     def _numbers(self, keys: Sequence[bytes]) -> list[int]:
-        left, nothing = self.left.all(), (NONE, NONE, None)
-        if not left and not self.net:
+        freed, nothing = self.freed.all(), (NONE, NONE, None)
+        if not freed and not self.net:
             return [NONE] * len(keys)
         known = (self.net.get(key, nothing)[2] for key in keys)
-        return [left.get(key, NONE) if number is None else number for key, number in zip(keys, known, strict=True)]
+        return [freed.get(key, NONE) if number is None else number for key, number in zip(keys, known, strict=True)]
 
     def new_keys(self, count: int) -> list[bytes]:
         """Provisional keys for rows of a table without a key, in order of arrival."""
@@ -281,20 +281,20 @@ class Pending:
 
     def empty_rows(self) -> pa.Table:
         """No rows, in the row schema."""
-        return no_rows(self.record.row_schema)
+        return no_rows(self.schema.row_schema)
 
     def clear(self) -> None:
         self.images.clear()
         self.net.clear()
 
-    def reshape(self, record: TableSchema, change: Callable[[pa.Table], pa.Table]) -> None:
+    def reshape(self, schema: TableSchema, change: Callable[[pa.Table], pa.Table]) -> None:
         """The table has another shape from now on."""
-        self.record = record
+        self.schema = schema
         self.images = [change(table) for table in self.images]
 
     def _rows(self, where: Places) -> pa.Table:
         if not len(where):
-            return no_rows(pa.schema(list(self.record.row_schema)[1:]))
+            return no_rows(pa.schema(list(self.schema.row_schema)[1:]))
         starts = np.cumsum([0, *(len(table) for table in self.images[:-1])])
         places = starts[where[:, 0]] + where[:, 1]
         if len(self.images) == 1 and np.array_equal(places, np.arange(len(self.images[0]))):

@@ -93,7 +93,7 @@ class TableReader:
     def __init__(self, view: ReadView, name: str, cache: PageCache) -> None:
         self.view = view
         self.name = name
-        self.entry, self.record = find_table(view, name)
+        self.entry, self.schema = find_table(view, name)
         self._cache = cache
 
     @property
@@ -102,7 +102,7 @@ class TableReader:
         return 0 if self.entry.root is None else self.entry.root.sums.bytes
 
     def condition(self, where: str | None, params: Mapping[str, Any] | None = None) -> TableExpression | None:
-        condition = None if where is None else TableExpression(where, self.record.schema, params)
+        condition = None if where is None else TableExpression(where, self.schema.arrow_schema, params)
         check_params(params, [condition] if condition is not None else [])
         return condition
 
@@ -119,16 +119,19 @@ class TableReader:
         params: Mapping[str, Any] | None = None,
     ) -> pa.Table:
         """Rows in order of the key, in the table's own schema."""
-        wanted = self.record.shown if columns is None else tuple(columns)
+        wanted = self.schema.shown if columns is None else tuple(columns)
         for name in wanted:
             if name != ROW:
-                self.record.column(name)
+                self.schema.column(name)
         condition = self.condition(where, params)
-        bounds = key_bounds(condition, self.record)
+        bounds = key_bounds(condition, self.schema)
         if condition is not None and not bounds.exact:
             _ = condition.condition  # what is wrong with it is said before any page is read
         schema = pa.schema(
-            [self.record.row_schema.field(ROW) if name == ROW else self.record.schema.field(name) for name in wanted]
+            [
+                self.schema.row_schema.field(ROW) if name == ROW else self.schema.arrow_schema.field(name)
+                for name in wanted
+            ]
         )
 
         def read(entry: Entry) -> pa.Table:
@@ -143,11 +146,11 @@ class TableReader:
         self, entry: Entry, wanted: Sequence[str], condition: TableExpression | None, bounds: KeyBounds
     ) -> pa.Table:
         """The rows of one page."""
-        needed = {*wanted, *self.record.order, *(condition.condition.columns if condition is not None else ())}
+        needed = {*wanted, *self.schema.order, *(condition.condition.columns if condition is not None else ())}
         if entry.rows <= KEPT_ROWS:
-            contents = self._cache.contents(entry, self.record, self.view.read)
+            contents = self._cache.contents(entry, self.schema, self.view.read)
         else:
-            contents = self._cache.chosen(entry, self.record, self.view.read, tuple(needed))
+            contents = self._cache.chosen(entry, self.schema, self.view.read, tuple(needed))
         if bounds.points is not None and len(bounds.points) == 1:
             found = contents.find(bounds.points[0])
             rows = contents.base.table.slice(0, 0) if found is None else contents.image(found)
@@ -159,10 +162,10 @@ class TableReader:
 
     def columns_of(self, entry: Entry, wanted: Sequence[str]) -> Columns:
         """Columns of all rows of one page, which is decoded only that far and not kept, whatever its size."""
-        found = self._cache.columns(entry, self.record, self.view.read, wanted)
+        found = self._cache.columns(entry, self.schema, self.view.read, wanted)
         if found is not None:
             return found
-        contents = self._cache.chosen(entry, self.record, self.view.read, (*wanted, *self.record.order))
+        contents = self._cache.chosen(entry, self.schema, self.view.read, (*wanted, *self.schema.order))
         return Columns(contents.table.select([ROW, *wanted]))
 
 
@@ -197,11 +200,11 @@ class TableRelation:
             "module": __name__,
             "store": self.store,
             "pages": [_page_to_json(page) for page in entry.pages],
-            "record": self.reader.record.to_bytes().decode(),
+            "record": self.reader.schema.to_bytes().decode(),
         }
         path = f"{self.store}/{entry.base.name}"
         scan = Scan(FORMAT, path, self.schema, options=options, rows=entry.rows, bytes=size)
-        return Split(scan, entry.rows, size, key_column_bounds((entry.least, entry.greatest), self.reader.record))
+        return Split(scan, entry.rows, size, key_column_bounds((entry.least, entry.greatest), self.reader.schema))
 
 
 def table_relation(
@@ -209,7 +212,7 @@ def table_relation(
 ) -> TableRelation:
     """A table at a state. The relation takes a snapshot over and closes it when it is no longer used itself."""
     reader = TableReader(view, name, cache)
-    plain = pa.schema([pa.field(name, reader.record.schema.field(name).type) for name in reader.record.shown])
+    plain = pa.schema([pa.field(name, reader.schema.arrow_schema.field(name).type) for name in reader.schema.shown])
     relation = TableRelation(name, plain, reader, reachable(storage))
     if snapshot is not None:
         release_with(reader, snapshot)
@@ -228,12 +231,12 @@ def release_with(holder: object, snapshot: PageSnapshot) -> None:
 
 def read_page(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
     """The current rows of a page, in order of the key."""
-    record = TableSchema.from_bytes(scan.options["record"].encode())
+    schema = TableSchema.from_bytes(scan.options["record"].encode())
     objects = objects_of(scan.options["store"])
     pages = [PageRef(*page) for page in scan.options["pages"]]
     entry = _entry(pages)
-    needed = tuple({*columns, *record.order})
-    rows = PageCache(0).chosen(entry, record, objects.page, needed).table
+    needed = tuple({*columns, *schema.order})
+    rows = PageCache(0).chosen(entry, schema, objects.page, needed).table
     yield from rows.select(list(columns)).to_batches(max_chunksize=batch_rows)
 
 
@@ -254,14 +257,14 @@ def _page_to_json(page: PageRef) -> list[Any]:
     return [page.name, page.born, page.size, page.checksum, page.rows]
 
 
-def key_column_bounds(keys: tuple[bytes | None, bytes | None], record: TableSchema) -> dict[str, Bounds]:
+def key_column_bounds(keys: tuple[bytes | None, bytes | None], schema: TableSchema) -> dict[str, Bounds]:
     """What the least and the greatest key of a part (both inclusive) tell of the first key column."""
-    if not record.key or keys[0] is None or keys[1] is None:
+    if not schema.key or keys[0] is None or keys[1] is None:
         return {}
-    ends = [decode_first(key, record.key_types) for key in keys if key is not None]
-    kind = record.key_types[0]
+    ends = [decode_first(key, schema.key_types) for key in keys if key is not None]
+    kind = schema.key_types[0]
     least, greatest = (_value(end, kind, upwards=upwards) for end, upwards in zip(ends, (False, True), strict=True))
-    return {} if least is None or greatest is None else {record.key[0]: Bounds(least, greatest, 0)}
+    return {} if least is None or greatest is None else {schema.key[0]: Bounds(least, greatest, 0)}
 
 
 def _value(end: int | bytes | None, kind: pa.DataType, *, upwards: bool) -> Any:
@@ -313,8 +316,8 @@ class _ReadPages:
         read = list(dict.fromkeys([*self.columns, *(self.condition.columns if self.condition else ())]))
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for record in self.groups[number]:
-                    for rows in read_scan(Scan.from_json(record), read):
+                for body in self.groups[number]:
+                    for rows in read_scan(Scan.from_json(body), read):
                         yield from self._asked(pa.Table.from_batches([rows])).to_batches()
 
     def _asked(self, rows: pa.Table) -> pa.Table:

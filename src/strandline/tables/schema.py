@@ -1,7 +1,7 @@
 """What a table is: its columns, its key, its constraints. Kept as JSON in the record of its domain.
 
 Every column has a number of its own for life, written into each page as Parquet's field id. So renaming a column,
-adding one with a default, or widening a type changes this record alone: a page that was written before is brought
+adding one with a default, or widening a type changes this schema alone: a page that was written before is brought
 into the present shape when it is read.
 
 Names that views and what-ifs keep in a store for themselves: tables and snapshots that users are not shown.
@@ -59,7 +59,7 @@ class TableSchema:
     next_id: int = field(default=1)
 
     @cached_property
-    def schema(self) -> pa.Schema:
+    def arrow_schema(self) -> pa.Schema:
         """The schema that users see."""
         return pa.schema([pa.field(c.name, c.type, c.nullable) for c in self.columns])
 
@@ -121,8 +121,8 @@ class TableSchema:
         return _decoded(data)
 
 
-def new_record(schema: pa.Schema, key: Sequence[str] = (), not_null: Sequence[str] = ()) -> TableSchema:
-    """The record of a new table, once its schema and key are checked."""
+def new_table_schema(schema: pa.Schema, key: Sequence[str] = (), not_null: Sequence[str] = ()) -> TableSchema:
+    """The schema of a new table, once its columns and key are checked."""
     doing = "creating a table"
     check_names(schema.names, "the rows of the new table")
     taken = [name for name in schema.names if name in (*RESERVED, DELETED)]
@@ -147,30 +147,30 @@ def new_record(schema: pa.Schema, key: Sequence[str] = (), not_null: Sequence[st
         )
         for number, f in enumerate(schema, 1)
     )
-    record = TableSchema(columns, tuple(key), 0, len(columns) + 1)
-    check_key_types(record.schema, key)
-    return record
+    table_schema = TableSchema(columns, tuple(key), 0, len(columns) + 1)
+    check_key_types(table_schema.arrow_schema, key)
+    return table_schema
 
 
-def renamed(record: TableSchema, old: str, new: str) -> TableSchema:
-    """The record with one column under another name."""
-    record.column(old)
-    _check_new_name(record, new, f"renaming column {old!r}")
-    columns = tuple(replace(c, name=new) if c.name == old else c for c in record.columns)
-    key = tuple(new if name == old else name for name in record.key)
-    return TableSchema(columns, key, record.version + 1, record.next_id)
+def renamed(schema: TableSchema, old: str, new: str) -> TableSchema:
+    """The schema with one column under another name."""
+    schema.column(old)
+    _check_new_name(schema, new, f"renaming column {old!r}")
+    columns = tuple(replace(c, name=new) if c.name == old else c for c in schema.columns)
+    key = tuple(new if name == old else name for name in schema.key)
+    return TableSchema(columns, key, schema.version + 1, schema.next_id)
 
 
-def with_column(record: TableSchema, name: str, kind: pa.DataType, default: pa.Array, *, nullable: bool) -> TableSchema:
-    """The record with one column more, at the end. `default` holds one value."""
-    _check_new_name(record, name, f"adding column {name!r}")
-    added = Column(record.next_id, name, plain_type(kind), nullable, default)
-    return TableSchema((*record.columns, added), record.key, record.version + 1, record.next_id + 1)
+def with_column(schema: TableSchema, name: str, kind: pa.DataType, default: pa.Array, *, nullable: bool) -> TableSchema:
+    """The schema with one column more, at the end. `default` holds one value."""
+    _check_new_name(schema, name, f"adding column {name!r}")
+    added = Column(schema.next_id, name, plain_type(kind), nullable, default)
+    return TableSchema((*schema.columns, added), schema.key, schema.version + 1, schema.next_id + 1)
 
 
-def widened(record: TableSchema, name: str, kind: pa.DataType) -> TableSchema:
-    """The record with one column of a type that holds every value of its present one."""
-    column = record.column(name)
+def widened(schema: TableSchema, name: str, kind: pa.DataType) -> TableSchema:
+    """The schema with one column of a type that holds every value of its present one."""
+    column = schema.column(name)
     doing = f"widening column {name!r} of {column.type} to {kind}"
     if not holds(kind, column.type):
         raise SchemaError(
@@ -179,11 +179,11 @@ def widened(record: TableSchema, name: str, kind: pa.DataType) -> TableSchema:
             hint="Integers widen to more bits or to decimals, float to double, decimals to more digits, "
             "string to large_string, times to a finer unit",
         )
-    if name in record.key and not (pt.is_signed_integer(column.type) and pt.is_signed_integer(kind)):
+    if name in schema.key and not (pt.is_signed_integer(column.type) and pt.is_signed_integer(kind)):
         raise SchemaError("pages are ordered by this column", doing=doing, hint="Of a key only integers widen")
     default = None if column.default is None else column.default.cast(kind)
-    columns = tuple(replace(c, type=kind, default=default) if c.name == name else c for c in record.columns)
-    return TableSchema(columns, record.key, record.version + 1, record.next_id)
+    columns = tuple(replace(c, type=kind, default=default) if c.name == name else c for c in schema.columns)
+    return TableSchema(columns, schema.key, schema.version + 1, schema.next_id)
 
 
 def no_column(name: str, names: Sequence[str]) -> SchemaError:
@@ -195,9 +195,9 @@ def no_column(name: str, names: Sequence[str]) -> SchemaError:
     )
 
 
-def _check_new_name(record: TableSchema, name: str, doing: str) -> None:
-    if name in record.names or name in (*RESERVED, DELETED) or not name:
-        why = f"there is a column {name!r} already" if name in record.names else f"{name!r} is no name for a column"
+def _check_new_name(schema: TableSchema, name: str, doing: str) -> None:
+    if name in schema.names or name in (*RESERVED, DELETED) or not name:
+        why = f"there is a column {name!r} already" if name in schema.names else f"{name!r} is no name for a column"
         raise SchemaError(why, doing=doing, hint="Choose another name")
 
 
@@ -238,19 +238,19 @@ def _decoded(data: bytes) -> TableSchema:
     return TableSchema(columns, tuple(body["key"]), body["version"], body["next_id"])
 
 
-def _encoded(record: TableSchema) -> bytes:
-    schema = base64.b64encode(record.schema.serialize().to_pybytes()).decode("ascii")
-    defaults = {c.id: _array_to_text(c.default) for c in record.columns if c.default is not None}
+def _encoded(table_schema: TableSchema) -> bytes:
+    schema = base64.b64encode(table_schema.arrow_schema.serialize().to_pybytes()).decode("ascii")
+    defaults = {c.id: _array_to_text(c.default) for c in table_schema.columns if c.default is not None}
     body = {
         "schema": schema,
-        "ids": [c.id for c in record.columns],
-        "key": list(record.key),
-        "version": record.version,
-        "next_id": record.next_id,
+        "ids": [c.id for c in table_schema.columns],
+        "key": list(table_schema.key),
+        "version": table_schema.version,
+        "next_id": table_schema.next_id,
         "defaults": defaults,
     }
-    if record.distinct:
-        body["distinct"] = [c.id for c in record.columns if c.distinct]
+    if table_schema.distinct:
+        body["distinct"] = [c.id for c in table_schema.columns if c.distinct]
     return json.dumps(body, separators=(",", ":")).encode()
 
 

@@ -24,8 +24,8 @@ from strandline.tables.page import check_storable
 from strandline.tables.page_cache import PageCache
 from strandline.tables.page_rewrite import load
 from strandline.tables.predicates import literal, names_of, repeat, type_of
-from strandline.tables.row_changes import Pending, UpdateStatement
-from strandline.tables.schema import NAMED, new_record, renamed, widened, with_column
+from strandline.tables.row_changes import PendingWrites, UpdateStatement
+from strandline.tables.schema import NAMED, new_table_schema, renamed, widened, with_column
 from strandline.tables.update import (
     apply_changes,
     assignments,
@@ -48,7 +48,7 @@ class TableTransaction:
         self._inner = inner
         self._tables = OpenTables(inner, cache)
         self._large = LargeWrites(self._tables, session, runner)
-        self.reach = self._tables.reach
+        self.reader = self._tables.reader
 
     # Tables
 
@@ -60,15 +60,15 @@ class TableTransaction:
         if not name or name != name.strip():
             raise InputError(f"{name!r} is no name for a table", doing=doing)
         source = self._large.source(data)
-        record = new_record(source.schema, names_of(key), not_null)
-        check_storable(record.schema)
+        schema = new_table_schema(source.schema, names_of(key), not_null)
+        check_storable(schema.arrow_schema)
         taken = self.taken_by(name)
-        pending = None if taken is not None else self._tables.create(name, record)
+        pending = None if taken is not None else self._tables.create(name, schema)
         if pending is None:
             raise _taken_name(name, taken or "table", doing)
         if source.rows is None:
             return self._large.create(pending, source, doing)
-        load(pending, in_order(fitted(source.rows, record, doing), record, doing), self._tables.room())
+        load(pending, in_order(fitted(source.rows, schema, doing), schema, doing), self._tables.room())
         return len(source.rows)
 
     def has_table(self, name: str) -> bool:
@@ -99,27 +99,27 @@ class TableTransaction:
     def rename_column(self, table: str, old: str, new: str) -> None:
         """Give a column another name; no page is written."""
         pending = self._tables.open(table)
-        record = renamed(pending.record, old, new)
-        names = [new if name == old else name for name in pending.record.names]
-        self._tables.reshape(pending, record, lambda rows: rows.rename_columns(names))
+        schema = renamed(pending.schema, old, new)
+        names = [new if name == old else name for name in pending.schema.names]
+        self._tables.reshape(pending, schema, lambda rows: rows.rename_columns(names))
 
     def add_column(self, table: str, name: str, kind: pa.DataType | str, *, default: Any = None) -> None:
         """A new column at the end. Rows that are there hold `default` in it; no page is written."""
         pending = self._tables.open(table)
         type_ = type_of(kind)
         value = literal(default, pa.field(name, type_), f"Adding column {name!r}")
-        record = with_column(pending.record, name, type_, value, nullable=True)
+        schema = with_column(pending.schema, name, type_, value, nullable=True)
         check_storable(pa.schema([pa.field(name, type_)]))
-        self._tables.reshape(pending, record, lambda rows: rows.append_column(name, repeat(value, len(rows))))
+        self._tables.reshape(pending, schema, lambda rows: rows.append_column(name, repeat(value, len(rows))))
 
     def widen_column(self, table: str, name: str, kind: pa.DataType | str) -> None:
         """Give a column a type that holds all its values and more; no page is written."""
         pending = self._tables.open(table)
-        record = widened(pending.record, name, type_of(kind))
-        place = record.names.index(name)
-        field = pa.field(name, record.columns[place].type)
+        schema = widened(pending.schema, name, type_of(kind))
+        place = schema.names.index(name)
+        field = pa.field(name, schema.columns[place].type)
         self._tables.reshape(
-            pending, record, lambda rows: rows.set_column(place, field, rows.column(place).cast(field.type))
+            pending, schema, lambda rows: rows.set_column(place, field, rows.column(place).cast(field.type))
         )
 
     # Rows
@@ -128,18 +128,18 @@ class TableTransaction:
         """New rows; a key that is there already is an error that shows up to ten of them."""
         doing = f"Inserting into {table}"
         pending = self._tables.open(table)
-        source = self._large.source(rows, pending.record.schema)
+        source = self._large.source(rows, pending.schema.arrow_schema)
         if source.is_large:
             return self._large.put(pending, source, INSERTING, doing)
-        new = fitted(source.rows, pending.record, doing)
-        if not pending.record.key:
+        new = fitted(source.rows, pending.schema, doing)
+        if not pending.schema.key:
             self.append(pending, new)
             return len(new)
-        keys = encode_keys(new, pending.record.key)
-        check_distinct(keys, new, pending.record, doing)
-        present = self.reach.present(pending, keys)
+        keys = encode_keys(new, pending.schema.key)
+        check_distinct(keys, new, pending.schema, doing)
+        present = self.reader.present(pending, keys)
         if present:
-            raise taken_keys(new, pending.record, [n for n, key in enumerate(keys) if key in present], doing)
+            raise taken_keys(new, pending.schema, [n for n, key in enumerate(keys) if key in present], doing)
         pending.put(keys, new)
         return len(new)
 
@@ -147,15 +147,15 @@ class TableTransaction:
         """Rows that replace those of the same key, or are new."""
         doing = f"Upserting into {table}"
         pending = self._tables.open(table)
-        if not pending.record.key:
+        if not pending.schema.key:
             raise InputError(f"{table} has no key", doing=doing, hint="Use insert; only keys tell which row to replace")
-        source = self._large.source(rows, pending.record.schema)
+        source = self._large.source(rows, pending.schema.arrow_schema)
         if source.is_large:
             return self._large.put(pending, source, PUTTING, doing)
-        new = fitted(source.rows, pending.record, doing)
-        keys = encode_keys(new, pending.record.key)
-        check_distinct(keys, new, pending.record, doing)
-        self.reach.lock_keys(pending, keys, Mode.X)
+        new = fitted(source.rows, pending.schema, doing)
+        keys = encode_keys(new, pending.schema.key)
+        check_distinct(keys, new, pending.schema, doing)
+        self.reader.lock_keys(pending, keys, Mode.X)
         pending.put(keys, new)
         return len(new)
 
@@ -171,16 +171,16 @@ class TableTransaction:
         """Change columns of the rows that satisfy `where`. `set` gives SQL expressions, `values` plain values."""
         pending = self._tables.open(table)
         doing = f"Updating {table}"
-        assigned = assignments(pending.record, set, values, params, doing)
+        assigned = assignments(pending.schema, set, values, params, doing)
         if set and not values:
             self._inner.statement = UpdateStatement(table, dict(set), where, dict(params or {}))
         condition = condition_of(where, pending, params, assigned)
-        return update_rows(self.reach, pending, condition, assigned, doing)
+        return update_rows(self.reader, pending, condition, assigned, doing)
 
     def delete(self, table: str, *, where: str | None = None, params: Mapping[str, Any] | None = None) -> int:
         """Delete the rows that satisfy `where`, or all; how many they were."""
         pending = self._tables.open(table)
-        chosen = self.reach.select(pending, condition_of(where, pending, params), Mode.X)
+        chosen = self.reader.select(pending, condition_of(where, pending, params), Mode.X)
         pending.remove(chosen.keys, chosen.numbers)
         return len(chosen.keys)
 
@@ -205,15 +205,15 @@ class TableTransaction:
         """
         doing = f"Overwriting {table}"
         pending = self._tables.open(table)
-        source = self._large.source(rows, pending.record.schema)
+        source = self._large.source(rows, pending.schema.arrow_schema)
         if source.is_large or self._large.holds_much(pending):
             return self._large.put(pending, source, OVERWRITING, doing)
-        new = fitted(source.rows, pending.record, doing)
-        if not pending.record.key:
+        new = fitted(source.rows, pending.schema, doing)
+        if not pending.schema.key:
             return overwrite_rows(self, pending, new)
-        in_order(new, pending.record, doing)
-        old = self.reach.select(pending, None, Mode.X).rows
-        return apply_changes(self, pending, difference(old, new, pending.record.key), lenient=True)
+        in_order(new, pending.schema, doing)
+        old = self.reader.select(pending, None, Mode.X).rows
+        return apply_changes(self, pending, difference(old, new, pending.schema.key), lenient=True)
 
     def to_arrow(
         self,
@@ -226,22 +226,22 @@ class TableTransaction:
         """Rows as this transaction sees them, its own changes included; they stay so until it ends."""
         pending = self._tables.open(table)
         for name in columns or ():
-            pending.record.column(name)
-        found = self.reach.select(pending, condition_of(where, pending, params), Mode.S)
+            pending.schema.column(name)
+        found = self.reader.select(pending, condition_of(where, pending, params), Mode.S)
         chosen = found.rows
         if pending.net:
             order = sorted(range(len(found.keys)), key=found.keys.__getitem__)
             chosen = chosen.take(pa.array(order, pa.int64()))
-        rows = pa.Table.from_arrays(chosen.columns, schema=pending.record.schema)
-        return rows.select(list(pending.record.shown if columns is None else columns))
+        rows = pa.Table.from_arrays(chosen.columns, schema=pending.schema.arrow_schema)
+        return rows.select(list(pending.schema.shown if columns is None else columns))
 
     def schema(self, table: str) -> pa.Schema:
         """The columns of a table as this transaction sees it."""
-        return self._tables.open(table).record.schema
+        return self._tables.open(table).schema.arrow_schema
 
-    def append(self, pending: Pending, rows: pa.Table) -> None:
+    def append(self, pending: PendingWrites, rows: pa.Table) -> None:
         """New rows of a table without a key."""
-        self.reach.announce_append(pending)
+        self.reader.lock_append(pending)
         pending.put(pending.new_keys(len(rows)), rows)
 
     # The end

@@ -34,9 +34,9 @@ from strandline.errors import ChangesError, InputError
 from strandline.pages import Mode
 from strandline.tables.incoming_rows import check_distinct, check_not_null, taken_keys
 from strandline.tables.keys import encode_keys, show_keys
-from strandline.tables.locked_reads import Reach, Selection
+from strandline.tables.locked_reads import LockedReader, Selection
 from strandline.tables.predicates import TableExpression, check_params, literal, repeat
-from strandline.tables.row_changes import Pending
+from strandline.tables.row_changes import PendingWrites
 from strandline.tables.schema import TableSchema
 from strandline.values import restore
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Settled:
+class ValueDecision:
     """Places of standing rows that go, of rows that are new (as often as they are), of removed ones not there."""
 
     gone: Rows
@@ -53,16 +53,16 @@ class Settled:
     absent: Rows
 
 
-def overwrite(group: Rows, standing: Flags, counts: Rows) -> Settled:
+def overwrite(group: Rows, standing: Flags, counts: Rows) -> ValueDecision:
     """The table shall hold what comes, each row as often: nothing is removed that comes again."""
     net = np.zeros(len(group), dtype=np.int64)
     np.add.at(net, group, np.where(standing, -1, counts))
     gone = standing & (_ranks(group, standing) < -net[group])
     new = ~standing & (_ranks(group, ~standing) < net[group])
-    return Settled(np.flatnonzero(gone), np.flatnonzero(new), np.empty(0, dtype=np.int64))
+    return ValueDecision(np.flatnonzero(gone), np.flatnonzero(new), np.empty(0, dtype=np.int64))
 
 
-def apply_counts(group: Rows, standing: Flags, counts: Rows) -> Settled:
+def apply_counts(group: Rows, standing: Flags, counts: Rows) -> ValueDecision:
     """Rows are removed and added as the counts say."""
     counts = np.where(standing, 0, counts)
     wanted = np.zeros(len(group), dtype=np.int64)
@@ -70,7 +70,7 @@ def apply_counts(group: Rows, standing: Flags, counts: Rows) -> Settled:
     gone = np.flatnonzero(standing & (_ranks(group, standing) < wanted[group]))
     np.subtract.at(wanted, group[gone], 1)
     new = np.repeat(np.arange(len(group)), np.maximum(counts, 0))
-    return Settled(gone, new, np.flatnonzero((counts < 0) & (wanted[group] > 0)))
+    return ValueDecision(gone, new, np.flatnonzero((counts < 0) & (wanted[group] > 0)))
 
 
 def _ranks(group: Rows, among: Flags) -> Rows:
@@ -91,14 +91,14 @@ class Assignments:
     expressions: Mapping[str, TableExpression]
     values: Mapping[str, pa.Array]
 
-    def made(self, rows: pa.Table, record: TableSchema) -> pa.Table:
+    def made(self, rows: pa.Table, schema: TableSchema) -> pa.Table:
         """The rows with their columns set."""
         new = rows
         for name, expression in self.expressions.items():
-            place = record.names.index(name)
+            place = schema.names.index(name)
             new = new.set_column(place, name, expression.values(rows, pa.field(name, new.schema.types[place])))
         for name, value in self.values.items():
-            place = record.names.index(name)
+            place = schema.names.index(name)
             new = new.set_column(place, pa.field(name, new.schema.types[place]), repeat(value, len(new)))
         return new
 
@@ -107,7 +107,7 @@ class Assignments:
 
 
 def assignments(
-    record: TableSchema,
+    schema: TableSchema,
     set: Mapping[str, str] | None,
     values: Mapping[str, Any] | None,
     params: Mapping[str, Any] | None,
@@ -118,47 +118,47 @@ def assignments(
     if not columns or len({*columns}) < len(columns):
         raise InputError("no column is given, or one twice", doing=doing, hint="Use set={…} or values={…}")
     for name in columns:
-        record.column(name)
-    sets = {name: TableExpression(text, record.schema, params) for name, text in (set or {}).items()}
-    plain = {name: literal(value, record.schema.field(name), doing) for name, value in (values or {}).items()}
+        schema.column(name)
+    sets = {name: TableExpression(text, schema.arrow_schema, params) for name, text in (set or {}).items()}
+    plain = {name: literal(value, schema.arrow_schema.field(name), doing) for name, value in (values or {}).items()}
     return Assignments(sets, plain)
 
 
 def condition_of(
-    where: str | None, pending: Pending, params: Mapping[str, Any] | None, others: Assignments | None = None
+    where: str | None, pending: PendingWrites, params: Mapping[str, Any] | None, others: Assignments | None = None
 ) -> TableExpression | None:
     """A condition on a table; parameters must be named by it, or by the expressions that go with it."""
-    condition = None if where is None else TableExpression(where, pending.record.schema, params)
+    condition = None if where is None else TableExpression(where, pending.schema.arrow_schema, params)
     used = [*(others.expressions.values() if others is not None else ()), *([condition] if condition else [])]
     check_params(params, used)
     return condition
 
 
 def update_rows(
-    reach: Reach, pending: Pending, condition: TableExpression | None, assigned: Assignments, doing: str
+    reader: LockedReader, pending: PendingWrites, condition: TableExpression | None, assigned: Assignments, doing: str
 ) -> int:
     """Change the rows that satisfy a condition; how many they were."""
-    chosen = reach.select(pending, condition, Mode.X)
+    chosen = reader.select(pending, condition, Mode.X)
     if not chosen.keys:
         return 0
-    new = assigned.made(chosen.rows, pending.record)
-    check_not_null(new, pending.record, doing)
-    if assigned.concern(pending.record.key):
-        _move(reach, pending, chosen, new, doing)
+    new = assigned.made(chosen.rows, pending.schema)
+    check_not_null(new, pending.schema, doing)
+    if assigned.concern(pending.schema.key):
+        _move(reader, pending, chosen, new, doing)
     else:
         pending.put(chosen.keys, new, chosen.numbers)
     return len(new)
 
 
-def _move(reach: Reach, pending: Pending, chosen: Selection, new: pa.Table, doing: str) -> None:
+def _move(reader: LockedReader, pending: PendingWrites, chosen: Selection, new: pa.Table, doing: str) -> None:
     """Rows under new keys, which must be free, or be left by these very rows. They keep their numbers."""
-    keys = encode_keys(new, pending.record.key)
-    check_distinct(keys, new, pending.record, doing)
+    keys = encode_keys(new, pending.schema.key)
+    check_distinct(keys, new, pending.schema, doing)
     left = {*chosen.keys}
-    present = reach.present(pending, [key for key in keys if key not in left])
+    present = reader.present(pending, [key for key in keys if key not in left])
     if present:
-        raise taken_keys(new, pending.record, [n for n, key in enumerate(keys) if key in present], doing)
-    numbers = reach.settled_numbers(pending, chosen)
+        raise taken_keys(new, pending.schema, [n for n, key in enumerate(keys) if key in present], doing)
+    numbers = reader.numbers_to_keep(pending, chosen)
     pending.leave(chosen.keys)
     pending.put(keys, new, numbers)
 
@@ -166,42 +166,42 @@ def _move(reach: Reach, pending: Pending, chosen: Selection, new: pa.Table, doin
 _DELETE, _UPDATE, _INSERT = range(3)
 
 
-def apply_changes(tx: TableTransaction, pending: Pending, changes: ChangeSet, *, lenient: bool) -> int:
+def apply_changes(tx: TableTransaction, pending: PendingWrites, changes: ChangeSet, *, lenient: bool) -> int:
     """Put a change set, known to be applicable, into a table; see `TableTransaction.apply`."""
     doing = f"Applying changes to {pending.name}"
-    header, record = changes.header, pending.record
+    header, schema = changes.header, pending.schema
     if header.form == COUNTED:
         return _apply_counts(tx, pending, changes, doing, lenient=lenient)
     kind = kinds(changes.rows)
-    keys = encode_keys(restore(changes.rows.select(header.key), _schema(pending, header.key)), record.key)
+    keys = encode_keys(restore(changes.rows.select(header.key), _schema(pending, header.key)), schema.key)
     if lenient:
-        tx.reach.lock_keys(pending, keys, Mode.X)
+        tx.reader.lock_keys(pending, keys, Mode.X)
     else:
-        there = tx.reach.present(pending, keys)
+        there = tx.reader.present(pending, keys)
         present = np.array([key in there for key in keys], dtype=np.bool_)
         check_fit(changes.rows, header.key, kind, present, doing)
     put = np.flatnonzero(kind != _DELETE)
-    rows = restore(changes.rows.select(record.names).take(pa.array(put)), _schema(pending, record.names))
-    check_not_null(rows, record, doing)
+    rows = restore(changes.rows.select(schema.names).take(pa.array(put)), _schema(pending, schema.names))
+    check_not_null(rows, schema, doing)
     pending.delete([keys[place] for place in np.flatnonzero(kind == _DELETE)])
     pending.put([keys[place] for place in put], rows)
     return len(keys)
 
 
-def check_applicable(header: Header, pending: Pending, doing: str) -> None:
+def check_applicable(header: Header, pending: PendingWrites, doing: str) -> None:
     """Refuses sets that lead from or to other columns than the table has, or go by another key."""
-    record = pending.record
-    check_base(record.schema, header)
-    names = [name for name in header.new_schema.names if name not in record.names]
-    if names or len(header.new_schema) != len(record.names):
+    schema = pending.schema
+    check_base(schema.arrow_schema, header)
+    names = [name for name in header.new_schema.names if name not in schema.names]
+    if names or len(header.new_schema) != len(schema.names):
         raise ChangesError(
             f"the changes lead to other columns: {', '.join(header.new_schema.names)}",
             doing=doing,
             hint="Add or rename the table's columns first",
         )
-    if header.form != COUNTED and header.key != record.key:
+    if header.form != COUNTED and header.key != schema.key:
         raise ChangesError(
-            f"the changes are by {', '.join(header.key)}, the table by {', '.join(record.key) or 'no key'}",
+            f"the changes are by {', '.join(header.key)}, the table by {', '.join(schema.key) or 'no key'}",
             doing=doing,
             hint="Convert them with to_counted() or to_keyed(key)",
         )
@@ -223,21 +223,23 @@ def check_fit(rows: pa.Table, key: Sequence[str], kind: Rows, present: Flags, do
             )
 
 
-def overwrite_rows(tx: TableTransaction, pending: Pending, rows: pa.Table) -> int:
+def overwrite_rows(tx: TableTransaction, pending: PendingWrites, rows: pa.Table) -> int:
     """Make a table without a key hold exactly these rows; how many were removed and added."""
-    chosen = tx.reach.select(pending, None, Mode.X)
+    chosen = tx.reader.select(pending, None, Mode.X)
     group, standing = _meet(chosen.rows, rows)
     settled = overwrite(group, standing, np.ones(len(group), dtype=np.int64))
     return _change(tx, pending, chosen.keys, rows, settled)
 
 
-def _apply_counts(tx: TableTransaction, pending: Pending, changes: ChangeSet, doing: str, *, lenient: bool) -> int:
+def _apply_counts(
+    tx: TableTransaction, pending: PendingWrites, changes: ChangeSet, doing: str, *, lenient: bool
+) -> int:
     """Rows removed and added by value."""
-    rows = restore(changes.rows.select(pending.record.names), _schema(pending, pending.record.names))
+    rows = restore(changes.rows.select(pending.schema.names), _schema(pending, pending.schema.names))
     counts = np.asarray(changes.rows.column(COUNT), dtype=np.int64)
-    check_not_null(rows.filter(pa.array(counts > 0)), pending.record, doing)
+    check_not_null(rows.filter(pa.array(counts > 0)), pending.schema, doing)
     removes = bool((counts < 0).any())
-    chosen = tx.reach.select(pending, None, Mode.X) if removes else Selection([], [], rows.slice(0, 0))
+    chosen = tx.reader.select(pending, None, Mode.X) if removes else Selection([], [], rows.slice(0, 0))
     group, standing = _meet(chosen.rows, rows)
     settled = apply_counts(group, standing, np.concatenate([np.zeros(len(chosen.keys), dtype=np.int64), counts]))
     if not lenient:
@@ -245,7 +247,7 @@ def _apply_counts(tx: TableTransaction, pending: Pending, changes: ChangeSet, do
     return _change(tx, pending, chosen.keys, rows, settled)
 
 
-def refuse_absent(rows: pa.Table, settled: Settled, doing: str) -> None:
+def refuse_absent(rows: pa.Table, settled: ValueDecision, doing: str) -> None:
     """Refuses a change set that removes rows which are not there, showing them."""
     if len(settled.absent):
         raise ChangesError(
@@ -261,16 +263,18 @@ def _meet(old: pa.Table, new: pa.Table) -> tuple[Rows, Flags]:
     return classes(canonical(both, both.column_names), own_room()), np.arange(len(both)) < len(old)
 
 
-def _change(tx: TableTransaction, pending: Pending, keys: Sequence[bytes], rows: pa.Table, settled: Settled) -> int:
+def _change(
+    tx: TableTransaction, pending: PendingWrites, keys: Sequence[bytes], rows: pa.Table, settled: ValueDecision
+) -> int:
     gone = [keys[place] for place in settled.gone]
     pending.remove(gone)
     new = rows.take(pa.array(settled.new - len(keys)))
-    if len(new) and pending.record.key:
+    if len(new) and pending.schema.key:
         tx.insert(pending.name, new)
     elif len(new):
         tx.append(pending, new)
     return len(gone) + len(new)
 
 
-def _schema(pending: Pending, names: tuple[str, ...]) -> pa.Schema:
-    return pa.schema([pending.record.row_schema.field(name) for name in names])
+def _schema(pending: PendingWrites, names: tuple[str, ...]) -> pa.Schema:
+    return pa.schema([pending.schema.row_schema.field(name) for name in names])

@@ -30,11 +30,11 @@ class Footprint:
     absent: set[str] = field(default_factory=set)
     """Names of tables that were looked for and not found."""
 
-    def note_keys(self, domain: TableId, keys: Iterable[bytes]) -> None:
-        self.keys.setdefault(domain, set()).update(keys)
+    def note_keys(self, table_id: TableId, keys: Iterable[bytes]) -> None:
+        self.keys.setdefault(table_id, set()).update(keys)
 
-    def note_scan(self, domain: TableId, condition: TableExpression | None, bounds: KeyBounds) -> None:
-        self.scans.setdefault(domain, []).append((condition, bounds))
+    def note_scan(self, table_id: TableId, condition: TableExpression | None, bounds: KeyBounds) -> None:
+        self.scans.setdefault(table_id, []).append((condition, bounds))
 
 
 class TableValidator:
@@ -50,41 +50,41 @@ class TableValidator:
         for name in footprint.absent:
             if newer.find_domain(name) is not None:
                 return f"another process created the table {name}"
-        for domain in footprint.tables:
-            why = self._table(footprint, domain, older, newer)
+        for table_id in footprint.tables:
+            why = self._table(footprint, table_id, older, newer)
             if why is not None:
                 return why
         return None
 
-    def _table(self, footprint: Footprint, domain: TableId, older: ReadView, newer: ReadView) -> str | None:
-        before, after = older.domain(domain), newer.domain(domain)
+    def _table(self, footprint: Footprint, table_id: TableId, older: ReadView, newer: ReadView) -> str | None:
+        before, after = older.domain(table_id), newer.domain(table_id)
         if before == after:
             return None
         if before is None or after is None:
             return "another process dropped a table that is used here"
         if before.record != after.record or before.name != after.name:
             return f"another process changed the columns or the name of {after.name}"
-        keys, scans = footprint.keys.get(domain, set()), footprint.scans.get(domain, [])
+        keys, scans = footprint.keys.get(table_id, set()), footprint.scans.get(table_id, [])
         if not keys and not scans:
             return None
-        record = TableSchema.from_bytes(newer.record(domain))
-        old, new = net_rows(*changed_rows(self._cache, older, newer, domain, record), record)
+        schema = TableSchema.from_bytes(newer.record(table_id))
+        old, new = net_rows(*changed_rows(self._cache, older, newer, table_id, schema), schema)
         for rows in (old, new):
-            why = _concerned(rows, record, keys, scans)
+            why = _concerned(rows, schema, keys, scans)
             if why is not None:
                 return f"another process changed {why} of {after.name}"
         return None
 
 
 def _concerned(
-    rows: pa.Table, record: TableSchema, keys: set[bytes], scans: list[tuple[TableExpression | None, KeyBounds]]
+    rows: pa.Table, schema: TableSchema, keys: set[bytes], scans: list[tuple[TableExpression | None, KeyBounds]]
 ) -> str | None:
     if not len(rows):
         return None
     if keys:
-        for place, key in enumerate(encode_keys(rows, record.order)):
+        for place, key in enumerate(encode_keys(rows, schema.order)):
             if key in keys:
-                shown = rows.select(list(record.order)).slice(place, 1).to_pylist()[0]
+                shown = rows.select(list(schema.order)).slice(place, 1).to_pylist()[0]
                 return f"the row {shown} that was read or written"
     for condition, _ in scans:
         if condition is None or bool(np.any(condition.mask(rows))):

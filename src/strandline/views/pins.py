@@ -18,7 +18,7 @@ from strandline.views.catalog import ViewPosition
 from strandline.views.definition import ViewDefinition
 from strandline.views.known_views import ViewHost
 from strandline.views.store_state import StoreState
-from strandline.whatif import CATALOGUE, IDS
+from strandline.whatif import CATALOG, IDS
 
 
 def position_at(home: ViewHost, definition: ViewDefinition, commit: int, id_: str) -> ViewPosition:
@@ -43,7 +43,7 @@ def pin(home: ViewHost, copy: str, definition: ViewDefinition, snapshot: PageSna
 def domains_of(site: StoreState, definition: ViewDefinition) -> set[TableId]:
     """The tables that hold what a view reads."""
     found = {one.domain for relation in definition.relations for one in site.domains_below(relation)}
-    for name in (CATALOGUE, IDS):
+    for name in (CATALOG, IDS):
         entry = site.view.find_domain(name)
         if entry is not None and not all(site.is_table(relation) for relation in definition.relations):
             found.add(entry.domain)

@@ -55,12 +55,12 @@ class StoreState:
 
     def shape(self, relation: str) -> Shape:
         record = self.record(relation)
-        return Shape(record.schema, record.key)
+        return Shape(record.arrow_schema, record.key)
 
     def record(self, relation: str) -> TableSchema:
         if self.is_table(relation):
-            return TableReader(self.view, relation, self.cache).record
-        return chain_of(self.view, self.cache, relation).record
+            return TableReader(self.view, relation, self.cache).schema
+        return chain_of(self.view, self.cache, relation).schema
 
     def is_table(self, relation: str) -> bool:
         return self.view.find_domain(relation) is not None
@@ -83,20 +83,20 @@ class StoreState:
     def rows_of_keys(self, relation: str, columns: Sequence[str], keys: pa.Table) -> pa.Table:
         """The rows whose leading key columns have one of these values, from the pages that can hold such."""
         reader = TableReader(self.view, relation, self.cache)
-        wanted = _some(columns, reader.record)
+        wanted = _some(columns, reader.schema)
         leading = keys.column_names
         needed = list(dict.fromkeys([*wanted, leading[0]]))
         values = keys.column(0).combine_chunks().unique()
         prefixes = _prefixes(reader, keys)
 
         def read(entry: Entry) -> pa.Table:
-            found = self.cache.contents(entry, reader.record, self.view.read).beginning_with(prefixes)
+            found = self.cache.contents(entry, reader.schema, self.view.read).beginning_with(prefixes)
             if found is not None:
                 return found.select(wanted)
             rows = reader.rows(entry, needed, None, ALL)
             return rows.filter(pc.is_in(rows.column(leading[0]), value_set=values)).select(wanted)
 
-        schema = pa.schema([reader.record.row_schema.field(name) for name in wanted])
+        schema = pa.schema([reader.schema.row_schema.field(name) for name in wanted])
         found = parallel(read, _entries(reader, prefixes))
         return pa.concat_tables([no_rows(schema), *(restored(table, schema) for table in found)])
 
@@ -160,11 +160,11 @@ class StoreState:
 
 def _prefixes(reader: TableReader, keys: pa.Table) -> list[bytes]:
     """What the keys of rows with one of these values begin with, in order; a null is no key's value."""
-    if tuple(keys.column_names) == reader.record.key:
+    if tuple(keys.column_names) == reader.schema.key:
         for name in keys.column_names:
             keys = keys.filter(pc.is_valid(keys.column(name)))
-        return sorted(set(encode_keys(keys, reader.record.key)))
-    types = (*reader.record.key_types, pa.null())
+        return sorted(set(encode_keys(keys, reader.schema.key)))
+    types = (*reader.schema.key_types, pa.null())
     values = keys.column(0).combine_chunks().drop_null().unique()
     return sorted({encode_key([value.as_py()], types) for value in values})
 

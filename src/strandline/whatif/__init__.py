@@ -10,7 +10,7 @@ DatingInstaller                what a store wraps its tables' installer in: it g
 is_hidden                      whether a table of the store is one of ours
 """
 
-from strandline.whatif.catalog import CATALOGUE, IDS, WhatIfChain, chain_of, definitions, is_hidden, is_what_if
+from strandline.whatif.catalog import CATALOG, IDS, WhatIfChain, chain_of, definitions, is_hidden, is_what_if
 from strandline.whatif.changes import changes_between, rows_between
 from strandline.whatif.conflicts import Resolve, compare, conflict_table, what_if_changes
 from strandline.whatif.lifecycle import WhatIfListing, create, drop, listed, purge
@@ -21,7 +21,7 @@ from strandline.whatif.tuples import INFINITY, LEVEL, MAXDATE, MINDATE, STORED, 
 from strandline.whatif.writes import Assignment, apply, delete, insert, update, upsert
 
 __all__ = [
-    "CATALOGUE",
+    "CATALOG",
     "IDS",
     "INFINITY",
     "LEVEL",

@@ -19,7 +19,7 @@ from strandline.pages import ReadView, TableEntry, TableId
 from strandline.tables import WHAT_IFS, PageCache, TableReader, TableSchema
 from strandline.whatif.tuples import stored_name
 
-CATALOGUE = WHAT_IFS
+CATALOG = WHAT_IFS
 IDS = "_what_if_ids"
 _PREFIX = "_what_if."
 SCHEMA = pa.schema(
@@ -37,7 +37,7 @@ SCHEMA = pa.schema(
 
 def is_hidden(table: str) -> bool:
     """Whether a table of the store is one of ours."""
-    return table in (CATALOGUE, IDS) or table.startswith(_PREFIX)
+    return table in (CATALOG, IDS) or table.startswith(_PREFIX)
 
 
 @dataclass(frozen=True)
@@ -84,18 +84,18 @@ class WhatIfDefinition:
             row["name"], row["below"], row["level"], table, columns, shapes, row["purged"], row["indexed"]
         )
 
-    def reshaped(self, record: TableSchema) -> WhatIfDefinition:
+    def reshaped(self, schema: TableSchema) -> WhatIfDefinition:
         """The definition once D has a column for each of the table's."""
         columns = dict(self.columns)
-        for column in record.columns:
+        for column in schema.columns:
             if column.id not in columns:
                 columns[column.id] = stored_name(column.name, list(columns.values()))
-        return replace(self, columns=columns, shapes=(*self.shapes, tuple(column.id for column in record.columns)))
+        return replace(self, columns=columns, shapes=(*self.shapes, tuple(column.id for column in schema.columns)))
 
 
-def define(name: str, below: str | None, level: int, table: TableId, record: TableSchema) -> WhatIfDefinition:
+def define(name: str, below: str | None, level: int, table: TableId, schema: TableSchema) -> WhatIfDefinition:
     """A new what-if."""
-    return WhatIfDefinition(name, below, level, table, {}, ()).reshaped(record)
+    return WhatIfDefinition(name, below, level, table, {}, ()).reshaped(schema)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class WhatIfChain:
 
     definitions: tuple[WhatIfDefinition, ...]
     table: TableEntry
-    record: TableSchema
+    schema: TableSchema
 
     @property
     def top(self) -> WhatIfDefinition:
@@ -117,7 +117,7 @@ class WhatIfChain:
     @property
     def below(self) -> WhatIfChain:
         """The relation that it is defined on; a chain without definitions is the table."""
-        return WhatIfChain(self.definitions[1:], self.table, self.record)
+        return WhatIfChain(self.definitions[1:], self.table, self.schema)
 
 
 _known: weakref.WeakKeyDictionary[PageCache, tuple[str, dict[str, WhatIfDefinition]]] = weakref.WeakKeyDictionary()
@@ -126,12 +126,12 @@ _known: weakref.WeakKeyDictionary[PageCache, tuple[str, dict[str, WhatIfDefiniti
 
 def definitions(view: ReadView, cache: PageCache) -> dict[str, WhatIfDefinition]:
     """All what-ifs of a state, by name."""
-    domain = view.find_domain(CATALOGUE)
+    domain = view.find_domain(CATALOG)
     if domain is None or domain.root is None:
         return {}
     root, found = _known.get(cache, ("", {}))
     if root != domain.root.name:
-        rows = TableReader(view, CATALOGUE, cache).to_arrow().to_pylist()
+        rows = TableReader(view, CATALOG, cache).to_arrow().to_pylist()
         found = {row["name"]: WhatIfDefinition.from_row(row) for row in rows}
         _known[cache] = (domain.root.name, found)
     return dict(found)
@@ -165,15 +165,15 @@ def chain_of(view: ReadView, cache: PageCache, name: str) -> WhatIfChain:
             doing=f"Opening the what-if {name}",
             hint="Drop the what-if, or restore the table from a snapshot",
         )
-    record = TableSchema.from_bytes(view.record(table.domain))
-    return WhatIfChain(tuple(chosen), table, record)
+    schema = TableSchema.from_bytes(view.record(table.domain))
+    return WhatIfChain(tuple(chosen), table, schema)
 
 
-def shaped(rows: pa.Table, definition: WhatIfDefinition, record: TableSchema, names: list[str]) -> pa.Table:
+def in_table_shape(rows: pa.Table, definition: WhatIfDefinition, schema: TableSchema, names: list[str]) -> pa.Table:
     """Columns of D's tuples under the names and in the types of the table, which may have changed its shape since."""
     columns = {}
     for name in names:
-        column = record.column(name)
+        column = schema.column(name)
         stored = definition.columns.get(column.id)
         if stored is None or stored not in rows.column_names:
             columns[name] = _default(column.default, column.type, len(rows))

@@ -30,7 +30,7 @@ Tname = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Happened:
+class LevelChanges:
     """What changed in one relation of a chain: keys, the tuples themselves, and those that it hides no longer."""
 
     keys: frozenset[bytes]
@@ -39,7 +39,7 @@ class Happened:
 
 
 @dataclass(frozen=True)
-class LevelSides:
+class RowsBetween:
     """Rows of a what-if at two states that hold all that differ; `whole`: they are all that there are."""
 
     old: pa.Table
@@ -48,14 +48,14 @@ class LevelSides:
     whole: bool
 
 
-def rows_between(cache: PageCache, name: str, older: ReadView, newer: ReadView) -> LevelSides:
+def rows_between(cache: PageCache, name: str, older: ReadView, newer: ReadView) -> RowsBetween:
     """The rows of a what-if that can differ between two states, as both have them."""
     one, other = (
         WhatIfReader(chain_of(view, cache, name), view, cache, scan=int(view.commit)) for view in (older, newer)
     )
     keys = _keys(cache, one, other)
     old, new = (reader.to_arrow() if keys is None else _rows_at(reader, keys) for reader in (one, other))
-    return LevelSides(old, new, other.record.key, keys is None)
+    return RowsBetween(old, new, other.schema.key, keys is None)
 
 
 def changes_between(cache: PageCache, name: str, older: ReadView, newer: ReadView) -> ChangeSet:
@@ -69,7 +69,7 @@ def changes_between(cache: PageCache, name: str, older: ReadView, newer: ReadVie
 
 def _keys(cache: PageCache, older: WhatIfReader, newer: WhatIfReader) -> list[bytes] | None:
     """The keys, in order, outside of which nothing has changed; None when nobody knows."""
-    if not newer.record.key or older.record != newer.record or _domains(older) != _domains(newer):
+    if not newer.schema.key or older.schema != newer.schema or _domains(older) != _domains(newer):
         return None
     happened = [_in_base(cache, older, newer)]
     for definition in reversed(newer.chain.definitions):
@@ -91,17 +91,17 @@ def _domains(reader: WhatIfReader) -> list[TableId | None]:
     return [reader.chain.table.domain, *(one.domain if one is not None else None for one in found)]
 
 
-def _in_base(cache: PageCache, older: WhatIfReader, newer: WhatIfReader) -> Happened:
-    record = newer.record
-    rows = changed_rows(cache, older.base_view, newer.base_view, newer.chain.table.domain, record)
-    net = net_rows(*rows, record)
-    keys = frozenset(key for side in net for key in encode_keys(side, record.key))
-    return Happened(keys, frozenset((0, row) for side in net for row in side.column(ROW).to_pylist()))
+def _in_base(cache: PageCache, older: WhatIfReader, newer: WhatIfReader) -> LevelChanges:
+    schema = newer.schema
+    rows = changed_rows(cache, older.base_view, newer.base_view, newer.chain.table.domain, schema)
+    net = net_rows(*rows, schema)
+    keys = frozenset(key for side in net for key in encode_keys(side, schema.key))
+    return LevelChanges(keys, frozenset((0, row) for side in net for row in side.column(ROW).to_pylist()))
 
 
 def _in_differential(
     cache: PageCache, older: WhatIfReader, newer: WhatIfReader, definition: WhatIfDefinition
-) -> Happened | None:
+) -> LevelChanges | None:
     domain = newer.view.find_domain(definition.differential)
     assert domain is not None, "a what-if has a differential relation"
     shapes = [TableSchema.from_bytes(view.record(domain.domain)) for view in (older.view, newer.view)]
@@ -114,7 +114,7 @@ def _in_differential(
         for side, reader in zip(net, (older, newer), strict=True)
     ]
     released = frozenset(one for one in valid[0] - valid[1] if one[0] != definition.level)
-    return Happened(keys, _tnames(net[0]) | _tnames(net[1]), released)
+    return LevelChanges(keys, _tnames(net[0]) | _tnames(net[1]), released)
 
 
 def _are_found(reader: WhatIfReader, level: int, released: frozenset[Tname], keys: Sequence[bytes]) -> bool:
@@ -122,7 +122,7 @@ def _are_found(reader: WhatIfReader, level: int, released: frozenset[Tname], key
     if not released:
         return True
     chain = reader.chain
-    below = WhatIfChain(chain.definitions[chain.level - level + 1 :], chain.table, chain.record)
+    below = WhatIfChain(chain.definitions[chain.level - level + 1 :], chain.table, chain.schema)
     lower = WhatIfReader(below, reader.view, reader.cache, scan=reader.scan)
     found = lower.select(None, bounds_of(keys)).visible
     return released <= frozenset(zip(found.level.tolist(), found.tupnum.tolist(), strict=True))
@@ -130,12 +130,12 @@ def _are_found(reader: WhatIfReader, level: int, released: frozenset[Tname], key
 
 def _rows_at(reader: WhatIfReader, keys: Sequence[bytes]) -> pa.Table:
     """The rows with these keys (in order): the ranges are read in which there are any."""
-    names = list(reader.record.shown)
-    schema = pa.schema([reader.record.schema.field(name) for name in names])
+    names = list(reader.schema.shown)
+    schema = pa.schema([reader.schema.arrow_schema.field(name) for name in names])
     parts = [no_rows(schema), *(reader.rows_within(span, names) for span in _spans(reader, keys))]
     rows = pa.concat_tables(parts)
     wanted = {*keys}
-    return rows.filter(pa.array([key in wanted for key in encode_keys(rows, reader.record.key)], pa.bool_()))
+    return rows.filter(pa.array([key in wanted for key in encode_keys(rows, reader.schema.key)], pa.bool_()))
 
 
 def _spans(reader: WhatIfReader, keys: Sequence[bytes]) -> list[PageSpan]:

@@ -52,7 +52,7 @@ class LevelComparison:
     """
 
     definition: WhatIfDefinition
-    record: TableSchema
+    schema: TableSchema
     ours: pa.Table
     below: WhatIfSelection
     theirs: Numbers
@@ -72,7 +72,7 @@ class LevelComparison:
     def rows(self, places: Numbers | Flags) -> pa.Table:
         """Rows of some of our tuples."""
         chosen = np.flatnonzero(places) if places.dtype == np.bool_ else places
-        return self.ours.select(list(self.record.names)).take(pa.array(chosen))
+        return self.ours.select(list(self.schema.names)).take(pa.array(chosen))
 
     def keys(self) -> list[Any]:
         """The key of each conflict as a user names it."""
@@ -80,7 +80,7 @@ class LevelComparison:
 
     def key_values(self) -> list[tuple[Any, ...]]:
         """The key of each conflict; without a key the number of the tuple."""
-        places, names = self.conflicting(), self.record.key
+        places, names = self.conflicting(), self.schema.key
         if not names:
             return [(int(numbers(self.ours, TUPNUM)[place]),) for place in places]
         return [tuple(self._row(place)[name] for name in names) for place in places]
@@ -97,7 +97,7 @@ class LevelComparison:
     def our_row(self, place: int) -> dict[str, Any] | None:
         if not self.live[place]:
             return None
-        found: dict[str, Any] = self.ours.select(list(self.record.names)).slice(place, 1).to_pylist()[0]
+        found: dict[str, Any] = self.ours.select(list(self.schema.names)).slice(place, 1).to_pylist()[0]
         return found
 
     def _row(self, place: int) -> dict[str, Any]:
@@ -112,28 +112,28 @@ class LevelComparison:
 
 def compare(reader: WhatIfReader) -> LevelComparison:
     """Hold a what-if against the relation below it, as both are at the reader's scan time."""
-    definition, record = reader.chain.top, reader.record
+    definition, schema = reader.chain.top, reader.schema
     every = reader.tuples(definition)
     standing = every.filter(pa.array(valid(every, reader.scan)))
     ours = standing.filter(pa.array(numbers(standing, TYPE) != int(Type.FORWARD)))
     below = reader.below()
-    chosen = below.select(None, bounds_of(_distinct(standing)) if record.key else ALL)
+    chosen = below.select(None, bounds_of(_distinct(standing)) if schema.key else ALL)
     lower = numbers(ours, LEVEL) != definition.level
     theirs = _by_tname(ours, chosen.visible)
-    if record.key and bool(np.any(lower & (theirs < 0))):
+    if schema.key and bool(np.any(lower & (theirs < 0))):
         # A tuple that is not where it was may have another key by now.
         chosen = below.select(None, ALL)
         theirs = _by_tname(ours, chosen.visible)
     theirs = np.where(lower, theirs, -1)
-    rival = _rivals(ours, chosen.visible, theirs, record) if record.key else np.full(len(ours), -1, dtype=np.int64)
-    found = LevelComparison(definition, record, ours, chosen, theirs, rival, [])
-    return LevelComparison(definition, record, ours, chosen, theirs, rival, _conflicts(found, lower))
+    rival = _rivals(ours, chosen.visible, theirs, schema) if schema.key else np.full(len(ours), -1, dtype=np.int64)
+    found = LevelComparison(definition, schema, ours, chosen, theirs, rival, [])
+    return LevelComparison(definition, schema, ours, chosen, theirs, rival, _conflicts(found, lower))
 
 
 def conflict_table(reader: WhatIfReader) -> pa.Table:
     """The conflicts as a table: how, the type of our tuple, the key (else the tuple's number), and both rows."""
     found = compare(reader)
-    row = pa.struct([pa.field(c.name, c.type) for c in found.record.columns])
+    row = pa.struct([pa.field(c.name, c.type) for c in found.schema.columns])
     schema = pa.schema([("conflict", pa.string()), ("type", pa.string()), ("ours", row), ("theirs", row)])
     places = found.conflicting()
     lines = [
@@ -146,7 +146,7 @@ def conflict_table(reader: WhatIfReader) -> pa.Table:
         for place in places
     ]
     table = pa.Table.from_pylist(lines, schema=schema)
-    named = {name: found.record.column(name).type for name in found.record.key} or {STORED[TUPNUM]: pa.int64()}
+    named = {name: found.schema.column(name).type for name in found.schema.key} or {STORED[TUPNUM]: pa.int64()}
     for number, (name, kind) in enumerate(named.items()):
         values = pa.array([key[number] for key in found.key_values()], kind)
         table = table.add_column(2 + number, _free(name, table.column_names), values)
@@ -158,15 +158,16 @@ def what_if_changes(reader: WhatIfReader) -> ChangeSet:
     found = compare(reader)
     touched = np.concatenate([found.theirs, found.rival[found.live]])
     before = found.below.visible.take(np.unique(touched[touched >= 0])).rows
-    return net(before, found.rows(found.live), found.record)
+    return net(before, found.rows(found.live), found.schema)
 
 
-def net(before: pa.Table, after: pa.Table, record: TableSchema) -> ChangeSet:
+def net(before: pa.Table, after: pa.Table, schema: TableSchema) -> ChangeSet:
     """Rows that went and rows that came as a change set of the table."""
     sides = [
-        pa.Table.from_arrays(side.select(list(record.names)).columns, schema=record.schema) for side in (before, after)
+        pa.Table.from_arrays(side.select(list(schema.names)).columns, schema=schema.arrow_schema)
+        for side in (before, after)
     ]
-    return difference(sides[0], sides[1], record.key or None)
+    return difference(sides[0], sides[1], schema.key or None)
 
 
 def decide(found: LevelComparison, resolve: Resolve, doing: str) -> Flags:
@@ -221,17 +222,17 @@ def _by_tname(ours: pa.Table, below: Tuples) -> Numbers:
     return np.where(held[order][place] == mine, order[place], -1)
 
 
-def _rivals(ours: pa.Table, below: Tuples, theirs: Numbers, record: TableSchema) -> Numbers:
+def _rivals(ours: pa.Table, below: Tuples, theirs: Numbers, schema: TableSchema) -> Numbers:
     """Tuples below with the key of one of ours that are not touched by any of ours."""
     found = np.full(len(ours), -1, dtype=np.int64)
     kinds = numbers(ours, TYPE)
     live = np.flatnonzero(kinds <= int(Type.REPLACE))
-    names = list(record.key)
+    names = list(schema.key)
     pairs = match(below.rows.select(names), ours.select(names).take(pa.array(live)))
     found[live[pairs.new]] = pairs.old
     lost = np.flatnonzero((kinds == int(Type.DELETE)) & (theirs < 0))
     if len(lost):
-        standing = {key: place for place, key in enumerate(encode_keys(below.rows, record.key))}
+        standing = {key: place for place, key in enumerate(encode_keys(below.rows, schema.key))}
         places = place_keys(ours.column(PLACE).take(pa.array(lost)))
         found[lost] = [standing.get(place, -1) for place in places]
     touched = np.zeros(len(below) + 1, dtype=np.bool_)
@@ -263,10 +264,10 @@ def _changed(found: LevelComparison, places: Numbers) -> Flags:
     kept = found.ours.column(SIGNATURE).take(pa.array(places)).to_pylist()
     changed = np.ones(len(places), dtype=np.bool_)
     for shape in found.definition.shapes:
-        now = signatures(rows, found.record, shape).to_pylist()
+        now = signatures(rows, found.schema, shape).to_pylist()
         changed &= np.array([one != other for one, other in zip(now, kept, strict=True)], dtype=np.bool_)
     differ = ~found.live[places]
     ours = found.rows(places)
-    for name in found.record.names:
+    for name in found.schema.names:
         differ |= unequal(rows.column(name), ours.column(name))
     return changed & differ

@@ -24,7 +24,7 @@ from strandline.engine import parallel
 from strandline.pages import Entry, ReadView
 from strandline.tables import ALL, KeyBounds, PageCache, TableReader, TableSchema, TableTransaction
 from strandline.values import no_rows
-from strandline.whatif.catalog import IDS, WhatIfDefinition, shaped
+from strandline.whatif.catalog import IDS, WhatIfDefinition, in_table_shape
 from strandline.whatif.placement import place_bounds
 from strandline.whatif.seen_ids import Bits, IdSet, SeenIds
 from strandline.whatif.tuples import (
@@ -40,7 +40,7 @@ from strandline.whatif.tuples import (
     Numbers,
     numbers,
 )
-from strandline.whatif.visibility import DifferentialRelation, Own, all_alike, ids_of
+from strandline.whatif.visibility import DifferentialRelation, TupleFields, ids_of, uniform_fields
 
 CHUNK = 1 << 19
 """How many numbers one bitmap covers: 64 KiB."""
@@ -113,13 +113,13 @@ _NONE = SeenIds()
 
 
 class DifferentialReader:
-    """The differential relation of one what-if over a table with this record, as of a scan time."""
+    """The differential relation of one what-if over a table of this schema, as of a scan time."""
 
     def __init__(
-        self, definition: WhatIfDefinition, record: TableSchema, view: ReadView, cache: PageCache, scan: int
+        self, definition: WhatIfDefinition, schema: TableSchema, view: ReadView, cache: PageCache, scan: int
     ) -> None:
         self.definition = definition
-        self._record = record
+        self._schema = schema
         self._view = view
         self._cache = cache
         self._scan = scan
@@ -135,25 +135,27 @@ class DifferentialReader:
         entries, whole = self.entries(bounds)
         size = sum(entry.rows for entry in entries)
         # Without a key a tuple never changes its place, so what hides it stands in the same range.
-        local = whole or not self._record.key
+        local = whole or not self._schema.key
 
-        def read(entry: Entry) -> tuple[pa.Table, Own, SeenIds]:
+        def read(entry: Entry) -> tuple[pa.Table, TupleFields, SeenIds]:
             rows = self._page(entry, wanted, size)
-            found = self._own(rows)
+            found = self._fields(rows)
             return rows, found, ids_of(self.definition.level, found, self._scan) if local else _NONE
 
-        parts = each(read, entries, size)
-        schema = pa.schema([self._table.record.row_schema.field(name) for name in wanted])
+        parts = parallel_if_large(read, entries, size)
+        schema = pa.schema([self._table.schema.row_schema.field(name) for name in wanted])
         rows = pa.concat_tables([no_rows(schema), *(part for part, _, _ in parts)])
         data = {name: rows.column(stored) for name, stored in zip(own, wanted, strict=False)}
         if placed is not None:
-            data[placed] = data[PLACE].cast(self._record.column(placed).type, safe=False)
+            data[placed] = data[PLACE].cast(self._schema.column(placed).type, safe=False)
         rest = [name for name in names if name != placed]
-        held = shaped(rows.select(wanted[len(own) :]), self.definition, self._record, rest)
+        held = in_table_shape(rows.select(wanted[len(own) :]), self.definition, self._schema, rest)
         data |= dict(zip(rest, held.columns, strict=True))
         ids = SeenIds.united([part for _, _, part in parts]) if local else self.ids
         both = pa.table({name: data[name] for name in (*own, *names)})
-        return DifferentialRelation(self.definition.level, both, ids, alike=all_alike([part for _, part, _ in parts]))
+        return DifferentialRelation(
+            self.definition.level, both, ids, uniform=uniform_fields([part for _, part, _ in parts])
+        )
 
     @cached_property
     def ids(self) -> SeenIds:
@@ -162,7 +164,7 @@ class DifferentialReader:
             return indexed_ids(self._view, self._cache, self.definition)
         entries, _ = self.entries(ALL)
         size = sum(entry.rows for entry in entries)
-        return SeenIds.united(each(lambda entry: self._ids_on(entry, size), entries, size))
+        return SeenIds.united(parallel_if_large(lambda entry: self._ids_on(entry, size), entries, size))
 
     def entries(self, bounds: KeyBounds) -> tuple[list[Entry], bool]:
         """The pages with tuples placed within bounds, and whether these are all of its pages."""
@@ -173,7 +175,7 @@ class DifferentialReader:
         points = [(point, point) for point in bounds.points] if bounds.points is not None else None
         found: dict[int, Entry] = {}
         for low, high in points if points is not None else [(bounds.low, bounds.high)]:
-            within = place_bounds(low, high, reader.record.key_types[0])
+            within = place_bounds(low, high, reader.schema.key_types[0])
             found |= {int(entry.number): entry for entry in reader.entries(within)}
         chosen = [entry for entry in everything if int(entry.number) in found]
         return chosen, len(chosen) == len(everything)
@@ -181,7 +183,7 @@ class DifferentialReader:
     @property
     def key_types(self) -> tuple[pa.DataType, ...]:
         """The types of its own key, the place first."""
-        return self._table.record.key_types
+        return self._table.schema.key_types
 
     @cached_property
     def _table(self) -> TableReader:
@@ -189,15 +191,15 @@ class DifferentialReader:
 
     def _stored(self, names: Sequence[str]) -> list[str]:
         """Its columns for some of the table's; a column that came later may have none yet."""
-        numbers = [self._record.column(name).id for name in names]
-        known = {*self._table.record.names}
+        numbers = [self._schema.column(name).id for name in names]
+        known = {*self._table.schema.names}
         held = [self.definition.columns[number] for number in numbers if number in self.definition.columns]
         return [name for name in held if name in known]
 
     def _placed_key(self, names: Sequence[str]) -> str | None:
         """The key column whose values are the places of rows."""
-        key = self._record.key
-        if len(key) != 1 or key[0] not in names or not pt.is_signed_integer(self._record.column(key[0]).type):
+        key = self._schema.key
+        if len(key) != 1 or key[0] not in names or not pt.is_signed_integer(self._schema.column(key[0]).type):
             return None
         return key[0]
 
@@ -210,12 +212,12 @@ class DifferentialReader:
     def _ids_on(self, entry: Entry, size: int) -> SeenIds:
         """The ids that the tuples of a page make seen."""
         rows = self._page(entry, [STORED[name] for name in _ID_COLUMNS], size)
-        return ids_of(self.definition.level, self._own(rows), self._scan)
+        return ids_of(self.definition.level, self._fields(rows), self._scan)
 
-    def _own(self, rows: pa.Table) -> Own:
-        return Own(*(numbers(rows, STORED[name]) for name in _ID_COLUMNS))
+    def _fields(self, rows: pa.Table) -> TupleFields:
+        return TupleFields(*(numbers(rows, STORED[name]) for name in _ID_COLUMNS))
 
 
-def each(function: Callable[[T], R], items: Sequence[T], rows: int) -> list[R]:
+def parallel_if_large(function: Callable[[T], R], items: Sequence[T], rows: int) -> list[R]:
     """The results in order; threads are worth starting when there are many rows."""
     return [function(item) for item in items] if rows < FEW_ROWS else parallel(function, items)

@@ -11,7 +11,7 @@ from strandline.errors import Conflict, InputError, InUse, NotFound
 from strandline.pages import Mode
 from strandline.tables import TableSchema
 from strandline.whatif.catalog import (
-    CATALOGUE,
+    CATALOG,
     IDS,
     SCHEMA,
     WhatIfChain,
@@ -22,7 +22,7 @@ from strandline.whatif.catalog import (
     is_hidden,
 )
 from strandline.whatif.placement import place_type
-from strandline.whatif.transaction import WhatIfHost, WhatIfWork, attempt, commit_of, refuse_name
+from strandline.whatif.transaction import WhatIfHost, WhatIfTransaction, attempt, commit_of, refuse_name
 from strandline.whatif.tuples import KEY, differential_schema
 
 
@@ -40,20 +40,20 @@ class WhatIfListing:
 def create(home: WhatIfHost, name: str, on: str) -> None:
     """A new what-if on a table or on another what-if (section 4: DEFINE HYPREL name ON on)."""
 
-    def work(here: WhatIfWork) -> None:
+    def work(here: WhatIfTransaction) -> None:
         refuse_name(here, name)
         chain = _base(here, on)
         here.inner.lock_table(chain.table.domain, Mode.IS)
         here.footprint().tables.add(chain.table.domain)
         below = on if chain.definitions else None
-        made = define(name, below, chain.level + 1, chain.table.domain, chain.record)
-        record = chain.record
-        data = pa.schema([pa.field(made.columns[c.id], c.type) for c in record.columns])
-        single = [made.columns[record.column(name).id] for name in record.key] if len(record.key) == 1 else []
-        if here.view.find_domain(CATALOGUE) is None:
-            _create_catalogue(here)
-        here.tables.create_table(made.differential, differential_schema(data, place_type(record), single), key=KEY)
-        here.tables.insert(CATALOGUE, pa.Table.from_pylist([made.row()], schema=SCHEMA))
+        made = define(name, below, chain.level + 1, chain.table.domain, chain.schema)
+        schema = chain.schema
+        data = pa.schema([pa.field(made.columns[c.id], c.type) for c in schema.columns])
+        single = [made.columns[schema.column(name).id] for name in schema.key] if len(schema.key) == 1 else []
+        if here.view.find_domain(CATALOG) is None:
+            _create_catalog(here)
+        here.tables.create_table(made.differential, differential_schema(data, place_type(schema), single), key=KEY)
+        here.tables.insert(CATALOG, pa.Table.from_pylist([made.row()], schema=SCHEMA))
         # Whoever makes a table looks for its name in the catalogue, so from here on nobody makes one of this name here;
         # another process may, and is found out at the commit.
         here.footprint().absent.add(name)
@@ -80,7 +80,7 @@ def purge(home: WhatIfHost, name: str, before: Any) -> int:
     doing = f"Purging {name}"
     date = commit_of(home, before, doing)
 
-    def work(here: WhatIfWork) -> int:
+    def work(here: WhatIfTransaction) -> int:
         opened = here.open(name)
         gone = here.tables.delete(opened.definition.differential, where="maxdate < :date", params={"date": date})
         if date > opened.definition.purged:
@@ -94,7 +94,7 @@ def purge(home: WhatIfHost, name: str, before: Any) -> int:
 def drop(home: WhatIfHost, name: str, *, with_children: bool = False) -> list[str]:
     """Drop a what-if; one that others stand on is refused, or takes them along. What was dropped."""
 
-    def work(here: WhatIfWork) -> list[str]:
+    def work(here: WhatIfTransaction) -> list[str]:
         known = definitions(here.view, here.cache)
         if name not in known:
             chain_of(here.view, here.cache, name)
@@ -103,7 +103,7 @@ def drop(home: WhatIfHost, name: str, *, with_children: bool = False) -> list[st
             raise refuse_children(name, deeper, f"Dropping {name}")
         for one in (*reversed(deeper), name):
             here.tables.drop_table(known[one].differential)
-            here.tables.delete(CATALOGUE, where="name = :name", params={"name": one})
+            here.tables.delete(CATALOG, where="name = :name", params={"name": one})
             if known[one].indexed:
                 here.tables.delete(IDS, where="what_if = :name", params={"name": one})
         return [name, *deeper]
@@ -120,7 +120,7 @@ def refuse_children(name: str, deeper: list[str], doing: str) -> InUse:
     )
 
 
-def _base(here: WhatIfWork, on: str) -> WhatIfChain:
+def _base(here: WhatIfTransaction, on: str) -> WhatIfChain:
     if on in definitions(here.view, here.cache):
         return chain_of(here.view, here.cache, on)
     found = here.view.find_domain(on) if not is_hidden(on) else None
@@ -131,8 +131,8 @@ def _base(here: WhatIfWork, on: str) -> WhatIfChain:
     return WhatIfChain((), found, TableSchema.from_bytes(here.view.record(found.domain)))
 
 
-def _create_catalogue(here: WhatIfWork) -> None:
+def _create_catalog(here: WhatIfTransaction) -> None:
     try:
-        here.tables.create_table(CATALOGUE, SCHEMA, key="name")
+        here.tables.create_table(CATALOG, SCHEMA, key="name")
     except InputError as error:
         raise Conflict("another what-if was created meanwhile", doing="Creating a what-if") from error

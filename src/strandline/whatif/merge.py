@@ -22,7 +22,7 @@ from strandline.whatif.conflicts import COLLISION, LevelComparison, Resolve, com
 from strandline.whatif.lifecycle import refuse_children
 from strandline.whatif.placement import LEVEL_BITS
 from strandline.whatif.seen_ids import SeenIds
-from strandline.whatif.transaction import Opened, WhatIfHost, WhatIfWork, attempt
+from strandline.whatif.transaction import OpenWhatIf, WhatIfHost, WhatIfTransaction, attempt
 from strandline.whatif.tuples import (
     LEVEL,
     MINDATE,
@@ -38,11 +38,11 @@ from strandline.whatif.tuples import (
     valid,
 )
 from strandline.whatif.visibility import Tuples
-from strandline.whatif.writes import WhatIfUpdate, close, uncovered
+from strandline.whatif.writes import DifferentialWriter, close, uncovered
 
 
 @dataclass(frozen=True)
-class Effects:
+class MergeEffects:
     """What a merge does to the relation below: tuples that get other rows, tuples that go, rows that come."""
 
     updated: Tuples
@@ -63,7 +63,7 @@ def merge_what_if(home: WhatIfHost, name: str, resolve: Resolve = None) -> Chang
     """Make a what-if's changes in the relation below; the change set that did."""
     doing = f"Merging {name}"
 
-    def work(here: WhatIfWork) -> Changes:
+    def work(here: WhatIfTransaction) -> Changes:
         known = definitions(here.view, here.cache)
         deeper = children(known, name)
         if deeper:
@@ -79,13 +79,13 @@ def merge_what_if(home: WhatIfHost, name: str, resolve: Resolve = None) -> Chang
         found = compare(opened.reader())
         effects = effects_of(found, decide(found, resolve, doing))
         _check_keys(found, effects, doing)
-        check_not_null(effects.after, found.record, doing)
+        check_not_null(effects.after, found.schema, doing)
         if below is None:
             _into_table(here, opened, effects)
         else:
             _into_what_if(below, found, effects)
         _close_all(opened)
-        return Changes.of(net(effects.before, effects.after, found.record))
+        return Changes.of(net(effects.before, effects.after, found.schema))
 
     return attempt(home, f"merge {name}", work)
 
@@ -94,7 +94,7 @@ def rebase(home: WhatIfHost, name: str, resolve: Resolve = "ours") -> int:
     """Settle all conflicts: ours are signed anew, or given up. How many there were."""
     doing = f"Rebasing {name}"
 
-    def work(here: WhatIfWork) -> int:
+    def work(here: WhatIfTransaction) -> int:
         opened = here.open(name)
         found = compare(opened.reader())
         conflicts = np.array(found.conflicting(), dtype=np.int64)
@@ -108,7 +108,7 @@ def rebase(home: WhatIfHost, name: str, resolve: Resolve = "ours") -> int:
     return attempt(home, f"rebase {name}", work)
 
 
-def effects_of(found: LevelComparison, stands: Flags) -> Effects:
+def effects_of(found: LevelComparison, stands: Flags) -> MergeEffects:
     """What the tuples that stand do to the relation below."""
     below = found.below.visible
     live = stands & found.live
@@ -125,16 +125,16 @@ def effects_of(found: LevelComparison, stands: Flags) -> Effects:
     )
     gone = np.setdiff1d(gone, target)
     rows = pa.concat_tables([found.rows(own), found.rows(other)])
-    return Effects(below.take(target), rows, below.take(gone), found.rows(live & ~there & ~met))
+    return MergeEffects(below.take(target), rows, below.take(gone), found.rows(live & ~there & ~met))
 
 
-def _check_keys(found: LevelComparison, effects: Effects, doing: str) -> None:
+def _check_keys(found: LevelComparison, effects: MergeEffects, doing: str) -> None:
     """Afterwards every key must be there once: giving up some changes may leave two rows with one key."""
-    if not found.record.key:
+    if not found.schema.key:
         return
     rows = effects.after
-    check_distinct(encode_keys(rows, found.record.key), rows, found.record, doing)
-    names = list(found.record.key)
+    check_distinct(encode_keys(rows, found.schema.key), rows, found.schema, doing)
+    names = list(found.schema.key)
     below = found.below.visible
     pairs = match(below.rows.select(names), rows.select(names))
     touched = {*_tnames(effects.updated), *_tnames(effects.deleted)}
@@ -148,16 +148,16 @@ def _check_keys(found: LevelComparison, effects: Effects, doing: str) -> None:
         )
 
 
-def _into_table(here: WhatIfWork, opened: Opened, effects: Effects) -> None:
-    record, table = opened.record, opened.chain.table
-    if not record.key and len(effects.inserted):
+def _into_table(here: WhatIfTransaction, opened: OpenWhatIf, effects: MergeEffects) -> None:
+    schema, table = opened.schema, opened.chain.table
+    if not schema.key and len(effects.inserted):
         here.tables.insert(table.name, effects.inserted)
-    inserted = effects.inserted if record.key else effects.inserted.slice(0, 0)
+    inserted = effects.inserted if schema.key else effects.inserted.slice(0, 0)
     images = pa.concat_tables([effects.rows, inserted]).combine_chunks()
     numbers_ = effects.updated.tupnum
-    if record.key:
-        old, gone = encode_keys(effects.updated.rows, record.key), encode_keys(effects.deleted.rows, record.key)
-        new = encode_keys(images, record.key)
+    if schema.key:
+        old, gone = encode_keys(effects.updated.rows, schema.key), encode_keys(effects.deleted.rows, schema.key)
+        new = encode_keys(images, schema.key)
     else:
         old, gone = encode_rows(numbers_), encode_rows(effects.deleted.tupnum)
         new = old
@@ -174,7 +174,7 @@ def _into_table(here: WhatIfWork, opened: Opened, effects: Effects) -> None:
     here.inner.change(table.domain, Delta(keys, live, rows, images))
 
 
-def _into_what_if(below: Opened, found: LevelComparison, effects: Effects) -> None:
+def _into_what_if(below: OpenWhatIf, found: LevelComparison, effects: MergeEffects) -> None:
     own = found.below.own
     after = pa.concat_tables([effects.rows, effects.inserted])
     leaving = Tuples(
@@ -184,15 +184,15 @@ def _into_what_if(below: Opened, found: LevelComparison, effects: Effects) -> No
             for field in ("level", "tupnum", "physlevel", "source")
         ),
     )
-    update = WhatIfUpdate(below)
+    update = DifferentialWriter(below)
     update.delete(effects.deleted, own)
-    update.delete(uncovered(found.below, leaving, after, found.record), own)
+    update.delete(uncovered(found.below, leaving, after, found.schema), own)
     update.replace(effects.updated, effects.rows, own)
     update.append(effects.inserted)
     update.finish()
 
 
-def _close_all(opened: Opened) -> None:
+def _close_all(opened: OpenWhatIf) -> None:
     """The merged tuples are no longer valid, FORWARDs among them."""
     reader = opened.reader()
     every = reader.tuples(opened.definition)
@@ -202,7 +202,7 @@ def _close_all(opened: Opened) -> None:
         opened.finish(ids=SeenIds())
 
 
-def _give_up(opened: Opened, tuples: pa.Table) -> None:
+def _give_up(opened: OpenWhatIf, tuples: pa.Table) -> None:
     """Make every valid tuple with the TNAME of one of these invalid: the tuple follows the relation below again."""
     reader = opened.reader()
     every = reader.tuples(opened.definition)
@@ -212,7 +212,7 @@ def _give_up(opened: Opened, tuples: pa.Table) -> None:
         close(opened, standing.filter(pa.array(chosen)))
 
 
-def _sign_anew(opened: Opened, found: LevelComparison, places: Numbers) -> None:
+def _sign_anew(opened: OpenWhatIf, found: LevelComparison, places: Numbers) -> None:
     """Put our tuples on the rows below as they are now; a row that has one of our keys is deleted here."""
     lower = places[numbers(found.ours, LEVEL)[places] != opened.level]
     lower = lower[[found.conflict[place] != COLLISION for place in lower.tolist()]]
@@ -221,17 +221,17 @@ def _sign_anew(opened: Opened, found: LevelComparison, places: Numbers) -> None:
         close(opened, tuples)
         there = found.theirs[lower] >= 0
         rows = found.below.visible.rows.take(pa.array(np.where(there, found.theirs[lower], 0)))
-        signed = signatures(rows, opened.record, opened.definition.shapes[-1]) if there.any() else None
+        signed = signatures(rows, opened.schema, opened.definition.shapes[-1]) if there.any() else None
         held = [signed[n].as_py() if signed is not None and there[n] else None for n in range(len(lower))]
         own = {name: tuples.column(name) for name in OWN}
         own[MINDATE] = pa.array(np.full(len(tuples), UNDATED, dtype=np.int64))
         own[SIGNATURE] = pa.array(held, pa.binary(SIGNATURE_BYTES))
         opened.append(own, tuples)
     rivals = np.unique(found.rival[places][found.rival[places] >= 0])
-    WhatIfUpdate(opened).delete(found.below.visible.take(rivals), None)
+    DifferentialWriter(opened).delete(found.below.visible.take(rivals), None)
 
 
-def _ids_after(opened: Opened, found: LevelComparison, stands: Flags) -> SeenIds:
+def _ids_after(opened: OpenWhatIf, found: LevelComparison, stands: Flags) -> SeenIds:
     level, tupnum = numbers(found.ours, LEVEL), numbers(found.ours, TUPNUM)
     kept = stands & (level != opened.level)
     places = np.array([p for p in found.conflicting() if stands[p] and found.rival[p] >= 0], dtype=np.int64)

@@ -37,10 +37,10 @@ _SIGN = np.uint64(1 << 63)
 _AS_BYTES = (pa.binary(), pa.null())
 
 
-def place_type(record: TableSchema) -> pa.DataType:
+def place_type(schema: TableSchema) -> pa.DataType:
     """The type of the placement key of what-ifs over a table."""
-    rows = no_rows(record.row_schema)
-    return pa.int64() if not record.key or number_array(rows, record.key) is not None else pa.binary()
+    rows = no_rows(schema.row_schema)
+    return pa.int64() if not schema.key or number_array(rows, schema.key) is not None else pa.binary()
 
 
 def key_numbers(rows: pa.Table, key: Sequence[str]) -> npt.NDArray[np.uint64] | None:
@@ -50,14 +50,14 @@ def key_numbers(rows: pa.Table, key: Sequence[str]) -> npt.NDArray[np.uint64] | 
     return number_array(rows, key)
 
 
-def places(tnames: tuple[int | Numbers, Numbers], rows: pa.Table, record: TableSchema) -> pa.Array:
+def places(tnames: tuple[int | Numbers, Numbers], rows: pa.Table, schema: TableSchema) -> pa.Array:
     """Where tuples with these TNAMEs and rows stand."""
-    if not record.key:
+    if not schema.key:
         level, tupnum = tnames
         return pa.array((level << LEVEL_BITS) | tupnum, pa.int64())
-    held = key_numbers(rows, record.key)
+    held = key_numbers(rows, schema.key)
     if held is None:
-        return pa.array(encode_keys(rows, record.key), pa.binary())
+        return pa.array(encode_keys(rows, schema.key), pa.binary())
     return pa.array((held ^ _SIGN).view(np.int64))
 
 

@@ -47,11 +47,11 @@ from strandline.tables import (
 )
 from strandline.values import no_rows
 from strandline.whatif.catalog import WhatIfChain, WhatIfDefinition, chain_of
-from strandline.whatif.differential import DifferentialReader, each
+from strandline.whatif.differential import DifferentialReader, parallel_if_large
 from strandline.whatif.placement import cuts, place_of
 from strandline.whatif.tuples import PLACE
-from strandline.whatif.visibility import Accessed, DifferentialRelation, Tuples, access
-from strandline.whatif.visible_rows import access_rows
+from strandline.whatif.visibility import DifferentialRelation, Tuples, VisibleTuples, visible_tuples
+from strandline.whatif.visible_rows import visible_rows
 
 
 @dataclass(frozen=True)
@@ -150,9 +150,9 @@ class WhatIfReader:
         self.view = view
         self.cache = cache
         self._base = TableReader(base_view or view, _name(chain, base_view or view), cache)
-        self.record = self._base.record
+        self.schema = self._base.schema
         self._differentials = {
-            one.name: DifferentialReader(one, self.record, view, cache, scan) for one in chain.definitions
+            one.name: DifferentialReader(one, self.schema, view, cache, scan) for one in chain.definitions
         }
         for definition in chain.definitions:
             if scan < definition.purged:
@@ -181,7 +181,7 @@ class WhatIfReader:
 
     def condition(self, where: str | None, params: Mapping[str, Any] | None = None) -> TableExpression | None:
         """A checked condition over its rows: what is wrong with it is said before anything is read."""
-        return condition_of(where, self.record, params)
+        return condition_of(where, self.schema, params)
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows, of chosen columns."""
@@ -189,9 +189,9 @@ class WhatIfReader:
 
     def rows(self, columns: Sequence[str] | None, condition: TableExpression | None, bounds: KeyBounds) -> pa.Table:
         """Rows in order of the key, or by TNAME, in the table's own schema."""
-        wanted = list(self.record.shown if columns is None else columns)
+        wanted = list(self.schema.shown if columns is None else columns)
         for name in wanted:
-            self.record.column(name)
+            self.schema.column(name)
         plan = ReadPlan(self, self._needed(wanted, condition), bounds, plain=True)
         return self._read(plan, wanted, condition)
 
@@ -201,23 +201,23 @@ class WhatIfReader:
         return self._read(plan, list(columns), None)
 
     def _read(self, plan: ReadPlan, wanted: list[str], condition: TableExpression | None) -> pa.Table:
-        schema = pa.schema([self.record.schema.field(name) for name in wanted])
+        schema = pa.schema([self.schema.arrow_schema.field(name) for name in wanted])
         shown = list(dict.fromkeys([*wanted, *(condition.condition.columns if condition is not None else ())]))
 
         def read(one: ReadRange) -> pa.Table:
-            found = access_rows(plan.differentials(one), plan.columns(one), self.record.key, shown, self.scan)
+            found = visible_rows(plan.differentials(one), plan.columns(one), self.schema.key, shown, self.scan)
             if condition is not None:
                 found = found.filter(pa.array(condition.mask(found)))
             return pa.Table.from_arrays(found.select(wanted).columns, schema=schema)
 
-        return pa.concat_tables(each(read, plan.ranges, plan.size) or [no_rows(schema)])
+        return pa.concat_tables(parallel_if_large(read, plan.ranges, plan.size) or [no_rows(schema)])
 
     def select(self, condition: TableExpression | None, bounds: KeyBounds | None = None) -> WhatIfSelection:
         """The tuples that satisfy a condition, with everything that changing them needs."""
-        bounds = key_bounds(condition, self.record) if bounds is None else bounds
-        plan = ReadPlan(self, self._needed(self.record.names, condition), bounds)
-        found = each(lambda one: self._select(plan, one, condition), plan.ranges, plan.size)
-        names = list(self.record.names)
+        bounds = key_bounds(condition, self.schema) if bounds is None else bounds
+        plan = ReadPlan(self, self._needed(self.schema.names, condition), bounds)
+        found = parallel_if_large(lambda one: self._select(plan, one, condition), plan.ranges, plan.size)
+        names = list(self.schema.names)
         own = plan.read[0].rows if plan.read else None
         return WhatIfSelection(
             _joined([one.visible for one in found], self._empty(names)),
@@ -227,21 +227,21 @@ class WhatIfReader:
 
     def tuples(self, definition: WhatIfDefinition) -> pa.Table:
         """All tuples of a differential relation, its data under the table's names."""
-        return self.differential(definition).tuples([*self.record.names], ALL).rows
+        return self.differential(definition).tuples([*self.schema.names], ALL).rows
 
-    def _select(self, plan: ReadPlan, one: ReadRange, condition: TableExpression | None) -> Accessed:
-        found = access(plan.differentials(one), plan.base(one), self.record.key, self.scan)
+    def _select(self, plan: ReadPlan, one: ReadRange, condition: TableExpression | None) -> VisibleTuples:
+        found = visible_tuples(plan.differentials(one), plan.base(one), self.schema.key, self.scan)
         if condition is None:
             return found
-        return Accessed(found.visible.take(condition.mask(found.visible.rows)), found.hidden)
+        return VisibleTuples(found.visible.take(condition.mask(found.visible.rows)), found.hidden)
 
     def _needed(self, wanted: Sequence[str], condition: TableExpression | None) -> list[str]:
-        asked = {*wanted, *self.record.key, *(condition.condition.columns if condition is not None else ())}
-        return [name for name in self.record.names if name in asked] or [self.record.names[0]]
+        asked = {*wanted, *self.schema.key, *(condition.condition.columns if condition is not None else ())}
+        return [name for name in self.schema.names if name in asked] or [self.schema.names[0]]
 
     def _empty(self, names: list[str]) -> Tuples:
         nothing = np.empty(0, dtype=np.int64)
-        rows = no_rows(pa.schema([self.record.row_schema.field(name) for name in names]))
+        rows = no_rows(pa.schema([self.schema.row_schema.field(name) for name in names]))
         return Tuples(rows, nothing, nothing, nothing, nothing)
 
     def differential(self, definition: WhatIfDefinition) -> DifferentialReader:
@@ -255,7 +255,7 @@ class WhatIfReader:
     def base_rows(self, entry: Entry | None, names: list[str], bounds: KeyBounds) -> pa.Table:
         """Rows of a page of the base, with their numbers."""
         wanted = [ROW, *names]
-        schema = pa.schema([self.record.row_schema.field(name) for name in wanted])
+        schema = pa.schema([self.schema.row_schema.field(name) for name in wanted])
         if entry is None:
             return no_rows(schema)
         one = bounds if len(bounds.points or ()) == 1 else ALL
@@ -288,10 +288,10 @@ class WhatIfSelection:
 
 
 def condition_of(
-    where: str | None, record: TableSchema, params: Mapping[str, Any] | None, others: Sequence[TableExpression] = ()
+    where: str | None, schema: TableSchema, params: Mapping[str, Any] | None, others: Sequence[TableExpression] = ()
 ) -> TableExpression | None:
     """A checked condition over the rows of a table."""
-    condition = None if where is None else TableExpression(where, record.schema, params)
+    condition = None if where is None else TableExpression(where, schema.arrow_schema, params)
     check_params(params, [*others, *([condition] if condition is not None else [])])
     if condition is not None:
         _ = condition.condition  # what is wrong with it is said before anything is read
@@ -363,13 +363,13 @@ class WhatIfRelation:
         here = {**options, "low": span.low.hex(), "high": None if span.high is None else span.high.hex()}
         scan = Scan(FORMAT, f"{self.store}/{self.name}/{span.low.hex()}", self.schema, options=here, bytes=size)
         rows = sum(entry.rows for entry in entries)
-        return Split(scan, rows, size, key_column_bounds(self._ends(span, entries, levels), self.reader.record))
+        return Split(scan, rows, size, key_column_bounds(self._ends(span, entries, levels), self.reader.schema))
 
     def _ends(
         self, span: PageSpan, entries: Sequence[Entry], levels: Sequence[Sequence[Entry]]
     ) -> tuple[Key | None, Key | None]:
         """The least and greatest key that a part may hold (both inclusive); pages of D reach beyond it."""
-        if not self.reader.record.key:
+        if not self.reader.schema.key:
             return None, None
         ends = [(entry.least, entry.greatest) for entry in entries]
         for pages, definition in zip(levels, self.reader.chain.definitions, strict=True):
@@ -399,7 +399,7 @@ class WhatIfRelation:
 
 def what_if_relation(reader: WhatIfReader, store: str, snapshots: Sequence[PageSnapshot] = ()) -> WhatIfRelation:
     """A what-if at a state. The relation takes snapshots over and closes them when it is no longer used itself."""
-    plain = pa.schema([pa.field(name, reader.record.schema.field(name).type) for name in reader.record.shown])
+    plain = pa.schema([pa.field(name, reader.schema.arrow_schema.field(name).type) for name in reader.schema.shown])
     for snapshot in snapshots:
         release_with(reader, snapshot)
     return WhatIfRelation(reader.chain.top.name, plain, reader, store)

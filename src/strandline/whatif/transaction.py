@@ -40,7 +40,7 @@ from strandline.tables import (
     TableTransaction,
     encode_keys,
 )
-from strandline.whatif.catalog import CATALOGUE, IDS, SCHEMA, WhatIfChain, WhatIfDefinition, chain_of
+from strandline.whatif.catalog import CATALOG, IDS, SCHEMA, WhatIfChain, WhatIfDefinition, chain_of
 from strandline.whatif.differential import KEY as IDS_KEY
 from strandline.whatif.differential import SCHEMA as IDS_SCHEMA
 from strandline.whatif.differential import write_ids
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Undated:
+class UndatedTuples:
     """Tuples of one differential relation, new and changed, in the columns of its table."""
 
     tuples: pa.Table
@@ -68,7 +68,7 @@ class DatingInstaller:
     def install(self, edit: TableEdit, changes: Sequence[RowChange]) -> None:
         dated = [
             RowChange(change.transaction, _delta(change.payload.tuples, int(edit.commit)))
-            if isinstance(change.payload, Undated)
+            if isinstance(change.payload, UndatedTuples)
             else change
             for change in changes
         ]
@@ -136,7 +136,7 @@ class WhatIfHost(Protocol):
         ...
 
 
-class WhatIfWork:
+class WhatIfTransaction:
     """One transaction; used by one thread. `tables` is the same transaction as tables see it."""
 
     def __init__(self, home: WhatIfHost, message: str) -> None:
@@ -154,15 +154,15 @@ class WhatIfWork:
         """The scan time of reads: everything that is committed."""
         return int(self.view.commit)
 
-    def open(self, name: str) -> Opened:
+    def open(self, name: str) -> OpenWhatIf:
         """Lock a what-if for writing; what it stands on keeps its shape until the end."""
         while True:
             chain = chain_of(self.view, self.cache, name)
             self._lock(chain)
             again = chain_of(self.view, self.cache, name)
-            if (again.definitions, again.record) == (chain.definitions, chain.record):
+            if (again.definitions, again.schema) == (chain.definitions, chain.schema):
                 break
-        opened = Opened(self, again)
+        opened = OpenWhatIf(self, again)
         opened.fit()
         return opened
 
@@ -172,7 +172,7 @@ class WhatIfWork:
         return found
 
     def put_definition(self, definition: WhatIfDefinition) -> None:
-        self.tables.upsert(CATALOGUE, pa.Table.from_pylist([definition.row()], schema=SCHEMA))
+        self.tables.upsert(CATALOG, pa.Table.from_pylist([definition.row()], schema=SCHEMA))
 
     def footprint(self) -> Footprint:
         found = self.inner.footprint
@@ -193,14 +193,14 @@ class WhatIfWork:
                 self.footprint().note_scan(domain.domain, None, ALL)
 
 
-class Opened:
+class OpenWhatIf:
     """A what-if that a transaction may write."""
 
-    def __init__(self, work: WhatIfWork, chain: WhatIfChain) -> None:
+    def __init__(self, work: WhatIfTransaction, chain: WhatIfChain) -> None:
         self.work = work
         self.chain = chain
         self.definition = chain.top
-        self.record = chain.record
+        self.schema = chain.schema
         self._tuples: list[pa.Table] = []
 
     @property
@@ -217,11 +217,11 @@ class Opened:
     def fit(self) -> None:
         """Give D a column for each of the table's, in a type that holds its values."""
         name = self.definition.differential
-        if {column.id for column in self.record.columns} - set(self.definition.columns):
-            self.definition = self.definition.reshaped(self.record)
+        if {column.id for column in self.schema.columns} - set(self.definition.columns):
+            self.definition = self.definition.reshaped(self.schema)
             self.save_definition()
         held = self.work.tables.schema(name)
-        for column in self.record.columns:
+        for column in self.schema.columns:
             stored = self.definition.columns[column.id]
             if stored not in held.names:
                 default = None if column.default is None else column.default[0]
@@ -237,7 +237,7 @@ class Opened:
         """New tuples, or tuples with another `maxdate`: D's own columns, and data under the table's names."""
         schema = self.work.tables.schema(self.definition.differential)
         count = len(next(iter(own.values())))
-        stored = {self.definition.columns[column.id]: column.name for column in self.record.columns}
+        stored = {self.definition.columns[column.id]: column.name for column in self.schema.columns}
         columns = []
         named = {STORED[name]: column for name, column in own.items()}
         for field in schema:
@@ -258,8 +258,8 @@ class Opened:
             return
         tuples = self._tuples[0] if len(self._tuples) == 1 else pa.concat_tables(self._tuples).combine_chunks()
         domain = self.work.domain(self.definition).domain
-        self.work.inner.change(domain, Undated(tuples))
-        if self.record.key:
+        self.work.inner.change(domain, UndatedTuples(tuples))
+        if self.schema.key:
             self._index(len(tuples), added, ids)
 
     def _index(self, written: int, added: SeenIds | None, ids: SeenIds | None) -> None:
@@ -284,10 +284,10 @@ class Opened:
         self.save_definition()
 
 
-def attempt(home: WhatIfHost, message: str, work: Callable[[WhatIfWork], R]) -> R:
+def attempt(home: WhatIfHost, message: str, work: Callable[[WhatIfTransaction], R]) -> R:
     """Do work in a transaction of its own, again when another one was in its way."""
     for left in reversed(range(ATTEMPTS)):
-        here = WhatIfWork(home, message)
+        here = WhatIfTransaction(home, message)
         try:
             with here.tables:
                 return work(here)
@@ -298,7 +298,7 @@ def attempt(home: WhatIfHost, message: str, work: Callable[[WhatIfWork], R]) -> 
     raise AssertionError("unreachable")
 
 
-def refuse_name(here: WhatIfWork, name: str) -> None:
+def refuse_name(here: WhatIfTransaction, name: str) -> None:
     """Refuses a name that a what-if can't have."""
     doing = f"Creating the what-if {name!r}"
     if not name or name != name.strip() or name.startswith("_"):
@@ -322,7 +322,7 @@ def commit_of(home: WhatIfHost, when: Any, doing: str) -> int:
         earlier = [entry.commit for entry in home.pages.log() if entry.when <= when.timestamp()]
         return int(earlier[-1]) if earlier else 0
     if isinstance(when, str):
-        named = [record.commit for record in home.pages.snapshots() if record.name == when]
+        named = [snapshot.commit for snapshot in home.pages.snapshots() if snapshot.name == when]
         if not named:
             raise InputError(f"there is no snapshot {when}", doing=doing, hint="Give a commit number or a datetime")
         return int(named[0])
@@ -334,4 +334,4 @@ def commit_of(home: WhatIfHost, when: Any, doing: str) -> int:
     return int(number)
 
 
-__all__ = ["Opened", "TableSchema", "WhatIfHost", "WhatIfWork", "attempt", "refuse_name"]
+__all__ = ["OpenWhatIf", "TableSchema", "WhatIfHost", "WhatIfTransaction", "attempt", "refuse_name"]

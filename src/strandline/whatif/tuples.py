@@ -154,9 +154,9 @@ PIECE_ROWS = 131_072
 """So many rows are signed by one thread at a time."""
 
 
-def signatures(rows: pa.Table, record: TableSchema, columns: Sequence[int]) -> pa.Array:
+def signatures(rows: pa.Table, schema: TableSchema, columns: Sequence[int]) -> pa.Array:
     """The signature of each row over the columns with these ids; names and widened types make no difference."""
-    names = [column.name for number in columns for column in record.columns if column.id == number]
+    names = [column.name for number in columns for column in schema.columns if column.id == number]
     if not len(rows):
         return pa.array([], pa.binary(SIGNATURE_BYTES))
     scheme = scheme_of(rows.schema, names, bits=BITS)

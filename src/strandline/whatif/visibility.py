@@ -1,8 +1,8 @@
-"""Accessing a what-if (section 3.2.1, figures 11 and 12): from the highest level down to the base, by Arrow.
+"""Which tuples a what-if shows: accessing it (section 3.2.1, figures 11 and 12), from the highest level to the base.
 
-`access` works on one key range: the tuples of each differential relation that are placed there, and the base's rows.
-Whether a tuple is seen depends on the ids of *whole* differential relations of higher levels, never on the range's
-alone: a tuple whose key was changed at a lower level stands in another range than the tuple that hides it.
+`visible_tuples` works on one key range: the tuples of each differential relation that are placed there, and the rows of
+the base. Whether a tuple is seen depends on the ids of *whole* differential relations of higher levels, never on the
+range's alone: a tuple whose key was changed at a lower level stands in another range than the tuple that hides it.
 
 In tables with a key, the highest level's key wins (a tuple of level N can't be pushed aside from below): a tuple of a
 lower level with a key that a valid tuple of a higher one has is hidden, and is listed as a collision. Every level
@@ -30,7 +30,7 @@ Order = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
-class Own:
+class TupleFields:
     """The columns of a differential relation that decide about its tuples."""
 
     level: Numbers
@@ -40,12 +40,12 @@ class Own:
     kinds: Numbers
 
     @cached_property
-    def alike(self) -> Own | None:
+    def uniform(self) -> TupleFields | None:
         """The first tuple alone, when all have its level, dates and type; else None. Most updates leave such tuples."""
         arrays = (self.level, self.mindate, self.maxdate, self.kinds)
         if not len(self.tupnum) or any(array.min() != array.max() for array in arrays):
             return None
-        return Own(*(array[:1] for array in (self.level, self.tupnum, self.mindate, self.maxdate, self.kinds)))
+        return TupleFields(*(array[:1] for array in (self.level, self.tupnum, self.mindate, self.maxdate, self.kinds)))
 
     @property
     def facts(self) -> tuple[int, int, int, int]:
@@ -67,13 +67,13 @@ class DifferentialRelation:
     ids: SeenIds
     first: int = 0
     """The position of the first of `rows` among all that were read."""
-    alike: Own | None = None
+    uniform: TupleFields | None = None
     """One tuple, when all are known to have its level, dates and type."""
 
     @cached_property
-    def own(self) -> Own:
+    def fields(self) -> TupleFields:
         """D's own columns, for computing."""
-        return Own(*(numbers(self.rows, name) for name in (LEVEL, TUPNUM, MINDATE, MAXDATE, TYPE)))
+        return TupleFields(*(numbers(self.rows, name) for name in (LEVEL, TUPNUM, MINDATE, MAXDATE, TYPE)))
 
     @property
     def tupnum(self) -> Numbers:
@@ -82,13 +82,13 @@ class DifferentialRelation:
     def part(self, start: int, end: int) -> DifferentialRelation:
         """Some of its tuples (the end is exclusive)."""
         return DifferentialRelation(
-            self.level, self.rows.slice(start, end - start), self.ids, self.first + start, self.alike
+            self.level, self.rows.slice(start, end - start), self.ids, self.first + start, self.uniform
         )
 
 
-def all_alike(parts: Sequence[Own]) -> Own | None:
+def uniform_fields(parts: Sequence[TupleFields]) -> TupleFields | None:
     """One tuple, when those of all parts have its level, dates and type; else None."""
-    found = [part.alike for part in parts]
+    found = [part.uniform for part in parts]
     known = {None if one is None else one.facts for one in found}
     return found[0] if len(known) == 1 else None
 
@@ -126,37 +126,37 @@ class Tuples:
 
 
 @dataclass(frozen=True)
-class Accessed:
+class VisibleTuples:
     """The tuples of a what-if in one range, and those of the relation below that a key of its own level hides."""
 
     visible: Tuples
     hidden: Tuples
 
 
-def ids_of(level: int, own: Own, scan: int) -> SeenIds:
+def ids_of(level: int, fields: TupleFields, scan: int) -> SeenIds:
     """The ids that a differential relation makes seen at a scan time, given all of its tuples.
 
     Lines 8, 9 and 10 of Table 1. Ids of its own level stand nowhere below, so they are left out.
     """
-    chosen = _makes_seen(level, own.alike or own, scan)
-    if own.alike is not None:
-        return SeenIds({int(own.level[0]): IdSet.of(own.tupnum)}) if chosen[0] else SeenIds()
-    return SeenIds.of(own.level[chosen], own.tupnum[chosen])
+    chosen = _makes_seen(level, fields.uniform or fields, scan)
+    if fields.uniform is not None:
+        return SeenIds({int(fields.level[0]): IdSet.of(fields.tupnum)}) if chosen[0] else SeenIds()
+    return SeenIds.of(fields.level[chosen], fields.tupnum[chosen])
 
 
-def _makes_seen(level: int, own: Own, scan: int) -> Flags:
-    found: Flags = SEE[lines_of(level, own, scan, [])] & (own.level != level)
+def _makes_seen(level: int, fields: TupleFields, scan: int) -> Flags:
+    found: Flags = SEE[table_1_lines(level, fields, scan, [])] & (fields.level != level)
     return found
 
 
-def lines_of(level: int, own: Own, scan: int, above: list[SeenIds]) -> Lines:
+def table_1_lines(level: int, fields: TupleFields, scan: int, above: list[SeenIds]) -> Lines:
     """The line of Table 1 for each tuple of a differential relation; `above` holds the ids of higher levels."""
-    hidden = seen(above, own.level, own.tupnum)
-    return differential_lines(own.valid(scan), hidden, own.kinds, own.level == level)
+    hidden = seen(above, fields.level, fields.tupnum)
+    return differential_lines(fields.valid(scan), hidden, fields.kinds, fields.level == level)
 
 
 @dataclass(frozen=True)
-class Candidates:
+class ValidTuples:
     """Valid tuples of all differential relations, highest level first, that are rows; `accepted` by Table 1."""
 
     tuples: Tuples
@@ -164,7 +164,9 @@ class Candidates:
     top: int
 
 
-def access(differentials: Sequence[DifferentialRelation], base: pa.Table, key: Sequence[str], scan: int) -> Accessed:
+def visible_tuples(
+    differentials: Sequence[DifferentialRelation], base: pa.Table, key: Sequence[str], scan: int
+) -> VisibleTuples:
     """The tuples of one key range, in order of the key, or by TNAME without one.
 
     `differentials` come highest level first; their rows have D's own columns and those of `base`, which has `_row` too.
@@ -175,9 +177,9 @@ def access(differentials: Sequence[DifferentialRelation], base: pa.Table, key: S
     if not any(len(one.rows) for one in differentials) and bool(kept.all()):
         zeros = np.zeros(len(row), dtype=np.int64)
         whole = Tuples(base.select(data), zeros, row, zeros, np.arange(len(row)))
-        return Accessed(whole, whole.take(zeros[:0]))
-    candidates = candidates_of(differentials, base, scan)
-    woven = weave(candidates, base, kept, key)
+        return VisibleTuples(whole, whole.take(zeros[:0]))
+    candidates = valid_tuples(differentials, base, scan)
+    woven = interleave(candidates, base, kept, key)
     both = pa.concat_tables([candidates.tuples.rows.select(data), base.select(data)])
     origins = [
         np.concatenate([one, other])
@@ -189,34 +191,34 @@ def access(differentials: Sequence[DifferentialRelation], base: pa.Table, key: S
         )
     ]
     whole = Tuples(both, *origins)
-    return Accessed(whole.take(woven.order()), whole.take(woven.hidden))
+    return VisibleTuples(whole.take(woven.order()), whole.take(woven.hidden))
 
 
-def candidates_of(differentials: Sequence[DifferentialRelation], base: pa.Table, scan: int) -> Candidates:
-    """See `Candidates`."""
+def valid_tuples(differentials: Sequence[DifferentialRelation], base: pa.Table, scan: int) -> ValidTuples:
+    """See `ValidTuples`."""
     data = [name for name in base.column_names if name != ROW]
     schema = pa.schema([base.schema.field(name) for name in data])
     rows, parts, accepted = [no_rows(schema)], [], []
     above: list[SeenIds] = []
     for one in differentials:
-        own = one.own
-        lines = lines_of(one.level, own, scan, above)
+        fields = one.fields
+        lines = table_1_lines(one.level, fields, scan, above)
         # A row that is seen from further up is not accepted, but has its key.
-        source = np.flatnonzero(own.valid(scan) & (own.kinds <= int(Type.REPLACE)))
+        source = np.flatnonzero(fields.valid(scan) & (fields.kinds <= int(Type.REPLACE)))
         held = one.rows.select(data)
         rows.append(held if len(source) == len(held) else held.take(pa.array(source)))
         here = np.full(len(source), one.level, dtype=np.int64)
-        parts.append(np.stack([own.level[source], own.tupnum[source], here, source + one.first]))
+        parts.append(np.stack([fields.level[source], fields.tupnum[source], here, source + one.first]))
         accepted.append(ACCEPT[lines[source]])
         above.append(one.ids)
     origins = np.concatenate(parts, axis=1) if parts else np.empty((4, 0), dtype=np.int64)
     flags = np.concatenate(accepted) if accepted else np.empty(0, dtype=np.bool_)
     top = differentials[0].level if differentials else 0
-    return Candidates(Tuples(pa.concat_tables(rows), *origins), flags, top)
+    return ValidTuples(Tuples(pa.concat_tables(rows), *origins), flags, top)
 
 
 @dataclass(frozen=True)
-class Woven:
+class Interleaving:
     """The candidates that come out, in order, each with the place in the base before which it belongs, and the base's
     rows that stay. `hidden` holds positions among all candidates and, behind them, all rows of the base.
     """
@@ -247,7 +249,7 @@ class Woven:
         return result
 
 
-def weave(candidates: Candidates, base: pa.Table, kept: Flags, key: Sequence[str]) -> Woven:
+def interleave(candidates: ValidTuples, base: pa.Table, kept: Flags, key: Sequence[str]) -> Interleaving:
     """Put candidates among the base's rows that are `kept`, in order of the key, or by TNAME."""
     count = len(candidates.accepted)
     mine, theirs = _orders(candidates.tuples, base, key)
@@ -265,10 +267,10 @@ def weave(candidates: Candidates, base: pa.Table, kept: Flags, key: Sequence[str
         hidden = _hidden(candidates, order, first, np.where(meets, place, -1), kept)
         kept = kept.copy()
         kept[place[meets]] = False
-    return Woven(count, winners[standing], place[standing], kept, hidden)
+    return Interleaving(count, winners[standing], place[standing], kept, hidden)
 
 
-def _hidden(candidates: Candidates, order: Numbers, first: Flags, met: Numbers, kept: Flags) -> Numbers:
+def _hidden(candidates: ValidTuples, order: Numbers, first: Flags, met: Numbers, kept: Flags) -> Numbers:
     """Tuples that the relation below shows and a key of the topmost level hides: the second of each key.
 
     What comes third is hidden further down already. `met` is where each winner's key stands in the base, or −1.

@@ -20,10 +20,10 @@ import pyarrow.types as pt
 from strandline.tables import ROW, Columns
 from strandline.whatif.seen_ids import SeenIds, run_start, seen
 from strandline.whatif.tuples import Flags, Numbers, Type, numbers
-from strandline.whatif.visibility import DifferentialRelation, candidates_of, weave
+from strandline.whatif.visibility import DifferentialRelation, interleave, valid_tuples
 
 
-def substituted(base: pa.Table, places: Numbers, rows: pa.Table, *, over: bool = False) -> pa.Table:
+def with_rows_replaced(base: pa.Table, places: Numbers, rows: pa.Table, *, over: bool = False) -> pa.Table:
     """`base` with the row at each of `places`, which ascend, replaced by the row of `rows` in the same position.
 
     Columns that `rows` does not have stay as they are. With `over`, what can be is written over the base's own arrays.
@@ -105,10 +105,10 @@ Layer = tuple[Numbers, pa.Table]
 """Rows of the base that one level replaces, by their numbers or places in a page, and what stands there for it."""
 
 
-def access_rows(
+def visible_rows(
     differentials: Sequence[DifferentialRelation], page: Columns, key: Sequence[str], columns: Sequence[str], scan: int
 ) -> pa.Table:
-    """Columns of the tuples of one key range, in order of the key, or by TNAME without one; see `accessing.access`."""
+    """Columns of the tuples of one key range, as `visible_tuples` shows them, and in the same order."""
     found = _in_place(differentials, page, key, columns, scan)
     if found is not None:
         return found
@@ -117,12 +117,12 @@ def access_rows(
     theirs = base.select(list(columns))
     if not any(len(one.rows) for one in differentials):
         return theirs.filter(pa.array(~gone))
-    candidates = candidates_of(differentials, base, scan)
+    candidates = valid_tuples(differentials, base, scan)
     mine = candidates.tuples.rows.select(list(columns))
-    woven = weave(candidates, base, ~gone, key)
+    woven = interleave(candidates, base, ~gone, key)
     if woven.in_place:
         straight = len(woven.chosen) == len(mine) and bool(np.all(woven.chosen[1:] > woven.chosen[:-1]))
-        return substituted(theirs, woven.places, mine if straight else mine.take(pa.array(woven.chosen)))
+        return with_rows_replaced(theirs, woven.places, mine if straight else mine.take(pa.array(woven.chosen)))
     return pa.concat_tables([mine, theirs]).combine_chunks().take(pa.array(woven.order()))
 
 
@@ -140,7 +140,7 @@ def _in_place(
     changed = [name for name in columns if name not in key]
     found = base.select(list(columns))
     for places, rows in reversed(layers):
-        found = substituted(found, places, rows.select(changed), over=page.fresh)
+        found = with_rows_replaced(found, places, rows.select(changed), over=page.fresh)
     return found
 
 
@@ -178,7 +178,7 @@ def _numbered(page: Columns) -> pa.Table:
 
 def _replacing(one: DifferentialRelation, scan: int) -> Layer | None:
     """Numbers and rows of a level's valid tuples, if all are REPLACEs of the base's rows."""
-    looked = one.alike or one.own
+    looked = one.uniform or one.fields
     valid = looked.valid(scan)
     if not bool(np.all(~valid | ((looked.kinds == int(Type.REPLACE)) & (looked.level == 0)))):
         return None

@@ -37,7 +37,7 @@ from strandline.values import match, restore
 from strandline.whatif.placement import key_numbers, places
 from strandline.whatif.scan import WhatIfSelection, condition_of
 from strandline.whatif.seen_ids import SeenIds
-from strandline.whatif.transaction import Opened
+from strandline.whatif.transaction import OpenWhatIf
 from strandline.whatif.tuples import MAXDATE, OWN, SIGNATURE, UNDATED, Flags, Numbers, Type, own_columns, signatures
 from strandline.whatif.visibility import Tuples
 
@@ -47,7 +47,7 @@ class Assignment:
 
     def __init__(
         self,
-        record: TableSchema,
+        schema: TableSchema,
         set: Mapping[str, str] | None,
         values: Mapping[str, Any] | None,
         params: Mapping[str, Any] | None,
@@ -57,8 +57,8 @@ class Assignment:
             raise InputError(
                 "no column is given, or one twice", doing="Updating a what-if", hint="Use set={…} or values={…}"
             )
-        self._fields = {name: pa.field(name, record.column(name).type) for name in names}
-        self._sets = {name: TableExpression(text, record.schema, params) for name, text in (set or {}).items()}
+        self._fields = {name: pa.field(name, schema.column(name).type) for name in names}
+        self._sets = {name: TableExpression(text, schema.arrow_schema, params) for name, text in (set or {}).items()}
         self._values = {name: _literal(value, self._fields[name]) for name, value in (values or {}).items()}
         self.columns = {*names}
 
@@ -87,12 +87,12 @@ def _literal(value: Any, field: pa.Field) -> pa.Array:
         ) from None
 
 
-class WhatIfUpdate:
+class DifferentialWriter:
     """What one verb is going to append to a differential relation: collected, then handed over by `finish`."""
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: OpenWhatIf) -> None:
         self.opened = opened
-        self.record = opened.record
+        self.schema = opened.schema
         self._next = opened.first_tupnum()
         self._level: list[Numbers] = []
         self._tupnum: list[Numbers] = []
@@ -105,7 +105,7 @@ class WhatIfUpdate:
         tupnum = np.arange(self._next, self._next + len(rows))
         self._next += len(rows)
         tnames = (level, tupnum)
-        self.opened.append(own_columns(places(tnames, rows, self.record), tnames, Type.APPEND), rows)
+        self.opened.append(own_columns(places(tnames, rows, self.schema), tnames, Type.APPEND), rows)
 
     def replace(self, affected: Tuples, rows: pa.Table, own: pa.Table | None) -> None:
         """REPLACEs, with a FORWARD wherever the key changes."""
@@ -113,10 +113,10 @@ class WhatIfUpdate:
             return
         tnames = (affected.level, affected.tupnum)
         held = self._affect(affected, own)
-        after = places(tnames, rows, self.record)
+        after = places(tnames, rows, self.schema)
         self.opened.append(own_columns(after, tnames, Type.REPLACE, held), rows)
-        if self.record.key:
-            before = places(tnames, affected.rows, self.record)
+        if self.schema.key:
+            before = places(tnames, affected.rows, self.schema)
             moved = np.asarray(pc.not_equal(before, after), dtype=np.bool_)
             if moved.any():
                 names = (affected.level[moved], affected.tupnum[moved])
@@ -128,7 +128,7 @@ class WhatIfUpdate:
             return
         tnames = (affected.level, affected.tupnum)
         held = self._affect(affected, own)
-        self.opened.append(own_columns(places(tnames, affected.rows, self.record), tnames, Type.DELETE, held), None)
+        self.opened.append(own_columns(places(tnames, affected.rows, self.schema), tnames, Type.DELETE, held), None)
 
     def finish(self) -> None:
         level = np.concatenate([np.empty(0, dtype=np.int64), *self._level])
@@ -143,8 +143,8 @@ class WhatIfUpdate:
         self._tupnum.append(affected.tupnum[~here & below])
         shape = self.opened.definition.shapes[-1]
         if not here.any():
-            return signatures(affected.rows, self.record, shape)
-        fresh = signatures(affected.rows.filter(pa.array(~here)), self.record, shape)
+            return signatures(affected.rows, self.schema, shape)
+        fresh = signatures(affected.rows.filter(pa.array(~here)), self.schema, shape)
         assert own is not None
         standing = own.take(pa.array(affected.source[here]))
         close(self.opened, standing)
@@ -155,83 +155,83 @@ class WhatIfUpdate:
         return both.take(pa.array(order))
 
 
-def close(opened: Opened, tuples: pa.Table) -> None:
+def close(opened: OpenWhatIf, tuples: pa.Table) -> None:
     """Make tuples of D invalid from this commit on."""
     own = {name: tuples.column(name) for name in OWN}
     own[MAXDATE] = pa.array(np.full(len(tuples), UNDATED, dtype=np.int64))
     opened.append(own, tuples)
 
 
-def insert(opened: Opened, rows: Any) -> int:
+def insert(opened: OpenWhatIf, rows: Any) -> int:
     """New rows; a key that the what-if shows already is an error."""
     doing = f"Inserting into {opened.definition.name}"
-    new = fitted(rows, opened.record, doing)
-    if opened.record.key:
-        _, taken, _ = _standing(opened, new, distinct_bounds(new, opened.record, doing))
+    new = fitted(rows, opened.schema, doing)
+    if opened.schema.key:
+        _, taken, _ = _standing(opened, new, distinct_bounds(new, opened.schema, doing))
         if len(taken):
-            raise taken_keys(new, opened.record, sorted(taken.tolist()), doing)
-    update = WhatIfUpdate(opened)
+            raise taken_keys(new, opened.schema, sorted(taken.tolist()), doing)
+    update = DifferentialWriter(opened)
     update.append(new)
     update.finish()
     return len(new)
 
 
-def upsert(opened: Opened, rows: Any) -> int:
+def upsert(opened: OpenWhatIf, rows: Any) -> int:
     """Rows that replace those of the same key, or are new."""
     doing = f"Upserting into {opened.definition.name}"
-    if not opened.record.key:
+    if not opened.schema.key:
         raise InputError(
             f"{opened.definition.name} has no key", doing=doing, hint="Use insert; only keys tell which row to replace"
         )
-    new = fitted(rows, opened.record, doing)
-    _put(opened, new, distinct_bounds(new, opened.record, doing))
+    new = fitted(rows, opened.schema, doing)
+    _put(opened, new, distinct_bounds(new, opened.schema, doing))
     return len(new)
 
 
-def _put(opened: Opened, rows: pa.Table, bounds: KeyBounds) -> None:
+def _put(opened: OpenWhatIf, rows: pa.Table, bounds: KeyBounds) -> None:
     """Rows that shall stand under their keys."""
     found, mine, chosen = _standing(opened, rows, bounds)
     rest = np.ones(len(rows), dtype=np.bool_)
     rest[mine] = False
-    update = WhatIfUpdate(opened)
+    update = DifferentialWriter(opened)
     update.replace(found, rows.take(pa.array(mine)), chosen.own)
     update.append(rows.filter(pa.array(rest)))
     update.finish()
 
 
 def update(
-    opened: Opened, assignment: Assignment, where: str | None = None, params: Mapping[str, Any] | None = None
+    opened: OpenWhatIf, assignment: Assignment, where: str | None = None, params: Mapping[str, Any] | None = None
 ) -> int:
     """Change columns of the rows that satisfy `where`."""
     doing = f"Updating {opened.definition.name}"
-    record = opened.record
-    condition = condition_of(where, record, params, assignment.expressions)
+    schema = opened.schema
+    condition = condition_of(where, schema, params, assignment.expressions)
     chosen = opened.reader().select(condition)
     if not len(chosen.visible):
         return 0
     new = assignment.of(chosen.visible.rows)
-    check_not_null(new, record, doing)
-    work = WhatIfUpdate(opened)
-    if assignment.columns & {*record.key}:
+    check_not_null(new, schema, doing)
+    work = DifferentialWriter(opened)
+    if assignment.columns & {*schema.key}:
         _check_moves(opened, chosen.visible, new, doing)
-        work.delete(uncovered(chosen, chosen.visible, new, record), chosen.own)
+        work.delete(uncovered(chosen, chosen.visible, new, schema), chosen.own)
     work.replace(chosen.visible, new, chosen.own)
     work.finish()
     return len(new)
 
 
-def delete(opened: Opened, where: str | None = None, params: Mapping[str, Any] | None = None) -> int:
+def delete(opened: OpenWhatIf, where: str | None = None, params: Mapping[str, Any] | None = None) -> int:
     """Delete the rows that satisfy `where`, or all."""
-    chosen = opened.reader().select(condition_of(where, opened.record, params))
+    chosen = opened.reader().select(condition_of(where, opened.schema, params))
     remove(opened, chosen, chosen.visible)
     return len(chosen.visible)
 
 
-def remove(opened: Opened, chosen: WhatIfSelection, gone: Tuples) -> None:
+def remove(opened: OpenWhatIf, chosen: WhatIfSelection, gone: Tuples) -> None:
     """Delete tuples, and what their keys had hidden."""
-    work = WhatIfUpdate(opened)
+    work = DifferentialWriter(opened)
     work.delete(gone, chosen.own)
-    work.delete(uncovered(chosen, gone, None, opened.record), chosen.own)
+    work.delete(uncovered(chosen, gone, None, opened.schema), chosen.own)
     work.finish()
 
 
@@ -244,42 +244,42 @@ def bounds_of(keys: Sequence[bytes]) -> KeyBounds:
     return KeyBounds(ordered[0], ordered[-1], points)
 
 
-def distinct_bounds(rows: pa.Table, record: TableSchema, doing: str) -> KeyBounds:
+def distinct_bounds(rows: pa.Table, schema: TableSchema, doing: str) -> KeyBounds:
     """Where the keys of rows stand; a key that is there twice is an error."""
-    numbers = None if any(rows.column(name).null_count for name in record.key) else key_numbers(rows, record.key)
+    numbers = None if any(rows.column(name).null_count for name in schema.key) else key_numbers(rows, schema.key)
     if numbers is not None and len(rows) > MOST_POINTS and bool(np.all(numbers[1:] > numbers[:-1])):
         # Many rows mostly come in order.
-        low, high = encode_keys(rows.take(pa.array([0, len(rows) - 1])), record.key)
+        low, high = encode_keys(rows.take(pa.array([0, len(rows) - 1])), schema.key)
         return KeyBounds(low, high)
-    keys = encode_keys(rows, record.key)
-    check_distinct(keys, rows, record, doing)
+    keys = encode_keys(rows, schema.key)
+    check_distinct(keys, rows, schema, doing)
     return bounds_of(keys)
 
 
-def _standing(opened: Opened, rows: pa.Table, bounds: KeyBounds) -> tuple[Tuples, Numbers, WhatIfSelection]:
+def _standing(opened: OpenWhatIf, rows: pa.Table, bounds: KeyBounds) -> tuple[Tuples, Numbers, WhatIfSelection]:
     """The tuples that stand under the keys of these rows, and the position of the row for each of them."""
     chosen = opened.reader().select(None, bounds)
     if not len(chosen.visible):
         return chosen.visible, np.empty(0, dtype=np.int64), chosen
-    names = list(opened.record.key)
+    names = list(opened.schema.key)
     pairs = match(chosen.visible.rows.select(names), rows.select(names))
     return chosen.visible.take(pairs.old), pairs.new, chosen
 
 
-def _check_moves(opened: Opened, moving: Tuples, new: pa.Table, doing: str) -> None:
+def _check_moves(opened: OpenWhatIf, moving: Tuples, new: pa.Table, doing: str) -> None:
     """New keys must be free, or be left by these very tuples."""
-    found, mine, _ = _standing(opened, new, distinct_bounds(new, opened.record, doing))
+    found, mine, _ = _standing(opened, new, distinct_bounds(new, opened.schema, doing))
     taken = mine[~np.isin(found.tnames, moving.tnames)]
     if len(taken):
-        raise taken_keys(new, opened.record, sorted(taken.tolist()), doing)
+        raise taken_keys(new, opened.schema, sorted(taken.tolist()), doing)
 
 
-def uncovered(chosen: WhatIfSelection, leaving: Tuples, new: pa.Table | None, record: TableSchema) -> Tuples:
+def uncovered(chosen: WhatIfSelection, leaving: Tuples, new: pa.Table | None, schema: TableSchema) -> Tuples:
     """Tuples that keys hide which are free afterwards."""
-    if not record.key or not len(chosen.hidden):
+    if not schema.key or not len(chosen.hidden):
         return chosen.hidden.take(np.empty(0, dtype=np.int64))
-    freed = {*encode_keys(leaving.rows, record.key)} - {*(encode_keys(new, record.key) if new is not None else ())}
-    keys = encode_keys(chosen.hidden.rows, record.key)
+    freed = {*encode_keys(leaving.rows, schema.key)} - {*(encode_keys(new, schema.key) if new is not None else ())}
+    keys = encode_keys(chosen.hidden.rows, schema.key)
     return chosen.hidden.take(np.array([key in freed for key in keys], dtype=np.bool_))
 
 
@@ -292,44 +292,44 @@ _DELETE, _UPDATE, _INSERT = range(3)
 _HINT = "Apply it to the relation it was made from, or use lenient for last-writer semantics"
 
 
-def apply(opened: Opened, changes: Changes | ChangeSet, *, lenient: bool) -> int:
+def apply(opened: OpenWhatIf, changes: Changes | ChangeSet, *, lenient: bool) -> int:
     """Make the changes of a set; one that does not fit is a `ChangesError` that shows keys."""
     doing = f"Applying changes to {opened.definition.name}"
     rows = changes.rows if isinstance(changes, ChangeSet) else changes.to_arrow()
     whole = ChangeSet(changes.header, rows)
-    check_base(opened.record.schema, whole.header)
+    check_base(opened.schema.arrow_schema, whole.header)
     if whole.header.form == COUNTED:
         return _apply_counted(opened, whole, doing, lenient=lenient)
-    if whole.header.key != opened.record.key:
+    if whole.header.key != opened.schema.key:
         raise ChangesError(
             f"the changes are by {', '.join(whole.header.key)}, "
-            f"{opened.definition.name} is by {', '.join(opened.record.key) or 'no key'}",
+            f"{opened.definition.name} is by {', '.join(opened.schema.key) or 'no key'}",
             doing=doing,
             hint="Convert them with to_counted() or to_keyed(key)",
         )
     return _apply_keyed(opened, whole, doing, lenient=lenient)
 
 
-def _apply_keyed(opened: Opened, changes: ChangeSet, doing: str, *, lenient: bool) -> int:
-    record = opened.record
-    names = pa.schema([record.row_schema.field(name) for name in record.key])
-    keyed = restore(changes.rows.select(list(record.key)), names)
+def _apply_keyed(opened: OpenWhatIf, changes: ChangeSet, doing: str, *, lenient: bool) -> int:
+    table_schema = opened.schema
+    names = pa.schema([table_schema.row_schema.field(name) for name in table_schema.key])
+    keyed = restore(changes.rows.select(list(table_schema.key)), names)
     kind = kinds(changes.rows)
-    chosen = opened.reader().select(None, bounds_of(encode_keys(keyed, record.key)))
-    pairs = match(chosen.visible.rows.select(list(record.key)), keyed)
+    chosen = opened.reader().select(None, bounds_of(encode_keys(keyed, table_schema.key)))
+    pairs = match(chosen.visible.rows.select(list(table_schema.key)), keyed)
     where = np.full(len(kind), -1, dtype=np.int64)
     where[pairs.new] = pairs.old
     if not lenient:
         _check_fit(changes, kind, where >= 0, doing)
     put = np.flatnonzero(kind != _DELETE)
-    schema = pa.schema([record.row_schema.field(name) for name in record.names])
-    rows = restore(changes.rows.select(list(record.names)), schema)
-    check_not_null(rows.take(pa.array(put)), record, doing)
+    schema = pa.schema([table_schema.row_schema.field(name) for name in table_schema.names])
+    rows = restore(changes.rows.select(list(table_schema.names)), schema)
+    check_not_null(rows.take(pa.array(put)), table_schema, doing)
     gone = chosen.visible.take(where[(kind == _DELETE) & (where >= 0)])
     standing = put[where[put] >= 0]
-    work = WhatIfUpdate(opened)
+    work = DifferentialWriter(opened)
     work.delete(gone, chosen.own)
-    work.delete(uncovered(chosen, gone, None, record), chosen.own)
+    work.delete(uncovered(chosen, gone, None, table_schema), chosen.own)
     work.replace(chosen.visible.take(where[standing]), rows.take(pa.array(standing)), chosen.own)
     work.append(rows.take(pa.array(put[where[put] < 0])))
     work.finish()
@@ -348,24 +348,24 @@ def _check_fit(changes: ChangeSet, kind: Numbers, present: Flags, doing: str) ->
             raise ChangesError(f"the change set {told}: {shown}", doing=doing, hint=_HINT)
 
 
-def _apply_counted(opened: Opened, changes: ChangeSet, doing: str, *, lenient: bool) -> int:
+def _apply_counted(opened: OpenWhatIf, changes: ChangeSet, doing: str, *, lenient: bool) -> int:
     """Rows removed and added by value."""
-    record = opened.record
-    if record.key:
+    table_schema = opened.schema
+    if table_schema.key:
         raise ChangesError(
             "the changes count rows, and the table has a key", doing=doing, hint="Convert them with to_keyed(key)"
         )
-    schema = pa.schema([record.row_schema.field(name) for name in record.names])
-    rows = restore(changes.rows.select(list(record.names)), schema)
+    schema = pa.schema([table_schema.row_schema.field(name) for name in table_schema.names])
+    rows = restore(changes.rows.select(list(table_schema.names)), schema)
     counts = np.asarray(changes.rows.column(COUNT), dtype=np.int64)
     removed = np.flatnonzero(counts < 0)
     added = rows.take(pa.array(np.repeat(np.arange(len(counts)), np.maximum(counts, 0))))
-    check_not_null(added, record, doing)
+    check_not_null(added, table_schema, doing)
     if not len(removed):
         return insert(opened, added)
     chosen = opened.reader().select(None)
     gone = _removed(chosen.visible, rows.take(pa.array(removed)), -counts[removed], doing, lenient=lenient)
-    work = WhatIfUpdate(opened)
+    work = DifferentialWriter(opened)
     work.delete(gone, chosen.own)
     work.append(added)
     work.finish()

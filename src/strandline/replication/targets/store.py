@@ -341,7 +341,7 @@ class StoreReplica:
         reader = TableReader(view, self._name, self._cache)
         found = [np.zeros(0, dtype=np.int64)]
         for entry in reader.entries(ALL) if len(gone) else ():
-            ends = [decode_first(key, reader.record.key_types) for key in (entry.least, entry.greatest) if key]
+            ends = [decode_first(key, reader.schema.key_types) for key in (entry.least, entry.greatest) if key]
             if len(ends) == 2 and not emptying.concerns(int(ends[0] or 0), int(ends[1] or 0)):
                 continue
             held = np.asarray(reader.rows(entry, [address], None, ALL).column(address).cast(pa.int64()), dtype=np.int64)
@@ -355,7 +355,7 @@ class StoreReplica:
         found: dict[str, int] = dict.fromkeys(wanted.tolist(), 0)
         for entry in reader.entries(ALL):
             least, greatest = (
-                decode_first(key or b"", reader.record.key_types) for key in (entry.least, entry.greatest)
+                decode_first(key or b"", reader.schema.key_types) for key in (entry.least, entry.greatest)
             )
             assert isinstance(least, bytes)
             assert isinstance(greatest, bytes)
@@ -406,7 +406,7 @@ class StoreReplica:
             return
         wanted = stored_schema(state.definition)
         found = view.find_domain(self._name)
-        record = None if found is None else TableReader(view, self._name, self._cache).record
+        record = None if found is None else TableReader(view, self._name, self._cache).schema
         if record is None or record.names != tuple(wanted.names) or record.key != key_of(state.definition):
             now = "no table" if record is None else ", ".join(record.names)
             raise SchemaError(
