@@ -19,6 +19,7 @@ import pytest
 from tests.pages.test_crash_points import OPERATIONS, bury_and_commit, facts, prepare
 from tests.pages.toy import Clock, assert_sound, opened
 
+import strandline.storage.durable_file as durable_file
 import strandline.storage.local as local
 from strandline.pages import PageStore
 from strandline.storage import LocalStorage, MemoryStorage
@@ -154,7 +155,8 @@ def test_a_crash_after_any_system_call_leaves_the_old_or_the_new_state(
         (tmp_path / object_name).write_bytes(value)
     before = {str(tmp_path / object_name): value for object_name, value in start.objects.items()}
     recorder = Recorder(tmp_path)
-    monkeypatch.setattr(local, "os", types.SimpleNamespace(**_members(recorder)))
+    for module in (local, durable_file):
+        monkeypatch.setattr(module, "os", types.SimpleNamespace(**_members(recorder)))
     operation(opened(LocalStorage(tmp_path), Clock()))
     monkeypatch.undo()
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,6 +27,7 @@ from strandline.changes.shape import COUNTED
 from strandline.engine import Spool
 from strandline.errors import InputError
 from strandline.relations import Relation, Scan, Split, schema_to_text
+from strandline.storage import building, replacing
 from strandline.values import plain_schema
 
 if TYPE_CHECKING:
@@ -78,22 +78,17 @@ class Applied:
                 "there is something there already", doing=f"saving rows to {target}", hint="Remove it first"
             )
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        fresh = f"{target}.{secrets.token_hex(6)}.tmp"
-        try:
-            if target.endswith(".parquet"):
-                self._write_file(fresh)
-            else:
-                os.mkdir(fresh)
-                for number, file in enumerate(self.files):
-                    shutil.copyfile(file.path, os.path.join(fresh, f"part-{number:05d}.parquet"))
-                if not self.files:
-                    self._write_file(os.path.join(fresh, "part-00000.parquet"))
-            os.rename(fresh, target)
-        except BaseException:
-            shutil.rmtree(fresh, ignore_errors=True) if os.path.isdir(fresh) else _unlink(fresh)
-            raise
+        if target.endswith(".parquet"):
+            with replacing(target) as whole:
+                self._write_file(whole)
+            return
+        with building(target) as folder:
+            for number, file in enumerate(self.files):
+                shutil.copyfile(file.path, os.path.join(folder, f"part-{number:05d}.parquet"))
+            if not self.files:
+                self._write_file(os.path.join(folder, "part-00000.parquet"))
 
-    def _write_file(self, path: str) -> None:
+    def _write_file(self, path: str | BinaryIO) -> None:
         schema = plain_schema(self.schema)
         with pq.ParquetWriter(path, schema, compression="zstd") as writer:
             for batch in read_batches([file.path for file in self.files], schema):
@@ -134,8 +129,3 @@ def apply_stored(running: VerbRunner, changes: StoredChanges, base: Relation, *,
     outcomes = running.runner.run(apply_set, items, running.spool, "applying changes")
     parts = tuple(part_of(outcome) for outcome in outcomes if outcome.result["path"])
     return Applied(header.target or base.name, header.new_schema, parts, running.spool)
-
-
-def _unlink(path: str) -> None:
-    if os.path.lexists(path):
-        os.unlink(path)

@@ -21,6 +21,7 @@ import pyarrow as pa
 from strandline.changes.execution import PartFile, StoredChanges
 from strandline.changes.part_files import header_from_json, header_to_json
 from strandline.errors import FormatError, InputError, NotFound
+from strandline.storage import building, replacing
 
 FORMAT = 1
 KIND = "strandline changes"
@@ -34,19 +35,12 @@ def save(changes: StoredChanges, path: str | os.PathLike[str]) -> None:
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     if replaced:
         names = _write_parts(changes, folder)
-        _swap_manifest(_manifest(changes, names, folder), folder)
+        _replace_manifest(_manifest(changes, names, folder), folder)
         _remove_others(folder, {*names, MANIFEST})
         return
-    fresh = f"{folder}.{secrets.token_hex(6)}.tmp"
-    os.mkdir(fresh)
-    try:
+    with building(folder) as fresh:
         names = _write_parts(changes, fresh)
-        _swap_manifest(_manifest(changes, names, fresh), fresh)
-        os.rename(fresh, folder)
-        _sync_folder(os.path.dirname(folder))
-    except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
-        raise
+        _replace_manifest(_manifest(changes, names, fresh), fresh)
 
 
 def load(path: str | os.PathLike[str]) -> StoredChanges:
@@ -163,14 +157,9 @@ def _inside(folder: str, name: str, doing: str) -> str:
     return path
 
 
-def _swap_manifest(manifest: bytes, folder: str) -> None:
-    fresh = os.path.join(folder, f"{MANIFEST}.{secrets.token_hex(6)}.tmp")
-    with open(fresh, "xb") as file:
+def _replace_manifest(manifest: bytes, folder: str) -> None:
+    with replacing(os.path.join(folder, MANIFEST)) as file:
         file.write(manifest)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(fresh, os.path.join(folder, MANIFEST))
-    _sync_folder(folder)
 
 
 def _remove_others(folder: str, kept: set[str]) -> None:
@@ -183,11 +172,3 @@ def _remove_others(folder: str, kept: set[str]) -> None:
 def _sha256(path: str) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync_folder(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -9,7 +9,6 @@ Parquet that is clustered for the next run.
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,6 +36,7 @@ from strandline.relations import (
     sample_bounds,
     sort_order,
 )
+from strandline.storage import building
 
 OUTSIDE = ("old", "new")
 
@@ -115,11 +115,10 @@ def _keep(parts: Sequence[str], folder: str) -> None:
     """Moves sorted parts into a folder, whole or not at all: it is built beside its place and renamed."""
     if os.path.exists(folder):
         raise InputError(f"{folder} exists already", doing="keeping the sorted new side", hint="Name a new folder")
-    building = f"{folder}.{secrets.token_hex(4)}.partial"
-    os.makedirs(building)
-    for place, part in enumerate(parts):
-        shutil.move(part, os.path.join(building, f"part-{place:05d}.parquet"))
-    os.rename(building, folder)
+    os.makedirs(os.path.dirname(os.path.abspath(folder)), exist_ok=True)
+    with building(folder) as fresh:
+        for place, part in enumerate(parts):
+            shutil.move(part, os.path.join(fresh, f"part-{place:05d}.parquet"))
 
 
 @kernel

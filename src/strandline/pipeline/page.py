@@ -19,6 +19,7 @@ from strandline.pipeline.journal import Step
 from strandline.pipeline.pictures import VersionLine, bars, safe, tree
 from strandline.pipeline.step import ORDER
 from strandline.report import MARK, STYLE
+from strandline.storage import replacing
 
 PAGE_STYLE = """
 .scroll { overflow-x: auto; }
@@ -98,9 +99,8 @@ def write_page(page: RunPage, folder: str) -> str:
     names = ["latest.html"] + ([f"step-{page.step.number:04}.html"] if page.new else [])
     for name in names:
         path = os.path.join(folder, name)
-        with open(f"{path}.part", "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(f"{path}.part", path)
+        with replacing(path) as file:
+            file.write(text.encode())
     return os.path.join(folder, names[-1])
 
 

@@ -10,8 +10,6 @@ What `--out` writes: a change set into one file, in the format that its suffix n
 from __future__ import annotations
 
 import os
-import secrets
-import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ from strandline.errors import InputError, NotFound, StorageError
 from strandline.report.layouts import lay_out
 from strandline.report.sql import sql_merge
 from strandline.report.values import json_lines, texts
+from strandline.storage import replacing
 from strandline.values import is_plain_text, no_rows
 
 FORMATS = {
@@ -78,7 +77,7 @@ def write_rows(tables: pa.Table | Iterable[pa.Table], path: str | Path, format: 
             f"rows are not written as {format!r}", doing=f"writing {path}", hint=f"Choose one of {', '.join(writers)}"
         )
     parts = iter([tables] if isinstance(tables, pa.Table) else tables)
-    with replacing(path) as file:
+    with report_file(path) as file:
         rows = writers[format](parts, file)
     return WrittenFile(Path(path), rows, _size(path))
 
@@ -86,7 +85,7 @@ def write_rows(tables: pa.Table | Iterable[pa.Table], path: str | Path, format: 
 def write_text(pieces: Iterable[str], path: str | Path) -> WrittenFile:
     """Writes text, piece by piece, as UTF-8: a SQL script, an HTML report."""
     count = 0
-    with replacing(path) as file:
+    with report_file(path) as file:
         for piece in pieces:
             file.write(piece.encode("utf-8", "backslashreplace"))
             count += 1
@@ -94,27 +93,19 @@ def write_text(pieces: Iterable[str], path: str | Path) -> WrittenFile:
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[BinaryIO]:
-    """A file to write that takes the place of `path` when the block ends well, and leaves no trace otherwise."""
+def report_file(path: str | Path) -> Iterator[BinaryIO]:
+    """A file to write that takes the place of `path` when the block ends well; a pipe or a device is written to."""
     target = Path(os.path.realpath(path))
     _check_target(target, path)
     if target.exists() and not target.is_file():
         with target.open("wb") as straight:
             yield straight
         return
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
-        with beside.open("xb") as file:
+        with replacing(target) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists():
-            beside.chmod(stat.S_IMODE(target.stat().st_mode))
-        beside.replace(target)
     except OSError as error:
         raise StorageError(str(error.strerror or error), doing=f"writing {path}") from error
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _check_target(target: Path, path: str | Path) -> None:

@@ -1,15 +1,12 @@
-"""The machine's cache of files: what of a file it holds, and letting it go. Where that can't be told, all of it is.
-
-Local files: an object is a file under a root folder.
+"""Local files: an object is a file under a root folder.
 
 A new object is written to an unnamed file, flushed, given its name by a hard link, and its folder is
-flushed: a reader sees all of it or nothing, and a crash leaves no half-written name. A swap holds the
-kernel's `flock` on one lock file (its existence means nothing, so a dead process never blocks anybody),
-writes the successor beside the object and renames it over.
+flushed: a reader sees all of it or nothing, and a crash leaves no half-written name. A swap holds the lock of the
+root folder, writes the successor beside the object and renames it over.
 
-Reading and writing large things once, as dumps do, without pushing what others use out of the machine's cache.
-
-Only local files have such a cache; elsewhere these are the plain operations.
+Large things that are written or read once, as dumps are, can pass by the machine's cache (`put_in_passing`,
+`get_in_passing`), so that they don't push out what others use. Other backends have no such cache; there these are the
+plain operations. Where it can't be told how much of a file is cached, all of it counts as cached.
 """
 
 from __future__ import annotations
@@ -28,7 +25,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost
+from strandline.storage.durable_file import flush, put_in_place, write_flushed, write_pieces
 from strandline.storage.seam import Storage, Stored, Token, checked_name, require_auditing
+
+_UNNAMED = getattr(os, "O_TMPFILE", 0)
+_PARALLEL = 8
+_Item = TypeVar("_Item")
 
 
 def cached_share(descriptor: int, size: int) -> float:
@@ -41,18 +43,13 @@ def cached_share(descriptor: int, size: int) -> float:
         start = ctypes.c_char.from_buffer(mapped)
         failed = mincore(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(size), pages)
         del start  # a mapping that is looked at can't be closed
-    return 1.0 if failed else sum(one & 1 for one in pages) / len(pages)
+    return 1.0 if failed else sum(page & 1 for page in pages) / len(pages)
 
 
 def let_go(descriptor: int) -> None:
     """Take a file out of the cache, as far as it is durable."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-_UNNAMED = getattr(os, "O_TMPFILE", 0)
-_PARALLEL = 8
-_Item = TypeVar("_Item")
 
 
 class LocalStorage:
@@ -95,7 +92,7 @@ class LocalStorage:
             self._create(path, pieces)
             with open(path, "rb", buffering=0) as file:
                 let_go(file.fileno())
-        _flush(path.parent)
+        _flush_folder(path.parent)
 
     def get_with_token(self, name: str) -> Stored:
         value = self.get(name)
@@ -118,7 +115,7 @@ class LocalStorage:
         with self._mutex:
             # The flush below covers what was deleted from these folders before.
             self._unsynced -= folders
-        self._together(_flush, list(folders))
+        self._together(_flush_folder, list(folders))
 
     def _put(self, name: str, path: Path, value: bytes) -> None:
         with _refusals("Writing", name):
@@ -154,9 +151,8 @@ class LocalStorage:
                 self._sync_deletes()
                 # One fixed name per object: at most one leftover after a crash, and the next swap reuses it.
                 successor = path.with_name(f".{path.name}.next")
-                _write_file(successor, [value])
-                os.replace(successor, path)
-                _sync_folder(path.parent)
+                write_flushed(successor, [value])
+                put_in_place(successor, path)
         return _token(value)
 
     def delete(self, name: str) -> None:
@@ -186,7 +182,7 @@ class LocalStorage:
         missing = [folder, *(p for p in folder.parents if not p.is_dir())]
         folder.mkdir(parents=True, exist_ok=True)
         for made in missing:
-            _sync_folder(made.parent)
+            flush(made.parent)
 
     def _create(self, path: Path, pieces: Sequence[bytes]) -> None:
         if not self._unnamed_works:
@@ -201,7 +197,7 @@ class LocalStorage:
             self._create_by_rename(path, pieces)
             return
         try:
-            _write_all(descriptor, pieces)
+            write_pieces(descriptor, pieces)
             # Only `linkat` follows the link in /proc, and Python calls it only when given a folder.
             os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
         finally:
@@ -210,7 +206,7 @@ class LocalStorage:
     def _create_by_rename(self, path: Path, pieces: Sequence[bytes]) -> None:
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
         try:
-            _write_file(temporary, pieces)
+            write_flushed(temporary, pieces)
             os.link(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -226,7 +222,7 @@ class LocalStorage:
         with self._mutex:
             folders, self._unsynced = self._unsynced, set()
         for folder in folders:
-            _sync_folder(folder)
+            flush(folder)
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
@@ -255,33 +251,9 @@ def _read_file(path: str) -> bytes:
         os.close(descriptor)
 
 
-def _write_file(path: Path, pieces: Sequence[bytes]) -> None:
-    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
-    try:
-        _write_all(descriptor, pieces)
-    finally:
-        os.close(descriptor)
-
-
-def _write_all(descriptor: int, pieces: Sequence[bytes]) -> None:
-    for piece in pieces:
-        rest = memoryview(piece)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-    os.fsync(descriptor)
-
-
-def _flush(folder: Path) -> None:
+def _flush_folder(folder: Path) -> None:
     with _refusals("Flushing", folder.name):
-        _sync_folder(folder)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        flush(folder)
 
 
 @contextmanager

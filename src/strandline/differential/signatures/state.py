@@ -26,6 +26,7 @@ from strandline.differential.signatures.known_blocks import KnownBlock
 from strandline.differential.signatures.signature_file import SignatureSegment, SignatureSpec, rename_fields
 from strandline.errors import FormatError, InputError, NotFound, StateError
 from strandline.relations import schema_from_text, schema_to_text
+from strandline.storage import flush, replacing
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -203,18 +204,15 @@ def _copy_segments(segments: Sequence[SignatureSegment], folder: Path) -> tuple[
             os.link(segment.path, target)
         if not target.exists():
             shutil.copyfile(segment.path, target)
-        _sync(target)
+        flush(target)
         copied.append(SignatureSegment(**{**vars(segment), "path": str(target)}))
-    _sync(folder)
+    flush(folder)
     return tuple(copied)
 
 
 def _replace_manifest(folder: Path, record: dict[str, Any]) -> None:
-    written = folder / f".{MANIFEST}.{secrets.token_hex(4)}"
-    written.write_text(json.dumps({**record, "checksum": _digest(record)}, indent=1))
-    _sync(written)
-    os.replace(written, folder / MANIFEST)
-    _sync(folder)
+    with replacing(folder / MANIFEST) as file:
+        file.write(json.dumps({**record, "checksum": _digest(record)}, indent=1).encode())
 
 
 def _record(state: SignatureState, folder: Path) -> dict[str, Any]:
@@ -256,11 +254,3 @@ def _from_record(record: Mapping[str, Any], folder: Path) -> SignatureState:
 
 def _digest(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

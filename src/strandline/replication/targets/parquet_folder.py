@@ -21,12 +21,12 @@ import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.errors import Damaged, StorageError
+from strandline.storage import flush, put_in_place, write_flushed
 from strandline.values import restore
 
 INSIDE, MANIFEST, NEW, IDS = "_strandline", "MANIFEST", "new", "ids"
@@ -120,10 +120,9 @@ class ParquetFolder:
         """The one step that changes what counts; then the folder is brought to show it."""
         successor = self._inside(f".{MANIFEST}.next")
         self.watch("write the manifest")
-        _write(successor, manifest.to_bytes())
+        write_flushed(successor, [manifest.to_bytes()])
         self.watch("swap the manifest")
-        os.replace(successor, self._inside(MANIFEST))
-        _sync(self._inside())
+        put_in_place(successor, self._inside(MANIFEST))
         self.watch("after commit")
         self.settle(manifest)
 
@@ -199,8 +198,7 @@ class ParquetFolder:
     def _write_table(self, table: pa.Table, path: str) -> None:
         try:
             pq.write_table(table, path, compression="zstd", compression_level=1)
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
+            flush(path)
         except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise StorageError(str(error), doing=f"writing the copy in {self.path}") from None
 
@@ -225,18 +223,3 @@ def going(manifest: FolderManifest, parts: tuple[FolderPart, ...], strays: Seque
 
 def _digest(body: str) -> str:
     return hashlib.sha256(body.encode()).hexdigest()
-
-
-def _write(path: str, value: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(value)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: str) -> None:
-    descriptor: Any = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,0 +1,90 @@
+"""Files and folders on a local disk that are there whole or not at all, also after a crash.
+
+The order is always the same: the bytes are written beside their place, the file is flushed, it is renamed over the
+place, and the folder that names it is flushed. A reader meets the old or the new, and what returned is durable.
+What a crash leaves beside the place has a name that begins with a dot, or for a folder ends in `.tmp`, and means
+nothing. Nothing here locks: who may write at the same time is the caller's matter.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+StrPath = str | os.PathLike[str]
+
+
+def flush(path: StrPath) -> None:
+    """Makes durable what a file holds, or which names a folder has."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_pieces(descriptor: int, pieces: Iterable[bytes]) -> None:
+    """Writes one piece behind the other and flushes the file."""
+    for piece in pieces:
+        rest = memoryview(piece)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+    os.fsync(descriptor)
+
+
+def write_flushed(path: StrPath, pieces: Iterable[bytes]) -> None:
+    """A new file, or a file anew, that is flushed; its name is durable once its folder is flushed."""
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
+    try:
+        write_pieces(descriptor, pieces)
+    finally:
+        os.close(descriptor)
+
+
+def put_in_place(written: StrPath, place: StrPath) -> None:
+    """Renames what is written and flushed to its place, over what was there."""
+    os.replace(written, place)
+    flush(os.path.dirname(place) or ".")
+
+
+@contextmanager
+def replacing(path: StrPath) -> Iterator[BinaryIO]:
+    """A file to write that takes the place of `path` when the block ends well, and leaves no trace otherwise.
+
+    A file that was there before hands on its permissions.
+    """
+    place = Path(path)
+    beside = place.with_name(f".{place.name}.{secrets.token_hex(4)}.part")
+    try:
+        with beside.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if place.exists():
+            beside.chmod(stat.S_IMODE(place.stat().st_mode))
+        put_in_place(beside, place)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def building(folder: StrPath) -> Iterator[str]:
+    """A folder to fill that takes its name, which is new, when the block ends well, and leaves no trace otherwise.
+
+    The files in it are the caller's to flush.
+    """
+    place = os.path.abspath(folder)
+    beside = f"{place}.{secrets.token_hex(6)}.tmp"
+    os.mkdir(beside)
+    try:
+        yield beside
+        put_in_place(beside, place)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
