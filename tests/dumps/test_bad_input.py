@@ -112,11 +112,11 @@ def test_another_restore_that_was_interrupted_is_named() -> None:
     restored(target, into, first.id)
     left = MemoryStorage()
     from strandline.dumps.catalog import require_catalog
-    from strandline.dumps.restore_store import Wish, begin, new_identity
+    from strandline.dumps.restore_store import RestoreRequest, begin_restore, new_identity
 
     entry = require_catalog(target).find(first.id)
     assert entry is not None
-    begin(left, entry, Wish(), new_identity(Wish()))
+    begin_restore(left, entry, RestoreRequest(), new_identity(RestoreRequest()))
     with pytest.raises(InputError, match=f"dump {first.id} was interrupted here"):
         restored(target, left, second.id)
     restored(target, left, first.id)

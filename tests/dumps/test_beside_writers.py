@@ -18,11 +18,11 @@ from tests.pages.toy import created, put
 from tests.tables.shop import numbered, rows, shop
 
 import strandline as sl
-from strandline.dumps import Dumps, pace, packs
-from strandline.dumps.pace import Pace, beside_writers
-from strandline.dumps.packs import CopyMeans
+from strandline.dumps import Dumps, packs, throttle
+from strandline.dumps.packs import CopyOptions
 from strandline.dumps.target import Target
-from strandline.dumps.write_dump import Request, make_dump
+from strandline.dumps.throttle import Throttle, throttle_beside_writers
+from strandline.dumps.write_dump import DumpRequest, take_dump
 from strandline.storage import LocalStorage, MemoryStorage, Token
 from strandline.storage.local import cached_share
 
@@ -104,7 +104,7 @@ class Hours:
         self.now = self.slept = 0.0
         self._stop = stop
         self.storage = MemoryStorage({"versions/0-0": b""})
-        monkeypatch.setattr(pace, "time", self)
+        monkeypatch.setattr(throttle, "time", self)
         self.work(0)
 
     def monotonic(self) -> float:
@@ -121,7 +121,7 @@ class Hours:
 
 def test_a_dump_works_a_twentieth_of_the_time_while_commits_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Hours(monkeypatch)
-    one = beside_writers(clock.storage, ["versions/0-0", "versions/gone"], busy=True)
+    one = throttle_beside_writers(clock.storage, ["versions/0-0", "versions/gone"], busy=True)
     for _ in range(100):
         with one.turn():
             clock.work(0.1)
@@ -132,7 +132,7 @@ def test_a_dump_works_a_twentieth_of_the_time_while_commits_arrive(monkeypatch: 
 
 def test_writers_who_come_later_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Hours(monkeypatch)
-    one = beside_writers(clock.storage, ["versions/0-0"])
+    one = throttle_beside_writers(clock.storage, ["versions/0-0"])
     with one.turn():
         clock.work(0.1)
     assert clock.slept == 0.0, "nothing was seen yet"
@@ -144,7 +144,7 @@ def test_writers_who_come_later_are_seen(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_rest_ends_when_the_writers_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Hours(monkeypatch, stop=2.0)
-    one = beside_writers(clock.storage, ["versions/0-0"], busy=True)
+    one = throttle_beside_writers(clock.storage, ["versions/0-0"], busy=True)
     with one.turn():
         clock.work(1.0)
     assert 1.0 <= clock.slept <= 1.5
@@ -155,22 +155,22 @@ def test_a_rest_ends_when_the_writers_stop(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_in_a_hurry_there_is_no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Hours(monkeypatch)
-    with Pace().turn():
+    with Throttle().turn():
         clock.work(10.0)
     assert clock.slept == 0.0
 
 
 def test_tasks_of_one_machine_share_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Hours(monkeypatch)
-    with beside_writers(clock.storage, ["versions/0-0"], busy=True, tasks=4).turn():
+    with throttle_beside_writers(clock.storage, ["versions/0-0"], busy=True, tasks=4).turn():
         clock.work(0.1)
     assert clock.slept == pytest.approx(7.9)
 
 
 def test_a_log_that_shows_commits_just_now_is_believed() -> None:
-    assert pace.commits_arrive([99.1, 99.2, 99.3, 99.4, 99.9], now=100.0)
-    assert not pace.commits_arrive([99.3, 99.4, 99.9], now=100.0), "a few are somebody's who is done"
-    assert not pace.commits_arrive([50.0 + n for n in range(40)], now=100.0)
+    assert throttle.commits_arrive([99.1, 99.2, 99.3, 99.4, 99.9], now=100.0)
+    assert not throttle.commits_arrive([99.3, 99.4, 99.9], now=100.0), "a few are somebody's who is done"
+    assert not throttle.commits_arrive([50.0 + n for n in range(40)], now=100.0)
 
 
 def test_beside_writers_everything_that_a_dump_writes_is_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,28 +186,28 @@ def test_beside_writers_everything_that_a_dump_writes_is_in_a_turn(monkeypatch: 
             written.append((name, turns[-1].locked()))
             return super().compare_and_swap(name, expected, value)
 
-    class Seen(Pace):
+    class Seen(Throttle):
         def __init__(self, *words: Any, **more: Any) -> None:
             super().__init__(*words, **more)
             turns.append(self._turn)
 
-    monkeypatch.setattr(pace, "Pace", Seen)
+    monkeypatch.setattr(throttle, "Throttle", Seen)
     monkeypatch.setattr(time, "sleep", lambda _: None)
     with created(MemoryStorage()) as store:
         for number in range(6):
             put(store.version(), "t", **{f"k{number}": number})
-        make_dump(store, Target(Watched()), Request(means=CopyMeans("inline")))
+        take_dump(store, Target(Watched()), DumpRequest(means=CopyOptions("inline")))
     assert len(written) >= 5
     assert all(paced for _, paced in written), written
 
 
 def test_much_goes_to_spark_and_little_does_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     here, there = LocalStorage(tmp_path / "a"), LocalStorage(tmp_path / "b")
-    assert CopyMeans().spark(packs.SPARK_BYTES, here, there, plain=True)
-    assert not CopyMeans().spark(packs.SPARK_BYTES - 1, here, there, plain=True)
-    assert not CopyMeans().spark(packs.SPARK_BYTES, here, there, plain=False), "the key travels nowhere"
+    assert CopyOptions().spark(packs.SPARK_BYTES, here, there, plain=True)
+    assert not CopyOptions().spark(packs.SPARK_BYTES - 1, here, there, plain=True)
+    assert not CopyOptions().spark(packs.SPARK_BYTES, here, there, plain=False), "the key travels nowhere"
     assert not INLINE.spark(packs.SPARK_BYTES, here, there, plain=True)
-    assert CopyMeans("spark").spark(1, here, there, plain=True)
+    assert CopyOptions("spark").spark(1, here, there, plain=True)
 
 
 KILLED = """

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.dumps import prune
-from strandline.dumps.catalog import COMPLETE, DumpEntry, Tried
+from strandline.dumps.catalog import COMPLETE, DumpAttempt, DumpEntry
 from strandline.dumps.dumps import draw
 from strandline.dumps.manifest import DumpScope
 from strandline.dumps.prune import due, kept_by, parse_rule, parse_schedule
@@ -23,7 +23,7 @@ MONDAY = dt.datetime(2026, 10, 5, 0, 30, tzinfo=dt.UTC)
 def entry(when: dt.datetime, level: int, parent: str | None = None) -> DumpEntry:
     name = f"{when:%m%dT%H%M}-L{level}"
     return DumpEntry(
-        name, COMPLETE, "s", level, parent, when.timestamp(), DumpScope(), (Tried(1, 1),), bytes=10, pages=1
+        name, COMPLETE, "s", level, parent, when.timestamp(), DumpScope(), (DumpAttempt(1, 1),), bytes=10, pages=1
     )
 
 

@@ -13,7 +13,7 @@ from tests.tables.shop import numbered, rows
 
 from strandline.dumps import restore
 from strandline.dumps.restore_store import RESTORING
-from strandline.dumps.restore_tables import CURTAIN
+from strandline.dumps.restore_tables import UNPUBLISHED_MASTER
 from strandline.errors import AlreadyExists, Damaged
 from strandline.pages import check_store
 from strandline.pages.format.master import decode_master
@@ -74,7 +74,7 @@ def torn(storage: MemoryStorage) -> bool:
     """Whether half of a MASTER is there, which a backend never shows: see the conformance suite."""
     with suppress(KeyError):
         try:
-            decode_master(storage.objects[CURTAIN])
+            decode_master(storage.objects[UNPUBLISHED_MASTER])
         except Damaged:
             return True
     return False
@@ -131,7 +131,7 @@ def test_tables_into_a_new_store_interrupted_anywhere_open_as_no_store() -> None
         with opened(storage, Clock()) as store:
             assert store.tables() == ["orders", "other"]
             assert store.table("orders").count() == 21
-        assert not {RESTORING, CURTAIN} & storage.objects.keys()
+        assert not {RESTORING, UNPUBLISHED_MASTER} & storage.objects.keys()
         buried(storage)
     print(f"tables into a new store: {tried} crash points")
     assert tried > 20

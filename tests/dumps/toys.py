@@ -8,16 +8,16 @@ from contextlib import suppress
 from tests.pages.toy import Clock, all_rows, assert_sound, opened, put
 
 from strandline.dumps.manifest import DumpScope
-from strandline.dumps.packs import CopyMeans
-from strandline.dumps.restore_store import At, Restored, Wish, restore_store
+from strandline.dumps.packs import CopyOptions
+from strandline.dumps.restore_store import Restored, RestorePoint, RestoreRequest, restore_store
 from strandline.dumps.target import Target
-from strandline.dumps.write_dump import Dump, Request, make_dump
+from strandline.dumps.write_dump import Dump, DumpRequest, take_dump
 from strandline.errors import InUse
 from strandline.pages import PageStore
 from strandline.storage import MemoryStorage, Storage
 
 Facts = dict[str, object]
-INLINE = CopyMeans("inline", hurry=True)
+INLINE = CopyOptions("inline", hurry=True)
 """The toys' clock hardly moves: their stores look busy always."""
 
 
@@ -40,14 +40,14 @@ def dumped(
     store: PageStore, target: Storage, level: int = 0, version: str | None = None, tables: Sequence[str] | None = None
 ) -> Dump:
     scope = DumpScope(version, None if tables is None else tuple(tables))
-    return make_dump(store, Target(target), Request(level, scope, INLINE))
+    return take_dump(store, Target(target), DumpRequest(level, scope, INLINE))
 
 
-def restored(target: Storage, into: Storage, at: At = None, version: str | None = None) -> Restored:
-    return restore_store(Target(target), into, Wish(at, version, INLINE, Clock().surroundings()))
+def restored(target: Storage, into: Storage, at: RestorePoint = None, version: str | None = None) -> Restored:
+    return restore_store(Target(target), into, RestoreRequest(at, version, INLINE, Clock().surroundings()))
 
 
-def restored_facts(target: Storage, at: At = None, version: str | None = None) -> Facts:
+def restored_facts(target: Storage, at: RestorePoint = None, version: str | None = None) -> Facts:
     """Restore, check every invariant, and look. Then take the store apart: not one object may be left over."""
     into = MemoryStorage()
     restored(target, into, at, version)

@@ -26,7 +26,7 @@ BEGUN, COMPLETE, DROPPING = "begun", "complete", "dropping"
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class DumpOwner:
     """Who is making a dump: a process of the store, on a machine."""
 
     process: int
@@ -34,12 +34,12 @@ class Owner:
     pid: int
 
     @staticmethod
-    def here(process: int) -> Owner:
-        return Owner(process, socket.gethostname(), os.getpid())
+    def here(process: int) -> DumpOwner:
+        return DumpOwner(process, socket.gethostname(), os.getpid())
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class DumpAttempt:
     """One attempt at a dump: how many parts and packs it may have written."""
 
     parts: int
@@ -60,8 +60,8 @@ class DumpEntry:
     parent: str | None
     taken: float
     scope: DumpScope
-    attempts: tuple[Tried, ...]
-    owner: Owner | None = None
+    attempts: tuple[DumpAttempt, ...]
+    owner: DumpOwner | None = None
     manifest: str = ""
     pages: int = 0
     bytes: int = 0
@@ -238,8 +238,8 @@ def _entry_from_json(row: Json) -> DumpEntry:
     return DumpEntry(
         **known,
         scope=DumpScope.from_json(row["scope"]),
-        attempts=tuple(Tried(*tried) for tried in row["attempts"]),
-        owner=None if row["owner"] is None else Owner(*row["owner"]),
+        attempts=tuple(DumpAttempt(*tried) for tried in row["attempts"]),
+        owner=None if row["owner"] is None else DumpOwner(*row["owner"]),
     )
 
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from strandline.dumps.catalog import DumpCatalog, DumpEntry
-from strandline.dumps.manifest import DumpManifest, Holds, Pack, Recorded, StateChanges, StateKey, covers
+from strandline.dumps.manifest import DumpManifest, Pack, RecordedState, StateChanges, StateKey, TableSet, covers
 from strandline.dumps.target import Target
 from strandline.errors import Damaged
 from strandline.pages import CommitNumber, Entry, LogicalPage, TableEntry, TableId
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PackLocation:
     """Where a page is: a dump and a pack of it."""
 
     dump: str
@@ -31,7 +31,7 @@ class DumpChain:
         self.target = target
         self.entries = tuple(entries)
         self.manifests = tuple(manifests)
-        self.recorded: dict[StateKey, tuple[DumpManifest, Recorded]] = {}
+        self.recorded: dict[StateKey, tuple[DumpManifest, RecordedState]] = {}
         for manifest in manifests:
             self.recorded.update({one.key: (manifest, one) for one in manifest.recorded})
         self._changes: dict[StateKey, StateChanges] = {}
@@ -43,11 +43,11 @@ class DumpChain:
         """The manifest of the wanted dump."""
         return self.manifests[-1]
 
-    def knows(self, key: StateKey, held: Holds) -> bool:
+    def knows(self, key: StateKey, held: TableSet) -> bool:
         """Whether the wanted dump has a state, with everything that `held` names."""
         return key in self.last.states and covers(self.last.states[key], held)
 
-    def preds(self, key: StateKey | None) -> Iterator[Recorded]:
+    def preds(self, key: StateKey | None) -> Iterator[RecordedState]:
         """A recorded state, the one that it stands on, and so on."""
         while key is not None:
             one = self._recorded(key)[1]
@@ -88,15 +88,15 @@ class DumpChain:
         return self._changes[key]
 
     @cached_property
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, PackLocation]:
         """Where each page of the chain is."""
-        found: dict[str, Place] = {}
+        found: dict[str, PackLocation] = {}
         for manifest in self.manifests:
             for pack in self.target.folder(manifest.id).with_pages(manifest):
-                found.update({page.name: Place(manifest.id, pack) for page in pack.pages})
+                found.update({page.name: PackLocation(manifest.id, pack) for page in pack.pages})
         return found
 
-    def _recorded(self, key: StateKey) -> tuple[DumpManifest, Recorded]:
+    def _recorded(self, key: StateKey) -> tuple[DumpManifest, RecordedState]:
         try:
             return self.recorded[key]
         except KeyError:

@@ -15,17 +15,24 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from strandline.dumps.catalog import BEGUN, DumpEntry, Owner, read_catalog, require_catalog
-from strandline.dumps.chain import DumpChain, Place, open_chain
+from strandline.dumps.catalog import BEGUN, DumpEntry, DumpOwner, read_catalog, require_catalog
+from strandline.dumps.chain import DumpChain, PackLocation, open_chain
 from strandline.dumps.manifest import DumpManifest, DumpScope
-from strandline.dumps.pace import Pace
-from strandline.dumps.packs import THREADS, CopyMeans, in_process, write_pack
-from strandline.dumps.plan import plan
+from strandline.dumps.packs import THREADS, CopyOptions, run_on_threads, write_pack
+from strandline.dumps.plan import plan_dump
 from strandline.dumps.prune import SCHEDULE, Pruned, due, parse_schedule, prune, sweep
-from strandline.dumps.restore_store import At, Restored, Wish, find_dump, restore_store, with_last_good
+from strandline.dumps.restore_store import (
+    Restored,
+    RestorePoint,
+    RestoreRequest,
+    find_dump,
+    restore_store,
+    with_last_good,
+)
 from strandline.dumps.target import Target, find_key
+from strandline.dumps.throttle import Throttle
 from strandline.dumps.verify import Verified, verify
-from strandline.dumps.write_dump import Dump, Order, Request, Subject, make_dump, write_dump
+from strandline.dumps.write_dump import Dump, DumpContents, DumpJob, DumpRequest, take_dump, write_dump
 from strandline.errors import Damaged, InputError
 from strandline.pages import PageRef, PageStore, read_master
 from strandline.storage import Storage, open_storage
@@ -83,7 +90,7 @@ def _size(count: int) -> str:
     return f"{amount:.1f} GB"
 
 
-def synthesize(target: Target, at: At = None) -> Dump:
+def synthesize(target: Target, at: RestorePoint = None) -> Dump:
     """A level 0 that holds what the dump at `at` holds; later dumps may stand on it as on any other."""
     started = time.monotonic()
     catalog = require_catalog(target.storage)
@@ -93,7 +100,7 @@ def synthesize(target: Target, at: At = None) -> Dump:
         raise InputError(f"dump {entry.id} is a level 0 already", doing="Combining dumps", hint="Nothing to be done")
     try:
         chain = open_chain(target, catalog, entry)
-        planned = plan(chain, chain.last.versions, chain.last.states, None)
+        planned = plan_dump(chain, chain.last.versions, chain.last.states, None)
         for name in planned.pages:
             if name not in chain.places:
                 raise Damaged(f"no dump of the chain has page {name}", doing=f"Combining dump {entry.id}")
@@ -101,16 +108,16 @@ def synthesize(target: Target, at: At = None) -> Dump:
         order = {pack: n for n, pack in enumerate(dict.fromkeys(p.pack.name for p in chain.places.values()))}
         planned.pages = dict(sorted(planned.pages.items(), key=lambda one: order[chain.places[one[0]].pack.name]))
         last = chain.last
-        subject = Subject(
+        subject = DumpContents(
             last.store, last.taken, last.scope, last.next_block, last.versions, dict(last.states), last.tables, True
         )
         reader = PageReader(target, chain)
         written = write_dump(
             target,
-            Order(subject, planned, 0, owner=Owner.here(0)),
-            lambda folder, packs: in_process(
+            DumpJob(subject, planned, 0, owner=DumpOwner.here(0)),
+            lambda folder, packs: run_on_threads(
                 packs,
-                lambda pack, advance: write_pack(folder, pack, reader.read, Pace(), advance),
+                lambda pack, advance: write_pack(folder, pack, reader.read, Throttle(), advance),
                 f"Combining {entry.id}",
                 sum(page.size for pack in packs for page in pack.pages),
             ),
@@ -143,7 +150,7 @@ class PageReader:
                     self._packs.popitem(last=False)
         return found[page.name]
 
-    def _load(self, place: Place) -> dict[str, bytes]:
+    def _load(self, place: PackLocation) -> dict[str, bytes]:
         return {page.name: data for page, data in self._target.folder(place.dump).pages(place.pack)}
 
 
@@ -168,14 +175,14 @@ def dump(
     While they commit, it works a twentieth of the time, unless in a `hurry`.
     """
     scope = DumpScope(version, None if tables is None else tuple(tables))
-    return make_dump(store, _target(target, key_file), Request(level, scope, CopyMeans(runner, session, hurry)))
+    return take_dump(store, _target(target, key_file), DumpRequest(level, scope, CopyOptions(runner, session, hurry)))
 
 
 def restore(
     target: Where,
     path: Where,
     *,
-    at: At = None,
+    at: RestorePoint = None,
     version: str | None = None,
     tables: Sequence[str] | Mapping[str, str] | None = None,
     branch: str | None = None,
@@ -189,7 +196,7 @@ def restore(
     one, under their own names or others (`{"orders": "orders_monday"}`). With `branch`, all tables of the version, as a
     new branch of that name in a store that is there.
     """
-    wish = Wish(at, version, CopyMeans(runner, session))
+    wish = RestoreRequest(at, version, CopyOptions(runner, session))
     if branch is not None:
         if tables is not None:
             raise InputError("a branch has all tables of its version", doing="Restoring", hint="Leave `tables` out")
@@ -221,7 +228,7 @@ class Dumps:
         rest = [one for one in catalog.dumps if not one.complete]
         return sorted([*catalog.complete(), *rest], key=lambda one: one.taken)
 
-    def manifest(self, at: At = None) -> DumpManifest:
+    def manifest(self, at: RestorePoint = None) -> DumpManifest:
         """What a dump says about itself."""
         catalog = require_catalog(self._target.storage)
         self._target.check_key(catalog)
@@ -239,7 +246,7 @@ class Dumps:
         """Remove what is not complete. A dry run unless confirmed."""
         return sweep(self._target, confirm=confirm)
 
-    def synthesize(self, at: At = None) -> Dump:
+    def synthesize(self, at: RestorePoint = None) -> Dump:
         """Combine the chain of a dump into a new level 0."""
         return synthesize(self._target, at)
 

@@ -42,11 +42,11 @@ class StateKey(NamedTuple):
     commit: CommitNumber
 
 
-Holds = frozenset[TableId] | None
+TableSet = frozenset[TableId] | None
 """The tables that a state holds; None for all."""
 
 
-def covers(held: Holds, wanted: Holds) -> bool:
+def covers(held: TableSet, wanted: TableSet) -> bool:
     """Whether a state that holds `held` has everything of one that holds `wanted`."""
     return held is None or (wanted is not None and wanted <= held)
 
@@ -58,7 +58,7 @@ class SnapshotFacts:
     commit: CommitNumber
     name: str
     taken: float
-    domains: Holds = None
+    domains: TableSet = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +82,14 @@ class VersionFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedState:
     """A state that a dump records, with what changed after `pred` (everything, when there is none).
 
     `part` tells which part of the dump's index has its headers and entries.
     """
 
     key: StateKey
-    domains: Holds
+    domains: TableSet
     pred: StateKey | None
     part: int
 
@@ -169,8 +169,8 @@ class DumpManifest:
     synthetic: bool
     next_block: int
     versions: tuple[VersionFacts, ...]
-    states: Mapping[StateKey, Holds]
-    recorded: tuple[Recorded, ...]
+    states: Mapping[StateKey, TableSet]
+    recorded: tuple[RecordedState, ...]
     parts: tuple[ManifestPart, ...] = ()
     packs: tuple[Pack, ...] = ()
     tables: tuple[TableFacts, ...] = ()
@@ -223,7 +223,7 @@ def manifest_from_json(body: Json, where: str) -> DumpManifest:
             versions=tuple(_version_from_json(row) for row in body["versions"]),
             states={StateKey(row[0], row[1]): _holds_from_json(row[2]) for row in body["states"]},
             recorded=tuple(
-                Recorded(StateKey(r[0], r[1]), _holds_from_json(r[2]), _key_from_json(r[3]), r[4])
+                RecordedState(StateKey(r[0], r[1]), _holds_from_json(r[2]), _key_from_json(r[3]), r[4])
                 for r in body["recorded"]
             ),
             parts=tuple(ManifestPart(*row) for row in body["parts"]),
@@ -315,11 +315,11 @@ def _entry_from_json(domain: TableId, r: Json) -> Entry:
     )  # fmt: skip
 
 
-def _holds_to_json(held: Holds) -> Json:
+def _holds_to_json(held: TableSet) -> Json:
     return None if held is None else sorted(held)
 
 
-def _holds_from_json(row: Json) -> Holds:
+def _holds_from_json(row: Json) -> TableSet:
     return None if row is None else frozenset(TableId(number) for number in row)
 
 

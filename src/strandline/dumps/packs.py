@@ -19,8 +19,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from strandline.dumps.manifest import Pack
-from strandline.dumps.pace import Pace, beside_writers
 from strandline.dumps.target import DumpFolder
+from strandline.dumps.throttle import Throttle, throttle_beside_writers
 from strandline.engine import Attempt, Kernel, Progress, Result, Spool, WorkItem, kernel
 from strandline.errors import AlreadyExists, Damaged, InputError, NotFound, SnapshotExpired
 from strandline.pages import CommitNumber, PageRef, PhysicalPage, checksum
@@ -89,7 +89,7 @@ Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class CopyMeans:
+class CopyOptions:
     """How to copy: `runner` is auto, spark or inline; in a `hurry`, a dump does not make way for writers."""
 
     runner: str = "auto"
@@ -104,7 +104,7 @@ class CopyMeans:
         return able and (self.runner == "spark" or (self.runner == "auto" and size >= SPARK_BYTES))
 
 
-def packed(pages: Iterable[PageRef], name: Callable[[int], str], folder: DumpFolder) -> tuple[Pack, ...]:
+def group_into_packs(pages: Iterable[PageRef], name: Callable[[int], str], folder: DumpFolder) -> tuple[Pack, ...]:
     """Pages sorted into packs."""
     groups: list[list[PageRef]] = []
     room = 0
@@ -119,13 +119,13 @@ def packed(pages: Iterable[PageRef], name: Callable[[int], str], folder: DumpFol
     return tuple(Pack(name(n), sizes[n], tuple(group)) for n, group in enumerate(groups))
 
 
-def fill_packs(source: Storage, folder: DumpFolder, packs: Sequence[Pack], means: CopyMeans, pace: Pace) -> None:
+def write_packs(source: Storage, folder: DumpFolder, packs: Sequence[Pack], means: CopyOptions, pace: Throttle) -> None:
     """Copy a store's pages into the packs of a dump."""
     title = f"Dumping {folder.dump}"
     if means.spark(sum(pack.bytes for pack in packs), source, folder.storage, plain=folder.cipher is None):
         place = {"store": source.url, "target": folder.storage.url, "dump": folder.dump}
-        _on_spark(
-            fill_pack,
+        _run_on_spark(
+            write_pack_on_worker,
             [{**_item(pack, **place), "pointers": pace.pointers, "busy": pace.busy} for pack in packs],
             title,
             means,
@@ -133,10 +133,10 @@ def fill_packs(source: Storage, folder: DumpFolder, packs: Sequence[Pack], means
         return
     read = page_reader(source)
     size = sum(page.size for pack in packs for page in pack.pages)
-    in_process(packs, lambda pack, advance: write_pack(folder, pack, read, pace, advance), title, size)
+    run_on_threads(packs, lambda pack, advance: write_pack(folder, pack, read, pace, advance), title, size)
 
 
-def write_pack(folder: DumpFolder, pack: Pack, read: Read, pace: Pace, advance: Advance) -> None:
+def write_pack(folder: DumpFolder, pack: Pack, read: Read, pace: Throttle, advance: Advance) -> None:
     """Store one pack, page by page in turns."""
     pieces = []
     for page in pack.pages:
@@ -183,7 +183,7 @@ def put_page(storage: Storage, name: str, data: bytes) -> None:
             storage.put_if_absent(name, data)
 
 
-def in_process(packs: Sequence[Pack], work: Callable[[Pack, Advance], object], title: str, total: int) -> None:
+def run_on_threads(packs: Sequence[Pack], work: Callable[[Pack, Advance], object], title: str, total: int) -> None:
     """Work on packs on a few threads; `work` tells how many bytes more are done. The first error ends it all."""
     with CopyProgress(title, total) as progress, ThreadPoolExecutor(THREADS) as pool:
         waiting: set[Future[object]] = {pool.submit(work, pack, progress.advance) for pack in packs}
@@ -199,56 +199,58 @@ def in_process(packs: Sequence[Pack], work: Callable[[Pack, Advance], object], t
 
 
 @kernel
-def fill_pack(item: WorkItem, attempt: Attempt) -> Result:
+def write_pack_on_worker(item: WorkItem, attempt: Attempt) -> Result:
     """One pack of a dump, on a worker."""
     folder = DumpFolder(open_storage(item["target"]), item["dump"], None)
     pack = _pack(item)
-    pace = _pace_on_worker(item["store"], tuple(item["pointers"]), item["busy"]) if item["pointers"] else Pace()
+    pace = _pace_on_worker(item["store"], tuple(item["pointers"]), item["busy"]) if item["pointers"] else Throttle()
     write_pack(folder, pack, page_reader(open_storage(item["store"])), pace, lambda _: None)
     return {"bytes_read": sum(page.size for page in pack.pages)}
 
 
 @lru_cache(maxsize=4)
-def _pace_on_worker(store: str, pointers: tuple[str, ...], busy: bool) -> Pace:
+def _pace_on_worker(store: str, pointers: tuple[str, ...], busy: bool) -> Throttle:
     # Kept from one pack to the next: whether somebody commits shows only after a while. As many tasks as there are
     # processors run on one machine.
-    return beside_writers(open_storage(store), pointers, busy=busy, tasks=os.cpu_count() or 1)
+    return throttle_beside_writers(open_storage(store), pointers, busy=busy, tasks=os.cpu_count() or 1)
 
 
 @kernel
-def empty_pack(item: WorkItem, attempt: Attempt) -> Result:
+def extract_pack_on_worker(item: WorkItem, attempt: Attempt) -> Result:
     """The wanted pages of one pack into a store, on a worker."""
     folder = DumpFolder(open_storage(item["target"]), item["dump"], None)
-    count = spill(folder, _pack(item), set(item["wanted"]), open_storage(item["store"]))
+    count = extract_pack(folder, _pack(item), set(item["wanted"]), open_storage(item["store"]))
     return {"bytes_read": count}
 
 
-def spill(folder: DumpFolder, pack: Pack, wanted: set[str], into: Storage) -> int:
+def extract_pack(folder: DumpFolder, pack: Pack, wanted: set[str], into: Storage) -> int:
     """The wanted pages of a pack into a store; how many bytes they were."""
     pages = {str(page.name): data for page, data in folder.pages(pack, wanted)}
     put_pages(into, pages)
     return sum(len(data) for data in pages.values())
 
 
-def spill_packs(folder: DumpFolder, packs: Sequence[tuple[Pack, set[str]]], into: Storage, means: CopyMeans) -> None:
+def extract_packs(
+    folder: DumpFolder, packs: Sequence[tuple[Pack, set[str]]], into: Storage, means: CopyOptions
+) -> None:
     """The wanted pages of a dump's packs into a store."""
     size = sum(pack.bytes for pack, _ in packs)
     title = f"Restoring from {folder.dump}"
     if means.spark(size, folder.storage, into, plain=folder.cipher is None):
         place = {"store": into.url, "target": folder.storage.url, "dump": folder.dump}
         items = [{**_item(pack, **place), "wanted": sorted(wanted)} for pack, wanted in packs]
-        _on_spark(empty_pack, items, title, means)
+        _run_on_spark(extract_pack_on_worker, items, title, means)
         return
     by_name = {pack.name: wanted for pack, wanted in packs}
-    in_process(
+    run_on_threads(
         [pack for pack, _ in packs],
-        lambda pack, advance: advance(spill(folder, pack, by_name[pack.name], into)),
+        lambda pack, advance: advance(extract_pack(folder, pack, by_name[pack.name], into)),
         title,
         sum(page.size for pack, wanted in packs for page in pack.pages if page.name in wanted),
     )
 
 
-def _on_spark(work: Kernel, items: Sequence[WorkItem], title: str, means: CopyMeans) -> None:
+def _run_on_spark(work: Kernel, items: Sequence[WorkItem], title: str, means: CopyOptions) -> None:
     from strandline.engine import SparkRunner
 
     with Spool() as spool:

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from strandline.dumps.chain import DumpChain
-from strandline.dumps.manifest import Holds, Recorded, StateChanges, StateKey, VersionFacts, covers
-from strandline.dumps.source import DumpSource
+from strandline.dumps.manifest import RecordedState, StateChanges, StateKey, TableSet, VersionFacts, covers
+from strandline.dumps.store_snapshot import DumpSource
 from strandline.pages import CATALOG, NEVER, CommitNumber, Entry, PageRef, TableEntry, TableId
 
 
@@ -19,13 +19,13 @@ from strandline.pages import CATALOG, NEVER, CommitNumber, Entry, PageRef, Table
 class DumpPlan:
     """The recorded states with their changes, in an order in which each stands on earlier ones; the pages to copy."""
 
-    recorded: list[Recorded] = field(default_factory=list)
+    recorded: list[RecordedState] = field(default_factory=list)
     changes: list[StateChanges] = field(default_factory=list)
     pages: dict[str, PageRef] = field(default_factory=dict)
     freed: int = 0
 
 
-class Family:
+class Lineage:
     """The versions of a dump, and which state comes before which. Commit numbers grow along a line of descent."""
 
     def __init__(self, versions: Sequence[VersionFacts]) -> None:
@@ -43,17 +43,17 @@ class Family:
                 return
             version, limit, own = base.version, base.commit, False
 
-    def in_order(self, states: Mapping[StateKey, Holds]) -> list[StateKey]:
+    def in_order(self, states: Mapping[StateKey, TableSet]) -> list[StateKey]:
         """Ancestors first."""
         rank = {name: number for number, name in enumerate(self.versions)}
         return sorted(states, key=lambda key: (rank[key.version], key.commit))
 
 
-def plan(
-    source: DumpSource, versions: Sequence[VersionFacts], states: Mapping[StateKey, Holds], parent: DumpChain | None
+def plan_dump(
+    source: DumpSource, versions: Sequence[VersionFacts], states: Mapping[StateKey, TableSet], parent: DumpChain | None
 ) -> DumpPlan:
     """`versions` are in an order in which each comes after the one that it stands on."""
-    work = _Planning(source, Family(versions), parent)
+    work = _Planning(source, Lineage(versions), parent)
     for key in work.family.in_order(states):
         if parent is None or not parent.knows(key, states[key]):
             work.record(key, states[key])
@@ -61,16 +61,16 @@ def plan(
 
 
 class _Planning:
-    def __init__(self, source: DumpSource, family: Family, parent: DumpChain | None) -> None:
+    def __init__(self, source: DumpSource, family: Lineage, parent: DumpChain | None) -> None:
         self._source = source
         self.family = family
         self._parent = parent
         self.plan = DumpPlan()
         # States that may be stood on: those of the parent, and those recorded so far.
-        self._known: dict[StateKey, Holds] = dict(parent.last.states) if parent is not None else {}
-        self._own: dict[StateKey, Recorded] = {}
+        self._known: dict[StateKey, TableSet] = dict(parent.last.states) if parent is not None else {}
+        self._own: dict[StateKey, RecordedState] = {}
 
-    def record(self, key: StateKey, held: Holds) -> None:
+    def record(self, key: StateKey, held: TableSet) -> None:
         pred = next((one for one in self.family.before(key, self._known) if one != key), None)
         headers = self._source.headers_since(key, pred.commit if pred is not None else NEVER)
         entries: dict[TableId, tuple[Entry, ...]] = {}
@@ -79,13 +79,15 @@ class _Planning:
             self._take_pages(key, header, rows, after)
             if rows:
                 entries[header.domain] = rows
-        one = Recorded(key, held, pred, len(self.plan.recorded))
+        one = RecordedState(key, held, pred, len(self.plan.recorded))
         self.plan.recorded.append(one)
         self.plan.changes.append(StateChanges(headers, entries))
         self._known[key] = held
         self._own[key] = one
 
-    def _tables(self, key: StateKey, held: Holds, pred: StateKey | None) -> Iterator[tuple[TableEntry, CommitNumber]]:
+    def _tables(
+        self, key: StateKey, held: TableSet, pred: StateKey | None
+    ) -> Iterator[tuple[TableEntry, CommitNumber]]:
         """The tables that a state holds and that changed, each with the commit since which its entries are wanted."""
         before = list(self._preds(pred))
         full = next((one.key.commit for one in before if one.domains is None), NEVER)
@@ -95,11 +97,11 @@ class _Planning:
             found = (self._source.header(key, domain) for domain in sorted({*held, CATALOG}))
             candidates = [header for header in found if header is not None]
         for header in candidates:
-            after = next((one.key.commit for one in before if holds(one.domains, header.domain)), NEVER)
+            after = next((one.key.commit for one in before if holds_table(one.domains, header.domain)), NEVER)
             if header.changed > after:
                 yield header, after
 
-    def _preds(self, key: StateKey | None) -> Iterator[Recorded]:
+    def _preds(self, key: StateKey | None) -> Iterator[RecordedState]:
         while key is not None and key in self._own:
             yield self._own[key]
             key = self._own[key].pred
@@ -125,6 +127,6 @@ class _Planning:
         return younger and page.name in self._parent.places
 
 
-def holds(held: Holds, domain: TableId) -> bool:
+def holds_table(held: TableSet, domain: TableId) -> bool:
     """Whether a state's table is there with its pages. The catalog always is."""
     return domain == CATALOG or covers(held, frozenset([domain]))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from strandline.dumps.catalog import DumpCatalog, DumpEntry, Owner, needed_by, require_catalog
+from strandline.dumps.catalog import DumpCatalog, DumpEntry, DumpOwner, needed_by, require_catalog
 from strandline.dumps.target import Target, attempts, drop_dumps, finish_dropping
 from strandline.dumps.write_dump import process_runs
 from strandline.errors import InputError
@@ -176,4 +176,4 @@ def lines(catalog: DumpCatalog) -> list[list[DumpEntry]]:
 def _given_up(entry: DumpEntry) -> bool:
     """Whether nobody makes an attempt any more, as far as can be told without the store."""
     owner = entry.owner
-    return owner is None or (owner.host == Owner.here(0).host and not process_runs(owner.pid))
+    return owner is None or (owner.host == DumpOwner.here(0).host and not process_runs(owner.pid))

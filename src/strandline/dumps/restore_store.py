@@ -27,9 +27,9 @@ from dataclasses import dataclass, field, replace
 
 from strandline.dumps.catalog import DumpCatalog, DumpEntry, require_catalog
 from strandline.dumps.chain import DumpChain, open_chain
-from strandline.dumps.manifest import Holds, Pack, StateKey, VersionFacts
-from strandline.dumps.packs import CopyMeans, put_page, put_pages, spill_packs
-from strandline.dumps.plan import Family, holds
+from strandline.dumps.manifest import Pack, StateKey, TableSet, VersionFacts
+from strandline.dumps.packs import CopyOptions, extract_packs, put_page, put_pages
+from strandline.dumps.plan import Lineage, holds_table
 from strandline.dumps.target import Target
 from strandline.errors import AlreadyExists, Damaged, InputError, NotFound, StorageError
 from strandline.pages import (
@@ -75,7 +75,7 @@ from strandline.storage import Storage, auditing
 
 
 @dataclass(slots=True)
-class Rebuilt:
+class RebuiltStore:
     """What to write: `pages` are copied from the packs; then `nodes`, `pointers`, PROCESSES, and last MASTER."""
 
     pages: dict[str, PageRef] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Rebuilt:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class StoreIdentity:
     """Of the new store: its id, the id of the swap that makes it, when, and the name of its first version if that was
     not the first one of the dumped store.
     """
@@ -97,7 +97,7 @@ class Identity:
     alone: str | None = None
 
 
-def rebuild(chain: DumpChain, identity: Identity) -> Rebuilt:
+def rebuild(chain: DumpChain, identity: StoreIdentity) -> RebuiltStore:
     """The objects of a new store with everything that the last dump of a chain has, or one version of it."""
     work = _Rebuilding(chain, identity)
     work.build_states()
@@ -106,13 +106,13 @@ def rebuild(chain: DumpChain, identity: Identity) -> Rebuilt:
 
 
 class _Rebuilding:
-    def __init__(self, chain: DumpChain, identity: Identity) -> None:
+    def __init__(self, chain: DumpChain, identity: StoreIdentity) -> None:
         self._chain = chain
         self._identity = identity
         self._versions = _chosen(chain.last.versions, identity.alone)
-        self._family = Family(self._versions)
+        self._family = Lineage(self._versions)
         names = set(self._family.versions)
-        self._alive: dict[StateKey, Holds] = {
+        self._alive: dict[StateKey, TableSet] = {
             key: held for key, held in chain.last.states.items() if key.version in names
         }
         self._order = self._family.in_order(self._alive)
@@ -121,7 +121,7 @@ class _Rebuilding:
         self._trees: dict[tuple[VersionObject, TableId, CommitNumber], TableEntry] = {}
         self._nodes: dict[PhysicalPage, Node] = {}
         self._written = 0
-        self.result = Rebuilt()
+        self.result = RebuiltStore()
 
     def build_states(self) -> None:
         """The trees, ancestors first."""
@@ -146,11 +146,15 @@ class _Rebuilding:
         """The header with a root of the new store's."""
         if header.record is None and header.domain != CATALOG:
             return header
-        if holds(self._alive[key], header.domain):
+        if holds_table(self._alive[key], header.domain):
             return self._tree(key, header)
         for later in self._order:
             # Another state that holds the table as it was here gives its tree to this one, too.
-            if later.version == key.version and later.commit > key.commit and holds(self._alive[later], header.domain):
+            if (
+                later.version == key.version
+                and later.commit > key.commit
+                and holds_table(self._alive[later], header.domain)
+            ):
                 then = self._chain.header(later, header.domain)
                 if then is not None and then.changed == header.changed:
                     return self._tree(later, then)
@@ -164,7 +168,9 @@ class _Rebuilding:
         return self._trees[name]
 
     def _new_tree(self, key: StateKey, header: TableEntry) -> TableEntry:
-        before = next((k for k in self._family.before(key, self._alive) if holds(self._alive[k], header.domain)), None)
+        before = next(
+            (k for k in self._family.before(key, self._alive) if holds_table(self._alive[k], header.domain)), None
+        )
         root = None
         if before is not None:
             older = self._chain.header(before, header.domain)
@@ -250,7 +256,7 @@ RESTORING = "RESTORING"
 BATCH = 256
 _PAGE = re.compile(r"pages/[0-9a-f]+-[0-9a-f]+\.parquet|nodes/[0-9a-f]+-[0-9a-f]+")
 _POINTER = re.compile(r"versions/[0-9a-f]+-[0-9a-f]+")
-At = str | dt.datetime | None
+RestorePoint = str | dt.datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,16 +273,16 @@ class Restored:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RestoreRequest:
     """What to restore. `at` is a dump's id, or a time: then the last dump that was taken by then; None for the last."""
 
-    at: At = None
+    at: RestorePoint = None
     version: str | None = None
-    means: CopyMeans = field(default_factory=CopyMeans)
+    means: CopyOptions = field(default_factory=CopyOptions)
     surroundings: Environment = field(default_factory=Environment)
 
 
-def find_dump(catalog: DumpCatalog, at: At) -> DumpEntry:
+def find_dump(catalog: DumpCatalog, at: RestorePoint) -> DumpEntry:
     """The dump that `at` means."""
     dumps = catalog.complete()
     if isinstance(at, dt.datetime):
@@ -296,7 +302,7 @@ def find_dump(catalog: DumpCatalog, at: At) -> DumpEntry:
     return found[-1]
 
 
-def restore_store(target: Target, into: Storage, wish: Wish) -> Restored:
+def restore_store(target: Target, into: Storage, wish: RestoreRequest) -> Restored:
     """A new store with all versions and permanent snapshots of a dump, or with one version as its `main`."""
     started = time.monotonic()
     with chosen_chain(target, wish.at) as chain:
@@ -306,7 +312,7 @@ def restore_store(target: Target, into: Storage, wish: Wish) -> Restored:
 
 
 @contextmanager
-def chosen_chain(target: Target, at: At) -> Iterator[DumpChain]:
+def chosen_chain(target: Target, at: RestorePoint) -> Iterator[DumpChain]:
     """The chain of dumps that `at` means. Damage that is met inside offers the last good point."""
     catalog = require_catalog(target.storage)
     target.check_key(catalog)
@@ -323,19 +329,19 @@ def restored_from(chain: DumpChain, pages: int, size: int, started: float, table
     return Restored(ids[-1], chain.entries[-1].taken, ids, pages, size, time.monotonic() - started, tuple(tables))
 
 
-def _restored(target: Target, chain: DumpChain, into: Storage, wish: Wish) -> Rebuilt:
+def _restored(target: Target, chain: DumpChain, into: Storage, wish: RestoreRequest) -> RebuiltStore:
     fresh = new_identity(wish)
     rebuilt = rebuild(chain, fresh)
     check_names(rebuilt)
     Target(into).refuse_without_room(_size(rebuilt), f"Restoring to {into.url}")
-    identity, finished = begin(into, chain.entries[-1], wish, fresh)
+    identity, finished = begin_restore(into, chain.entries[-1], wish, fresh)
     try:
         if identity != fresh:
             rebuilt = rebuild(chain, identity)
         if not finished:
             write_pages(target, chain, rebuilt.pages, into, wish.means)
             _write_tables(rebuilt, into)
-            switch(into, rebuilt.master)
+            publish_store(into, rebuilt.master)
     except (Damaged, InputError):
         _withdraw(rebuilt, into)
         raise
@@ -343,15 +349,15 @@ def _restored(target: Target, chain: DumpChain, into: Storage, wish: Wish) -> Re
     return rebuilt
 
 
-def new_identity(wish: Wish) -> Identity:
+def new_identity(wish: RestoreRequest) -> StoreIdentity:
     """That of a store that is begun now."""
     surroundings = wish.surroundings
-    return Identity(surroundings.new_id(), surroundings.new_id(), surroundings.now(), wish.version)
+    return StoreIdentity(surroundings.new_id(), surroundings.new_id(), surroundings.now(), wish.version)
 
 
-def begin(
-    into: Storage, entry: DumpEntry, wish: Wish, identity: Identity, tables: Json = None
-) -> tuple[Identity, bool]:
+def begin_restore(
+    into: Storage, entry: DumpEntry, wish: RestoreRequest, identity: StoreIdentity, tables: Json = None
+) -> tuple[StoreIdentity, bool]:
     """Take the place, or go on with an interrupted restore; whether that had come to its end."""
     doing = f"Restoring to {into.url}"
     body: Json = {"dump": entry.id, "version": wish.version, "store": identity.store, "swap": identity.swap}
@@ -368,7 +374,7 @@ def begin(
             f"a restore of dump {found['dump']} was interrupted here", doing=doing,
             hint=f"Finish it with at={found['dump']!r}, or choose another place",
         )  # fmt: skip
-    return Identity(found["store"], found["swap"], found["now"], found["version"]), _exists(into, MASTER)
+    return StoreIdentity(found["store"], found["swap"], found["now"], found["version"]), _exists(into, MASTER)
 
 
 def _refuse_occupied(into: Storage, doing: str) -> None:
@@ -383,7 +389,7 @@ def _refuse_occupied(into: Storage, doing: str) -> None:
         raise AlreadyExists(f"something else is there ({found})", doing=doing, hint="Restore to an empty place")
 
 
-def _check_wish(chain: DumpChain, wish: Wish) -> None:
+def _check_wish(chain: DumpChain, wish: RestoreRequest) -> None:
     scope, doing = chain.last.scope, f"Restoring dump {chain.last.id}"
     if scope.tables is not None:
         raise InputError(f"the dump holds {scope} only", doing=doing, hint="Choose tables to restore")
@@ -392,7 +398,7 @@ def _check_wish(chain: DumpChain, wish: Wish) -> None:
         raise NotFound(f"the dump has no version {wish.version}", doing=doing, hint=f"Versions: {have}")
 
 
-def check_names(rebuilt: Rebuilt) -> None:
+def check_names(rebuilt: RebuiltStore) -> None:
     """Refuse names that no store gives its pages: a dump must not write anything else."""
     names = [*((name, _PAGE) for name in rebuilt.pages), *((name, _POINTER) for name in rebuilt.pointers)]
     for name, pattern in names:
@@ -401,7 +407,7 @@ def check_names(rebuilt: Rebuilt) -> None:
 
 
 def write_pages(
-    target: Target, chain: DumpChain, pages: Mapping[str, PageRef], into: Storage, means: CopyMeans
+    target: Target, chain: DumpChain, pages: Mapping[str, PageRef], into: Storage, means: CopyOptions
 ) -> None:
     """Copy pages from the packs that have them, each verified."""
     wanted: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
@@ -413,10 +419,10 @@ def write_pages(
         wanted[place.dump][place.pack.name].add(page.name)
         packs[place.dump, place.pack.name] = place.pack
     for dump, names in wanted.items():
-        spill_packs(target.folder(dump), [(packs[dump, pack], chosen) for pack, chosen in names.items()], into, means)
+        extract_packs(target.folder(dump), [(packs[dump, pack], chosen) for pack, chosen in names.items()], into, means)
 
 
-def _write_tables(rebuilt: Rebuilt, into: Storage) -> None:
+def _write_tables(rebuilt: RebuiltStore, into: Storage) -> None:
     nodes = list(rebuilt.nodes.items())
     for start in range(0, len(nodes), BATCH):
         put_pages(into, dict(nodes[start : start + BATCH]))
@@ -425,7 +431,7 @@ def _write_tables(rebuilt: Rebuilt, into: Storage) -> None:
     put_page(into, PROCESSES, rebuilt.processes)
 
 
-def switch(into: Storage, master: bytes) -> None:
+def publish_store(into: Storage, master: bytes) -> None:
     """Now it is a store."""
     try:
         into.compare_and_swap(MASTER, None, master)
@@ -435,7 +441,7 @@ def switch(into: Storage, master: bytes) -> None:
             raise
 
 
-def _withdraw(rebuilt: Rebuilt, into: Storage) -> None:
+def _withdraw(rebuilt: RebuiltStore, into: Storage) -> None:
     """A restore that can't succeed leaves nothing. The place was empty: what bears these names was written by it."""
     for name in (*rebuilt.pages, *rebuilt.nodes, *rebuilt.pointers, PROCESSES, RESTORING):
         into.delete(name)
@@ -457,5 +463,5 @@ def _exists(storage: Storage, name: str) -> bool:
     return False
 
 
-def _size(rebuilt: Rebuilt) -> int:
+def _size(rebuilt: RebuiltStore) -> int:
     return sum(page.size for page in rebuilt.pages.values()) + sum(map(len, rebuilt.nodes.values()))

@@ -14,16 +14,16 @@ from contextlib import suppress
 from strandline.dumps.chain import DumpChain
 from strandline.dumps.dumps import PageReader
 from strandline.dumps.manifest import StateKey
-from strandline.dumps.plan import holds
+from strandline.dumps.plan import holds_table
 from strandline.dumps.restore_store import (
     RESTORING,
     Restored,
-    Wish,
-    begin,
+    RestoreRequest,
+    begin_restore,
     chosen_chain,
     new_identity,
+    publish_store,
     restored_from,
-    switch,
 )
 from strandline.dumps.target import Target
 from strandline.errors import AlreadyExists, InputError, NotFound
@@ -50,10 +50,10 @@ _Write = Callable[[bytes, int], PageRef]
 Names = Sequence[str] | Mapping[str, str]
 """Tables by name; as a mapping, with the names that they shall have."""
 
-CURTAIN = "MASTER.restoring"
+UNPUBLISHED_MASTER = "MASTER.restoring"
 
 
-def restore_tables(target: Target, into: Storage, wish: Wish, names: Names) -> Restored:
+def restore_tables(target: Target, into: Storage, wish: RestoreRequest, names: Names) -> Restored:
     """Tables of a dump's version (`main` unless the wish names one) into a store; a new one when there is none."""
     started = time.monotonic()
     with chosen_chain(target, wish.at) as chain:
@@ -66,7 +66,7 @@ def restore_tables(target: Target, into: Storage, wish: Wish, names: Names) -> R
     return restored_from(chain, work.pages, work.bytes, started, tuple(work.names.values()))
 
 
-def restore_branch(target: Target, into: Storage, wish: Wish, name: str) -> Restored:
+def restore_branch(target: Target, into: Storage, wish: RestoreRequest, name: str) -> Restored:
     """The tables of a version (`main` unless the wish names one) as a branch of a store that is there."""
     started = time.monotonic()
     doing = f"Restoring branch {name}"
@@ -79,7 +79,7 @@ def restore_branch(target: Target, into: Storage, wish: Wish, name: str) -> Rest
     return restored_from(chain, work.pages, work.bytes, started, tuple(work.names.values()))
 
 
-def _planned(target: Target, chain: DumpChain, into: Storage, wish: Wish, names: Names | None) -> _Tables:
+def _planned(target: Target, chain: DumpChain, into: Storage, wish: RestoreRequest, names: Names | None) -> _Tables:
     """The tables that are going to be restored, once there is seen to be room for them."""
     work = _Tables(target, chain, wish, names)
     Target(into).refuse_without_room(work.bytes_planned(), f"Restoring to {into.url}")
@@ -101,23 +101,23 @@ def _branch(store: PageStore, work: _Tables, name: str) -> None:
     store.rename_version(behind, name)
 
 
-def _into_new(work: _Tables, into: Storage, wish: Wish, chain: DumpChain) -> None:
-    _, finished = begin(into, chain.entries[-1], wish, new_identity(wish), sorted(work.names.items()))
+def _into_new(work: _Tables, into: Storage, wish: RestoreRequest, chain: DumpChain) -> None:
+    _, finished = begin_restore(into, chain.entries[-1], wish, new_identity(wish), sorted(work.names.items()))
     if not finished:
-        behind = Curtain(into)
+        behind = UnpublishedStorage(into)
         with _opened(behind) if _is_store(behind) else _created(behind) as store:
             there = {entry.name for entry in store.version(MAIN).refresh().domains()}
             if not there:
                 work.commit(store)
-        switch(into, behind.get(MASTER))
-    into.delete(CURTAIN)
+        publish_store(into, behind.get(MASTER))
+    into.delete(UNPUBLISHED_MASTER)
     into.delete(RESTORING)
 
 
 class _Tables:
     """The chosen tables of a dump."""
 
-    def __init__(self, target: Target, chain: DumpChain, wish: Wish, names: Names | None) -> None:
+    def __init__(self, target: Target, chain: DumpChain, wish: RestoreRequest, names: Names | None) -> None:
         self._chain = chain
         self._reader = PageReader(target, chain)
         self._key = self._state(wish)
@@ -185,7 +185,7 @@ class _Tables:
         for separator, number in scan(leafage):
             yield separator, entries[LogicalPage(number)]
 
-    def _state(self, wish: Wish) -> StateKey:
+    def _state(self, wish: RestoreRequest) -> StateKey:
         last = self._chain.last
         found = last.version(wish.version or last.scope.version or MAIN)
         if found is None:
@@ -198,7 +198,7 @@ class _Tables:
     def _there(self) -> dict[str, TableEntry]:
         held = self._chain.last.states[self._key]
         headers = self._chain.headers_since(self._key, NEVER).values()
-        return {h.name: h for h in headers if h.record is not None and holds(held, h.domain)}
+        return {h.name: h for h in headers if h.record is not None and holds_table(held, h.domain)}
 
     def _find(self, there: Mapping[str, TableEntry]) -> dict[str, TableEntry]:
         missing = [name for name in self.names if name not in there]
@@ -211,7 +211,7 @@ class _Tables:
         return {name: there[name] for name in self.names}
 
 
-class Curtain:
+class UnpublishedStorage:
     """A storage where MASTER has another name: no store for anybody who does not know."""
 
     def __init__(self, inner: Storage) -> None:
@@ -247,7 +247,7 @@ class Curtain:
 
 
 def _behind(name: str) -> str:
-    return CURTAIN if name == MASTER else name
+    return UNPUBLISHED_MASTER if name == MASTER else name
 
 
 def is_store(storage: Storage) -> bool:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from strandline.dumps.catalog import DumpCatalog, DumpEntry, needed_by, require_catalog
 from strandline.dumps.chain import DumpChain, open_chain
-from strandline.dumps.plan import plan
-from strandline.dumps.restore_store import Identity, rebuild
+from strandline.dumps.plan import plan_dump
+from strandline.dumps.restore_store import StoreIdentity, rebuild
 from strandline.dumps.target import Target
 from strandline.errors import Damaged, StrandlineError
 
@@ -122,6 +122,6 @@ def _why_not(target: Target, catalog: DumpCatalog, entry: DumpEntry, found: Mapp
 def _needed(chain: DumpChain) -> Iterable[str]:
     """The pages that the states of a dump name."""
     if chain.last.scope.tables is None:
-        return rebuild(chain, Identity("", "", 0.0)).pages
-    planned = plan(chain, chain.last.versions, chain.last.states, None)
+        return rebuild(chain, StoreIdentity("", "", 0.0)).pages
+    planned = plan_dump(chain, chain.last.versions, chain.last.states, None)
     return planned.pages

@@ -25,10 +25,10 @@ from pathlib import Path
 from strandline.dumps.catalog import (
     BEGUN,
     COMPLETE,
+    DumpAttempt,
     DumpCatalog,
     DumpEntry,
-    Owner,
-    Tried,
+    DumpOwner,
     change_catalog,
     create_catalog,
     read_catalog,
@@ -37,20 +37,20 @@ from strandline.dumps.chain import DumpChain, open_chain
 from strandline.dumps.manifest import (
     DumpManifest,
     DumpScope,
-    Holds,
     ManifestPart,
     Pack,
     StateKey,
     TableFacts,
+    TableSet,
     VersionFacts,
     changes_to_json,
     packs_to_json,
 )
-from strandline.dumps.pace import Pace, beside_writers, commits_arrive
-from strandline.dumps.packs import CopyMeans, fill_packs, packed
-from strandline.dumps.plan import DumpPlan, holds, plan
-from strandline.dumps.source import Frozen, check_scope
+from strandline.dumps.packs import CopyOptions, group_into_packs, write_packs
+from strandline.dumps.plan import DumpPlan, holds_table, plan_dump
+from strandline.dumps.store_snapshot import StoreSnapshot, check_scope
 from strandline.dumps.target import DumpFolder, Target, finish_dropping, manifest_name, pack_name, part_name
+from strandline.dumps.throttle import Throttle, commits_arrive, throttle_beside_writers
 from strandline.errors import Conflict, Damaged, InputError, SnapshotExpired, StrandlineError
 from strandline.pages import CATALOG, NEVER, PageStore, checksum, read_registry
 from strandline.storage import LocalStorage
@@ -62,7 +62,7 @@ MARGIN = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class DumpContents:
     """What is dumped: of which store, as of when, which versions and states."""
 
     store: str
@@ -70,22 +70,22 @@ class Subject:
     scope: DumpScope
     next_block: int
     versions: tuple[VersionFacts, ...]
-    states: dict[StateKey, Holds]
+    states: dict[StateKey, TableSet]
     tables: tuple[TableFacts, ...]
     synthetic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class DumpJob:
     """What to write: the plan, its level and parent, and the interrupted attempt that is gone on with."""
 
-    subject: Subject
+    subject: DumpContents
     planned: DumpPlan
     level: int
     parent: DumpChain | None = None
     before: DumpEntry | None = None
-    owner: Owner | None = None
-    pace: Pace = field(default_factory=Pace)
+    owner: DumpOwner | None = None
+    pace: Throttle = field(default_factory=Throttle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class WrittenDump:
     resumed: int
 
 
-def write_dump(target: Target, order: Order, fill: Fill) -> WrittenDump:
+def write_dump(target: Target, order: DumpJob, fill: Fill) -> WrittenDump:
     """See the module."""
     before, turn = order.before, order.pace.turn
     id_ = before.id if before is not None else _new_id(order)
@@ -105,14 +105,14 @@ def write_dump(target: Target, order: Order, fill: Fill) -> WrittenDump:
     kept = _kept(folder, order)
     have = {page.name for pack in kept for page in pack.pages} & order.planned.pages.keys()
     wanted = [page for name, page in order.planned.pages.items() if name not in have]
-    packs = packed(wanted, lambda number: pack_name(attempt, number), folder)
+    packs = group_into_packs(wanted, lambda number: pack_name(attempt, number), folder)
     with turn():
         manifest = _manifest(id_, attempt, order, (*kept, *packs))
         manifest, index = _indexed(folder, manifest, order.planned)
         name, sealed = folder.encoded_manifest(manifest)
         needed = sum(pack.bytes for pack in packs) + sum(map(len, (*index.values(), sealed))) + MARGIN
         target.refuse_without_room(needed, f"Dumping to {target.storage.url}")
-        entry = _announced(target, order, manifest, Tried(len(index), len(packs)))
+        entry = _announced(target, order, manifest, DumpAttempt(len(index), len(packs)))
     try:
         with turn():
             folder.put_all({**index, name: sealed})
@@ -125,13 +125,13 @@ def write_dump(target: Target, order: Order, fill: Fill) -> WrittenDump:
         raise
 
 
-def _new_id(order: Order) -> str:
+def _new_id(order: DumpJob) -> str:
     """When, which level, and something random."""
     when = dt.datetime.fromtimestamp(order.subject.taken, dt.UTC)
     return f"{when:%Y-%m-%dT%H%M%SZ}-L{order.level}-{secrets.token_hex(3)}"
 
 
-def _kept(folder: DumpFolder, order: Order) -> list[Pack]:
+def _kept(folder: DumpFolder, order: DumpJob) -> list[Pack]:
     """Packs of earlier attempts that are whole and have at least one page that is wanted now."""
     kept: dict[str, Pack] = {}
     for attempt in range(1, order.before.attempt + 1 if order.before is not None else 1):
@@ -149,7 +149,7 @@ def _is_whole(folder: DumpFolder, pack: Pack) -> bool:
         return False
 
 
-def _manifest(id_: str, attempt: int, order: Order, packs: tuple[Pack, ...]) -> DumpManifest:
+def _manifest(id_: str, attempt: int, order: DumpJob, packs: tuple[Pack, ...]) -> DumpManifest:
     subject, parent = order.subject, order.parent
     return DumpManifest(
         id=id_,
@@ -171,7 +171,7 @@ def _manifest(id_: str, attempt: int, order: Order, packs: tuple[Pack, ...]) -> 
     )
 
 
-def _dropped(subject: Subject, parent: DumpChain | None) -> list[str]:
+def _dropped(subject: DumpContents, parent: DumpChain | None) -> list[str]:
     """Versions and snapshots that the parent has and that are gone."""
     if parent is None:
         return []
@@ -195,7 +195,7 @@ def _indexed(folder: DumpFolder, manifest: DumpManifest, planned: DumpPlan) -> t
     return replace(manifest, parts=parts), index
 
 
-def _announced(target: Target, order: Order, manifest: DumpManifest, tried: Tried) -> DumpEntry:
+def _announced(target: Target, order: DumpJob, manifest: DumpManifest, tried: DumpAttempt) -> DumpEntry:
     before = order.before
     main = next((one for one in manifest.versions if one.base is None), manifest.versions[0])
     entry = DumpEntry(
@@ -242,7 +242,7 @@ def _require_parent(catalog: DumpCatalog, entry: DumpEntry) -> None:
         raise Conflict(f"dump {entry.parent} was removed meanwhile", doing=f"Dumping {entry.id}", hint="Dump again")
 
 
-def _clear_attempts(folder: DumpFolder, order: Order, kept: Sequence[Pack]) -> None:
+def _clear_attempts(folder: DumpFolder, order: DumpJob, kept: Sequence[Pack]) -> None:
     """Delete what earlier attempts left and this one does not use: the manifest that names the rest is in place."""
     used = {pack.name for pack in kept}
     for attempt, tried in enumerate(order.before.attempts if order.before is not None else (), start=1):
@@ -300,15 +300,15 @@ class Dump:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class DumpRequest:
     """What is asked for."""
 
     level: int = 0
     scope: DumpScope = field(default_factory=DumpScope)
-    means: CopyMeans = field(default_factory=CopyMeans)
+    means: CopyOptions = field(default_factory=CopyOptions)
 
 
-def make_dump(store: PageStore, target: Target, request: Request) -> Dump:
+def take_dump(store: PageStore, target: Target, request: DumpRequest) -> Dump:
     """A dump of a store. Nothing is locked; snapshots dropped and dumps pruned meanwhile make it look again."""
     check_scope(request.scope)
     if isinstance(request.level, bool) or not 0 <= request.level <= HIGHEST_LEVEL:
@@ -323,32 +323,34 @@ def make_dump(store: PageStore, target: Target, request: Request) -> Dump:
     raise AssertionError("unreachable")
 
 
-def _try_dump(store: PageStore, target: Target, request: Request) -> Dump:
+def _try_dump(store: PageStore, target: Target, request: DumpRequest) -> Dump:
     started = time.monotonic()
     catalog = read_catalog(target.storage)
     if catalog is not None:
         target.check_key(catalog)
         finish_dropping(target, catalog)
-    with Frozen(store, request.scope) as frozen:
+    with StoreSnapshot(store, request.scope) as frozen:
         if not request.means.hurry:
             swaps = [swap[2] for version in frozen.versions for swap in version.log]
-            frozen.pace = beside_writers(frozen.storage, frozen.pointers(), busy=commits_arrive(swaps, frozen.taken))
+            frozen.pace = throttle_beside_writers(
+                frozen.storage, frozen.pointers(), busy=commits_arrive(swaps, frozen.taken)
+            )
         with frozen.pace.turn(since=started):
             parent, notice = _find_parent(target, catalog, frozen, request)
             frozen.open_states(lambda key, held: parent is not None and parent.knows(key, held))
-        planned = plan(frozen, frozen.versions, frozen.states, parent)
-        subject = Subject(
+        planned = plan_dump(frozen, frozen.versions, frozen.states, parent)
+        subject = DumpContents(
             frozen.store, frozen.taken, request.scope, frozen.next_block, frozen.versions, frozen.states,
             tuple(_tables(frozen, parent)),
         )  # fmt: skip
-        order = Order(
+        order = DumpJob(
             subject, planned, request.level if parent is not None else 0, parent,
-            _interrupted(catalog, frozen, store), Owner.here(store.process), frozen.pace,
+            _interrupted(catalog, frozen, store), DumpOwner.here(store.process), frozen.pace,
         )  # fmt: skip
         written = write_dump(
             target,
             order,
-            lambda folder, packs: fill_packs(frozen.storage, folder, packs, request.means, frozen.pace),
+            lambda folder, packs: write_packs(frozen.storage, folder, packs, request.means, frozen.pace),
         )
     entry = written.entry
     return Dump(
@@ -358,7 +360,7 @@ def _try_dump(store: PageStore, target: Target, request: Request) -> Dump:
 
 
 def _find_parent(
-    target: Target, catalog: DumpCatalog | None, frozen: Frozen, request: Request
+    target: Target, catalog: DumpCatalog | None, frozen: StoreSnapshot, request: DumpRequest
 ) -> tuple[DumpChain | None, str]:
     """The last whole dump of a lower level, of this store, this scope and this past; and what there is to say."""
     level, notices = request.level, []
@@ -382,7 +384,7 @@ def _find_parent(
     return None, " ".join(notices)
 
 
-def _interrupted(catalog: DumpCatalog | None, frozen: Frozen, store: PageStore) -> DumpEntry | None:
+def _interrupted(catalog: DumpCatalog | None, frozen: StoreSnapshot, store: PageStore) -> DumpEntry | None:
     """An attempt at a dump of this store whose maker is dead."""
     for entry in catalog.dumps if catalog is not None else ():
         if entry.state == BEGUN and not entry.synthetic and entry.store == frozen.store and is_dead(entry.owner, store):
@@ -390,11 +392,11 @@ def _interrupted(catalog: DumpCatalog | None, frozen: Frozen, store: PageStore) 
     return None
 
 
-def is_dead(owner: Owner | None, store: PageStore) -> bool:
+def is_dead(owner: DumpOwner | None, store: PageStore) -> bool:
     """Whether a dump's maker is gone: off the store's roll, or no process of this machine any more."""
     if owner is None or owner.process not in read_registry(store.context.storage).roll.processes:
         return True
-    here = Owner.here(owner.process)
+    here = DumpOwner.here(owner.process)
     return owner.host == here.host and owner.pid != here.pid and not process_runs(owner.pid)
 
 
@@ -409,7 +411,7 @@ def process_runs(pid: int) -> bool:
     return True
 
 
-def _tables(frozen: Frozen, parent: DumpChain | None) -> Iterator[TableFacts]:
+def _tables(frozen: StoreSnapshot, parent: DumpChain | None) -> Iterator[TableFacts]:
     """The tables of each version's present state. A record that is as old as the parent's is the parent's."""
     older = parent.last if parent is not None else None
     known = {(one.version, one.name): one.record for one in (older.tables if older is not None else ())}
@@ -418,7 +420,7 @@ def _tables(frozen: Frozen, parent: DumpChain | None) -> Iterator[TableFacts]:
         since = before.commit if before is not None and before.object == version.object else NEVER
         held = frozen.states[version.current]
         for header in frozen.headers_since(version.current, NEVER).values():
-            if header.record is not None and header.domain != CATALOG and holds(held, header.domain):
+            if header.record is not None and header.domain != CATALOG and holds_table(held, header.domain):
                 rows = header.root.sums.rows if header.root is not None else 0
                 pages = header.root.sums.pages if header.root is not None else 0
                 size = header.root.sums.bytes if header.root is not None else 0

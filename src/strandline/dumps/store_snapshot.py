@@ -12,8 +12,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Protocol
 
-from strandline.dumps.manifest import DumpScope, Holds, SnapshotFacts, StateKey, VersionFacts
-from strandline.dumps.pace import Pace
+from strandline.dumps.manifest import DumpScope, SnapshotFacts, StateKey, TableSet, VersionFacts
+from strandline.dumps.throttle import Throttle
 from strandline.errors import InputError, NotFound
 from strandline.pages import (
     CommitNumber,
@@ -56,7 +56,7 @@ class DumpSource(Protocol):
         ...
 
 
-class Frozen:
+class StoreSnapshot:
     """A store held still. A context manager; a `DumpSource` for the states that were opened."""
 
     def __init__(self, store: PageStore, scope: DumpScope) -> None:
@@ -66,8 +66,8 @@ class Frozen:
         self._records: dict[StateKey, tuple[Version, SnapshotRecord]] = {}
         self.storage = store.context.storage
         self.store = read_master(self._objects).master.store
-        self.states: dict[StateKey, Holds] = {}
-        self.pace = Pace()
+        self.states: dict[StateKey, TableSet] = {}
+        self.pace = Throttle()
         self._logs: dict[StateKey, list[tuple[int, str]]] = {}
         try:
             self.versions = tuple(self._freeze(store, scope))
@@ -82,7 +82,7 @@ class Frozen:
         """Let go of all states."""
         self._stack.close()
 
-    def __enter__(self) -> Frozen:
+    def __enter__(self) -> StoreSnapshot:
         return self
 
     def __exit__(
@@ -90,7 +90,7 @@ class Frozen:
     ) -> None:
         self.close()
 
-    def open_states(self, known: Callable[[StateKey, Holds], bool]) -> None:
+    def open_states(self, known: Callable[[StateKey, TableSet], bool]) -> None:
         """Make the permanent states readable that are not known already.
 
         `SnapshotExpired` when one was dropped just now: hold the store still anew.
@@ -202,7 +202,7 @@ class Frozen:
             base = StateKey(pointer.base.parent, pointer.base.commit)
             self._records[base] = (version, implicit(pointer.base, ""))
 
-    def _states_of(self, one: VersionFacts) -> Iterator[tuple[StateKey, Holds]]:
+    def _states_of(self, one: VersionFacts) -> Iterator[tuple[StateKey, TableSet]]:
         if one.current in self.states:
             return
         for snapshot in one.snapshots:

@@ -32,7 +32,7 @@ RECENTLY, MANY = 1.0, 5
 """So many swaps in the last second are taken for writers at work, before anything was seen."""
 
 
-class Pace:
+class Throttle:
     """Turns of work with rests between them. Safe for many threads: beside writers they take turns."""
 
     def __init__(
@@ -90,10 +90,12 @@ class Pace:
             return self.busy
 
 
-def beside_writers(storage: Storage, pointers: Sequence[str], *, busy: bool = False, tasks: int = 1) -> Pace:
+def throttle_beside_writers(
+    storage: Storage, pointers: Sequence[str], *, busy: bool = False, tasks: int = 1
+) -> Throttle:
     """The pace beside the writers of a store, seen by the pointers that they replace. `tasks` share one machine."""
     watched = pointers[:WATCHED]
-    return Pace(lambda: [_value(storage, name) for name in watched], watched, busy=busy, share=SHARE / tasks)
+    return Throttle(lambda: [_value(storage, name) for name in watched], watched, busy=busy, share=SHARE / tasks)
 
 
 def commits_arrive(swaps: Sequence[float], now: float) -> bool:
