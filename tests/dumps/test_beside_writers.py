@@ -20,9 +20,9 @@ from tests.tables.shop import numbered, rows, shop
 import strandline as sl
 from strandline.dumps import Dumps, packs, throttle
 from strandline.dumps.packs import CopyOptions
+from strandline.dumps.take_dump import DumpRequest, take_dump
 from strandline.dumps.target import Target
 from strandline.dumps.throttle import Throttle, throttle_beside_writers
-from strandline.dumps.write_dump import DumpRequest, take_dump
 from strandline.storage import LocalStorage, MemoryStorage, Token
 from strandline.storage.local import cached_share
 
@@ -196,7 +196,7 @@ def test_beside_writers_everything_that_a_dump_writes_is_in_a_turn(monkeypatch: 
     with created(MemoryStorage()) as store:
         for number in range(6):
             put(store.version(), "t", **{f"k{number}": number})
-        take_dump(store, Target(Watched()), DumpRequest(means=CopyOptions("inline")))
+        take_dump(store, Target(Watched()), DumpRequest(options=CopyOptions("inline")))
     assert len(written) >= 5
     assert all(paced for _, paced in written), written
 

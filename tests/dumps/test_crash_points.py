@@ -13,9 +13,9 @@ from tests.pages.toy import Clock, all_rows, assert_sound, created, opened, put
 
 from strandline.dumps import packs
 from strandline.dumps.catalog import CATALOG, require_catalog
-from strandline.dumps.dumps import synthesize
 from strandline.dumps.prune import prune
 from strandline.dumps.restore_store import RESTORING
+from strandline.dumps.synthesize import synthesize
 from strandline.dumps.target import Target, manifest_name
 from strandline.dumps.verify import verify
 from strandline.errors import NotFound, StrandlineError

@@ -15,7 +15,7 @@ from tests.tables.shop import numbered, rows, shop
 
 import strandline as sl
 from strandline.dumps import Dumps, restore
-from strandline.dumps.target import VARIABLE
+from strandline.dumps.encryption import VARIABLE
 from strandline.errors import AlreadyExists, Conflict, InputError, NotFound
 from strandline.pages import check_store
 from strandline.storage import LocalStorage, MemoryStorage

@@ -10,8 +10,8 @@ from tests.pages.toy import Clock, all_rows, assert_sound, opened, put
 from strandline.dumps.manifest import DumpScope
 from strandline.dumps.packs import CopyOptions
 from strandline.dumps.restore_store import Restored, RestorePoint, RestoreRequest, restore_store
+from strandline.dumps.take_dump import Dump, DumpRequest, take_dump
 from strandline.dumps.target import Target
-from strandline.dumps.write_dump import Dump, DumpRequest, take_dump
 from strandline.errors import InUse
 from strandline.pages import PageStore
 from strandline.storage import MemoryStorage, Storage

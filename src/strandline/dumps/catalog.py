@@ -1,11 +1,11 @@
-"""DUMPS: the one object of a target that is replaced. It names the dumps, and what becomes of each.
+"""The catalog of a target, DUMPS: the one object there that is replaced. It lists the dumps with their states.
 
     begun → complete → dropping → gone
       └──────────────────┘
 
-A dump is a dump when its entry says `complete`, and from then until it says `dropping`: both are one swap. An entry is
-there before the first object of its dump is written and goes after the last one was deleted, and it says how many
-objects there may be; so clearing away never needs a listing, nor the key.
+A dump counts from when its entry says `complete` until it says `dropping`; each change is one swap. An entry is there
+before the first object of its dump is written and goes after the last one was deleted, and it says how many objects
+there may be. So deleting a dump needs neither a listing nor the key.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BEGUN, COMPLETE, DROPPING = "begun", "complete", "dropping"
 
 @dataclass(frozen=True, slots=True)
 class DumpOwner:
-    """Who is making a dump: a process of the store, on a machine."""
+    """The process that makes a dump: its number in the store's registry, its machine and its process id there."""
 
     process: int
     host: str
@@ -35,7 +35,20 @@ class DumpOwner:
 
     @staticmethod
     def here(process: int) -> DumpOwner:
+        """This process; `process` is its number in the store's registry, 0 when it has opened no store."""
         return DumpOwner(process, socket.gethostname(), os.getpid())
+
+    def has_ended(self) -> bool:
+        """Whether it was a process of this machine that no longer runs. Other machines' are taken for alive."""
+        if self.host != socket.gethostname():
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +104,10 @@ class DumpCatalog:
         """The entry of that id, in whatever state."""
         return next((one for one in self.dumps if one.id == id_), None)
 
+    def begun(self) -> list[DumpEntry]:
+        """Dumps that were begun and are not complete."""
+        return [entry for entry in self.dumps if entry.state == BEGUN]
+
     def complete(self) -> list[DumpEntry]:
         """The dumps, in the order of the states that they hold; of one state, the shortest chain last."""
         return sorted((one for one in self.dumps if one.complete), key=lambda one: (one.taken, -one.level))
@@ -111,11 +128,11 @@ Edit = Callable[[DumpCatalog], DumpCatalog]
 
 def needed_by(catalog: DumpCatalog, entry: DumpEntry) -> list[DumpEntry]:
     """The dumps that one stands on, nearest first."""
-    found: list[DumpEntry] = []
-    while entry.parent is not None and (parent := catalog.find(entry.parent)) is not None and parent not in found:
-        found.append(parent)
+    ancestors: list[DumpEntry] = []
+    while entry.parent is not None and (parent := catalog.find(entry.parent)) is not None and parent not in ancestors:
+        ancestors.append(parent)
         entry = parent
-    return found
+    return ancestors
 
 
 def read_catalog(storage: Storage) -> DumpCatalog | None:
@@ -124,10 +141,10 @@ def read_catalog(storage: Storage) -> DumpCatalog | None:
     if stored is not None:
         return stored[0]
     with auditing():
-        found = next(iter(storage.list("")), None)
-    if found is not None:
+        other = next(iter(storage.list("")), None)
+    if other is not None:
         raise InputError(
-            f"{storage.url} holds something else ({found})",
+            f"{storage.url} holds something else ({other})",
             doing="Opening dumps",
             hint="Give a folder, or a prefix, of its own to the dumps",
         )
@@ -145,7 +162,7 @@ def require_catalog(storage: Storage) -> DumpCatalog:
 
 
 def create_catalog(storage: Storage, target: str, fingerprint: str | None) -> DumpCatalog:
-    """The first catalog of a target; another one's when that was first."""
+    """The first catalog of a target, or the one that another process created just before."""
     first = DumpCatalog(target, secrets.token_hex(8), fingerprint)
     try:
         storage.compare_and_swap(CATALOG, None, _encoded(first))
@@ -158,10 +175,10 @@ def create_catalog(storage: Storage, target: str, fingerprint: str | None) -> Du
 
 
 def change_catalog(storage: Storage, edit: Edit) -> DumpCatalog:
-    """Replace the catalog by `edit(catalog)`, again until nobody is in between.
+    """Replace the catalog by `edit(catalog)`, repeated until no other process came in between.
 
-    `edit` must be idempotent, and return the same catalog when nothing is to be done: it meets its own effect when an
-    answer was lost.
+    `edit` must be idempotent, and return the same catalog when nothing is to be done: it sees its own effect when the
+    answer to a swap was lost.
     """
     while True:
         stored = _read(storage)
@@ -223,7 +240,7 @@ def _entry_to_json(one: DumpEntry) -> Json:
         "parent": one.parent,
         "taken": one.taken,
         "scope": one.scope.to_json(),
-        "attempts": [[tried.parts, tried.packs] for tried in one.attempts],
+        "attempts": [[attempt.parts, attempt.packs] for attempt in one.attempts],
         "owner": None if owner is None else [owner.process, owner.host, owner.pid],
         "manifest": one.manifest,
         "pages": one.pages,
@@ -234,11 +251,10 @@ def _entry_to_json(one: DumpEntry) -> Json:
 
 
 def _entry_from_json(row: Json) -> DumpEntry:
-    known = {name: row[name] for name in _PLAIN}
     return DumpEntry(
-        **known,
+        **{name: row[name] for name in _PLAIN},
         scope=DumpScope.from_json(row["scope"]),
-        attempts=tuple(DumpAttempt(*tried) for tried in row["attempts"]),
+        attempts=tuple(DumpAttempt(*attempt) for attempt in row["attempts"]),
         owner=None if row["owner"] is None else DumpOwner(*row["owner"]),
     )
 

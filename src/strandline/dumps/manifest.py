@@ -1,10 +1,10 @@
-"""What a dump says about itself: the manifest and its parts, as plain records.
+"""The manifest of a dump and its parts, as plain records, and their JSON.
 
 A dump holds *states*: of each version the present one, its permanent snapshots, and those that other versions were
-forked from. A state is known by its version's pointer and its commit, and never changes. So a dump lists all states
-that were there and *records* only those that its parent does not know, each as what changed since the state before it
-(`pred`): the tables' headers, and the entries of their pages, null entries among them (section 4.2). The page table
-itself is not dumped.
+forked from. A state is identified by its version's pointer and its commit, and never changes. So a dump lists all
+states that were there and *records* only those that its parent does not have, each as what changed since the state
+before it (`pred`): the tables' headers, and the entries of their pages, null entries among them (section 4.2). The page
+table itself is not dumped.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class DumpManifest:
-    """See the module. `parent` is the dump that this one stands on, with the checksum of its manifest."""
+    """What a dump holds. `parent` is the dump that it stands on, with the checksum of that one's manifest."""
 
     id: str
     attempt: int

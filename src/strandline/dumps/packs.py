@@ -1,10 +1,8 @@
-"""Progress of copying, on standard error, where somebody watches: bytes done of bytes planned, and the time left.
+"""Copying pages in packs: from a store into a dump, from dumps into a store, from dumps into a dump.
 
-Copying pages in packs: from a store into a dump, from dumps into a store, from dumps into a dump.
-
-A pack is one work item: in this process on a few threads when there is little, as Spark tasks when there is much.
-Every page is verified by its checksum on its way. Encrypted dumps are copied in this process, so that the key travels
-nowhere.
+A pack is one work item: on a few threads of this process when there is little to copy, as Spark tasks when there is
+much. Every page is verified by its checksum on its way. Encrypted dumps are copied in this process, so that the key
+never leaves it. On a terminal, a bar on standard error shows the bytes copied and the time left.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from strandline.dumps.manifest import Pack
-from strandline.dumps.target import DumpFolder
+from strandline.dumps.target import DumpFolder, pack_name
 from strandline.dumps.throttle import Throttle, throttle_beside_writers
 from strandline.engine import Attempt, Kernel, Progress, Result, Spool, WorkItem, kernel
 from strandline.errors import AlreadyExists, Damaged, InputError, NotFound, SnapshotExpired
@@ -81,7 +79,7 @@ SPARK_BYTES = 1 << 30
 """From this much on, Spark copies."""
 
 THREADS = 2
-"""Few: the writers beside us need the disk and the processors, too."""
+"""Few: writers need the disk and the processors, too."""
 
 RUNNERS = ("auto", "spark", "inline")
 Read = Callable[[PageRef], bytes]
@@ -100,12 +98,12 @@ class CopyOptions:
         """Whether Spark shall copy `size` bytes."""
         if self.runner not in RUNNERS:
             raise InputError(f"unknown runner {self.runner!r}", hint=f"Choose one of {', '.join(RUNNERS)}")
-        able = plain and all(isinstance(one, (LocalStorage, ObjectStorage)) for one in storages)
+        able = plain and all(isinstance(storage, (LocalStorage, ObjectStorage)) for storage in storages)
         return able and (self.runner == "spark" or (self.runner == "auto" and size >= SPARK_BYTES))
 
 
-def group_into_packs(pages: Iterable[PageRef], name: Callable[[int], str], folder: DumpFolder) -> tuple[Pack, ...]:
-    """Pages sorted into packs."""
+def group_into_packs(pages: Iterable[PageRef], folder: DumpFolder, attempt: int) -> tuple[Pack, ...]:
+    """Pages, in their order, grouped into packs of an attempt at a dump."""
     groups: list[list[PageRef]] = []
     room = 0
     for page in pages:
@@ -116,34 +114,36 @@ def group_into_packs(pages: Iterable[PageRef], name: Callable[[int], str], folde
         groups[-1].append(page)
         room -= size
     sizes = [sum(folder.stored_size(page) for page in group) for group in groups]
-    return tuple(Pack(name(n), sizes[n], tuple(group)) for n, group in enumerate(groups))
+    return tuple(Pack(pack_name(attempt, n), sizes[n], tuple(group)) for n, group in enumerate(groups))
 
 
-def write_packs(source: Storage, folder: DumpFolder, packs: Sequence[Pack], means: CopyOptions, pace: Throttle) -> None:
+def write_packs(
+    source: Storage, folder: DumpFolder, packs: Sequence[Pack], options: CopyOptions, throttle: Throttle
+) -> None:
     """Copy a store's pages into the packs of a dump."""
     title = f"Dumping {folder.dump}"
-    if means.spark(sum(pack.bytes for pack in packs), source, folder.storage, plain=folder.cipher is None):
+    if options.spark(sum(pack.bytes for pack in packs), source, folder.storage, plain=folder.cipher is None):
         place = {"store": source.url, "target": folder.storage.url, "dump": folder.dump}
         _run_on_spark(
             write_pack_on_worker,
-            [{**_item(pack, **place), "pointers": pace.pointers, "busy": pace.busy} for pack in packs],
+            [{**_item(pack, **place), "pointers": throttle.pointers, "busy": throttle.busy} for pack in packs],
             title,
-            means,
+            options,
         )
         return
     read = page_reader(source)
     size = sum(page.size for pack in packs for page in pack.pages)
-    run_on_threads(packs, lambda pack, advance: write_pack(folder, pack, read, pace, advance), title, size)
+    run_on_threads(packs, lambda pack, advance: write_pack(folder, pack, read, throttle, advance), title, size)
 
 
-def write_pack(folder: DumpFolder, pack: Pack, read: Read, pace: Throttle, advance: Advance) -> None:
+def write_pack(folder: DumpFolder, pack: Pack, read: Read, throttle: Throttle, advance: Advance) -> None:
     """Store one pack, page by page in turns."""
     pieces = []
     for page in pack.pages:
-        with pace.turn():
-            pieces.append(folder.sealed_page(page, read(page)))
+        with throttle.turn():
+            pieces.append(folder.encode_page(page, read(page)))
         advance(page.size)
-    with pace.turn():
+    with throttle.turn():
         folder.put_pack(pack.name, pieces)
 
 
@@ -165,7 +165,7 @@ def page_reader(storage: Storage) -> Read:
 
 
 def put_pages(storage: Storage, pages: Mapping[str, bytes]) -> None:
-    """Store pages of a restore. One that is there from an earlier try is kept if it is whole."""
+    """Store pages of a restore. One that an earlier attempt stored is kept if it is whole."""
     try:
         storage.put_all(pages)
     except AlreadyExists:
@@ -174,7 +174,7 @@ def put_pages(storage: Storage, pages: Mapping[str, bytes]) -> None:
 
 
 def put_page(storage: Storage, name: str, data: bytes) -> None:
-    """`put_if_absent`, again over what an earlier try left if it is not the same."""
+    """Store an object of a restore; what an earlier attempt stored is replaced unless it is the same."""
     try:
         storage.put_if_absent(name, data)
     except AlreadyExists:
@@ -184,7 +184,7 @@ def put_page(storage: Storage, name: str, data: bytes) -> None:
 
 
 def run_on_threads(packs: Sequence[Pack], work: Callable[[Pack, Advance], object], title: str, total: int) -> None:
-    """Work on packs on a few threads; `work` tells how many bytes more are done. The first error ends it all."""
+    """Work on packs on a few threads; `work` reports how many bytes more are done. The first error ends it all."""
     with CopyProgress(title, total) as progress, ThreadPoolExecutor(THREADS) as pool:
         waiting: set[Future[object]] = {pool.submit(work, pack, progress.advance) for pack in packs}
         try:
@@ -203,14 +203,15 @@ def write_pack_on_worker(item: WorkItem, attempt: Attempt) -> Result:
     """One pack of a dump, on a worker."""
     folder = DumpFolder(open_storage(item["target"]), item["dump"], None)
     pack = _pack(item)
-    pace = _pace_on_worker(item["store"], tuple(item["pointers"]), item["busy"]) if item["pointers"] else Throttle()
-    write_pack(folder, pack, page_reader(open_storage(item["store"])), pace, lambda _: None)
+    pointers = tuple(item["pointers"])
+    throttle = _throttle_on_worker(item["store"], pointers, busy=item["busy"]) if pointers else Throttle()
+    write_pack(folder, pack, page_reader(open_storage(item["store"])), throttle, lambda _: None)
     return {"bytes_read": sum(page.size for page in pack.pages)}
 
 
 @lru_cache(maxsize=4)
-def _pace_on_worker(store: str, pointers: tuple[str, ...], busy: bool) -> Throttle:
-    # Kept from one pack to the next: whether somebody commits shows only after a while. As many tasks as there are
+def _throttle_on_worker(store: str, pointers: tuple[str, ...], *, busy: bool) -> Throttle:
+    # Kept from one pack to the next: it takes a while to see whether anybody commits. As many tasks as there are
     # processors run on one machine.
     return throttle_beside_writers(open_storage(store), pointers, busy=busy, tasks=os.cpu_count() or 1)
 
@@ -231,15 +232,15 @@ def extract_pack(folder: DumpFolder, pack: Pack, wanted: set[str], into: Storage
 
 
 def extract_packs(
-    folder: DumpFolder, packs: Sequence[tuple[Pack, set[str]]], into: Storage, means: CopyOptions
+    folder: DumpFolder, packs: Sequence[tuple[Pack, set[str]]], into: Storage, options: CopyOptions
 ) -> None:
     """The wanted pages of a dump's packs into a store."""
     size = sum(pack.bytes for pack, _ in packs)
     title = f"Restoring from {folder.dump}"
-    if means.spark(size, folder.storage, into, plain=folder.cipher is None):
+    if options.spark(size, folder.storage, into, plain=folder.cipher is None):
         place = {"store": into.url, "target": folder.storage.url, "dump": folder.dump}
         items = [{**_item(pack, **place), "wanted": sorted(wanted)} for pack, wanted in packs]
-        _run_on_spark(extract_pack_on_worker, items, title, means)
+        _run_on_spark(extract_pack_on_worker, items, title, options)
         return
     by_name = {pack.name: wanted for pack, wanted in packs}
     run_on_threads(
@@ -250,11 +251,11 @@ def extract_packs(
     )
 
 
-def _run_on_spark(work: Kernel, items: Sequence[WorkItem], title: str, means: CopyOptions) -> None:
+def _run_on_spark(work: Kernel, items: Sequence[WorkItem], title: str, options: CopyOptions) -> None:
     from strandline.engine import SparkRunner
 
     with Spool() as spool:
-        SparkRunner(means.session).run(work, items, spool, title)
+        SparkRunner(options.session).run(work, items, spool, title)
 
 
 def _item(pack: Pack, **place: str) -> dict[str, object]:

@@ -1,23 +1,39 @@
-"""What a dump shall hold: the states that its parent does not know, and the pages that they add (section 4.2).
+"""What a dump copies: the states that its parent does not know, and the pages that they add (section 4.2).
 
-The page table is walked from each new state, pruned by commit numbers: only nodes younger than the state that it
-stands on are entered, only entries changed since are recorded, and only pages born since are copied.
+The page table is walked from each new state, pruned by commit numbers: only nodes younger than the state before it are
+entered, only entries changed since are recorded, and only pages born since are copied (`pages_to_copy`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from strandline.dumps.chain import DumpChain
 from strandline.dumps.manifest import RecordedState, StateChanges, StateKey, TableSet, VersionFacts, covers
-from strandline.dumps.store_snapshot import DumpSource
 from strandline.pages import CATALOG, NEVER, CommitNumber, Entry, PageRef, TableEntry, TableId
+
+
+class DumpSource(Protocol):
+    """States that can be asked what changed in them: a store snapshot, or a chain of dumps."""
+
+    def headers_since(self, key: StateKey, after: CommitNumber) -> Mapping[TableId, TableEntry]:
+        """The headers of tables changed after `after` (exclusive), dropped tables and the catalog's own included."""
+        ...
+
+    def header(self, key: StateKey, domain: TableId) -> TableEntry | None:
+        """The header of one table, that of a dropped one included."""
+        ...
+
+    def entries_since(self, key: StateKey, domain: TableId, after: CommitNumber) -> Iterator[Entry]:
+        """The entries changed after `after` (exclusive), null and directory entries included."""
+        ...
 
 
 @dataclass(slots=True)
 class DumpPlan:
-    """The recorded states with their changes, in an order in which each stands on earlier ones; the pages to copy."""
+    """The states to record with their changes, each after those it builds upon; and the pages to copy, by name."""
 
     recorded: list[RecordedState] = field(default_factory=list)
     changes: list[StateChanges] = field(default_factory=list)
@@ -29,7 +45,7 @@ class Lineage:
     """The versions of a dump, and which state comes before which. Commit numbers grow along a line of descent."""
 
     def __init__(self, versions: Sequence[VersionFacts]) -> None:
-        self.versions = {one.object: one for one in versions}
+        self.versions = {version.object: version for version in versions}
 
     def before(self, key: StateKey, among: Iterable[StateKey]) -> Iterator[StateKey]:
         """The states among these that `key` descends from, nearest first."""
@@ -43,88 +59,98 @@ class Lineage:
                 return
             version, limit, own = base.version, base.commit, False
 
-    def in_order(self, states: Mapping[StateKey, TableSet]) -> list[StateKey]:
+    def in_order(self, states: Iterable[StateKey]) -> list[StateKey]:
         """Ancestors first."""
         rank = {name: number for number, name in enumerate(self.versions)}
         return sorted(states, key=lambda key: (rank[key.version], key.commit))
 
 
+def states_to_record(states: Mapping[StateKey, TableSet], parent: DumpChain | None) -> list[StateKey]:
+    """The states that the parent does not have with all their tables."""
+    return [key for key, held in states.items() if parent is None or not parent.has_state(key, held)]
+
+
 def plan_dump(
     source: DumpSource, versions: Sequence[VersionFacts], states: Mapping[StateKey, TableSet], parent: DumpChain | None
 ) -> DumpPlan:
-    """`versions` are in an order in which each comes after the one that it stands on."""
-    work = _Planning(source, Lineage(versions), parent)
-    for key in work.family.in_order(states):
-        if parent is None or not parent.knows(key, states[key]):
-            work.record(key, states[key])
-    return work.plan
+    """What a dump of `states` records and copies. `versions` are in an order in which a parent precedes its forks."""
+    lineage = Lineage(versions)
+    planner = _Planner(source, lineage, parent)
+    for key in lineage.in_order(states_to_record(states, parent)):
+        planner.record(key, states[key])
+    return planner.plan
 
 
-class _Planning:
-    def __init__(self, source: DumpSource, family: Lineage, parent: DumpChain | None) -> None:
+class _Planner:
+    def __init__(self, source: DumpSource, lineage: Lineage, parent: DumpChain | None) -> None:
         self._source = source
-        self.family = family
+        self._lineage = lineage
         self._parent = parent
         self.plan = DumpPlan()
-        # States that may be stood on: those of the parent, and those recorded so far.
+        # States that the next one may build upon: those of the parent, and those recorded so far.
         self._known: dict[StateKey, TableSet] = dict(parent.last.states) if parent is not None else {}
-        self._own: dict[StateKey, RecordedState] = {}
+        self._recorded: dict[StateKey, RecordedState] = {}
 
     def record(self, key: StateKey, held: TableSet) -> None:
-        pred = next((one for one in self.family.before(key, self._known) if one != key), None)
-        headers = self._source.headers_since(key, pred.commit if pred is not None else NEVER)
+        """Add a state: what changed since the nearest known one before it, and the pages that it adds."""
+        before = next((known for known in self._lineage.before(key, self._known) if known != key), None)
+        headers = self._source.headers_since(key, before.commit if before is not None else NEVER)
         entries: dict[TableId, tuple[Entry, ...]] = {}
-        for header, after in self._tables(key, held, pred):
-            rows = tuple(self._source.entries_since(key, header.domain, after))
-            self._take_pages(key, header, rows, after)
-            if rows:
-                entries[header.domain] = rows
-        one = RecordedState(key, held, pred, len(self.plan.recorded))
-        self.plan.recorded.append(one)
+        for header, after in self._changed_tables(key, held, before):
+            changed = tuple(self._source.entries_since(key, header.domain, after))
+            self.plan.pages.update({page.name: page for page in self.pages_to_copy(key, header, changed, after)})
+            self.plan.freed += sum(entry.base is None for entry in changed)
+            if changed:
+                entries[header.domain] = changed
+        state = RecordedState(key, held, before, len(self.plan.recorded))
+        self.plan.recorded.append(state)
         self.plan.changes.append(StateChanges(headers, entries))
         self._known[key] = held
-        self._own[key] = one
+        self._recorded[key] = state
 
-    def _tables(
-        self, key: StateKey, held: TableSet, pred: StateKey | None
-    ) -> Iterator[tuple[TableEntry, CommitNumber]]:
-        """The tables that a state holds and that changed, each with the commit since which its entries are wanted."""
-        before = list(self._preds(pred))
-        full = next((one.key.commit for one in before if one.domains is None), NEVER)
-        if held is None:
-            candidates = list(self._source.headers_since(key, full).values())
-        else:
-            found = (self._source.header(key, domain) for domain in sorted({*held, CATALOG}))
-            candidates = [header for header in found if header is not None]
-        for header in candidates:
-            after = next((one.key.commit for one in before if holds_table(one.domains, header.domain)), NEVER)
-            if header.changed > after:
-                yield header, after
+    def pages_to_copy(
+        self, key: StateKey, header: TableEntry, entries: Sequence[Entry], after: CommitNumber
+    ) -> Iterator[PageRef]:
+        """Of the changed entries of a table, and of its record: the pages born after `after` that the parent lacks."""
+        for entry in entries:
+            yield from (page for page in entry.pages if page.born > after and not self._parent_has(key, page))
+        record = header.record
+        if record is not None and record.born > after and not self._parent_has(key, record):
+            yield record
 
-    def _preds(self, key: StateKey | None) -> Iterator[RecordedState]:
-        while key is not None and key in self._own:
-            yield self._own[key]
-            key = self._own[key].pred
-        if key is not None:
-            assert self._parent is not None
-            yield from self._parent.preds(key)
+    def _parent_has(self, key: StateKey, page: PageRef) -> bool:
+        """Whether the parent has a page that was born after the state before `key`.
 
-    def _take_pages(self, key: StateKey, header: TableEntry, rows: Sequence[Entry], after: CommitNumber) -> None:
-        found = [page for entry in rows for page in entry.pages]
-        found += [header.record] if header.record is not None else []
-        self.plan.freed += sum(entry.base is None for entry in rows)
-        for page in found:
-            if page.born > after and not self._has(key, page):
-                self.plan.pages[page.name] = page
-
-    def _has(self, key: StateKey, page: PageRef) -> bool:
-        """Whether the parent has a page. Only a state older than one of the parent's can share pages with it that are
-        younger than what it stands on.
+        That can be only when the parent has a younger state of the same version: then the two share pages.
         """
         if self._parent is None:
             return False
         younger = any(k.version == key.version and k.commit > key.commit for k in self._parent.last.states)
-        return younger and page.name in self._parent.places
+        return younger and page.name in self._parent.locations
+
+    def _changed_tables(
+        self, key: StateKey, held: TableSet, before: StateKey | None
+    ) -> Iterator[tuple[TableEntry, CommitNumber]]:
+        """The tables that a state holds and that changed, each with the commit after which its entries are wanted."""
+        older = list(self._states_from(before))
+        full = next((state.key.commit for state in older if state.domains is None), NEVER)
+        if held is None:
+            candidates = list(self._source.headers_since(key, full).values())
+        else:
+            headers = (self._source.header(key, domain) for domain in sorted({*held, CATALOG}))
+            candidates = [header for header in headers if header is not None]
+        for header in candidates:
+            after = next((state.key.commit for state in older if holds_table(state.domains, header.domain)), NEVER)
+            if header.changed > after:
+                yield header, after
+
+    def _states_from(self, key: StateKey | None) -> Iterator[RecordedState]:
+        """A recorded state, the one that it builds upon, and so on, through this dump and the chain of its parent."""
+        while key is not None and key in self._recorded:
+            yield self._recorded[key]
+            key = self._recorded[key].pred
+        if self._parent is not None:
+            yield from self._parent.states_from(key)
 
 
 def holds_table(held: TableSet, domain: TableId) -> bool:

@@ -1,8 +1,8 @@
-"""Dumps by the calendar: which level is due, and which dumps a rule such as `7 daily, 4 weekly, 6 monthly` keeps.
+"""Dumps by the calendar: which level is due, which dumps a rule such as `7 daily, 4 weekly, 6 monthly` keeps, and
+deleting the rest.
 
 Periods are those of the machine's calendar, or of a time zone that is given: days begin at midnight, weeks on Monday.
-
-Pruning: what a rule keeps, what that stands on, and the rest, which may go.
+A dump that a kept one stands on is kept as well. Deleting is a dry run unless confirmed.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from strandline.dumps.catalog import DumpCatalog, DumpEntry, DumpOwner, needed_by, require_catalog
-from strandline.dumps.target import Target, attempts, drop_dumps, finish_dropping
-from strandline.dumps.write_dump import process_runs
-from strandline.errors import InputError
+from strandline.dumps.catalog import DROPPING, DumpCatalog, DumpEntry, change_catalog, needed_by, require_catalog
+from strandline.dumps.target import Target, object_names
+from strandline.errors import Conflict, InputError, InUse
 
 
 class Dated(Protocol):
@@ -56,17 +55,17 @@ def parse_schedule(text: str) -> dict[str, int]:
     {'weekly': 0, 'daily': 1}
     """
     doing, hint = f"Reading the schedule {text!r}", f"For example: {SCHEDULE}"
-    found: dict[str, int] = {}
+    by_period: dict[str, int] = {}
     for piece in text.split(","):
-        name, _, level = (one.strip() for one in piece.partition("="))
-        if name not in PERIODS or not level.isdigit() or name in found:
+        name, _, level = (part.strip() for part in piece.partition("="))
+        if name not in PERIODS or not level.isdigit() or name in by_period:
             raise InputError(f"{piece.strip()!r} is no period=level", doing=doing, hint=hint)
-        found[name] = int(level)
-    order = [name for name in reversed(list(PERIODS)) if name in found]
-    levels = [found[name] for name in order]
+        by_period[name] = int(level)
+    longest_first = [name for name in reversed(list(PERIODS)) if name in by_period]
+    levels = [by_period[name] for name in longest_first]
     if levels != sorted(set(levels)) or levels[0] != 0:
         raise InputError("the longest period has level 0, and shorter ones higher levels", doing=doing, hint=hint)
-    return {name: found[name] for name in order}
+    return {name: by_period[name] for name in longest_first}
 
 
 def due(dumps: Sequence[DumpEntry], schedule: Mapping[str, int], now: dt.datetime) -> int | None:
@@ -87,17 +86,17 @@ def parse_rule(text: str) -> dict[str, int]:
     >>> parse_rule("7 daily, 4 weekly")
     {'daily': 7, 'weekly': 4}
     """
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for piece in text.split(","):
         match = re.fullmatch(r"\s*(\d+)\s+(\w+)\s*", piece)
-        if match is None or match[2] not in {*PERIODS, LAST} or match[2] in found or int(match[1]) < 1:
+        if match is None or match[2] not in {*PERIODS, LAST} or match[2] in counts or int(match[1]) < 1:
             raise InputError(
                 f"{piece.strip()!r} is no count and period",
                 doing=f"Reading the rule {text!r}",
                 hint=f"For example: 7 daily, 4 weekly, 6 monthly. Periods: last, {', '.join(PERIODS)}",
             )
-        found[match[2]] = int(match[1])
-    return found
+        counts[match[2]] = int(match[1])
+    return counts
 
 
 def kept_by(dumps: Sequence[Dated], rule: Mapping[str, int], zone: dt.tzinfo | None = None) -> dict[str, str]:
@@ -136,21 +135,21 @@ def prune(target: Target, rule: str, *, confirm: bool = False, zone: dt.tzinfo |
     catalog = require_catalog(target.storage)
     finish_dropping(target, catalog)
     kept: dict[str, str] = {}
-    for line in lines(catalog):
+    for line in _lines(catalog):
         kept |= kept_by(line, wanted, zone)
-    for entry in [*catalog.complete(), *attempts(catalog)]:
-        if entry.id in kept or (not entry.complete and not _given_up(entry)):
+    for entry in [*catalog.complete(), *catalog.begun()]:
+        if entry.id in kept or (not entry.complete and not _is_given_up(entry)):
             for ancestor in needed_by(catalog, entry):
                 kept.setdefault(ancestor.id, f"{entry.id} stands on it")
-    gone = [one for one in catalog.complete() if one.id not in kept]
-    dead = [one for one in attempts(catalog) if _given_up(one)]
+    unneeded = [entry for entry in catalog.complete() if entry.id not in kept]
+    given_up = [entry for entry in catalog.begun() if _is_given_up(entry)]
     if confirm:
-        drop_dumps(target, [*gone, *dead])
+        drop_dumps(target, [*unneeded, *given_up])
     return Pruned(
         kept,
-        tuple(one.id for one in gone),
-        tuple(one.id for one in dead),
-        sum(one.bytes for one in [*gone, *dead]),
+        tuple(entry.id for entry in unneeded),
+        tuple(entry.id for entry in given_up),
+        sum(entry.bytes for entry in [*unneeded, *given_up]),
         confirm,
     )
 
@@ -159,21 +158,57 @@ def sweep(target: Target, *, confirm: bool = False) -> Pruned:
     """Remove every dump that is not complete. One that is still being made fails then, and leaves nothing."""
     catalog = require_catalog(target.storage)
     finish_dropping(target, catalog)
-    begun = attempts(catalog)
+    begun = catalog.begun()
     if confirm:
         drop_dumps(target, begun)
     return Pruned({}, (), tuple(one.id for one in begun), sum(one.bytes for one in begun), confirm)
 
 
-def lines(catalog: DumpCatalog) -> list[list[DumpEntry]]:
+def _lines(catalog: DumpCatalog) -> list[list[DumpEntry]]:
     """The dumps of each store and scope, oldest first."""
-    found: dict[object, list[DumpEntry]] = {}
+    by_line: dict[object, list[DumpEntry]] = {}
     for entry in catalog.complete():
-        found.setdefault((entry.store, entry.scope), []).append(entry)
-    return list(found.values())
+        by_line.setdefault((entry.store, entry.scope), []).append(entry)
+    return list(by_line.values())
 
 
-def _given_up(entry: DumpEntry) -> bool:
-    """Whether nobody makes an attempt any more, as far as can be told without the store."""
-    owner = entry.owner
-    return owner is None or (owner.host == DumpOwner.here(0).host and not process_runs(owner.pid))
+def _is_given_up(entry: DumpEntry) -> bool:
+    """Whether nobody makes a begun dump any more, as far as can be known without the store."""
+    return entry.owner is None or entry.owner.has_ended()
+
+
+def drop_dumps(target: Target, entries: list[DumpEntry]) -> None:
+    """Delete dumps that nothing stands on, or attempts at dumps: mark them in the catalog, delete, remove the entries.
+
+    From the first swap on they are no dumps. Each step can be repeated.
+    """
+    chosen = {entry.id: entry for entry in entries}
+
+    def edit(catalog: DumpCatalog) -> DumpCatalog:
+        for other in catalog.dumps:
+            if other.parent in chosen and other.id not in chosen and other.state != DROPPING:
+                raise InUse(
+                    f"dump {other.id} stands on dump {other.parent}", doing=f"Deleting dump {other.parent}",
+                    hint="Delete that first, or make a synthetic full",
+                )  # fmt: skip
+        edited = catalog
+        for entry in chosen.values():
+            present = catalog.find(entry.id)
+            if present is None or present.state == DROPPING:
+                continue
+            if present != entry:
+                raise Conflict(f"dump {entry.id} changed meanwhile", doing="Deleting dumps", hint="Try again")
+            edited = edited.with_entry(replace(present, state=DROPPING, owner=None))
+        return edited
+
+    if chosen:
+        finish_dropping(target, change_catalog(target.storage, edit))
+
+
+def finish_dropping(target: Target, catalog: DumpCatalog) -> None:
+    """Finish deleting the dumps that are marked."""
+    marked = [entry for entry in catalog.dumps if entry.state == DROPPING]
+    for entry in marked:
+        target.folder(entry.id).delete(object_names(entry))
+    for entry in marked:
+        change_catalog(target.storage, lambda one, id_=entry.id: one.without(id_) if one.find(id_) else one)  # type: ignore[misc]

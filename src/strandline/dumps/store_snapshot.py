@@ -1,19 +1,19 @@
 """A store held still while it is dumped: a snapshot of each version, and the permanent states (section 4.2).
 
 Nothing is locked: writers go on, and the pages that the snapshots name stay until they are closed. Page-table pages
-are read through a cache of the dump's own, so that a large dump does not push out what writers use.
+are read through a cache of the dump's own, so that a large dump does not evict what writers use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Protocol
+from typing import cast
 
 from strandline.dumps.manifest import DumpScope, SnapshotFacts, StateKey, TableSet, VersionFacts
-from strandline.dumps.throttle import Throttle
+from strandline.dumps.throttle import Throttle, commits_arrive, throttle_beside_writers
 from strandline.errors import InputError, NotFound
 from strandline.pages import (
     CommitNumber,
@@ -21,6 +21,7 @@ from strandline.pages import (
     Node,
     NodeRef,
     Objects,
+    PageRef,
     PageStore,
     Pointer,
     ReadView,
@@ -40,26 +41,13 @@ LOG = 100
 """How many of a version's last swaps a dump keeps."""
 
 
-class DumpSource(Protocol):
-    """States that can be asked what changed in them: a store held still, or a chain of dumps."""
-
-    def headers_since(self, key: StateKey, after: CommitNumber) -> Mapping[TableId, TableEntry]:
-        """The headers of tables changed after `after` (exclusive), dropped tables and the catalog's own included."""
-        ...
-
-    def header(self, key: StateKey, domain: TableId) -> TableEntry | None:
-        """The header of one table, that of a dropped one included."""
-        ...
-
-    def entries_since(self, key: StateKey, domain: TableId, after: CommitNumber) -> Iterator[Entry]:
-        """The entries changed after `after` (exclusive), null and directory entries included."""
-        ...
-
-
 class StoreSnapshot:
-    """A store held still. A context manager; a `DumpSource` for the states that were opened."""
+    """A store held still. A context manager; a `DumpSource` for the states that were opened.
 
-    def __init__(self, store: PageStore, scope: DumpScope) -> None:
+    `throttled`, it reads in turns that make way for writers; its `throttle` is for the rest of the dump as well.
+    """
+
+    def __init__(self, store: PageStore, scope: DumpScope, *, throttled: bool) -> None:
         self._stack = ExitStack()
         self._objects = Objects(store.context.storage, cached=1024)
         self._roots: dict[StateKey, NodeRef | None] = {}
@@ -67,19 +55,21 @@ class StoreSnapshot:
         self.storage = store.context.storage
         self.store = read_master(self._objects).master.store
         self.states: dict[StateKey, TableSet] = {}
-        self.pace = Throttle()
+        self.throttle = Throttle()
         self._logs: dict[StateKey, list[tuple[int, str]]] = {}
         try:
-            self.versions = tuple(self._freeze(store, scope))
+            self.versions = tuple(self._hold_versions(store, scope))
             self.taken = store.context.surroundings.now()
             # Read after the states: every name in them is of a block given out before.
             self.next_block = read_registry(self.storage).roll.next_block
+            if throttled:
+                self.throttle = self._throttle_beside_writers()
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Let go of all states."""
+        """Close all snapshots."""
         self._stack.close()
 
     def __enter__(self) -> StoreSnapshot:
@@ -90,22 +80,22 @@ class StoreSnapshot:
     ) -> None:
         self.close()
 
-    def open_states(self, known: Callable[[StateKey, TableSet], bool]) -> None:
-        """Make the permanent states readable that are not known already.
+    def open_states(self, keys: Iterable[StateKey]) -> None:
+        """Make permanent states readable; the present ones are already.
 
-        `SnapshotExpired` when one was dropped just now: hold the store still anew.
+        `SnapshotExpired` when one was dropped just now: take a new store snapshot.
         """
-        for key in [key for key, held in self.states.items() if not known(key, held) and key not in self._roots]:
+        for key in [key for key in keys if key not in self._roots]:
             version, record = self._records[key]
             opened = self._stack.enter_context(open_record(version, record))
-            # A reader of the state and not of the name: dropping the snapshot is not refused because of us.
+            # A reader of the state and not of the name: the dump does not keep the snapshot from being dropped.
             opened.forget_name()
             self._roots[key] = record.root
 
-    def remembers(self, version: VersionFacts) -> bool:
-        """Whether a version's past, as a dump knew it, is this store's: its last swap is in the log.
+    def has_history_of(self, version: VersionFacts) -> bool:
+        """Whether a dumped version is of this store's history: its last swap is in the log.
 
-        A log that does not reach back so far is believed.
+        A log that begins later does not contradict, and counts as a yes.
         """
         for mine in self.versions:
             if mine.object == version.object:
@@ -113,61 +103,54 @@ class StoreSnapshot:
                 return any(id_ == version.swap for _, id_ in log) or not log or log[0][0] > version.commit
         return True
 
-    def pointers(self) -> list[str]:
-        """What writers replace when they commit: the pointers of the versions, the one swapped last first."""
-        order = sorted(self.versions, key=lambda one: -one.log[-1][2] if one.log else 0.0)
-        return [str(one.object) for one in order]
-
     def headers_since(self, key: StateKey, after: CommitNumber) -> Mapping[TableId, TableEntry]:
-        found = {}
-        for item in items(self._node, self._roots[key], lambda ref: ref.born > after):
-            assert isinstance(item, TableEntry)
-            if item.changed > after:
-                found[item.domain] = item
-        return found
+        headers = cast(Iterator[TableEntry], items(self._node, self._roots[key], lambda ref: ref.born > after))
+        return {header.domain: header for header in headers if header.changed > after}
 
     def header(self, key: StateKey, domain: TableId) -> TableEntry | None:
-        item = find(self._node, self._roots[key], domain)
-        assert item is None or isinstance(item, TableEntry)
-        return item
+        return cast(TableEntry | None, find(self._node, self._roots[key], domain))
 
     def entries_since(self, key: StateKey, domain: TableId, after: CommitNumber) -> Iterator[Entry]:
         header = self.header(key, domain)
         root = header.root if header is not None else None
-        for item in items(self._node, root, lambda ref: ref.born > after):
-            assert isinstance(item, Entry)
-            if item.changed > after:
-                yield item
+        entries = cast(Iterator[Entry], items(self._node, root, lambda ref: ref.born > after))
+        return (entry for entry in entries if entry.changed > after)
 
-    def record(self, header: TableEntry) -> str:
-        """What the tables wrote down about a table."""
-        assert header.record is not None
-        with self.pace.turn():
-            body: str = self._objects.sealed("record", header.record)
+    def read_record(self, record: PageRef) -> str:
+        """The body of a table's record."""
+        with self.throttle.turn():
+            body: str = self._objects.sealed("record", record)
         return body
 
+    def _throttle_beside_writers(self) -> Throttle:
+        # Writers replace the pointers of versions when they commit: the one swapped last is looked at first.
+        latest_first = sorted(self.versions, key=lambda version: -version.log[-1][2] if version.log else 0.0)
+        pointers = [str(version.object) for version in latest_first]
+        swaps = [swap[2] for version in self.versions for swap in version.log]
+        return throttle_beside_writers(self.storage, pointers, busy=commits_arrive(swaps, self.taken))
+
     def _node(self, ref: NodeRef) -> Node:
-        with self.pace.turn():
+        with self.throttle.turn():
             return self._objects.node(ref)
 
-    def _freeze(self, store: PageStore, scope: DumpScope) -> Iterator[VersionFacts]:
+    def _hold_versions(self, store: PageStore, scope: DumpScope) -> Iterator[VersionFacts]:
         # The names first: whatever a version stands on is in its parent's pointer when that is read later.
         names = [scope.version] if scope.version is not None else sorted(store.versions())
         if scope.tables is not None and scope.version is None:
             names = ["main"]
-        frozen: dict[str, VersionFacts] = {}
+        held_still: dict[str, VersionFacts] = {}
         for name in names:
             # One that was dropped just now is left out, unless it is what was asked for.
             with suppress(NotFound) if scope == DumpScope() else ExitStack():
-                one = self._freeze_version(store, name, scope)
-                frozen[one.object] = one
-        for one in _standing(frozen):
-            for key, held in self._states_of(one):
+                version = self._hold_version(store, name, scope)
+                held_still[version.object] = version
+        for version in _parents_first(held_still):
+            for key, held in self._states_of(version):
                 before = self.states.get(key, frozenset())
                 self.states[key] = None if held is None or before is None else held | before
-            yield one
+            yield version
 
-    def _freeze_version(self, store: PageStore, name: str, scope: DumpScope) -> VersionFacts:
+    def _hold_version(self, store: PageStore, name: str, scope: DumpScope) -> VersionFacts:
         version = store.version(name)
         version.look()
         snapshot = self._stack.enter_context(version.snapshot())
@@ -176,24 +159,23 @@ class StoreSnapshot:
         load = self._objects.chunk
         key = StateKey(version.object, snapshot.commit)
         self._roots[key] = snapshot.view.state.root
-        log = [one for one in pointer.all_log(load) if one.commit <= snapshot.commit]
-        self._logs[key] = [(int(one.commit), one.id) for one in log]
+        log = [swap for swap in pointer.all_log(load) if swap.commit <= snapshot.commit]
+        self._logs[key] = [(int(swap.commit), swap.id) for swap in log]
         alone = scope != DumpScope()
         base = None if alone or pointer.base is None else StateKey(pointer.base.parent, pointer.base.commit)
         facts = VersionFacts(
             version.object, name, snapshot.commit, log[-1].id if log else "", base, (),
-            tuple(one.to_json() for one in log[-LOG:]),
+            tuple(swap.to_json() for swap in log[-LOG:]),
         )  # fmt: skip
-        self._remember_records(version.inner, pointer, alone)
+        self._remember_records(version.inner, pointer, alone=alone)
         if scope.tables is not None:
             self.states[key] = frozenset(_domain(snapshot.view, table).domain for table in scope.tables)
             return facts
-        snapshots = [one for one in pointer.all_snapshots(load) if one.commit <= snapshot.commit]
-        return replace(
-            facts, snapshots=tuple(SnapshotFacts(one.commit, one.name, one.taken, one.domains) for one in snapshots)
-        )
+        records = [record for record in pointer.all_snapshots(load) if record.commit <= snapshot.commit]
+        snapshots = tuple(SnapshotFacts(r.commit, r.name, r.taken, r.domains) for r in records)
+        return replace(facts, snapshots=snapshots)
 
-    def _remember_records(self, version: Version, pointer: Pointer, alone: bool) -> None:
+    def _remember_records(self, version: Version, pointer: Pointer, *, alone: bool) -> None:
         for record in pointer.all_snapshots(self._objects.chunk):
             key = StateKey(version.object, record.commit)
             if key not in self._records or record.domains is None:
@@ -202,38 +184,38 @@ class StoreSnapshot:
             base = StateKey(pointer.base.parent, pointer.base.commit)
             self._records[base] = (version, implicit(pointer.base, ""))
 
-    def _states_of(self, one: VersionFacts) -> Iterator[tuple[StateKey, TableSet]]:
-        if one.current in self.states:
+    def _states_of(self, version: VersionFacts) -> Iterator[tuple[StateKey, TableSet]]:
+        if version.current in self.states:
             return
-        for snapshot in one.snapshots:
-            yield StateKey(one.object, snapshot.commit), snapshot.domains
-        if one.base is not None:
-            yield one.base, None
-        yield one.current, None
+        for snapshot in version.snapshots:
+            yield StateKey(version.object, snapshot.commit), snapshot.domains
+        if version.base is not None:
+            yield version.base, None
+        yield version.current, None
 
 
-def _standing(frozen: Mapping[str, VersionFacts]) -> Iterator[VersionFacts]:
-    """Parents before children; a version whose parent was dumped as of before the fork is left out."""
+def _parents_first(versions: Mapping[str, VersionFacts]) -> Iterator[VersionFacts]:
+    """Parents before forks. A version that was forked after its parent was held still is left out."""
     done: dict[str, VersionFacts] = {}
-    waiting = list(frozen.values())
+    waiting = list(versions.values())
     while waiting:
-        ready = [one for one in waiting if one.base is None or one.base.version in done]
+        ready = [version for version in waiting if version.base is None or version.base.version in done]
         if not ready:
             return
-        for one in ready:
-            if one.base is None or one.base.commit <= done[one.base.version].commit:
-                done[one.object] = one
-                yield one
-        waiting = [one for one in waiting if one not in ready]
+        for version in ready:
+            if version.base is None or version.base.commit <= done[version.base.version].commit:
+                done[version.object] = version
+                yield version
+        waiting = [version for version in waiting if version not in ready]
 
 
 def _domain(view: ReadView, table: str) -> TableEntry:
-    found = view.find_domain(table)
-    if found is None:
-        # What begins with _ is the store's own.
+    header = view.find_domain(table)
+    if header is None:
+        # Names that begin with _ are the store's own.
         have = ", ".join(entry.name for entry in view.domains() if not entry.name.startswith("_")) or "none"
         raise NotFound(f"there is no table {table}", doing="Dumping", hint=f"Tables: {have}")
-    return found
+    return header
 
 
 def check_scope(scope: DumpScope) -> None:

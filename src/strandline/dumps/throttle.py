@@ -1,9 +1,9 @@
 """Making way for writers: while commits arrive, a dump works a twentieth of the time; while none do, all of it.
 
-Writers share the disk, the processors and Python's lock with a dump. It needs none of them soon: the snapshot that it
-reads stands still. Everything that it does is cut into turns, from the first look at the target to the last swap, and
-each turn earns a rest. A store whose log shows commits just now is taken for busy from the first turn on; a rest ends
-early when the writers stop.
+Writers share the disk, the processors and Python's lock with a dump. A dump is in no hurry: the snapshot that it reads
+does not change. Everything that it does is cut into turns, from reading the target's catalog to the last swap, and each
+turn is followed by a rest. A store whose log shows commits in the last second is taken for busy from the first turn on;
+a rest ends early when the writers stop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHARE = 0.05
 """How much of the time a dump works beside writers, on each machine that works on it."""
 
 LOOK = 0.25
-"""Seconds after which is looked again whether somebody commits."""
+"""Seconds after which it looks again whether anybody commits."""
 
 SHORTEST, LONGEST = 0.005, 30.0
 """Seconds: shorter rests are saved up, and none is longer."""
@@ -29,7 +29,7 @@ WATCHED = 8
 """How many versions are watched at most: each look reads their pointers."""
 
 RECENTLY, MANY = 1.0, 5
-"""So many swaps in the last second are taken for writers at work, before anything was seen."""
+"""This many swaps in the last second count as writers at work, before anything was observed."""
 
 
 class Throttle:
@@ -43,12 +43,11 @@ class Throttle:
         busy: bool = False,
         share: float = SHARE,
     ) -> None:
-        """`look` gives what changes with every commit; without it there is never a rest. `busy` is what is believed
-        until it was looked twice.
+        """`look` returns something that changes with every commit; without it there is never a rest. `busy` is assumed
+        until it has looked twice.
         """
         self.pointers = list(pointers)
         self.busy = busy
-        self.rested = 0.0
         self._look = look
         self._seen: object = look() if look is not None else None
         self._looked = time.monotonic()
@@ -59,8 +58,8 @@ class Throttle:
 
     @contextmanager
     def turn(self, since: float | None = None) -> Iterator[None]:
-        """A piece of work, and the rest that it earns; with the work done since then, by the monotonic clock."""
-        if not self._somebody_commits():
+        """A piece of work and the rest after it. `since`, on the monotonic clock: when the work began, if before."""
+        if not self._commits_arrive():
             yield
             return
         with self._turn:
@@ -72,13 +71,12 @@ class Throttle:
                 self._owed = 0.0
 
     def _rest(self, seconds: float) -> None:
-        while seconds > 0 and self._somebody_commits():
+        while seconds > 0 and self._commits_arrive():
             piece = min(seconds, LOOK)
             time.sleep(piece)
-            self.rested += piece
             seconds -= piece
 
-    def _somebody_commits(self) -> bool:
+    def _commits_arrive(self) -> bool:
         if self._look is None:
             return False
         with self._mutex:
@@ -93,9 +91,9 @@ class Throttle:
 def throttle_beside_writers(
     storage: Storage, pointers: Sequence[str], *, busy: bool = False, tasks: int = 1
 ) -> Throttle:
-    """The pace beside the writers of a store, seen by the pointers that they replace. `tasks` share one machine."""
+    """A throttle that observes the pointers that a store's writers replace. `tasks` of them share one machine."""
     watched = pointers[:WATCHED]
-    return Throttle(lambda: [_value(storage, name) for name in watched], watched, busy=busy, share=SHARE / tasks)
+    return Throttle(lambda: [_content(storage, name) for name in watched], watched, busy=busy, share=SHARE / tasks)
 
 
 def commits_arrive(swaps: Sequence[float], now: float) -> bool:
@@ -103,7 +101,7 @@ def commits_arrive(swaps: Sequence[float], now: float) -> bool:
     return sum(0 <= now - when < RECENTLY for when in swaps) >= MANY
 
 
-def _value(storage: Storage, pointer: str) -> bytes:
+def _content(storage: Storage, pointer: str) -> bytes:
     try:
         return storage.get(pointer)
     except NotFound:

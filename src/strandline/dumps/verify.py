@@ -1,4 +1,4 @@
-"""Verifying dumps: read everything back, name what is wrong, tell which dumps can be restored."""
+"""Verifying dumps: reads everything back, names what is wrong, and says which dumps can be restored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from strandline.dumps.catalog import DumpCatalog, DumpEntry, needed_by, require_catalog
 from strandline.dumps.chain import DumpChain, open_chain
 from strandline.dumps.plan import plan_dump
-from strandline.dumps.restore_store import StoreIdentity, rebuild
+from strandline.dumps.rebuild import StoreIdentity, rebuild_store
 from strandline.dumps.target import Target
 from strandline.errors import Damaged, StrandlineError
 
@@ -23,7 +23,7 @@ class Damage:
 
 @dataclass(slots=True)
 class Verified:
-    """What was found. `whole` lists the dumps that can be restored, in order; `bytes` what was read back."""
+    """The result. `whole` lists the dumps that can be restored, in order; `bytes` what was read back."""
 
     damages: list[Damage] = field(default_factory=list)
     whole: list[str] = field(default_factory=list)
@@ -44,41 +44,42 @@ def verify(target: Target) -> Verified:
     catalog = require_catalog(target.storage)
     target.check_key(catalog)
     report = Verified()
-    found = {entry.id: _read_back(target, entry, report) for entry in catalog.complete()}
+    objects = {entry.id: _read_back(target, entry, report) for entry in catalog.complete()}
     for entry in catalog.complete():
-        report.damages += [Damage(entry.id, what) for what in found[entry.id].damages]
-        why = _why_not(target, catalog, entry, found)
+        damages = objects[entry.id].damages
+        report.damages += [Damage(entry.id, what) for what in damages]
+        why = _why_not_whole(target, catalog, entry, objects)
         if why is None:
             report.whole.append(entry.id)
-        elif not found[entry.id].damages:
+        elif not damages:
             report.damages.append(Damage(entry.id, why))
     return report
 
 
 def last_good(target: Target, catalog: DumpCatalog, before: DumpEntry) -> DumpEntry | None:
-    """The last whole dump of the same store taken before another; reads what that takes."""
-    found: dict[str, _Found] = {}
+    """The last whole dump of the same store taken before another; reads only what it needs for that."""
+    objects: dict[str, _ObjectDamage] = {}
     for entry in reversed(catalog.complete()):
         if entry.store != before.store or entry.id == before.id or entry.taken > before.taken:
             continue
         for one in [entry, *needed_by(catalog, entry)]:
-            if one.id not in found:
-                found[one.id] = _read_back(target, one, Verified())
-        if _why_not(target, catalog, entry, found) is None:
+            if one.id not in objects:
+                objects[one.id] = _read_back(target, one, Verified())
+        if _why_not_whole(target, catalog, entry, objects) is None:
             return entry
     return None
 
 
 @dataclass(slots=True)
-class _Found:
-    """What is wrong with the objects of one dump, and which pages that concerns."""
+class _ObjectDamage:
+    """What is wrong with the objects of one dump, and why which pages can't be read."""
 
     damages: list[str] = field(default_factory=list)
-    bad: dict[str, str] = field(default_factory=dict)
+    pages: dict[str, str] = field(default_factory=dict)
 
 
-def _read_back(target: Target, entry: DumpEntry, report: Verified) -> _Found:
-    found = _Found()
+def _read_back(target: Target, entry: DumpEntry, report: Verified) -> _ObjectDamage:
+    damage = _ObjectDamage()
     folder = target.folder(entry.id)
     try:
         manifest = target.manifest(entry)
@@ -86,42 +87,43 @@ def _read_back(target: Target, entry: DumpEntry, report: Verified) -> _Found:
             folder.changes(part)
         packs = folder.with_pages(manifest)
     except StrandlineError as error:
-        return _Found([error.why])
+        return _ObjectDamage([error.why])
     for pack in packs:
         try:
             for page, stored in folder.stored_pages(pack):
                 try:
-                    report.bytes += len(folder.opened(pack, page, stored))
+                    report.bytes += len(folder.decode_page(pack, page, stored))
                     report.pages += 1
                 except Damaged as error:
-                    found.damages.append(error.why)
-                    found.bad[page.name] = error.why
+                    damage.damages.append(error.why)
+                    damage.pages[page.name] = error.why
         except StrandlineError as error:
-            found.damages.append(error.why)
-            found.bad |= {page.name: error.why for page in pack.pages}
-    return found
+            damage.damages.append(error.why)
+            damage.pages |= {page.name: error.why for page in pack.pages}
+    return damage
 
 
-def _why_not(target: Target, catalog: DumpCatalog, entry: DumpEntry, found: Mapping[str, _Found]) -> str | None:
+def _why_not_whole(
+    target: Target, catalog: DumpCatalog, entry: DumpEntry, objects: Mapping[str, _ObjectDamage]
+) -> str | None:
     """Why a dump can't be restored, or None."""
     try:
         chain = open_chain(target, catalog, entry)
         needed = _needed(chain)
-        places = chain.places
+        locations = chain.locations
     except StrandlineError as error:
         return error.why
     for name in needed:
-        if name not in places:
+        if name not in locations:
             return f"no dump of its chain has page {name}"
-        dump = places[name].dump
-        if name in found[dump].bad:
-            return f"it needs page {name} of dump {dump}: {found[dump].bad[name]}"
+        dump = locations[name].dump
+        if name in objects[dump].pages:
+            return f"it needs page {name} of dump {dump}: {objects[dump].pages[name]}"
     return None
 
 
 def _needed(chain: DumpChain) -> Iterable[str]:
     """The pages that the states of a dump name."""
     if chain.last.scope.tables is None:
-        return rebuild(chain, StoreIdentity("", "", 0.0)).pages
-    planned = plan_dump(chain, chain.last.versions, chain.last.states, None)
-    return planned.pages
+        return rebuild_store(chain, StoreIdentity("", "", 0.0)).pages
+    return plan_dump(chain, chain.last.versions, chain.last.states, None).pages

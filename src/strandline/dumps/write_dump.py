@@ -1,26 +1,23 @@
-"""Writing a dump: announce it, write index, manifest and packs, complete it. The order is what makes it safe.
+"""Writing a dump, from a store or from a chain of dumps. The order is what makes it safe:
 
-    announce   the catalog's entry says how many objects there may be          one swap
-    index      page-table entries, then the manifest: what the packs shall hold
-    packs      pages, each verified on its way
-    complete   the entry says so, with the manifest's checksum                 one swap: now it is a dump
+    announce          the catalog's entry says how many objects there may be          one swap
+    write_manifest    page-table entries, then the manifest: what the packs shall hold
+    (packs)           the caller copies the pages, each verified on its way
+    complete          the entry says so, with the manifest's checksum                 one swap: now it is a dump
 
-A crash leaves an entry that says `begun`. Whoever dumps the store next takes over the whole packs that it left, or
-`sweep` deletes them. The former maker, should it live after all, finds its entry changed and gives up.
-
-Dumping a store while writers work on it: hold it still, plan, write (Ylönen et al., section 4.2).
+A crash leaves an entry that says `begun`. The next dump of the store resumes it and keeps the whole packs that it left,
+or `sweep` deletes them. A former owner that is alive after all finds its entry changed and gives up.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import os
 import secrets
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
 
 from strandline.dumps.catalog import (
     BEGUN,
@@ -33,7 +30,7 @@ from strandline.dumps.catalog import (
     create_catalog,
     read_catalog,
 )
-from strandline.dumps.chain import DumpChain, open_chain
+from strandline.dumps.chain import DumpChain
 from strandline.dumps.manifest import (
     DumpManifest,
     DumpScope,
@@ -46,19 +43,18 @@ from strandline.dumps.manifest import (
     changes_to_json,
     packs_to_json,
 )
-from strandline.dumps.packs import CopyOptions, group_into_packs, write_packs
-from strandline.dumps.plan import DumpPlan, holds_table, plan_dump
-from strandline.dumps.store_snapshot import StoreSnapshot, check_scope
-from strandline.dumps.target import DumpFolder, Target, finish_dropping, manifest_name, pack_name, part_name
-from strandline.dumps.throttle import Throttle, commits_arrive, throttle_beside_writers
-from strandline.errors import Conflict, Damaged, InputError, SnapshotExpired, StrandlineError
-from strandline.pages import CATALOG, NEVER, PageStore, checksum, read_registry
-from strandline.storage import LocalStorage
+from strandline.dumps.packs import group_into_packs
+from strandline.dumps.plan import DumpPlan
+from strandline.dumps.target import DumpFolder, Target, manifest_name, object_names, part_name
+from strandline.dumps.throttle import Throttle
+from strandline.errors import Conflict, Damaged, StrandlineError
+from strandline.pages import checksum
 
-Fill = Callable[[DumpFolder, Sequence[Pack]], None]
-"""Writes the packs of a dump."""
+if TYPE_CHECKING:
+    from strandline.dumps.store_snapshot import StoreSnapshot
 
 MARGIN = 1 << 16
+"""Bytes that must be free beyond what a dump is known to need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,70 +70,116 @@ class DumpContents:
     tables: tuple[TableFacts, ...]
     synthetic: bool = False
 
+    @staticmethod
+    def of_snapshot(snapshot: StoreSnapshot, scope: DumpScope, tables: tuple[TableFacts, ...]) -> DumpContents:
+        """What a store held still holds."""
+        return DumpContents(
+            snapshot.store, snapshot.taken, scope, snapshot.next_block, snapshot.versions, snapshot.states, tables
+        )
+
+    @staticmethod
+    def of_manifest(last: DumpManifest) -> DumpContents:
+        """What a dump holds, for a synthetic one."""
+        return DumpContents(
+            last.store, last.taken, last.scope, last.next_block, last.versions, dict(last.states), last.tables,
+            synthetic=True,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class DumpJob:
-    """What to write: the plan, its level and parent, and the interrupted attempt that is gone on with."""
+    """What to write: contents, plan, level and parent; and the interrupted dump that this one resumes, if any."""
 
-    subject: DumpContents
-    planned: DumpPlan
+    contents: DumpContents
+    plan: DumpPlan
     level: int
     parent: DumpChain | None = None
-    before: DumpEntry | None = None
+    interrupted: DumpEntry | None = None
     owner: DumpOwner | None = None
-    pace: Throttle = field(default_factory=Throttle)
+    throttle: Throttle = field(default_factory=Throttle)
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenDump:
-    """The complete dump, and how many of its pages an interrupted attempt had copied."""
+class DumpWriter:
+    """One attempt at a dump: announced on entry; on an error it is given up, for the next dump to resume.
 
-    entry: DumpEntry
-    resumed: int
+    `packs` are those that the caller has to write into `folder`; `resumed` pages were copied by earlier attempts.
+    """
+
+    def __init__(self, target: Target, job: DumpJob) -> None:
+        self._target = target
+        self._job = job
+        interrupted = job.interrupted
+        self._attempt = interrupted.attempt + 1 if interrupted is not None else 1
+        self.folder = target.folder(interrupted.id if interrupted is not None else _new_id(job))
+        self._kept = _whole_packs(self.folder, job)
+        copied = {page.name for pack in self._kept for page in pack.pages} & job.plan.pages.keys()
+        wanted = [page for name, page in job.plan.pages.items() if name not in copied]
+        self.packs = group_into_packs(wanted, self.folder, self._attempt)
+        self.resumed = len(copied)
+
+    def __enter__(self) -> DumpWriter:
+        with self._job.throttle.turn():
+            manifest, self._index = self._encode_index()
+            self._manifest = self.folder.encode_manifest(manifest)
+            needed = sum(pack.bytes for pack in self.packs) + sum(map(len, (*self._index.values(), self._manifest)))
+            self._target.refuse_without_room(needed + MARGIN, f"Dumping to {self._target.storage.url}")
+            attempt = DumpAttempt(len(self._index), len(self.packs))
+            self._entry = _announced_entry(self._job, manifest, attempt)
+            _announce(self._target, self._entry, self._job.interrupted)
+        return self
+
+    def write_manifest(self) -> None:
+        """Write the index and the manifest. Then what earlier attempts left and this one does not use can go."""
+        with self._job.throttle.turn():
+            self.folder.put_all({**self._index, manifest_name(self._attempt): self._manifest})
+            if self._job.interrupted is not None:
+                kept = {pack.name for pack in self._kept}
+                self.folder.delete(name for name in object_names(self._job.interrupted) if name not in kept)
+
+    def complete(self) -> DumpEntry:
+        """Mark the catalog's entry complete."""
+        with self._job.throttle.turn():
+            return _complete(self._target, self._entry, checksum(self._manifest))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            return
+        # Without an owner, the next dump can resume it at once. Should this fail, it can once this process has ended.
+        entry = self._entry
+        given_up = replace(entry, owner=None)
+        with suppress(StrandlineError):
+            change_catalog(
+                self._target.storage,
+                lambda catalog: catalog.with_entry(given_up) if catalog.find(entry.id) == entry else catalog,
+            )
+
+    def _encode_index(self) -> tuple[DumpManifest, dict[str, bytes]]:
+        """The manifest, and the parts of the index that it names, encoded, by name."""
+        manifest = _manifest(self._job, self.folder.dump, self._attempt, (*self._kept, *self.packs))
+        index: dict[str, bytes] = {}
+        bodies = [*(changes_to_json(changes) for changes in self._job.plan.changes), packs_to_json(manifest.packs)]
+        for number, body in enumerate(bodies):
+            name = part_name(self._attempt, number)
+            index[name] = self.folder.encode(name, "index", body)
+        parts = tuple(ManifestPart(name, len(data), checksum(data)) for name, data in index.items())
+        return replace(manifest, parts=parts), index
 
 
-def write_dump(target: Target, order: DumpJob, fill: Fill) -> WrittenDump:
-    """See the module."""
-    before, turn = order.before, order.pace.turn
-    id_ = before.id if before is not None else _new_id(order)
-    attempt = before.attempt + 1 if before is not None else 1
-    folder = target.folder(id_)
-    kept = _kept(folder, order)
-    have = {page.name for pack in kept for page in pack.pages} & order.planned.pages.keys()
-    wanted = [page for name, page in order.planned.pages.items() if name not in have]
-    packs = group_into_packs(wanted, lambda number: pack_name(attempt, number), folder)
-    with turn():
-        manifest = _manifest(id_, attempt, order, (*kept, *packs))
-        manifest, index = _indexed(folder, manifest, order.planned)
-        name, sealed = folder.encoded_manifest(manifest)
-        needed = sum(pack.bytes for pack in packs) + sum(map(len, (*index.values(), sealed))) + MARGIN
-        target.refuse_without_room(needed, f"Dumping to {target.storage.url}")
-        entry = _announced(target, order, manifest, DumpAttempt(len(index), len(packs)))
-    try:
-        with turn():
-            folder.put_all({**index, name: sealed})
-            _clear_attempts(folder, order, kept)
-        fill(folder, packs)
-        with turn():
-            return WrittenDump(_completed(target, entry, checksum(sealed)), len(have))
-    except BaseException:
-        _let_go(target, entry)
-        raise
-
-
-def _new_id(order: DumpJob) -> str:
+def _new_id(job: DumpJob) -> str:
     """When, which level, and something random."""
-    when = dt.datetime.fromtimestamp(order.subject.taken, dt.UTC)
-    return f"{when:%Y-%m-%dT%H%M%SZ}-L{order.level}-{secrets.token_hex(3)}"
+    when = dt.datetime.fromtimestamp(job.contents.taken, dt.UTC)
+    return f"{when:%Y-%m-%dT%H%M%SZ}-L{job.level}-{secrets.token_hex(3)}"
 
 
-def _kept(folder: DumpFolder, order: DumpJob) -> list[Pack]:
+def _whole_packs(folder: DumpFolder, job: DumpJob) -> list[Pack]:
     """Packs of earlier attempts that are whole and have at least one page that is wanted now."""
     kept: dict[str, Pack] = {}
-    for attempt in range(1, order.before.attempt + 1 if order.before is not None else 1):
+    for attempt in range(1, job.interrupted.attempt + 1 if job.interrupted is not None else 1):
         with suppress(StrandlineError):
             for pack in folder.with_pages(folder.manifest(attempt)):
-                if any(page.name in order.planned.pages for page in pack.pages) and _is_whole(folder, pack):
+                if any(page.name in job.plan.pages for page in pack.pages) and _is_whole(folder, pack):
                     kept[pack.name] = pack
     return list(kept.values())
 
@@ -149,56 +191,45 @@ def _is_whole(folder: DumpFolder, pack: Pack) -> bool:
         return False
 
 
-def _manifest(id_: str, attempt: int, order: DumpJob, packs: tuple[Pack, ...]) -> DumpManifest:
-    subject, parent = order.subject, order.parent
+def _manifest(job: DumpJob, id_: str, attempt: int, packs: tuple[Pack, ...]) -> DumpManifest:
+    contents, parent = job.contents, job.parent
     return DumpManifest(
         id=id_,
         attempt=attempt,
-        level=order.level,
+        level=job.level,
         parent=None if parent is None else (parent.last.id, parent.entries[-1].manifest),
-        store=subject.store,
-        taken=subject.taken,
-        scope=subject.scope,
-        synthetic=subject.synthetic,
-        next_block=subject.next_block,
-        versions=subject.versions,
-        states=subject.states,
-        recorded=tuple(order.planned.recorded),
+        store=contents.store,
+        taken=contents.taken,
+        scope=contents.scope,
+        synthetic=contents.synthetic,
+        next_block=contents.next_block,
+        versions=contents.versions,
+        states=contents.states,
+        recorded=tuple(job.plan.recorded),
         packs=packs,
-        tables=subject.tables,
-        freed=order.planned.freed,
-        dropped=tuple(_dropped(subject, parent)),
+        tables=contents.tables,
+        freed=job.plan.freed,
+        dropped=tuple(_dropped_since(parent, contents.versions)),
     )
 
 
-def _dropped(subject: DumpContents, parent: DumpChain | None) -> list[str]:
+def _dropped_since(parent: DumpChain | None, versions: Sequence[VersionFacts]) -> list[str]:
     """Versions and snapshots that the parent has and that are gone."""
     if parent is None:
         return []
-    now = {one.object: {s.name for s in one.snapshots} for one in subject.versions}
-    gone = []
-    for one in parent.last.versions:
-        if one.object not in now:
-            gone.append(f"version {one.name}")
-        gone += [f"snapshot {s.name} of {one.name}" for s in one.snapshots if s.name not in now.get(one.object, set())]
-    return gone
+    present = {version.object: {snapshot.name for snapshot in version.snapshots} for version in versions}
+    dropped = []
+    for version in parent.last.versions:
+        if version.object not in present:
+            dropped.append(f"version {version.name}")
+        names = present.get(version.object, set())
+        dropped += [f"snapshot {s.name} of {version.name}" for s in version.snapshots if s.name not in names]
+    return dropped
 
 
-def _indexed(folder: DumpFolder, manifest: DumpManifest, planned: DumpPlan) -> tuple[DumpManifest, dict[str, bytes]]:
-    """The parts of the index by name, and the manifest that names them."""
-    index: dict[str, bytes] = {}
-    bodies = [*(changes_to_json(changes) for changes in planned.changes), packs_to_json(manifest.packs)]
-    for number, body in enumerate(bodies):
-        name = part_name(manifest.attempt, number)
-        index[name] = folder.encode(name, "index", body)
-    parts = tuple(ManifestPart(name, len(data), checksum(data)) for name, data in index.items())
-    return replace(manifest, parts=parts), index
-
-
-def _announced(target: Target, order: DumpJob, manifest: DumpManifest, tried: DumpAttempt) -> DumpEntry:
-    before = order.before
-    main = next((one for one in manifest.versions if one.base is None), manifest.versions[0])
-    entry = DumpEntry(
+def _announced_entry(job: DumpJob, manifest: DumpManifest, attempt: DumpAttempt) -> DumpEntry:
+    main = next((version for version in manifest.versions if version.base is None), manifest.versions[0])
+    return DumpEntry(
         id=manifest.id,
         state=BEGUN,
         store=manifest.store,
@@ -206,236 +237,53 @@ def _announced(target: Target, order: DumpJob, manifest: DumpManifest, tried: Du
         parent=None if manifest.parent is None else manifest.parent[0],
         taken=manifest.taken,
         scope=manifest.scope,
-        attempts=(*(before.attempts if before is not None else ()), tried),
-        owner=order.owner,
-        pages=len(order.planned.pages),
+        attempts=(*(job.interrupted.attempts if job.interrupted is not None else ()), attempt),
+        owner=job.owner,
+        pages=len(job.plan.pages),
         bytes=sum(pack.bytes for pack in manifest.packs),
         commit=main.commit,
         synthetic=manifest.synthetic,
     )
 
+
+def _announce(target: Target, entry: DumpEntry, interrupted: DumpEntry | None) -> None:
+    """Put an entry into the catalog: a new one, or in the place of the interrupted one."""
+
     def edit(catalog: DumpCatalog) -> DumpCatalog:
-        now = catalog.find(entry.id)
-        if now == entry:
+        present = catalog.find(entry.id)
+        if present == entry:
             return catalog
-        if now != before:
+        if present != interrupted:
             raise Conflict("another process went on with the interrupted dump", doing=f"Dumping {entry.id}")
         _require_parent(catalog, entry)
         return catalog.with_entry(entry)
 
-    _require_catalog(target)
-    change_catalog(target.storage, edit)
-    return entry
-
-
-def _require_catalog(target: Target) -> None:
     catalog = read_catalog(target.storage)
     if catalog is None:
         name = secrets.token_hex(8)
         catalog = create_catalog(target.storage, name, target.fingerprint(name))
     target.check_key(catalog)
+    change_catalog(target.storage, edit)
+
+
+def _complete(target: Target, entry: DumpEntry, manifest: str) -> DumpEntry:
+    """Mark an announced entry complete, with its manifest's checksum."""
+    complete = replace(entry, state=COMPLETE, owner=None, manifest=manifest)
+
+    def edit(catalog: DumpCatalog) -> DumpCatalog:
+        present = catalog.find(entry.id)
+        if present == complete:
+            return catalog
+        if present != entry:
+            raise Conflict("another process took this dump over", doing=f"Completing dump {entry.id}")
+        _require_parent(catalog, entry)
+        return catalog.with_entry(complete)
+
+    change_catalog(target.storage, edit)
+    return complete
 
 
 def _require_parent(catalog: DumpCatalog, entry: DumpEntry) -> None:
-    found = catalog.find(entry.parent) if entry.parent is not None else None
-    if entry.parent is not None and (found is None or not found.complete):
+    parent = catalog.find(entry.parent) if entry.parent is not None else None
+    if entry.parent is not None and (parent is None or not parent.complete):
         raise Conflict(f"dump {entry.parent} was removed meanwhile", doing=f"Dumping {entry.id}", hint="Dump again")
-
-
-def _clear_attempts(folder: DumpFolder, order: DumpJob, kept: Sequence[Pack]) -> None:
-    """Delete what earlier attempts left and this one does not use: the manifest that names the rest is in place."""
-    used = {pack.name for pack in kept}
-    for attempt, tried in enumerate(order.before.attempts if order.before is not None else (), start=1):
-        names = [pack_name(attempt, number) for number in range(tried.packs)]
-        names += [part_name(attempt, number) for number in range(tried.parts)]
-        for name in (*names, manifest_name(attempt)):
-            if name not in used:
-                folder.storage.delete(folder.path(name))
-
-
-def _completed(target: Target, entry: DumpEntry, sealed: str) -> DumpEntry:
-    done = replace(entry, state=COMPLETE, owner=None, manifest=sealed)
-
-    def edit(catalog: DumpCatalog) -> DumpCatalog:
-        now = catalog.find(entry.id)
-        if now == done:
-            return catalog
-        if now != entry:
-            raise Conflict("another process took this dump over", doing=f"Completing dump {entry.id}")
-        _require_parent(catalog, entry)
-        return catalog.with_entry(done)
-
-    change_catalog(target.storage, edit)
-    return done
-
-
-def _let_go(target: Target, entry: DumpEntry) -> None:
-    """It is nobody's now, so that the next dump can go on with it at once. Should this fail, it waits for our death."""
-    free = replace(entry, owner=None)
-    with suppress(StrandlineError):
-        change_catalog(target.storage, lambda one: one.with_entry(free) if one.find(entry.id) == entry else one)
-
-
-HIGHEST_LEVEL = 9
-ATTEMPTS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Dump:
-    """A dump that was made. `bytes` counts pages as stored, `freed` pages that were deleted since the parent.
-
-    `notice` says what was done otherwise than asked, `resumed` how many pages an interrupted dump had copied already.
-    """
-
-    id: str
-    level: int
-    parent: str | None
-    taken: float
-    pages: int
-    bytes: int
-    freed: int
-    seconds: float
-    notice: str = ""
-    resumed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class DumpRequest:
-    """What is asked for."""
-
-    level: int = 0
-    scope: DumpScope = field(default_factory=DumpScope)
-    means: CopyOptions = field(default_factory=CopyOptions)
-
-
-def take_dump(store: PageStore, target: Target, request: DumpRequest) -> Dump:
-    """A dump of a store. Nothing is locked; snapshots dropped and dumps pruned meanwhile make it look again."""
-    check_scope(request.scope)
-    if isinstance(request.level, bool) or not 0 <= request.level <= HIGHEST_LEVEL:
-        raise InputError(f"there is no level {request.level}", doing="Dumping", hint=f"Levels: 0 to {HIGHEST_LEVEL}")
-    _refuse_inside(store, target)
-    for attempt in range(ATTEMPTS):
-        try:
-            return _try_dump(store, target, request)
-        except (SnapshotExpired, Conflict):
-            if attempt == ATTEMPTS - 1:
-                raise
-    raise AssertionError("unreachable")
-
-
-def _try_dump(store: PageStore, target: Target, request: DumpRequest) -> Dump:
-    started = time.monotonic()
-    catalog = read_catalog(target.storage)
-    if catalog is not None:
-        target.check_key(catalog)
-        finish_dropping(target, catalog)
-    with StoreSnapshot(store, request.scope) as frozen:
-        if not request.means.hurry:
-            swaps = [swap[2] for version in frozen.versions for swap in version.log]
-            frozen.pace = throttle_beside_writers(
-                frozen.storage, frozen.pointers(), busy=commits_arrive(swaps, frozen.taken)
-            )
-        with frozen.pace.turn(since=started):
-            parent, notice = _find_parent(target, catalog, frozen, request)
-            frozen.open_states(lambda key, held: parent is not None and parent.knows(key, held))
-        planned = plan_dump(frozen, frozen.versions, frozen.states, parent)
-        subject = DumpContents(
-            frozen.store, frozen.taken, request.scope, frozen.next_block, frozen.versions, frozen.states,
-            tuple(_tables(frozen, parent)),
-        )  # fmt: skip
-        order = DumpJob(
-            subject, planned, request.level if parent is not None else 0, parent,
-            _interrupted(catalog, frozen, store), DumpOwner.here(store.process), frozen.pace,
-        )  # fmt: skip
-        written = write_dump(
-            target,
-            order,
-            lambda folder, packs: write_packs(frozen.storage, folder, packs, request.means, frozen.pace),
-        )
-    entry = written.entry
-    return Dump(
-        entry.id, entry.level, entry.parent, entry.taken, entry.pages, entry.bytes, planned.freed,
-        time.monotonic() - started, notice, written.resumed,
-    )  # fmt: skip
-
-
-def _find_parent(
-    target: Target, catalog: DumpCatalog | None, frozen: StoreSnapshot, request: DumpRequest
-) -> tuple[DumpChain | None, str]:
-    """The last whole dump of a lower level, of this store, this scope and this past; and what there is to say."""
-    level, notices = request.level, []
-    if level == 0:
-        return None, ""
-    for entry in reversed(catalog.complete() if catalog is not None else []):
-        assert catalog is not None
-        if entry.store != frozen.store or entry.scope != request.scope or entry.level >= level:
-            continue
-        try:
-            chain = open_chain(target, catalog, entry)
-        except Damaged as error:
-            notices.append(f"Dump {entry.id} is damaged and was not built upon: {error.why}.")
-            continue
-        if all(frozen.remembers(version) for version in chain.last.versions):
-            if entry.level < level - 1:
-                notices.append(f"There is no dump of level {level - 1}: this one stands on level {entry.level}.")
-            return chain, " ".join(notices)
-        notices.append(f"Dump {entry.id} is of another past of this store and was not built upon.")
-    notices.append(f"There is no dump of a lower level to build upon: this is level 0 instead of {level}.")
-    return None, " ".join(notices)
-
-
-def _interrupted(catalog: DumpCatalog | None, frozen: StoreSnapshot, store: PageStore) -> DumpEntry | None:
-    """An attempt at a dump of this store whose maker is dead."""
-    for entry in catalog.dumps if catalog is not None else ():
-        if entry.state == BEGUN and not entry.synthetic and entry.store == frozen.store and is_dead(entry.owner, store):
-            return entry
-    return None
-
-
-def is_dead(owner: DumpOwner | None, store: PageStore) -> bool:
-    """Whether a dump's maker is gone: off the store's roll, or no process of this machine any more."""
-    if owner is None or owner.process not in read_registry(store.context.storage).roll.processes:
-        return True
-    here = DumpOwner.here(owner.process)
-    return owner.host == here.host and owner.pid != here.pid and not process_runs(owner.pid)
-
-
-def process_runs(pid: int) -> bool:
-    """Whether this machine has such a process."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _tables(frozen: StoreSnapshot, parent: DumpChain | None) -> Iterator[TableFacts]:
-    """The tables of each version's present state. A record that is as old as the parent's is the parent's."""
-    older = parent.last if parent is not None else None
-    known = {(one.version, one.name): one.record for one in (older.tables if older is not None else ())}
-    for version in frozen.versions:
-        before = older.version(version.name) if older is not None else None
-        since = before.commit if before is not None and before.object == version.object else NEVER
-        held = frozen.states[version.current]
-        for header in frozen.headers_since(version.current, NEVER).values():
-            if header.record is not None and header.domain != CATALOG and holds_table(held, header.domain):
-                rows = header.root.sums.rows if header.root is not None else 0
-                pages = header.root.sums.pages if header.root is not None else 0
-                size = header.root.sums.bytes if header.root is not None else 0
-                old = known.get((version.name, header.name)) if header.record.born <= since else None
-                record = frozen.record(header) if old is None else old
-                yield TableFacts(version.name, header.name, rows, pages, size, record)
-
-
-def _refuse_inside(store: PageStore, target: Target) -> None:
-    source = store.context.storage
-    if isinstance(source, LocalStorage) and isinstance(target.storage, LocalStorage):
-        inside = Path(target.storage.url).resolve().is_relative_to(Path(source.url).resolve())
-        if inside:
-            raise InputError(
-                "the dumps would stand inside the store",
-                doing=f"Dumping to {target.storage.url}",
-                hint="Choose another folder, on another disk if there is one",
-            )

@@ -1,0 +1,77 @@
+"""A synthetic full: a chain of dumps combined into a new level 0, without the store."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+
+from strandline.dumps.catalog import DumpOwner, require_catalog
+from strandline.dumps.chain import DumpChain, PackLocation, open_chain
+from strandline.dumps.packs import THREADS, run_on_threads, write_pack
+from strandline.dumps.plan import plan_dump
+from strandline.dumps.restore_store import RestorePoint, find_dump, with_last_good
+from strandline.dumps.take_dump import Dump
+from strandline.dumps.target import Target
+from strandline.dumps.throttle import Throttle
+from strandline.dumps.write_dump import DumpContents, DumpJob, DumpWriter
+from strandline.errors import Damaged, InputError
+from strandline.pages import PageRef
+
+
+def synthesize(target: Target, at: RestorePoint = None) -> Dump:
+    """A level 0 that holds what the dump at `at` holds; later dumps may build upon it as upon any other."""
+    started = time.monotonic()
+    catalog = require_catalog(target.storage)
+    target.check_key(catalog)
+    entry = find_dump(catalog, at)
+    if entry.level == 0:
+        raise InputError(f"dump {entry.id} is a level 0 already", doing="Combining dumps", hint="Nothing to be done")
+    try:
+        chain = open_chain(target, catalog, entry)
+        plan = plan_dump(chain, chain.last.versions, chain.last.states, None)
+        # Pages of one pack together: each pack is then read about once.
+        packs = dict.fromkeys(location.pack.name for location in chain.locations.values())
+        rank = {pack: number for number, pack in enumerate(packs)}
+        in_order = sorted(plan.pages, key=lambda name: rank[chain.locate(name, "Combining").pack.name])
+        plan.pages = {name: plan.pages[name] for name in in_order}
+        job = DumpJob(DumpContents.of_manifest(chain.last), plan, level=0, owner=DumpOwner.here(0))
+        reader = PageReader(target, chain)
+        with DumpWriter(target, job) as writer:
+            writer.write_manifest()
+            run_on_threads(
+                writer.packs,
+                lambda pack, advance: write_pack(writer.folder, pack, reader.read, Throttle(), advance),
+                f"Combining {entry.id}",
+                sum(page.size for pack in writer.packs for page in pack.pages),
+            )
+            made = writer.complete()
+    except Damaged as error:
+        raise with_last_good(target, catalog, entry, error) from error
+    return Dump(made.id, 0, None, made.taken, made.pages, made.bytes, 0, time.monotonic() - started)
+
+
+class PageReader:
+    """Verified pages out of a chain's packs; the packs used last are kept in memory. Safe for many threads."""
+
+    def __init__(self, target: Target, chain: DumpChain) -> None:
+        self._target = target
+        self._chain = chain
+        self._packs: OrderedDict[tuple[str, str], dict[str, bytes]] = OrderedDict()
+        self._mutex = threading.Lock()
+
+    def read(self, page: PageRef) -> bytes:
+        location = self._chain.locate(page.name, "Reading")
+        key = (location.dump, location.pack.name)
+        with self._mutex:
+            pages = self._packs.get(key)
+        if pages is None:
+            pages = self._read_pack(location)
+            with self._mutex:
+                self._packs[key] = pages
+                while len(self._packs) > 2 * THREADS:
+                    self._packs.popitem(last=False)
+        return pages[page.name]
+
+    def _read_pack(self, location: PackLocation) -> dict[str, bytes]:
+        return {page.name: data for page, data in self._target.folder(location.dump).pages(location.pack)}
