@@ -17,14 +17,13 @@ refreshes copies that are behind and dumps what is due.
 from __future__ import annotations
 
 import builtins
-import fcntl
 import json
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
@@ -40,7 +39,7 @@ from strandline.pipeline.plan import RunPlan, plan
 from strandline.pipeline.settings import Settings
 from strandline.pipeline.status import PipelineStatus, pipeline_status
 from strandline.pipeline.step import Bench, Gathered, Stages, Watch, apply, gather
-from strandline.storage import MemoryStorage, pause
+from strandline.storage import MemoryStorage, locked, pause
 from strandline.store import Store, create, create_on, open
 
 
@@ -48,25 +47,24 @@ from strandline.store import Store, create, create_on, open
 def one_run(folder: str, *, wait: bool) -> Iterator[None]:
     """Holds the lock of a work folder; if another process has it, waits for its end or is an error."""
     os.makedirs(folder, exist_ok=True)
-    descriptor = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
+    path = os.path.join(folder, "lock")
+    with ExitStack() as held:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            descriptor = held.enter_context(locked(path, wait=wait))
         except BlockingIOError:
             raise InUse(
-                f"process {_holder(descriptor)} runs this pipeline",
+                f"process {_holder(path)} runs this pipeline",
                 doing=f"locking {folder}",
                 hint="Wait for it with --wait, or look at it with strandline status",
             ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
-    finally:
-        os.close(descriptor)
 
 
-def _holder(descriptor: int) -> str:
-    return os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+def _holder(path: str) -> str:
+    with builtins.open(path, "rb") as file:
+        return file.read(20).decode("ascii", "replace").strip() or "unknown"
 
 
 def watch(run: Callable[[], None], period: float, stop: threading.Event, clock: Callable[[], float]) -> None:

@@ -10,6 +10,7 @@ See `seam.py` for what every backend promises.
 """
 
 from strandline.storage.durable_file import building, flush, put_in_place, replacing, write_flushed
+from strandline.storage.file_lock import locked
 from strandline.storage.local import LocalStorage, get_in_passing, put_in_passing
 from strandline.storage.memory import MemoryStorage, OverlayStorage
 from strandline.storage.object_store import ObjectStorage
@@ -30,6 +31,7 @@ __all__ = [
     "checked_name",
     "flush",
     "get_in_passing",
+    "locked",
     "open_storage",
     "pause",
     "put_in_passing",

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import hashlib
 import mmap
 import os
@@ -26,6 +25,7 @@ from typing import TypeVar
 
 from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost
 from strandline.storage.durable_file import flush, put_in_place, write_flushed, write_pieces
+from strandline.storage.file_lock import locked
 from strandline.storage.seam import Storage, Stored, Token, checked_name, require_auditing
 
 _UNNAMED = getattr(os, "O_TMPFILE", 0)
@@ -145,7 +145,7 @@ class LocalStorage:
         path = self._path(name)
         with _refusals("Swapping", name):
             self._ensure_folder(path.parent)
-            with self._lock():
+            with locked(self._root / ".lock"):
                 if self._current_token(path) != expected:
                     raise SwapLost(f"{name} holds another value than expected", doing=f"Swapping {name}")
                 self._sync_deletes()
@@ -223,15 +223,6 @@ class LocalStorage:
             folders, self._unsynced = self._unsynced, set()
         for folder in folders:
             flush(folder)
-
-    @contextmanager
-    def _lock(self) -> Iterator[None]:
-        descriptor = os.open(self._root / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
 
 
 def _token(value: bytes) -> Token:

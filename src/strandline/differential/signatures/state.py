@@ -8,14 +8,13 @@ leaves the old state or the new one, and what it may leave besides is removed by
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from strandline.differential.signatures.known_blocks import KnownBlock
 from strandline.differential.signatures.signature_file import SignatureSegment, SignatureSpec, rename_fields
 from strandline.errors import FormatError, InputError, NotFound, StateError
 from strandline.relations import schema_from_text, schema_to_text
-from strandline.storage import flush, replacing
+from strandline.storage import flush, locked, replacing
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -133,7 +132,7 @@ def save_state(state: SignatureState, path: str | os.PathLike[str]) -> Signature
             hint="Name another folder",
         )
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder):  # sweeping must not meet a generation that another process is writing
         try:
             return _save_generation(state, folder)
         finally:
@@ -148,17 +147,6 @@ def _save_generation(state: SignatureState, folder: Path) -> SignatureState:
     saved = SignatureState(state.making, state.schema, segments, state.blocks, state.source, state.where, str(folder))
     _replace_manifest(folder, _record(saved, folder))
     return saved
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One save at a time: sweeping must not meet a generation that another process is writing."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def has_state(path: str | os.PathLike[str]) -> bool:

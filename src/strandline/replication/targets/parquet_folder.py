@@ -13,7 +13,6 @@ folder can meet parts of two states; the manifest never does.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -26,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.errors import Damaged, StorageError
-from strandline.storage import flush, put_in_place, write_flushed
+from strandline.storage import flush, locked, put_in_place, write_flushed
 from strandline.values import restore
 
 INSIDE, MANIFEST, NEW, IDS = "_strandline", "MANIFEST", "new", "ids"
@@ -87,14 +86,10 @@ class ParquetFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """One writer at a time; the kernel lets go of the lock when a process ends, however it ends."""
-        descriptor = os.open(self._inside("LOCK"), os.O_CREAT | os.O_RDWR, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with locked(self._inside("LOCK")):
             if self.exists():
                 self.settle(self.read())
             yield
-        finally:
-            os.close(descriptor)
 
     def read(self) -> FolderManifest:
         try:
