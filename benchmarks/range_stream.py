@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-
 from benchmarks.refresh import Server
+
 from strandline.store import Store, create
 
 ROWS, CATEGORIES = 200_000, 100

@@ -115,7 +115,7 @@ def test_the_first_batch_comes_in_pieces_that_are_all_rows(tmp_path: Path, monke
             following = Following(store, name)
             begin = following.beginning()
             end = following.latest(begin)
-            pieces = following.first_pieces(end)
+            pieces = following.first_splits(end)
             assert pieces is not None
             assert len(pieces) >= least
             found = pa.concat_tables(inserts(one) for one in pieces)

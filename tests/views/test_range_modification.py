@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,21 @@ from tests.replication.conftest import Place, place_of
 from tests.replication.senders import load
 from tests.replication.servers import postgres
 
-from strandline.errors import InputError, SchemaError, SqlError
+from strandline.errors import SchemaError, SqlError
 from strandline.replication.definition import CopyDefinition
 from strandline.replication.targets.open_target import open_replica
 from strandline.tables.predicates import TableExpression
+from strandline.tables.row_changes import UpdateStatement
 from strandline.values.expressions import parse_condition
 from strandline.views import Shape, ViewDefinition, define
-from strandline.views.range_modifications.portable_expressions import KINDS
-from strandline.views.range_modifications.range_modification import Decision, Images, decide, range_modification
+from strandline.views.range_modifications.portable_expressions import NotPortable
+from strandline.views.range_modifications.range_modification import (
+    Images,
+    RangeModification,
+    RangeStatement,
+    range_modification,
+    range_statements,
+)
 
 __all__ = ["postgres"]
 
@@ -61,10 +69,37 @@ SCHEMAS = {"items": SCHEMA}
 ALL = define("v", "select * from items", ITEMS)
 
 
+@dataclass(frozen=True)
+class Decision:
+    """The statements to send, one after the other (none: the copy is not touched), or why rows must be sent."""
+
+    updates: tuple[RangeStatement, ...] = ()
+    obstacle: str = ""
+
+    @property
+    def fits(self) -> bool:
+        return not self.obstacle
+
+
+def decide(
+    view: ViewDefinition, schemas: dict[str, pa.Schema], change: RangeModification, kind: str, **more: Any
+) -> Decision:
+    try:
+        return Decision(range_statements(view, schemas, change, kind, **more))
+    except NotPortable as obstacle:
+        return Decision(obstacle=str(obstacle))
+
+
+def modification(
+    table: str, schema: pa.Schema, set: dict[str, str], where: str | None = None, params: dict[str, Any] | None = None
+) -> RangeModification:
+    return range_modification(UpdateStatement(table, set, where, params or {}), schema)
+
+
 def decided(
     kind: str, set: dict[str, str], where: str | None = None, view: ViewDefinition = ALL, **more: Any
 ) -> Decision:
-    return decide(view, SCHEMAS, range_modification("items", SCHEMA, set, where), kind, **more)
+    return decide(view, SCHEMAS, modification("items", SCHEMA, set, where), kind, **more)
 
 
 def row_wise(set: dict[str, str], where: str | None) -> pa.Table:
@@ -113,29 +148,33 @@ def same(one: pa.Table, other: pa.Table) -> bool:
 
 STATEMENTS: list[tuple[dict[str, str], str | None, set[str]]] = [
     ({"n": "n + 1"}, "id < 4", {"sqlite", "postgres"}),
-    ({"n": "-n * 3 - s", "s": "s % 7"}, "s <> 2 or n is null", {"sqlite", "postgres"}),
-    ({"n": "n % (3 - 5)"}, None, {"sqlite", "postgres"}),
+    ({"n": "-n * 3 - s", "s": "s + 7"}, "s <> 2 or n is null", {"sqlite", "postgres"}),
+    ({"n": "n % (3 - 5)"}, None, set()),
+    ({"n": "n + (3 - 5)"}, None, set()),
+    ({"n": "n * -3"}, "s between -5 and 5", {"sqlite", "postgres"}),
     ({"n": "7 / 2 * 2"}, "b", set()),
     ({"n": "n // 2"}, None, set()),
     ({"q": "q * 2 + 0.25"}, "q between 0 and 5000", {"postgres"}),
     ({"q": "n"}, "id = 1", {"postgres"}),
     ({"q": "q * 1.1"}, "id = 5", {"postgres"}),
-    ({"t": "t || '-' || t"}, "t = 'it''s é' or t in ('a', 'x')", {"sqlite", "postgres"}),
+    ({"t": "t || '-' || t"}, None, set()),
+    ({"t": "'c'"}, "t = 'it''s é' or t in ('a', 'x')", {"sqlite", "postgres"}),
     ({"t": "upper(t)"}, None, set()),
-    ({"t": "'x'"}, "t > 'A' and t < 'b'", {"sqlite"}),
+    ({"t": "'x'"}, "t > 'A' and t < 'b'", set()),
     ({"b": "not b"}, None, {"sqlite", "postgres"}),
     ({"b": "n > 3 and t = 'a'"}, "not b", {"sqlite", "postgres"}),
     ({"d": "d + 30"}, "d >= DATE '2000-01-01'", {"postgres"}),
     ({"d": "NULL"}, "d is not null", {"sqlite", "postgres"}),
-    ({"f": "g"}, "n > 0", {"sqlite", "postgres"}),
+    ({"f": "g"}, "n > 0", set()),
     ({"f": "f + g"}, None, set()),
     ({"f": "f"}, "f > 1", set()),
-    ({"n": "coalesce(n, 0) + case when b then 1 when not b then 2 else 3 end"}, "id <> 4", {"sqlite", "postgres"}),
-    ({"n": "n + 1000 * 1000"}, "id = 1", {"sqlite", "postgres"}),
+    ({"n": "coalesce(n, 0) + case when b then 1 when not b then 2 else 3 end"}, "id <> 4", set()),
+    ({"n": "n * 0"}, "id = 1", set()),
+    ({"n": "n + 1000"}, "id = 1", {"sqlite", "postgres"}),
     ({"w": "w - 1"}, "w > 0", {"postgres"}),
     ({"n": "abs(n)"}, None, set()),
     ({"n": "CAST(t AS INTEGER)"}, "id > 9", set()),
-    ({"n": "1"}, "n + 9223372036854775807 > 0", {"postgres"}),
+    ({"n": "1"}, "n + 9223372036854775807 > 0", set()),
 ]
 
 
@@ -256,13 +295,10 @@ def test_in_a_self_join_each_occurrence_has_its_statement() -> None:
     assert not decided("sqlite", {"s": "s + 1"}, view=pairs).fits
 
 
-def test_parameters_are_literals_and_unknown_kinds_are_refused() -> None:
-    change = range_modification("items", SCHEMA, {"t": ":new"}, "t = :old", {"old": "x' --", "new": 'a"b'})
+def test_parameters_are_literals() -> None:
+    change = modification("items", SCHEMA, {"t": ":new"}, "t = :old", {"old": "x' --", "new": 'a"b'})
     update = decide(ALL, SCHEMAS, change, "sqlite").updates[0]
     assert update.sql("c") == "UPDATE c SET \"t\" = 'a\"b' WHERE \"t\" = 'x'' --'"
-    with pytest.raises(InputError, match="The kinds are duckdb"):
-        decide(ALL, SCHEMAS, change, "oracle")
-    assert set(KINDS) == {"duckdb", "sqlite", "postgres", "parquet", "store"}
 
 
 def test_instants_are_computed_nowhere_but_at_home() -> None:
@@ -270,5 +306,5 @@ def test_instants_are_computed_nowhere_but_at_home() -> None:
         [pa.field("id", pa.int64(), nullable=False), ("at", pa.timestamp("us", "UTC")), ("h", pa.int64())]
     )
     view = define("v", "select * from x", {"x": Shape(schema, ("id",))})
-    change = range_modification("x", schema, {"h": "hour(at)"})
+    change = modification("x", schema, {"h": "hour(at)"})
     assert "depends on a session's zone" in decide(view, {"x": schema}, change, "duckdb").obstacle

@@ -77,7 +77,7 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 return []
             commit = until.position.commit
             first = Mark.from_json(start).position is None
-            pieces = self._following().first_pieces(until) if first else None
+            pieces = self._following().first_splits(until) if first else None
             if pieces is not None:
                 return [InputPartition(StreamPartition(commit, piece=one)) for one in pieces]
             # Kept here until the batch is confirmed: the files go when nobody refers to them.

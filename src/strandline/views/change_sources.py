@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from strandline.changes import COUNT
@@ -21,12 +20,12 @@ from strandline.tables import COPIES, SEGMENTS, TableTransaction
 from strandline.values import no_rows
 from strandline.views import catalog, difference_table
 from strandline.views.catalog import CopyRecord, ViewPosition, copy_records
-from strandline.views.delta_query import TwoStates, delta_rows, without_counts
+from strandline.views.delta_query import TwoStates, delta_rows
 from strandline.views.difference_table import Segments, all_segments
-from strandline.views.join import Join, JoinRunner, net
+from strandline.views.join import Join, JoinRunner, counted_once, net, without_counts
 from strandline.views.known_views import ViewHost
 from strandline.views.pins import let_go, pin, pinned, position_at
-from strandline.views.range_modifications import RangeStatement, reader
+from strandline.views.range_modifications import RangeStatement, audience
 from strandline.views.regeneration import regenerate
 from strandline.views.retention import collapse_in
 from strandline.views.store_state import StoreState
@@ -162,7 +161,7 @@ class SegmentChangeSource:
             return []
         found = []
         for number in sorted(aim.modifications):
-            said = aim.modifications[number].get(reader(self.record), [])
+            said = aim.modifications[number].get(audience(self.record), [])
             if said and first <= number <= last:
                 rows = difference_table.difference(snapshot.view, self.home.cache, self.wanted.whole, first, number - 1)
                 found.append(
@@ -175,7 +174,7 @@ class SegmentChangeSource:
     def rows(self) -> pa.Table:
         snapshot, _ = self._aim
         whole = regenerate(self.wanted.whole, StoreState(snapshot.view, self.home.cache), self.running)
-        ones = whole.append_column(pa.field(COUNT, pa.int64()), pa.array(np.ones(len(whole), dtype=np.int64)))
+        ones = counted_once(whole)
         behind = net(pa.concat_tables([ones, _negated(self._ahead).cast(ones.schema)]))
         return self.wanted.restricted(without_counts(behind))
 

@@ -10,22 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from strandline.changes import COUNT
 from strandline.values import no_rows
-from strandline.views.definition import Occurrence, ViewDefinition
+from strandline.views.definition import Occurrence, QualifiedColumn, ViewDefinition, equalities_of
 from strandline.views.join import Join, JoinRunner, joined, net, run_join
 from strandline.views.relevance import mask
 from strandline.views.store_state import StoreState
 
-if TYPE_CHECKING:
-    from sqlglot import exp
-
-Column = tuple[str, str]
+Equalities = Sequence[tuple[QualifiedColumn, QualifiedColumn]]
 
 
 class DeltaSides(Protocol):
@@ -35,7 +32,7 @@ class DeltaSides(Protocol):
         """What changed in a relation: rows with `_count`."""
         ...
 
-    def site(self, *, new: bool) -> StoreState:
+    def state(self, *, new: bool) -> StoreState:
         """A state to read relations from."""
         ...
 
@@ -54,74 +51,77 @@ class TwoStates:
     """How many rows of each relation were seen to differ: the update counts once, like an insert or a delete."""
 
     def delta(self, relation: str, columns: Sequence[str]) -> pa.Table:
-        found = self.newer.delta(self.older, relation, columns)
-        signs = np.asarray(found.column(COUNT), dtype=np.int64)
-        self.changed[relation] = max(int(signs[signs > 0].sum()), int(-signs[signs < 0].sum()))
-        return found
+        delta = self.newer.delta(self.older, relation, columns)
+        counts = np.asarray(delta.column(COUNT), dtype=np.int64)
+        self.changed[relation] = max(int(counts[counts > 0].sum()), int(-counts[counts < 0].sum()))
+        return delta
 
-    def site(self, *, new: bool) -> StoreState:
+    def state(self, *, new: bool) -> StoreState:
         return self.newer if new else self.older
 
     def rows(self, relation: str, columns: Sequence[str], keys: pa.Table | None, *, new: bool) -> pa.Table:
-        site = self.site(new=new)
-        return site.rows(relation, columns) if keys is None else site.rows_of_keys(relation, columns, keys)
+        state = self.state(new=new)
+        return state.rows(relation, columns) if keys is None else state.rows_of_keys(relation, columns, keys)
 
 
 def delta_rows(definition: ViewDefinition, sides: DeltaSides, running: JoinRunner | None = None) -> pa.Table:
     """ΔV: rows of the view with `_count`, net."""
     join = Join.of(definition)
     deltas: dict[Occurrence, pa.Table] = {}
-    for one in definition.occurrences:
-        found = sides.delta(one.relation, join.columns_of(one.alias))
-        deltas[one] = relevant_rows(definition, sides, one, found)
+    for occurrence in definition.occurrences:
+        delta = sides.delta(occurrence.relation, join.columns_of(occurrence.alias))
+        deltas[occurrence] = relevant_rows(definition, sides, occurrence, delta)
     terms = [
-        _term(definition, join, sides, _Term(place, deltas[one]), running or JoinRunner())
-        for place, one in enumerate(definition.occurrences)
-        if len(deltas[one])
+        _term_rows(definition, join, sides, _Term(place, deltas[occurrence]), running or JoinRunner())
+        for place, occurrence in enumerate(definition.occurrences)
+        if len(deltas[occurrence])
     ]
     return net(pa.concat_tables(terms)) if terms else no_rows(join.rows_schema)
 
 
-def relevant_rows(definition: ViewDefinition, sides: DeltaSides, one: Occurrence, delta: pa.Table) -> pa.Table:
+def relevant_rows(definition: ViewDefinition, sides: DeltaSides, changed: Occurrence, delta: pa.Table) -> pa.Table:
     """The changed rows that the relevance test does not rule out."""
     if not len(delta) or definition.condition is None:
         return delta
-    site = sides.site(new=True)
-    schemas = {relation: site.shape(relation).schema for relation in definition.relations}
-    return delta.filter(mask(definition, schemas, one.alias, delta))
+    state = sides.state(new=True)
+    schemas = {relation: state.shape(relation).schema for relation in definition.relations}
+    return delta.filter(mask(definition, schemas, changed.alias, delta))
 
 
 @dataclass(frozen=True)
 class _Term:
-    """ΔRᵢ: its place among the occurrences, and its rows."""
+    """One term of the sum: the place of ΔRᵢ among the occurrences, and its rows."""
 
     place: int
     delta: pa.Table
 
 
-def _term(definition: ViewDefinition, join: Join, sides: DeltaSides, term: _Term, running: JoinRunner) -> pa.Table:
+def _term_rows(definition: ViewDefinition, join: Join, sides: DeltaSides, term: _Term, running: JoinRunner) -> pa.Table:
     changed = definition.occurrences[term.place]
     known: dict[str, pa.Table] = {changed.alias: term.delta}
     whole: dict[str, StoreState] = {}
-    equalities = list(_equalities(definition, sides))
+    equalities = list(_join_equalities(definition, sides))
     for place, one in _reachable_first(definition, sides, changed, equalities):
         new = place < term.place
         columns = join.columns_of(one.alias)
         keys = _keys(one, known, equalities, sides)
-        if keys is None and sides.site(new=new).bytes(one.relation) >= running.inline_limit:
-            whole[one.alias] = sides.site(new=new)
+        if keys is None and sides.state(new=new).bytes(one.relation) >= running.inline_limit:
+            whole[one.alias] = sides.state(new=new)
             continue
         known[one.alias] = sides.rows(one.relation, columns, keys, new=new)
         if not len(known[one.alias]):
             return no_rows(join.rows_schema)
     if whole:
         relations = {one.alias: one.relation for one in definition.occurrences}
-        return run_join(join, known, {alias: (site, relations[alias]) for alias, site in whole.items()}, running)
+        return run_join(join, known, {alias: (state, relations[alias]) for alias, state in whole.items()}, running)
     return joined(join, known)
 
 
 def _reachable_first(
-    definition: ViewDefinition, sides: DeltaSides, changed: Occurrence, equalities: Sequence[tuple[Column, Column]]
+    definition: ViewDefinition,
+    sides: DeltaSides,
+    changed: Occurrence,
+    equalities: Equalities,
 ) -> Iterator[tuple[int, Occurrence]]:
     """The other occurrences, those first whose keys are known from what stands before them."""
     rest = [(place, one) for place, one in enumerate(definition.occurrences) if one is not changed]
@@ -134,24 +134,27 @@ def _reachable_first(
 
 
 def _leading(
-    one: Occurrence, seen: set[str], equalities: Sequence[tuple[Column, Column]], sides: DeltaSides
-) -> list[tuple[str, Column]]:
+    one: Occurrence, seen: set[str], equalities: Equalities, sides: DeltaSides
+) -> list[tuple[str, QualifiedColumn]]:
     """The leading key columns of an occurrence that are equal to a column of another one that is known already."""
-    site = sides.site(new=False)
-    if not site.is_table(one.relation):
+    state = sides.state(new=False)
+    if not state.is_table(one.relation):
         return []
-    found = []
-    for name in site.shape(one.relation).key:
+    leading = []
+    for name in state.shape(one.relation).key:
         partners = [other for mine, other in equalities if mine == (one.alias, name) and other[0] in seen]
         if not partners:
             break
-        found.append((name, partners[0]))
+        leading.append((name, partners[0]))
     # All must come from one occurrence, so that their values stand side by side.
-    return [pair for pair in found if pair[1][0] == found[0][1][0]]
+    return [pair for pair in leading if pair[1][0] == leading[0][1][0]]
 
 
 def _keys(
-    one: Occurrence, known: Mapping[str, pa.Table], equalities: Sequence[tuple[Column, Column]], sides: DeltaSides
+    one: Occurrence,
+    known: Mapping[str, pa.Table],
+    equalities: Equalities,
+    sides: DeltaSides,
 ) -> pa.Table | None:
     """What the leading key columns of an occurrence can be; None if nothing is known of them."""
     leading = _leading(one, set(known), equalities, sides)
@@ -161,25 +164,13 @@ def _keys(
     return pa.table({name: table.column(column) for name, (_, column) in leading})
 
 
-def _equalities(definition: ViewDefinition, sides: DeltaSides) -> Iterator[tuple[Column, Column]]:
-    """Pairs of columns of one type that are equal in every row, each pair in both directions."""
-    from sqlglot import exp
-
-    shapes = {one.alias: sides.site(new=False).shape(one.relation) for one in definition.occurrences}
-    for term in definition.conjuncts():
-        if isinstance(term, exp.EQ):
-            left, right = term.this.unnest(), term.expression.unnest()
-            if isinstance(left, exp.Column) and isinstance(right, exp.Column) and _alike(left, right, shapes):
-                yield (left.table, left.name), (right.table, right.name)
-                yield (right.table, right.name), (left.table, left.name)
-
-
-def _alike(left: exp.Column, right: exp.Column, shapes: Mapping[str, object]) -> bool:
-    types = [shapes[one.table].schema.field(one.name).type for one in (left, right)]  # type: ignore[attr-defined]
-    return left.table != right.table and bool(types[0] == types[1])
-
-
-def without_counts(rows: pa.Table) -> pa.Table:
-    """Rows as often as they are counted."""
-    counts = np.asarray(rows.column(COUNT), dtype=np.int64)
-    return rows.drop_columns([COUNT]).take(pa.array(np.repeat(np.arange(len(rows)), counts)))
+def _join_equalities(
+    definition: ViewDefinition, sides: DeltaSides
+) -> Iterator[tuple[QualifiedColumn, QualifiedColumn]]:
+    """Pairs of columns of two occurrences that are equal in every row, each pair in both directions."""
+    state = sides.state(new=False)
+    shapes = {occurrence.alias: state.shape(occurrence.relation) for occurrence in definition.occurrences}
+    for left, right in equalities_of(definition.conjuncts(), shapes):
+        if right is not None and left[0] != right[0]:
+            yield left, right
+            yield right, left

@@ -4,7 +4,8 @@ A segment holds the net changes from one position to the next: rows of the view 
 is never 0. The last segment is open: every commit adds to it what it changes, in the same atomic commit. A refresh
 closes it and opens the next, so from any position to now there is one net difference: the sum of the segments behind
 it. Copies at one position share its segments. A position at which no copy stands any more is forgotten, and its segment
-joins the one before: what is old collapses, and there are never more segments than positions of copies.
+joins the one before: what is old collapses. Beyond the positions of copies there are segments only for range
+modifications: one that holds the update's rows, with the statements beside it.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ KEY = [SEGMENT, SIGNATURE]
 MODIFICATIONS = 16
 """So many updates by expression keep segments of their own; older ones become rows."""
 Statements = Mapping[str, list[dict[str, Any]]]
-"""For each kind of copy, or restricted copy, the statements to run there: `set` (pairs of name and SQL) and `where`."""
+"""For each audience (a kind of copy, or one restricted copy) the statements to run there, as JSON."""
 _RECORDS = pa.schema([pa.field("view", pa.string()), pa.field("record", pa.string())])
 
 
-class Start(NamedTuple):
+class SegmentStart(NamedTuple):
     """Where a segment begins: at the commit, by number and id, that opened it.
 
     While that commit is on its way it has neither; what opens one in the middle of a commit never gets them, as no copy
@@ -56,7 +57,7 @@ class Segments:
 
     view: str
     fingerprint: str
-    starts: tuple[Start, ...]
+    starts: tuple[SegmentStart, ...]
     broken: str = ""
     modifications: Mapping[int, Statements] = field(default_factory=dict)
     revision: int = 0
@@ -72,34 +73,39 @@ class Segments:
 
     def number(self, id_: str) -> int | None:
         """The segment that begins at the commit of this id."""
-        return next((one.number for one in self.starts if one.id == id_ and id_), None)
+        return next((start.number for start in self.starts if start.id == id_ and id_), None)
 
     def opened(self, commit: int, id_: str) -> Segments:
         """The same, its open segment beginning at this commit, if it was opened on the way to it."""
         last = self.starts[-1]
-        return self if last.id else replace(self, starts=(*self.starts[:-1], Start(last.number, commit, id_)))
+        return self if last.id else replace(self, starts=(*self.starts[:-1], SegmentStart(last.number, commit, id_)))
 
     def closed(self) -> Segments:
         """The same with another segment opened."""
-        return replace(self, starts=(*self.starts, Start(self.open + 1)), revision=self.revision + 1)
+        return replace(self, starts=(*self.starts, SegmentStart(self.open + 1)), revision=self.revision + 1)
 
     def modified(self, statements: Statements) -> Segments:
         """The same once an update has got a segment of its own, and another one is open."""
-        made = self.closed()
-        again = made.closed()
-        return replace(again, modifications={**self.modifications, made.open: statements}, revision=self.revision + 1)
+        own = self.closed()
+        modifications = {**self.modifications, own.open: statements}
+        return replace(own.closed(), modifications=modifications, revision=self.revision + 1)
 
     def row(self) -> dict[str, str]:
-        rest: dict[str, Any] = {"fingerprint": self.fingerprint, "starts": self.starts, "broken": self.broken}
-        rest |= {"modifications": {str(n): dict(one) for n, one in self.modifications.items()}}
-        return {"view": self.view, "record": json.dumps({**rest, "revision": self.revision})}
+        record = {
+            "fingerprint": self.fingerprint,
+            "starts": self.starts,
+            "broken": self.broken,
+            "modifications": {str(number): dict(by_audience) for number, by_audience in self.modifications.items()},
+            "revision": self.revision,
+        }
+        return {"view": self.view, "record": json.dumps(record)}
 
     @staticmethod
     def from_row(row: Mapping[str, str]) -> Segments:
-        rest = json.loads(row["record"])
-        starts = tuple(Start(*one) for one in rest["starts"])
-        modifications = {int(number): one for number, one in rest["modifications"].items()}
-        return Segments(row["view"], rest["fingerprint"], starts, rest["broken"], modifications, rest["revision"])
+        record = json.loads(row["record"])
+        starts = tuple(SegmentStart(*start) for start in record["starts"])
+        modifications = {int(number): by_audience for number, by_audience in record["modifications"].items()}
+        return Segments(row["view"], record["fingerprint"], starts, record["broken"], modifications, record["revision"])
 
 
 def all_segments(view: ReadView, cache: PageCache) -> dict[str, Segments]:
@@ -110,25 +116,25 @@ def all_segments(view: ReadView, cache: PageCache) -> dict[str, Segments]:
     return {row["view"]: Segments.from_row(row) for row in rows}
 
 
-def records(found: Sequence[Segments]) -> pa.Table:
+def records(views: Sequence[Segments]) -> pa.Table:
     """Segments as rows of their table."""
-    return pa.Table.from_pylist([one.row() for one in found], schema=_RECORDS)
+    return pa.Table.from_pylist([segments.row() for segments in views], schema=_RECORDS)
 
 
 def begin(transaction: TableTransaction, view: ReadView, cache: PageCache, definition: ViewDefinition) -> Segments:
     """Begin a view's difference table, empty, at the commit of this transaction."""
-    made = Segments(definition.name, definition.fingerprint, (Start(1),))
+    segments = Segments(definition.name, definition.fingerprint, (SegmentStart(1),))
     known = all_segments(view, cache).get(definition.name)
     if known is not None:
-        made = replace(made, revision=known.revision + 1)
+        segments = replace(segments, revision=known.revision + 1)
     if view.find_domain(SEGMENTS) is None:
-        transaction.create_table(SEGMENTS, records([made]), key="view")
+        transaction.create_table(SEGMENTS, records([segments]), key="view")
     else:
-        transaction.upsert(SEGMENTS, records([made]))
-    if view.find_domain(made.table) is not None:
-        transaction.drop_table(made.table)
-    transaction.create_table(made.table, table_schema(definition), key=KEY)
-    return made
+        transaction.upsert(SEGMENTS, records([segments]))
+    if view.find_domain(segments.table) is not None:
+        transaction.drop_table(segments.table)
+    transaction.create_table(segments.table, table_schema(definition), key=KEY)
+    return segments
 
 
 def end(transaction: TableTransaction, view: ReadView, name: str) -> None:
@@ -163,11 +169,11 @@ def difference(
     reader = TableReader(view, DIFFERENCE + definition.name, cache)
     upto = "" if last is None else " AND segment <= :last"
     params = {"first": first} | ({} if last is None else {"last": last})
-    found = reader.to_arrow(None, f"segment >= :first{upto}", params)
+    entries = reader.to_arrow(None, f"segment >= :first{upto}", params)
     names = [*definition.schema.names, COUNT]
-    columns = [*(found.column(f"c{place}") for place in range(len(definition.schema))), found.column(NUMBER)]
+    columns = [*(entries.column(f"c{place}") for place in range(len(definition.schema))), entries.column(NUMBER)]
     rows = pa.Table.from_arrays(columns, names=names)
-    several = len(set(found.column(SEGMENT).unique().to_pylist())) > 1
+    several = len(entries.column(SEGMENT).unique()) > 1
     return net(rows) if several else rows
 
 
@@ -176,24 +182,21 @@ def collapse(
 ) -> Segments:
     """Forget segments at whose beginning no copy stands (`kept` has the others); the open one always stays."""
     *closed, last = known.starts
-    standing = [one.number for one in closed if one.number in kept]
-    marked = sorted(known.modifications)[-MODIFICATIONS:] if standing else []
+    standing = [start.number for start in closed if start.number in kept]
+    newest = sorted(known.modifications)[-MODIFICATIONS:] if standing else []
     # An update's segment stays apart, with its end, as long as a copy stands before it.
-    apart = {n for one in marked if one >= standing[0] for n in (one, one + 1)}
-    starts = [one for one in closed if one.number in kept or one.number in apart]
+    apart = {number for own in newest if own >= standing[0] for number in (own, own + 1)}
+    starts = [start for start in closed if start.number in kept or start.number in apart]
     if len(starts) == len(closed):
         return known
-    into: dict[int, int | None] = {}
-    for number in (one.number for one in closed):
-        before = [one.number for one in starts if one.number <= number]
-        into[number] = max(before, default=None)
-    for number, target in into.items():
+    for number in (start.number for start in closed):
+        target = max((start.number for start in starts if start.number <= number), default=None)
         if number != target:
             _move(transaction, view, cache, known, (number, target))
-    modifications = {number: one for number, one in known.modifications.items() if number in apart}
-    found = replace(known, starts=(*starts, last), modifications=modifications, revision=known.revision + 1)
-    transaction.upsert(SEGMENTS, records([found]))
-    return found
+    modifications = {number: sent for number, sent in known.modifications.items() if number in apart}
+    collapsed = replace(known, starts=(*starts, last), modifications=modifications, revision=known.revision + 1)
+    transaction.upsert(SEGMENTS, records([collapsed]))
+    return collapsed
 
 
 def _move(
@@ -225,9 +228,9 @@ def try_entering(definition: ViewDefinition, rows: pa.Table, clock: Callable[[],
     if not len(rows):
         return None
     started = clock()
-    made = stored(definition, 0, rows)
-    added(made, made)
-    encode_keys(made, KEY)
+    entries = stored(definition, 0, rows)
+    added(entries, entries)
+    encode_keys(entries, KEY)
     return (clock() - started) / len(rows)
 
 

@@ -1,4 +1,4 @@
-"""Eager maintenance: what a commit batch changes in views goes into their difference tables in the same commit.
+"""Eager maintenance: what a commit batch changes in views goes into their difference tables, in the same commit.
 
 `derive` runs while the batch is installed, on the state before it and on the pages that it edits; after a lost swap it
 runs again on the newer state, like installing itself. The changes of a batch to a table are its pages before and after,
@@ -19,28 +19,38 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes import COUNT, difference
+from strandline.changes import difference
 from strandline.errors import Conflict, StorageError, StrandlineError
-from strandline.pages import Installer, RowChange, StateEdit, TableEdit, TableId, Transaction
+from strandline.pages import Installer, RowChange, StateEdit, TableEdit, Transaction
 from strandline.tables import (
     NONE,
     ROW,
     SEGMENTS,
     Delta,
     PageCache,
-    TableReader,
     TableSchema,
     encode_keys,
+    find_table,
     rows_of_pairs,
 )
 from strandline.values import no_rows
 from strandline.views.definition import ViewDefinition
 from strandline.views.delta_query import delta_rows
-from strandline.views.difference_table import KEY, SEGMENT, SIGNATURE, Segments, added, all_segments, records, stored
-from strandline.views.join import JoinRunner
+from strandline.views.difference_table import (
+    KEY,
+    NUMBER,
+    SEGMENT,
+    SIGNATURE,
+    Segments,
+    added,
+    all_segments,
+    records,
+    stored,
+)
+from strandline.views.join import JoinRunner, counted_once
 from strandline.views.known_views import KnownViews
 from strandline.views.maintenance import ENTERING
-from strandline.views.range_modifications import WORTH, statements
+from strandline.views.range_modifications import LEAST_ROWS, statements_of_commit
 from strandline.views.store_state import StoreState
 
 
@@ -48,9 +58,9 @@ def derive(edit: StateEdit, installer: Installer, cache: PageCache, transactions
     """Add to each eager view's open segment what this batch changes in the view."""
     kept = all_segments(edit.view, cache)
     written = _opened(edit, installer, _written(edit, cache, kept))
-    touched = {one.before.name for one in edit.domains.values() if _is_changed(one)}
-    site = StoreState(edit.view, cache)
-    known = KnownViews(site)
+    touched = {table.before.name for table in edit.domains.values() if _is_changed(table)}
+    state = StoreState(edit.view, cache)
+    known = KnownViews(state)
     for segments in kept.values():
         if segments.broken:
             continue
@@ -58,7 +68,7 @@ def derive(edit: StateEdit, installer: Installer, cache: PageCache, transactions
             definition = known.definition(segments.view)
             if touched.isdisjoint(definition.relations):
                 continue
-            rows = _delta(edit, cache, definition, segments)
+            rows = _delta(edit, state, definition, segments)
         except StorageError:
             raise
         except StrandlineError as error:
@@ -67,9 +77,9 @@ def derive(edit: StateEdit, installer: Installer, cache: PageCache, transactions
             continue
         if not len(rows):
             continue
-        said = statements(edit, site, definition, transactions) if len(rows) >= WORTH else {}
-        if said and segments.view not in written:
-            modified = segments.modified(said).opened(int(edit.commit), edit.output.swap)
+        statements = statements_of_commit(edit, state, definition, transactions) if len(rows) >= LEAST_ROWS else {}
+        if statements and segments.view not in written:
+            modified = segments.modified(statements).opened(int(edit.commit), edit.output.swap)
             _write(edit, installer, modified)
             _add(edit, installer, cache, stored(definition, modified.open - 1, rows), segments)
         else:
@@ -78,13 +88,13 @@ def derive(edit: StateEdit, installer: Installer, cache: PageCache, transactions
 
 def _written(edit: StateEdit, cache: PageCache, kept: Mapping[str, Segments]) -> dict[str, Segments]:
     """What transactions of this batch write of segments; who has read them too long ago must try again."""
-    one = _segments_edit(edit)
-    if one is None:
+    table = _segments_edit(edit)
+    if table is None:
         return {}
-    record = TableSchema.from_bytes(one.record)
-    _, new = rows_of_pairs(cache, one.changed(), record, (edit.view.read, one.read))
-    found = {row["view"]: Segments.from_row(row) for row in new.to_pylist()}
-    for name, segments in found.items():
+    record = TableSchema.from_bytes(table.record)
+    _, new = rows_of_pairs(cache, table.changed(), record, (edit.view.read, table.read))
+    written = {row["view"]: Segments.from_row(row) for row in new.to_pylist()}
+    for name, segments in written.items():
         before = kept.get(name)
         if before is not None and segments != before and segments.revision != before.revision + 1:
             raise Conflict(
@@ -92,42 +102,42 @@ def _written(edit: StateEdit, cache: PageCache, kept: Mapping[str, Segments]) ->
                 doing="Committing",
                 hint="Nothing was changed; try the transaction again",
             )
-    return found
+    return written
 
 
 def _opened(edit: StateEdit, installer: Installer, written: Mapping[str, Segments]) -> dict[str, Segments]:
     """Segments that this batch opens begin at its commit, whose number and id are known here."""
-    found = {name: one.opened(int(edit.commit), edit.output.swap) for name, one in written.items()}
-    for name, one in found.items():
-        if one != written[name]:
-            _write(edit, installer, one)
-    return found
+    opened = {name: segments.opened(int(edit.commit), edit.output.swap) for name, segments in written.items()}
+    for name, segments in opened.items():
+        if segments != written[name]:
+            _write(edit, installer, segments)
+    return opened
 
 
 def _segments_edit(edit: StateEdit) -> TableEdit | None:
     """What this batch does to the table of segments, which it may have made."""
-    return next((one for one in edit.domains.values() if one.name == SEGMENTS and not one.dropped), None)
+    return next((table for table in edit.domains.values() if table.name == SEGMENTS and not table.dropped), None)
 
 
-def _is_changed(edit: TableEdit) -> bool:
-    return edit.dropped or edit.record_changed or next(edit.changed(), None) is not None
+def _is_changed(table: TableEdit) -> bool:
+    return table.dropped or table.record_changed or next(table.changed(), None) is not None
 
 
-def _delta(edit: StateEdit, cache: PageCache, definition: ViewDefinition, segments: Segments) -> pa.Table:
+def _delta(edit: StateEdit, state: StoreState, definition: ViewDefinition, segments: Segments) -> pa.Table:
     if definition.fingerprint != segments.fingerprint:
         raise StrandlineError("the view's definition or a base table's columns have changed")
-    return delta_rows(definition, _EditSides(edit, StoreState(edit.view, cache)), JoinRunner("inline"))
+    return delta_rows(definition, _EditSides(edit, state), JoinRunner("inline"))
 
 
 @dataclass(frozen=True)
 class _EditSides:
-    """The state before a batch, and the same with the batch's changes; see `delta_query.Sides`."""
+    """The state before a batch, and the same with the batch's changes, as `DeltaSides`."""
 
     edit: StateEdit
     older: StoreState
     deltas: dict[tuple[str, tuple[str, ...]], pa.Table] = field(default_factory=dict)
 
-    def site(self, *, new: bool) -> StoreState:
+    def state(self, *, new: bool) -> StoreState:
         return self.older
 
     def delta(self, relation: str, columns: Sequence[str]) -> pa.Table:
@@ -140,47 +150,40 @@ class _EditSides:
         old = self.older.rows(relation, columns) if keys is None else self.older.rows_of_keys(relation, columns, keys)
         if not new:
             return old
-        ones = old.append_column(pa.field(COUNT, pa.int64()), pa.array(np.ones(len(old), dtype=np.int64)))
-        delta = self.delta(relation, columns).select(ones.column_names)
-        return pa.concat_tables([pa.Table.from_arrays(ones.columns, schema=delta.schema), delta])
+        counted = counted_once(old)
+        delta = self.delta(relation, columns).select(counted.column_names)
+        return pa.concat_tables([pa.Table.from_arrays(counted.columns, schema=delta.schema), delta])
 
     def _computed(self, relation: str, columns: Sequence[str]) -> pa.Table:
         record = self.older.record(relation)
         wanted = list(columns) or list((record.key or record.names)[:1])
-        entry = self.older.view.find_domain(relation)
-        assert entry is not None
-        one = self.edit.domains.get(TableId(entry.domain))
-        if one is None:
+        table = self.edit.domains.get(find_table(self.older.view, relation)[0].domain)
+        if table is None:
             nothing = no_rows(pa.schema([record.row_schema.field(name) for name in wanted]))
             return difference(nothing, nothing).rows
-        if one.dropped or TableSchema.from_bytes(one.record) != record:
+        if table.dropped or TableSchema.from_bytes(table.record) != record:
             raise StrandlineError(f"the table {relation} was dropped, or its columns have changed")
-        read = (self.older.view.read, one.read)
-        old, new = rows_of_pairs(self.older.cache, one.changed(), record, read)
+        read = (self.older.view.read, table.read)
+        old, new = rows_of_pairs(self.older.cache, table.changed(), record, read)
         return difference(old.drop_columns([ROW]).select(wanted), new.drop_columns([ROW]).select(wanted)).rows
 
 
 def _add(edit: StateEdit, installer: Installer, cache: PageCache, rows: pa.Table, segments: Segments) -> None:
     started = time.perf_counter()
-    reader = TableReader(edit.view, segments.table, cache)
-    there = StoreState(edit.view, cache).rows_of_keys(segments.table, [SEGMENT, SIGNATURE, "count"], rows.select(KEY))
+    there = StoreState(edit.view, cache).rows_of_keys(segments.table, [SEGMENT, SIGNATURE, NUMBER], rows.select(KEY))
     there = there.filter(pa.compute.equal(there.column(SEGMENT), rows.column(SEGMENT)[0]))
     put, gone = added(there, rows)
-    _install(edit.domain(reader.entry.domain), installer, put, gone, KEY)
+    _install(edit.domain(find_table(edit.view, segments.table)[0].domain), installer, put, gone, KEY)
     ENTERING.note(cache, segments.view, len(rows), time.perf_counter() - started)
 
 
 def _write(edit: StateEdit, installer: Installer, segments: Segments) -> None:
-    one = _segments_edit(edit)
-    if one is None:
-        entry = edit.view.find_domain(SEGMENTS)
-        assert entry is not None
-        one = edit.domain(entry.domain)
+    table = _segments_edit(edit) or edit.domain(find_table(edit.view, SEGMENTS)[0].domain)
     rows = records([segments])
-    _install(one, installer, rows, rows.slice(0, 0), ["view"])
+    _install(table, installer, rows, rows.slice(0, 0), ["view"])
 
 
-def _install(edit: TableEdit, installer: Installer, put: pa.Table, gone: pa.Table, key: list[str]) -> None:
+def _install(table: TableEdit, installer: Installer, put: pa.Table, gone: pa.Table, key: list[str]) -> None:
     """Rows to put under their keys, and rows to take away, as the tables' installer takes them."""
     both = pa.concat_tables([put, gone]).combine_chunks()
     keys = encode_keys(both, key)
@@ -188,4 +191,4 @@ def _install(edit: TableEdit, installer: Installer, put: pa.Table, gone: pa.Tabl
     live = np.array([place if place < len(put) else NONE for place in order], dtype=np.int64)
     delta = Delta([keys[place] for place in order], live, np.full(len(keys), NONE, dtype=np.int64), both)
     # Nobody's transaction: what follows from a batch belongs to all of it.
-    installer.install(edit, [RowChange(cast(Transaction, None), delta)])
+    installer.install(table, [RowChange(cast(Transaction, None), delta)])

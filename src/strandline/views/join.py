@@ -1,13 +1,13 @@
-"""The defining query over rows in memory: σ and the joins by DuckDB, π by Arrow.
+"""The defining query over given rows: σ and the joins by DuckDB, π by Arrow.
 
-DuckDB sees only the columns that the condition and computed outputs read, and gives back row numbers; the other
-columns are taken from the rows themselves, so they come out as they went in, whatever their types. Every input may
-carry `_count`; the counts of rows that meet are multiplied.
+`joined` computes it over rows in memory. DuckDB sees only the columns that the condition and computed outputs read, and
+gives back row numbers; the other columns are taken from the rows themselves, so they come out as they went in, whatever
+their types. Every input may carry `_count`; the counts of rows that meet are multiplied.
 
-Joins over relations that are too large for one process: kernels, one for each stretch of the largest relation.
-
-The other inputs go to every kernel: the change, which is small, and whatever else the query reads. A join distributes
-over the rows of any one input, so the results need only be put together.
+`run_join` computes it over relations that are too large for one process, by kernels: one for each stretch of the
+largest relation. The other inputs go to every kernel: the change, which is small, and whatever else the query reads. A
+join distributes over the rows of any one input, so the results need only be put together. They are not net: `net` adds
+up the counts of equal rows.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes import COUNT, Room, own_room, read_parts, write_part
+from strandline.changes import COUNT, Room, net_counts, own_room, read_parts, write_part
 from strandline.engine import INLINE_LIMIT, Attempt, Result, Spool, WorkItem, choose_runner, kernel
 from strandline.errors import SqlError
 from strandline.relations import Scan, open_relation, read_scan, schema_from_text, schema_to_text
 from strandline.storage import Storage
 from strandline.tables import table_relation
 from strandline.values import no_rows, plain, plain_schema, quoted, readable, restore
-from strandline.views.definition import ViewDefinition
+from strandline.views.definition import ViewDefinition, sql_text
 from strandline.views.store_state import StoreState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_PLACE = "strandline place"
-_Matched = tuple[dict[str, pa.Array | None], dict[str, pa.ChunkedArray]]
+_ROW_NUMBER = "strandline row"
+_Matches = tuple[dict[str, pa.Array | None], dict[str, pa.ChunkedArray]]
+"""For each alias the numbers of the rows that meet (None: all rows, in order), and the computed outputs."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,14 @@ class Join:
 
         taken = {output.name: output.source for output in definition.outputs if output.source is not None}
         trees = {output.name: output.expression for output in definition.outputs if output.source is None}
-        seen = [*trees.values(), *([definition.condition] if definition.condition is not None else [])]
-        columns = {(column.table, column.name) for tree in seen for column in tree.find_all(exp.Column)}
+        read = [*trees.values(), *([definition.condition] if definition.condition is not None else [])]
+        columns = {(column.table, column.name) for tree in read for column in tree.find_all(exp.Column)}
         aliases = tuple(one.alias for one in definition.occurrences)
         return Join(
             aliases,
-            "true" if definition.condition is None else _text(definition.condition),
+            "true" if definition.condition is None else sql_text(definition.condition),
             taken,
-            {name: _text(tree) for name, tree in trees.items()},
+            {name: sql_text(tree) for name, tree in trees.items()},
             {alias: tuple(sorted(name for owner, name in columns if owner == alias)) for alias in aliases},
             definition.schema,
         )
@@ -108,66 +109,70 @@ def joined(join: Join, tables: Mapping[str, pa.Table], room: Room | None = None)
     if any(not len(table) for table in tables.values()):
         return no_rows(join.rows_schema)
     if len(join.aliases) == 1 and join.where == "true" and not join.computed:
-        matched: _Matched = ({join.aliases[0]: None}, {})
+        matches: _Matches = ({join.aliases[0]: None}, {})
     else:
-        matched = _matched(join, tables, room or own_room())
-    places, values = matched
+        matches = _matches(join, tables, room or own_room())
+    numbers, computed = matches
     columns: dict[str, Any] = {}
     for name in join.schema.names:
-        if name in values:
-            columns[name] = values[name]
+        if name in computed:
+            columns[name] = computed[name]
         else:
             alias, source = join.taken[name]
-            columns[name] = _taken(tables[alias].column(source), places[alias])
+            columns[name] = _taken(tables[alias].column(source), numbers[alias])
     length = len(next(iter(columns.values())))
     counts = np.ones(length, dtype=np.int64)
     for alias, table in tables.items():
         if COUNT in table.column_names:
-            counts = counts * np.asarray(_taken(table.column(COUNT), places[alias]), dtype=np.int64)
+            counts = counts * np.asarray(_taken(table.column(COUNT), numbers[alias]), dtype=np.int64)
     columns[COUNT] = pa.array(counts)
     return restore(pa.table(columns), join.rows_schema)
 
 
-def _matched(join: Join, tables: Mapping[str, pa.Table], room: Room) -> _Matched:
-    """Which rows meet, as numbers for each alias, and the computed outputs."""
+def _matches(join: Join, tables: Mapping[str, pa.Table], room: Room) -> _Matches:
     import duckdb
 
     inputs = {f"strandline {number}": _input(join, alias, tables[alias]) for number, alias in enumerate(join.aliases)}
-    selected = [f"{quoted(alias)}.{quoted(_PLACE)} AS p{number}" for number, alias in enumerate(join.aliases)]
+    selected = [f"{quoted(alias)}.{quoted(_ROW_NUMBER)} AS p{number}" for number, alias in enumerate(join.aliases)]
     selected += [f"{sql} AS v{number}" for number, sql in enumerate(join.computed.values())]
     mentioned = [f'"{name}" AS {quoted(alias)}' for name, alias in zip(inputs, join.aliases, strict=True)]
     sql = f"SELECT {', '.join(selected)} FROM {', '.join(mentioned)} WHERE {join.where}"
     try:
         room.connection.execute("SET TimeZone = 'UTC'")
-        found = room.query(sql, inputs)
+        result = room.query(sql, inputs)
     except duckdb.Error as error:
-        said = str(error).strip().splitlines()[0]
-        raise SqlError(f"the query can't be computed: {said}", doing="computing a view") from None
-    places: dict[str, pa.Array | None] = {alias: found.column(number) for number, alias in enumerate(join.aliases)}
+        message = str(error).strip().splitlines()[0]
+        raise SqlError(f"the query can't be computed: {message}", doing="computing a view") from None
+    numbers: dict[str, pa.Array | None] = {alias: result.column(place) for place, alias in enumerate(join.aliases)}
     count = len(join.aliases)
-    return places, {name: found.column(count + number) for number, name in enumerate(join.computed)}
+    return numbers, {name: result.column(count + place) for place, name in enumerate(join.computed)}
 
 
 def _input(join: Join, alias: str, table: pa.Table) -> pa.Table:
     columns = {name: readable(table.column(name), name) for name in join.read[alias]}
-    return pa.table({_PLACE: pa.array(np.arange(len(table))), **columns})
+    return pa.table({_ROW_NUMBER: pa.array(np.arange(len(table))), **columns})
 
 
-def _taken(column: pa.ChunkedArray, places: pa.Array | None) -> pa.ChunkedArray:
-    return column if places is None else column.take(places)
-
-
-def _text(tree: Any) -> str:
-    return str(tree.sql(dialect="duckdb", identify=True, comments=False))
+def _taken(column: pa.ChunkedArray, numbers: pa.Array | None) -> pa.ChunkedArray:
+    return column if numbers is None else column.take(numbers)
 
 
 def net(rows: pa.Table, room: Room | None = None) -> pa.Table:
     """Equal rows once, their counts added up; those whose counts cancel out are gone."""
-    from strandline.changes import net_counts
+    names = [name for name in rows.column_names if name != COUNT]
+    numbers, counts = net_counts(rows.select(names), np.asarray(rows.column(COUNT), dtype=np.int64), room or own_room())
+    return rows.select(names).take(pa.array(numbers)).append_column(pa.field(COUNT, pa.int64()), pa.array(counts))
 
-    names: Sequence[str] = [name for name in rows.column_names if name != COUNT]
-    places, counts = net_counts(rows.select(names), np.asarray(rows.column(COUNT), dtype=np.int64), room or own_room())
-    return rows.select(names).take(pa.array(places)).append_column(pa.field(COUNT, pa.int64()), pa.array(counts))
+
+def counted_once(rows: pa.Table) -> pa.Table:
+    """Rows with `_count` 1 each; equal rows stay apart."""
+    return rows.append_column(pa.field(COUNT, pa.int64()), pa.array(np.ones(len(rows), dtype=np.int64)))
+
+
+def without_counts(rows: pa.Table) -> pa.Table:
+    """Rows as often as they are counted."""
+    counts = np.asarray(rows.column(COUNT), dtype=np.int64)
+    return rows.drop_columns([COUNT]).take(pa.array(np.repeat(np.arange(len(rows)), counts)))
 
 
 ITEMS = 2
@@ -207,7 +212,7 @@ def run_join(
     with Spool() as spool:
         inputs = [_Input(alias, _scans_of(rows, spool)) for alias, rows in known.items()]
         inputs += [
-            _Input(alias, _scans(site, relation, join, alias, running)) for alias, (site, relation) in whole.items()
+            _Input(alias, _scans(state, relation, join, alias, running)) for alias, (state, relation) in whole.items()
         ]
         runner = choose_runner(running.runner, sum(one.bytes for one in inputs), running.session)
         items = _items(join, inputs, runner.parallelism * ITEMS)
@@ -219,7 +224,9 @@ def whole_items(
     join: Join, whole: Mapping[str, tuple[StoreState, str]], running: JoinRunner, size: int
 ) -> list[dict[str, Any]]:
     """The query over whole relations as work items, each with about so many bytes of the largest of them."""
-    inputs = [_Input(alias, _scans(site, relation, join, alias, running)) for alias, (site, relation) in whole.items()]
+    inputs = [
+        _Input(alias, _scans(state, relation, join, alias, running)) for alias, (state, relation) in whole.items()
+    ]
     return _items(join, inputs, max(one.bytes for one in inputs) // size + 1)
 
 
@@ -244,7 +251,7 @@ def joined_item(item: WorkItem, room: Room | None = None) -> tuple[pa.Table, int
     tables = {}
     for alias, scans in item["inputs"].items():
         read = [Scan.from_json(scan) for scan in scans]
-        columns = [name for name in (*join.columns_of(alias), "_count") if name in read[0].schema.names]
+        columns = [name for name in (*join.columns_of(alias), COUNT) if name in read[0].schema.names]
         batches = [batch for scan in read for batch in read_scan(scan, columns or read[0].schema.names[:1])]
         tables[alias] = pa.Table.from_batches(batches) if batches else no_rows(read[0].schema)
     return joined(join, tables, room), sum(len(table) for table in tables.values())
@@ -258,11 +265,11 @@ def _scans_of(rows: pa.Table, spool: Spool) -> list[Scan]:
     return [part.scan for part in open_relation(rows, spool=spool).parts()]
 
 
-def _scans(site: StoreState, relation: str, join: Join, alias: str, running: JoinRunner) -> list[Scan]:
-    assert running.storage is not None
-    if site.is_table(relation):
-        return [part.scan for part in table_relation(site.view, relation, site.cache, running.storage).parts()]
-    return [part.scan for part in open_relation(site.rows(relation, join.columns_of(alias))).parts()]
+def _scans(state: StoreState, relation: str, join: Join, alias: str, running: JoinRunner) -> list[Scan]:
+    # Relations are joined whole only where `storage` is known: without it, `inline_limit` is infinite.
+    if state.is_table(relation) and running.storage is not None:
+        return [part.scan for part in table_relation(state.view, relation, state.cache, running.storage).parts()]
+    return [part.scan for part in open_relation(state.rows(relation, join.columns_of(alias))).parts()]
 
 
 def _pieces(scans: Sequence[Scan], count: int) -> list[list[Scan]]:

@@ -1,4 +1,8 @@
-"""A view's rows from scratch: the oracle of every delta, and the way that is always open."""
+"""Regeneration: a view's rows computed from its relations, by our kernels or by Spark SQL.
+
+It is the scheme that the paper compares difference tables with: the way that is always open, and the oracle of every
+delta in the tests.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,6 @@ import pyarrow as pa
 from strandline.changes import COUNT
 from strandline.values import plain_schema, restore
 from strandline.views.definition import ViewDefinition, computed, query_sql
-from strandline.views.delta_query import without_counts
 from strandline.views.join import Join, JoinRunner, joined, run_join
 from strandline.views.store_state import StoreState
 
@@ -19,37 +22,37 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def regenerate(definition: ViewDefinition, site: StoreState, running: JoinRunner | None = None) -> pa.Table:
+def regenerate(definition: ViewDefinition, state: StoreState, running: JoinRunner | None = None) -> pa.Table:
     """All rows of the view at a state, in its schema with every field nullable."""
     running = running or JoinRunner()
     schema = plain_schema(definition.schema)
     for relation in definition.relations:
-        site.check(relation, f"computing view {definition.name!r}")
+        state.check(relation, f"computing view {definition.name!r}")
     if definition.regenerated:
-        tables = {relation: site.rows(relation, site.record(relation).names) for relation in definition.relations}
+        tables = {relation: state.rows(relation, state.record(relation).names) for relation in definition.relations}
         return restore(computed(definition.sql, tables, f"computing view {definition.name!r}"), schema)
     join = Join.of(definition)
-    large = [one for one in definition.occurrences if site.bytes(one.relation) >= running.inline_limit]
+    large = [one for one in definition.occurrences if state.bytes(one.relation) >= running.inline_limit]
     known = {
-        one.alias: site.rows(one.relation, join.columns_of(one.alias))
+        one.alias: state.rows(one.relation, join.columns_of(one.alias))
         for one in definition.occurrences
         if one not in large
     }
     if large:
-        rows = run_join(join, known, {one.alias: (site, one.relation) for one in large}, running)
+        rows = run_join(join, known, {one.alias: (state, one.relation) for one in large}, running)
     else:
         rows = joined(join, known)
     return restore(rows.drop_columns([COUNT]), schema)
 
 
 def on_spark(
-    definition: ViewDefinition, site: StoreState, running: JoinRunner, session: SparkSession | None = None
+    definition: ViewDefinition, state: StoreState, running: JoinRunner, session: SparkSession | None = None
 ) -> DataFrame:
     """All rows of the view as a Spark DataFrame, computed by the kernels on Spark, in Spark's types."""
     from strandline.engine import session as own_session
     from strandline.values import spark_table
 
-    rows = regenerate(definition, site, JoinRunner("spark", session, running.storage))
+    rows = regenerate(definition, state, JoinRunner("spark", session, running.storage))
     return (session or own_session()).createDataFrame(spark_table(rows))
 
 
@@ -67,8 +70,8 @@ def in_spark_sql(definition: ViewDefinition, frame: Callable[[str], DataFrame]) 
         if table.name in names:
             alias = exp.TableAlias(this=exp.to_identifier(table.alias or table.name, quoted=True))
             table.replace(exp.Table(this=exp.to_identifier(names[table.name]), alias=alias))
-    for relation, one in frames.items():
-        one.createOrReplaceTempView(names[relation])
+    for relation, base in frames.items():
+        base.createOrReplaceTempView(names[relation])
     session = next(iter(frames.values())).sparkSession
     try:
         return session.sql(tree.sql(dialect="spark"))
@@ -76,6 +79,3 @@ def in_spark_sql(definition: ViewDefinition, frame: Callable[[str], DataFrame]) 
         # The plan has found its tables by now.
         for name in names.values():
             session.catalog.dropTempView(name)
-
-
-__all__ = ["in_spark_sql", "on_spark", "regenerate", "without_counts"]

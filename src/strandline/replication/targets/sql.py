@@ -385,9 +385,7 @@ class SqlReplica:
         self._database.execute(layout.insert(table, ROWS, cast=True))
 
     def _run(self, layout: Layout, statement: RangeStatement) -> None:
-        values = ", ".join(f"{quoted(name)} = {value}" for name, value in statement.set)
-        where = "" if statement.where is None else f" WHERE {statement.where}"
-        self._database.execute(f"UPDATE {layout.data} SET {values}{where}")
+        self._database.execute(statement.sql(layout.data))
 
     def _change(self, layout: Layout, message: Message | MessageSegment) -> None:
         definition = layout.definition

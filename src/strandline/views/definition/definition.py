@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 
+QualifiedColumn = tuple[str, str]
+"""An occurrence's alias and the name of a column."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """What a definition has to know of a relation: its columns, and its key (empty: none)."""
@@ -48,12 +52,12 @@ class OutputColumn:
     expression: exp.Expr
 
     @property
-    def source(self) -> tuple[str, str] | None:
+    def source(self) -> QualifiedColumn | None:
         """The alias and the column that it is, if it is nothing but a column."""
         from sqlglot import exp
 
-        found = self.expression
-        return (found.table, found.name) if isinstance(found, exp.Column) else None
+        tree = self.expression
+        return (tree.table, tree.name) if isinstance(tree, exp.Column) else None
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ class ViewDefinition:
     def conjuncts(self) -> Iterator[exp.Expr]:
         """The terms of the condition, all of which must hold."""
         if self.condition is not None:
-            yield from _terms(self.condition)
+            yield from conjuncts(self.condition)
 
     def columns_of(self, alias: str) -> tuple[str, ...]:
         """The columns of an occurrence that the condition or an output reads."""
@@ -93,16 +97,16 @@ class ViewDefinition:
 
         trees = [output.expression for output in self.outputs]
         trees += [] if self.condition is None else [self.condition]
-        found = (column for tree in trees for column in tree.find_all(exp.Column))
-        return tuple(sorted({column.name for column in found if column.table == alias}))
+        columns = (column for tree in trees for column in tree.find_all(exp.Column))
+        return tuple(sorted({column.name for column in columns if column.table == alias}))
 
     @cached_property
     def fingerprint(self) -> str:
         """A digest of what it means: two texts that say the same have the same one."""
         meaning = [
             [[one.alias, one.relation] for one in self.occurrences],
-            sorted(_text(term) for term in self.conjuncts()),
-            [[output.name, _text(output.expression)] for output in self.outputs],
+            sorted(sql_text(term) for term in self.conjuncts()),
+            [[output.name, sql_text(output.expression)] for output in self.outputs],
             list(self.key),
             self.schema.to_string(),
             self.sql if self.regenerated else "",
@@ -110,16 +114,28 @@ class ViewDefinition:
         return hashlib.sha256(json.dumps(meaning).encode()).hexdigest()[:32]
 
 
-def _text(tree: exp.Expr) -> str:
-    return tree.sql(dialect="duckdb", identify=True, comments=False)
+def sql_text(tree: exp.Expr, dialect: str = "duckdb") -> str:
+    """An expression as SQL, its identifiers quoted."""
+    return tree.sql(dialect=dialect, identify=True, comments=False)
 
 
-def _terms(tree: exp.Expr) -> Iterator[exp.Expr]:
+def unqualified(tree: exp.Expr) -> str:
+    """An expression that reads one occurrence alone, as SQL over that relation's own columns."""
+    from sqlglot import exp
+
+    bare = tree.copy()
+    for column in bare.find_all(exp.Column):
+        column.set("table", None)
+    return sql_text(bare)
+
+
+def conjuncts(tree: exp.Expr) -> Iterator[exp.Expr]:
+    """The terms of a conjunction, however it is nested; a tree that is none is its only term."""
     from sqlglot import exp
 
     inner = tree.unnest()
     if isinstance(inner, exp.And):
-        yield from _terms(inner.this)
-        yield from _terms(inner.expression)
+        yield from conjuncts(inner.this)
+        yield from conjuncts(inner.expression)
     else:
         yield inner

@@ -1,20 +1,17 @@
-"""Whether the outputs of a view hold a key of its result.
+"""From a view's text to its definition: clauses checked, names resolved, types known, a key of the result found.
 
-A row of the result is told apart by the keys of all its occurrences. A column is *determined* by chosen outputs if it
-is one of them, if a term of the condition equates it with a determined column or with a constant, or if the key of its
-occurrence is determined, as then the whole row is. So `orders JOIN customers ON orders.customer = customers.id` has
-the key of `orders`: an order determines its customer.
-
-From a text to a definition: parsed, its names found, its types known.
-
-The text is checked clause by clause. What deltas can't follow is refused with the reason and the clause, or, where the
-user wants the view all the same (`strict=False`), makes a definition that is regenerated each time and says why.
+`define` takes the text clause by clause. What deltas can't follow is refused with the reason and the clause, or, where
+the user wants the view all the same (`strict=False`), makes a definition that is regenerated each time and says why.
 Nothing of the text is ever run but what DuckDB's own parser takes for a plain function of one row.
 
-Views over views: a view in FROM is replaced by what it is made of.
+`result_key` finds whether the outputs hold a key of the result. A row of the result is told apart by the keys of all
+its occurrences. A column is *determined* by chosen outputs if it is one of them, if a term of the condition equates it
+with a determined column or with a constant, or if the key of its occurrence is determined, as then the whole row is. So
+`orders JOIN customers ON orders.customer = customers.id` has the key of `orders`: an order determines its customer.
 
-Select, project and join of selects, projects and joins is again one of them. So a view over views is kept by the same
-deltas over the same tables as any other, and no view has to be computed for the sake of another.
+`flattened` replaces a view in FROM by what it is made of: select, project and join of selects, projects and joins is
+again one of them. So a view over views is kept by the same deltas over the same tables as any other, and no view has to
+be computed for the sake of another.
 """
 
 from __future__ import annotations
@@ -31,15 +28,148 @@ from strandline.changes import RESERVED
 from strandline.errors import SchemaError, SqlError
 from strandline.tables import check_key_types
 from strandline.values import no_rows, parse_condition, parse_expression
-from strandline.views.definition.definition import Occurrence, OutputColumn, Shape, ViewDefinition
+from strandline.views.definition.definition import (
+    Occurrence,
+    OutputColumn,
+    QualifiedColumn,
+    Shape,
+    ViewDefinition,
+    conjuncts,
+    sql_text,
+)
 from strandline.views.definition.regenerated import regenerated_definition
-from strandline.views.definition.scope import NameScope, Unfollowed, check_clauses, column, parse_query, scope_of
+from strandline.views.definition.scope import NameScope, NotMaintainable, check_clauses, column, parse_query, scope_of
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
 
-Column = tuple[str, str]
+def define(name: str, sql: str, relations: Mapping[str, Shape], *, strict: bool = True) -> ViewDefinition:
+    """The definition that `sql` states over these relations.
+
+    >>> items = Shape(pa.schema([pa.field("id", pa.int64(), nullable=False), ("price", pa.float64())]), ("id",))
+    >>> cheap = define("cheap", "select id, price * 2 as twice from items where price < 10", {"items": items})
+    >>> cheap.key, cheap.schema.names, cheap.condition.sql()
+    (('id',), ['id', 'twice'], '"items"."price" < 10')
+    """
+    doing = f"defining view {name!r}"
+    query = parse_query(sql, doing)
+    try:
+        return _maintainable(name, sql, check_clauses(query), relations, doing)
+    except NotMaintainable as why:
+        if strict:
+            raise SqlError(
+                f"{why.reason}: {why.clause!r} can't be kept by differences",
+                doing=doing,
+                hint="Leave it out, or say strict=False (--no-strict): the view is then computed anew each time",
+            ) from None
+        return regenerated_definition(name, query, relations, str(why))
+
+
+def _maintainable(name: str, sql: str, query: exp.Select, relations: Mapping[str, Shape], doing: str) -> ViewDefinition:
+    scope = scope_of(query, relations, doing)
+    where = query.args.get("where")
+    conditions = [*scope.conditions, *([] if where is None else [scope.qualified(where.this)])]
+    condition = _conjunction(conditions)
+    if condition is not None:
+        _check_condition(condition, scope)
+    outputs = _outputs(query, scope)
+    schema = pa.schema([_field(output, scope) for output in outputs])
+    terms = [] if condition is None else conjuncts(condition)
+    key = result_key(scope.occurrences, scope.shapes, terms, outputs)
+    fields = [field.with_nullable(field.nullable and field.name not in key) for field in schema]
+    return ViewDefinition(name, sql, scope.occurrences, condition, outputs, key, pa.schema(fields))
+
+
+def _conjunction(conditions: Sequence[exp.Expr]) -> exp.Expr | None:
+    from sqlglot import exp
+
+    return exp.and_(*conditions, copy=False) if len(conditions) > 1 else conditions[0] if conditions else None
+
+
+def _outputs(query: exp.Select, scope: NameScope) -> tuple[OutputColumn, ...]:
+    from sqlglot import exp
+
+    outputs: list[OutputColumn] = []
+    for place in query.expressions:
+        star = place.this if isinstance(place, exp.Column) and isinstance(place.this, exp.Star) else place
+        if isinstance(star, exp.Star):
+            if any(star.args.get(name) for name in ("except_", "replace", "rename")):
+                raise NotMaintainable("a star with exceptions: name the columns", place.sql(dialect="duckdb"))
+            outputs += [OutputColumn(name, tree) for name, tree in scope.star(place)]
+            continue
+        tree = scope.qualified(place.unalias())
+        label = place.alias or (tree.name if isinstance(tree, exp.Column) else "")
+        if not label:
+            raise SqlError(
+                f"{place.sql(dialect='duckdb')!r} has no name", doing=scope.doing, hint="Name it, as in … AS total"
+            )
+        outputs.append(OutputColumn(label, tree))
+    _check_names([output.name for output in outputs], scope.doing)
+    return tuple(outputs)
+
+
+def _check_names(names: Sequence[str], doing: str) -> None:
+    lower = [name.lower() for name in names]
+    repeated = sorted({name for name in names if lower.count(name.lower()) > 1})
+    if repeated:
+        raise SqlError(f"the result has several columns {repeated[0]!r}", doing=doing, hint="Name them apart with AS")
+    reserved = [name for name in names if name in RESERVED]
+    if reserved:
+        raise SqlError(f"{reserved[0]!r} is a name that we use ourselves", doing=doing, hint="Name it with AS")
+
+
+def _field(output: OutputColumn, scope: NameScope) -> pa.Field:
+    """The column of the result: a plain column keeps its own type, an expression has the one that DuckDB gives it."""
+    if output.source is not None:
+        alias, name = output.source
+        return scope.shapes[alias].schema.field(name).with_name(output.name).remove_metadata()
+    text, schema = _over_wide_row(output.expression, scope)
+    try:
+        type_ = parse_expression(text, schema).evaluate(no_rows(schema)).type
+    except SqlError as error:
+        raise _in_terms_of(error, text, output.expression, scope.doing) from None
+    if pt.is_null(type_):
+        raise SchemaError(f"{output.name!r} has no type", doing=scope.doing, hint="Cast it: CAST(NULL AS INTEGER)")
+    return pa.field(output.name, _in_utc(type_))
+
+
+def _check_condition(condition: exp.Expr, scope: NameScope) -> None:
+    text, schema = _over_wide_row(condition, scope)
+    try:
+        parse_condition(text, schema)
+    except SqlError as error:
+        raise _in_terms_of(error, text, condition, scope.doing) from None
+
+
+def _over_wide_row(tree: exp.Expr, scope: NameScope) -> tuple[str, pa.Schema]:
+    """The expression over one wide row: columns of all occurrences, their aliases part of their names."""
+    from sqlglot import exp
+
+    tree = tree.copy()
+    used: dict[str, pa.Field] = {}
+    for node in list(tree.find_all(exp.Column)):
+        name = f"{node.table}.{node.name}"
+        used[name] = pa.field(name, scope.shapes[node.table].schema.field(node.name).type)
+        node.set("table", None)
+        node.set("this", exp.to_identifier(name, quoted=True))
+    return sql_text(tree), pa.schema(list(used.values()))
+
+
+def _in_terms_of(error: SqlError, text: str, tree: exp.Expr, doing: str) -> SqlError | NotMaintainable:
+    """The error in terms of the definition. Functions that are no function of a row may still be regenerated."""
+    shown = tree.sql(dialect="duckdb")
+    called = re.search(r"calls (\w+)\(\)", error.why)
+    if called is not None:
+        return NotMaintainable(f"{called[1]}() is no plain function of a row: aggregate, clock, chance or file", shown)
+    return SqlError(error.why.replace(repr(text), repr(shown)), doing=doing, hint=error.hint)
+
+
+def _in_utc(type_: pa.DataType) -> pa.DataType:
+    """The type that computed columns are kept in: DuckDB's zone is the machine's, ours is UTC."""
+    if pt.is_timestamp(type_) and type_.tz is not None:
+        return pa.timestamp(type_.unit, "UTC")
+    return type_
 
 
 def result_key(
@@ -51,34 +181,36 @@ def result_key(
     """The names of outputs that are a key of the result, as few as can be; empty if there is none."""
     if not all(shapes[one.alias].key for one in occurrences):
         return ()
-    facts = [*_equalities(terms, shapes)]
-    equated = {column for fact in facts for column in fact if column is not None}
-    chosen = {output.name: output.source for output in outputs if _fits(output.source, shapes, equated)}
-    if not _determines(chosen.values(), facts, occurrences, shapes):
+    equalities = [*equalities_of(terms, shapes)]
+    equated = {column for pair in equalities for column in pair if column is not None}
+    chosen = {output.name: output.source for output in outputs if _may_be_key(output.source, shapes, equated)}
+    if not _determines(chosen.values(), equalities, occurrences, shapes):
         return ()
     keys = {(one.alias, name) for one in occurrences for name in shapes[one.alias].key}
     # Columns of keys go last, so that a key column is kept where another column would do as well.
     for name in sorted(chosen, key=lambda name: chosen[name] in keys):
         fewer = {other: source for other, source in chosen.items() if other != name}
-        if fewer and _determines(fewer.values(), facts, occurrences, shapes):
+        if fewer and _determines(fewer.values(), equalities, occurrences, shapes):
             chosen = fewer
     return tuple(chosen)
 
 
 def _determines(
-    start: Iterable[Column | None],
-    facts: Sequence[tuple[Column, Column | None]],
+    start: Iterable[QualifiedColumn | None],
+    equalities: Sequence[tuple[QualifiedColumn, QualifiedColumn | None]],
     occurrences: Sequence[Occurrence],
     shapes: Mapping[str, Shape],
 ) -> bool:
-    known = {column for column in start if column is not None} | {one for one, other in facts if other is None}
+    """Whether these columns determine every occurrence's row: their closure under the equalities and the keys."""
+    known = {column for column in start if column is not None}
+    known |= {left for left, right in equalities if right is None}
     whole: set[str] = set()
     grown = True
     while grown:
         size = len(known)
-        for one, other in facts:
-            if other is not None and (one in known or other in known):
-                known |= {one, other}
+        for left, right in equalities:
+            if right is not None and (left in known or right in known):
+                known |= {left, right}
         for occurrence in occurrences:
             shape = shapes[occurrence.alias]
             if occurrence.alias not in whole and all((occurrence.alias, name) in known for name in shape.key):
@@ -88,7 +220,9 @@ def _determines(
     return len(whole) == len(occurrences)
 
 
-def _equalities(terms: Iterable[exp.Expr], shapes: Mapping[str, Shape]) -> Iterator[tuple[Column, Column | None]]:
+def equalities_of(
+    terms: Iterable[exp.Expr], shapes: Mapping[str, Shape]
+) -> Iterator[tuple[QualifiedColumn, QualifiedColumn | None]]:
     """Pairs of columns that are equal in every row of the result; None stands for a constant."""
     from sqlglot import exp
 
@@ -111,7 +245,7 @@ def _exact(side: exp.Column, constant: exp.Literal, shapes: Mapping[str, Shape])
     return bool((pt.is_string(type_) and constant.is_string) or (pt.is_integer(type_) and constant.is_int))
 
 
-def _fits(source: Column | None, shapes: Mapping[str, Shape], equated: set[Column]) -> bool:
+def _may_be_key(source: QualifiedColumn | None, shapes: Mapping[str, Shape], equated: set[QualifiedColumn]) -> bool:
     """Whether an output may be part of a key: its values have an order, and are never null."""
     if source is None:
         return False
@@ -123,135 +257,6 @@ def _fits(source: Column | None, shapes: Mapping[str, Shape], equated: set[Colum
     return source in equated or name in shapes[alias].key or not shapes[alias].schema.field(name).nullable
 
 
-def define(name: str, sql: str, relations: Mapping[str, Shape], *, strict: bool = True) -> ViewDefinition:
-    """The definition that `sql` states over these relations.
-
-    >>> items = Shape(pa.schema([pa.field("id", pa.int64(), nullable=False), ("price", pa.float64())]), ("id",))
-    >>> cheap = define("cheap", "select id, price * 2 as twice from items where price < 10", {"items": items})
-    >>> cheap.key, cheap.schema.names, cheap.condition.sql()
-    (('id',), ['id', 'twice'], '"items"."price" < 10')
-    """
-    doing = f"defining view {name!r}"
-    query = parse_query(sql, doing)
-    try:
-        return _followed(name, sql, check_clauses(query), relations, doing)
-    except Unfollowed as why:
-        if strict:
-            raise SqlError(
-                f"{why.reason}: {why.clause!r} can't be kept by differences",
-                doing=doing,
-                hint="Leave it out, or say strict=False (--no-strict): the view is then computed anew each time",
-            ) from None
-        return regenerated_definition(name, query, relations, str(why))
-
-
-def _followed(name: str, sql: str, query: exp.Select, relations: Mapping[str, Shape], doing: str) -> ViewDefinition:
-    scope = scope_of(query, relations, doing)
-    where = query.args.get("where")
-    conditions = [*scope.conditions, *([] if where is None else [scope.qualified(where.this)])]
-    condition = _conjunction(conditions)
-    if condition is not None:
-        _check_condition(condition, scope)
-    outputs = _outputs(query, scope)
-    schema = pa.schema([_field(output, scope) for output in outputs])
-    terms = ViewDefinition(name, sql, scope.occurrences, condition, (), (), schema).conjuncts()
-    key = result_key(scope.occurrences, scope.shapes, terms, outputs)
-    fields = [field.with_nullable(field.nullable and field.name not in key) for field in schema]
-    return ViewDefinition(name, sql, scope.occurrences, condition, outputs, key, pa.schema(fields))
-
-
-def _conjunction(conditions: Sequence[exp.Expr]) -> exp.Expr | None:
-    from sqlglot import exp
-
-    return exp.and_(*conditions, copy=False) if len(conditions) > 1 else conditions[0] if conditions else None
-
-
-def _outputs(query: exp.Select, scope: NameScope) -> tuple[OutputColumn, ...]:
-    from sqlglot import exp
-
-    found: list[OutputColumn] = []
-    for place in query.expressions:
-        star = place.this if isinstance(place, exp.Column) and isinstance(place.this, exp.Star) else place
-        if isinstance(star, exp.Star):
-            if any(star.args.get(name) for name in ("except_", "replace", "rename")):
-                raise Unfollowed("a star with exceptions: name the columns", place.sql(dialect="duckdb"))
-            found += [OutputColumn(name, tree) for name, tree in scope.star(place)]
-            continue
-        tree = scope.qualified(place.unalias())
-        label = place.alias or (tree.name if isinstance(tree, exp.Column) else "")
-        if not label:
-            raise SqlError(
-                f"{place.sql(dialect='duckdb')!r} has no name", doing=scope.doing, hint="Name it, as in … AS total"
-            )
-        found.append(OutputColumn(label, tree))
-    _check_names([output.name for output in found], scope.doing)
-    return tuple(found)
-
-
-def _check_names(names: Sequence[str], doing: str) -> None:
-    lower = [name.lower() for name in names]
-    again = sorted({name for name in names if lower.count(name.lower()) > 1})
-    if again:
-        raise SqlError(f"the result has several columns {again[0]!r}", doing=doing, hint="Name them apart with AS")
-    taken = [name for name in names if name in RESERVED]
-    if taken:
-        raise SqlError(f"{taken[0]!r} is a name that we use ourselves", doing=doing, hint="Name it with AS")
-
-
-def _field(output: OutputColumn, scope: NameScope) -> pa.Field:
-    """The column of the result: a plain column keeps its own type, an expression has the one that DuckDB gives it."""
-    if output.source is not None:
-        alias, name = output.source
-        return scope.shapes[alias].schema.field(name).with_name(output.name).remove_metadata()
-    text, flat = _flat(output.expression, scope)
-    try:
-        found = parse_expression(text, flat)
-        type_ = found.evaluate(no_rows(flat)).type
-    except SqlError as error:
-        raise _said_of(error, text, output.expression, scope.doing) from None
-    if pt.is_null(type_):
-        raise SchemaError(f"{output.name!r} has no type", doing=scope.doing, hint="Cast it: CAST(NULL AS INTEGER)")
-    return pa.field(output.name, _plain(type_))
-
-
-def _check_condition(condition: exp.Expr, scope: NameScope) -> None:
-    text, flat = _flat(condition, scope)
-    try:
-        parse_condition(text, flat)
-    except SqlError as error:
-        raise _said_of(error, text, condition, scope.doing) from None
-
-
-def _flat(tree: exp.Expr, scope: NameScope) -> tuple[str, pa.Schema]:
-    """The expression over one wide row: columns of all occurrences, their aliases part of their names."""
-    from sqlglot import exp
-
-    tree = tree.copy()
-    used: dict[str, pa.Field] = {}
-    for node in list(tree.find_all(exp.Column)):
-        name = f"{node.table}.{node.name}"
-        used[name] = pa.field(name, scope.shapes[node.table].schema.field(node.name).type)
-        node.set("table", None)
-        node.set("this", exp.to_identifier(name, quoted=True))
-    return tree.sql(dialect="duckdb", identify=True, comments=False), pa.schema(list(used.values()))
-
-
-def _said_of(error: SqlError, text: str, tree: exp.Expr, doing: str) -> SqlError | Unfollowed:
-    """The error in terms of the definition. Functions that are no function of a row may still be regenerated."""
-    shown = tree.sql(dialect="duckdb")
-    called = re.search(r"calls (\w+)\(\)", error.why)
-    if called is not None:
-        return Unfollowed(f"{called[1]}() is no plain function of a row: aggregate, clock, chance or file", shown)
-    return SqlError(error.why.replace(repr(text), repr(shown)), doing=doing, hint=error.hint)
-
-
-def _plain(type_: pa.DataType) -> pa.DataType:
-    """The type that computed columns are kept in: DuckDB's zone is the machine's, ours is UTC."""
-    if pt.is_timestamp(type_) and type_.tz is not None:
-        return pa.timestamp(type_.unit, "UTC")
-    return type_
-
-
 def flattened(definition: ViewDefinition, inner: Mapping[str, ViewDefinition]) -> ViewDefinition:
     """The definition over tables and what-ifs alone; `inner` holds the flat definitions of views by name."""
     from sqlglot import exp
@@ -261,15 +266,15 @@ def flattened(definition: ViewDefinition, inner: Mapping[str, ViewDefinition]) -
     occurrences: list[Occurrence] = []
     conditions: list[exp.Expr] = []
     meanings: dict[tuple[str, str], exp.Expr] = {}
-    for one in definition.occurrences:
-        found = inner.get(one.relation)
-        if found is None:
-            occurrences.append(one)
+    for occurrence in definition.occurrences:
+        view = inner.get(occurrence.relation)
+        if view is None:
+            occurrences.append(occurrence)
             continue
-        below = {each.alias: f"{one.alias}.{each.alias}" for each in found.occurrences}
-        occurrences += [Occurrence(below[each.alias], each.relation) for each in found.occurrences]
-        conditions += [] if found.condition is None else [_renamed(found.condition, below)]
-        meanings |= {(one.alias, output.name): _renamed(output.expression, below) for output in found.outputs}
+        aliases = {below.alias: f"{occurrence.alias}.{below.alias}" for below in view.occurrences}
+        occurrences += [Occurrence(aliases[below.alias], below.relation) for below in view.occurrences]
+        conditions += [] if view.condition is None else [_renamed(view.condition, aliases)]
+        meanings |= {(occurrence.alias, output.name): _renamed(output.expression, aliases) for output in view.outputs}
     conditions += [] if definition.condition is None else [_substituted(definition.condition, meanings)]
     condition = exp.and_(*conditions, copy=False) if conditions else None
     outputs = tuple(OutputColumn(one.name, _substituted(one.expression, meanings)) for one in definition.outputs)

@@ -1,4 +1,9 @@
-"""Views that deltas can't follow: the whole query is computed anew, by DuckDB or by Spark SQL."""
+"""Definitions of views that deltas can't maintain, and defining queries as SQL.
+
+A view that is not select, project and inner join is defined by its whole query, which DuckDB computes anew each time
+over the relations' rows, without access to anything else. `query_sql` writes any definition as one SELECT again, in the
+dialect of whoever computes it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +38,7 @@ def resolved_relations(query: exp.Query, relations: Mapping[str, Shape], doing: 
     from sqlglot import exp
 
     defined = {one.alias.lower() for clause in query.find_all(exp.With) for one in clause.expressions}
-    found: dict[str, None] = {}
+    resolved: dict[str, None] = {}
     for table in list(query.find_all(exp.Table)):
         if not isinstance(table.this, exp.Identifier):
             raise SqlError(f"{table.sql(dialect='duckdb')} is no table of the store", doing=doing)
@@ -44,8 +49,8 @@ def resolved_relations(query: exp.Query, relations: Mapping[str, Shape], doing: 
             table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name, quoted=True)))
         table.this.set("this", relation)
         table.this.set("quoted", True)
-        found[relation] = None
-    return list(found)
+        resolved[relation] = None
+    return list(resolved)
 
 
 def computed(sql: str, tables: Mapping[str, pa.Table], doing: str) -> pa.Table:

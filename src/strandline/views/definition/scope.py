@@ -1,9 +1,11 @@
-"""Reading a definition's text: one SELECT, and which of its clauses a difference table can follow.
+"""Reading a definition's text: one SELECT, the clauses that deltas can maintain, and what its names mean.
 
-What can't be followed is `Unfollowed`: it names the reason and the clause, and the caller refuses the view, or
-computes it anew each time. What is no query at all is an `SqlError`.
+`parse_query` and `check_clauses` take the text apart. What is select, project and inner join is maintainable; anything
+else is `NotMaintainable`, which names the reason and the clause: the caller refuses the view, or computes it anew each
+time. What is no query at all is an `SqlError`.
 
-What the names in a definition mean: every column gets its occurrence's alias, in the relations' own spelling.
+`scope_of` reads FROM and its joins. A `NameScope` then gives every column its occurrence's alias, in the relations' own
+spelling; a name that is unknown or means several columns is an `SqlError`.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ _CLAUSES = {
 _KNOWN = frozenset(("expressions", "from_", "joins", "where", "kind", "hint"))
 
 
-class Unfollowed(Exception):
-    """A clause that deltas can't follow, and why."""
+class NotMaintainable(Exception):
+    """A clause that deltas can't maintain, and why."""
 
     def __init__(self, reason: str, clause: str) -> None:
         self.reason = reason
@@ -64,8 +66,8 @@ def parse_query(sql: str, doing: str) -> exp.Query:
         where = f" at line {places[0]['line']}, position {places[0]['col']}" if "col" in places[0] else ""
         raise SqlError(f"this is not SQL{where}: {places[0].get('description', error)}", doing=doing) from None
     if len(trees) != 1:
-        told = "there are several statements" if trees else "there is no statement"
-        raise SqlError(told, doing=doing, hint="Give one SELECT")
+        why = "there are several statements" if trees else "there is no statement"
+        raise SqlError(why, doing=doing, hint="Give one SELECT")
     tree = trees[0]
     writing = tree.find(exp.Insert, exp.Update, exp.Delete, exp.Create, exp.Drop, exp.Command, exp.Into)
     if not isinstance(tree, exp.Query) or writing is not None:
@@ -79,20 +81,19 @@ def check_clauses(query: exp.Query) -> exp.Select:
     from sqlglot import exp
 
     if not isinstance(query, exp.Select):
-        raise Unfollowed(f"{query.key.upper()} is not select, project or join", _shown(query))
+        raise NotMaintainable(f"{query.key.upper()} is not select, project or join", _shown(query))
     for name, value in query.args.items():
         if not value or name in _KNOWN:
             continue
-        told = name.strip("_").upper()
-        reason = _CLAUSES.get(name, f"{told} is not select, project or join")
-        raise Unfollowed(reason, _shown(value[0] if isinstance(value, list) else value))
+        reason = _CLAUSES.get(name, f"{name.strip('_').upper()} is not select, project or join")
+        raise NotMaintainable(reason, _shown(value[0] if isinstance(value, list) else value))
     if query.args.get("from_") is None:
-        raise Unfollowed("it reads no table", _shown(query))
+        raise NotMaintainable("it reads no table", _shown(query))
     for place in query.find_all(exp.Query, exp.AggFunc, exp.Window):
         if isinstance(place, exp.Query) and place is not query:
-            raise Unfollowed("a query inside the query: make a view of its own of it", _shown(place))
+            raise NotMaintainable("a query inside the query: make a view of its own of it", _shown(place))
         if isinstance(place, (exp.AggFunc, exp.Window)):
-            raise Unfollowed("an aggregate or a window: it looks at other rows", _shown(place))
+            raise NotMaintainable("an aggregate or a window: it looks at other rows", _shown(place))
     return query
 
 
@@ -100,9 +101,9 @@ def check_join(join: exp.Join) -> None:
     """Refuses what is no inner join."""
     side, kind, method = (str(join.args.get(name) or "").upper() for name in ("side", "kind", "method"))
     if side or kind == "OUTER":
-        raise Unfollowed("an outer join: rows come from what is not there", _shown(join))
+        raise NotMaintainable("an outer join: rows come from what is not there", _shown(join))
     if kind not in ("", "INNER", "CROSS") or method not in ("", "NATURAL"):
-        raise Unfollowed(f"{method or kind} JOIN is no inner join", _shown(join))
+        raise NotMaintainable(f"{method or kind} JOIN is no inner join", _shown(join))
 
 
 def check_table(place: exp.Expr) -> exp.Table:
@@ -110,13 +111,13 @@ def check_table(place: exp.Expr) -> exp.Table:
     from sqlglot import exp
 
     if not isinstance(place, exp.Table) or not isinstance(place.this, exp.Identifier):
-        raise Unfollowed("FROM may only name tables, what-ifs and views", _shown(place))
+        raise NotMaintainable("FROM may only name tables, what-ifs and views", _shown(place))
     for name, value in place.args.items():
         if value and name in ("sample", "pivots", "when", "version"):
-            raise Unfollowed(_CLAUSES.get(name, f"{name.upper()} of a table"), _shown(place))
+            raise NotMaintainable(_CLAUSES.get(name, f"{name.upper()} of a table"), _shown(place))
     alias = place.args.get("alias")
     if alias is not None and alias.args.get("columns"):
-        raise Unfollowed("columns renamed in FROM: rename them in SELECT", _shown(place))
+        raise NotMaintainable("columns renamed in FROM: rename them in SELECT", _shown(place))
     return place
 
 
@@ -141,16 +142,16 @@ class NameScope:
     doing: str
 
     def qualified(self, tree: exp.Expr) -> exp.Expr:
-        """The tree with every column found."""
+        """The tree with every column resolved."""
         from sqlglot import exp
 
         tree = tree.copy()
         for column in list(tree.find_all(exp.Column)):
-            found = self._found(column)
+            resolved = self._resolved(column)
             if column is tree:
-                tree = found
+                tree = resolved
             else:
-                column.replace(found)
+                column.replace(resolved)
         return tree
 
     def star(self, star: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:
@@ -163,15 +164,15 @@ class NameScope:
                         yield name, column(one.alias, name)
 
     def _alias(self, identifier: exp.Expr) -> str:
-        found = [one.alias for one in self.occurrences if one.alias.lower() == identifier.name.lower()]
-        if not found:
+        alike = [one.alias for one in self.occurrences if one.alias.lower() == identifier.name.lower()]
+        if not alike:
             aliases = ", ".join(one.alias for one in self.occurrences)
             raise SqlError(
                 f"there is no table {identifier.name!r} in FROM", doing=self.doing, hint=f"FROM has {aliases}"
             )
-        return found[0]
+        return alike[0]
 
-    def _found(self, place: exp.Column) -> exp.Expr:
+    def _resolved(self, place: exp.Column) -> exp.Expr:
         parts = list(place.parts)
         if len(parts) > 1 and any(one.alias.lower() == parts[0].name.lower() for one in self.occurrences):
             alias = self._alias(parts[0])
@@ -186,14 +187,14 @@ class NameScope:
         ]
         if not owners and len(parts) > 1:
             aliases = ", ".join(one.alias for one in self.occurrences)
-            told = f"there is no table or column {parts[0].name!r}"
-            raise SqlError(told, doing=self.doing, hint=f"FROM has {aliases}")
+            why = f"there is no table or column {parts[0].name!r}"
+            raise SqlError(why, doing=self.doing, hint=f"FROM has {aliases}")
         if not owners:
             raise self.unknown(parts[0], [one.alias for one in self.occurrences])
         visible = [owner for owner in owners if owner not in self.hidden]
         if len(visible) > 1:
-            told = " and ".join(f"{alias}.{name}" for alias, name in visible)
-            raise SqlError(f"{parts[0].name!r} may be {told}", doing=self.doing, hint="Say which one")
+            meanings = " and ".join(f"{alias}.{name}" for alias, name in visible)
+            raise SqlError(f"{parts[0].name!r} may be {meanings}", doing=self.doing, hint="Say which one")
         return _fields(column(*visible[0]), parts[1:])
 
     def unknown(self, identifier: exp.Expr, aliases: list[str]) -> SqlError:
@@ -267,16 +268,16 @@ def _shared(join: exp.Join, before: NameScope, after: NameScope) -> list[tuple[s
         left = {name.lower(): name for one in before.occurrences for name in before.shapes[one.alias].schema.names}
         shared = [(left[name.lower()], name) for name in right.schema.names if name.lower() in left]
         if not shared:
-            told = f"{alias} shares no column with what stands before it"
-            raise SqlError(told, doing=after.doing, hint="A natural join needs one; join with ON")
+            why = f"{alias} shares no column with what stands before it"
+            raise SqlError(why, doing=after.doing, hint="A natural join needs one; join with ON")
         return shared
-    found = []
+    shared = []
     for identifier in join.args.get("using") or ():
         name = spelled(identifier, right)
         if name is None:
             raise after.unknown(identifier, [alias])
-        found.append((str(identifier.name), name))
-    return found
+        shared.append((str(identifier.name), name))
+    return shared
 
 
 def _merged(scope: NameScope, before: NameScope, shared: list[tuple[str, str]]) -> NameScope:
@@ -291,11 +292,11 @@ def _merged(scope: NameScope, before: NameScope, shared: list[tuple[str, str]]) 
     return replace(scope, hidden=frozenset(hidden), conditions=tuple(conditions))
 
 
-def _fields(found: exp.Column, rest: list[Any]) -> exp.Expr:
+def _fields(struct: exp.Column, names: list[Any]) -> exp.Expr:
     """A field of a struct, as `column.field` says."""
     from sqlglot import exp
 
-    tree: exp.Expr = found
-    for part in rest:
+    tree: exp.Expr = struct
+    for part in names:
         tree = exp.Anonymous(this="struct_extract", expressions=[tree, exp.Literal.string(part.name)])
     return tree

@@ -1,6 +1,10 @@
-"""Range modifications: an update by expression that is sent as the statement itself."""
+"""Range modifications (the conclusions of Chao, Diehr and Saharia): an update of many rows is sent as the statement."""
 
-from strandline.views.range_modifications.range_modification import WORTH, reader, statements
-from strandline.views.range_modifications.range_statement import RangeStatement
+from strandline.views.range_modifications.range_modification import (
+    LEAST_ROWS,
+    RangeStatement,
+    audience,
+    statements_of_commit,
+)
 
-__all__ = ["WORTH", "RangeStatement", "reader", "statements"]
+__all__ = ["LEAST_ROWS", "RangeStatement", "audience", "statements_of_commit"]

@@ -1,26 +1,19 @@
-"""Range modifications: an update by expression that is sent as the statement itself, instead of all rows that it
-changed.
+"""Range modifications: an update by expression that is sent as the statement itself, instead of the rows it changed.
 
-The paper's last section: to the extent that an update of many tuples causes no additions to and deletions from the
-view, the update request itself may be transmitted; it closes the current segment of the difference table. That holds
-if
+The paper's conclusions: to the extent that an update of many tuples causes no additions to and deletions from the view,
+the update request itself may be transmitted; it closes the current segment of the difference table, is attached to it,
+and a new segment starts. That holds for a copy if
 
-- the view is keyed and the update leaves its key alone (in a counted view rows may become equal);
-- no column that is set occurs in the view's condition, or it is seen that every changed row satisfies the condition
-  after the update exactly if it did before;
+- what it holds is keyed and the update leaves the key alone (in a counted view rows may become equal);
+- no column that is set occurs in the view's condition, or every changed row satisfies the condition after the update
+  exactly if it did before (of a join this is not tested: then the rows are sent);
 - what the statement reads is there at the copy: every column in it is an output of the view;
-- its operators mean exactly the same at that kind of copy (`same_meaning`).
+- its operators mean exactly the same at that kind of copy (`portable_expressions`).
 
-Otherwise the changed rows are sent. In a self join each occurrence of the relation gets a statement of its own.
-
-Range modifications at a commit: an update by expression gets a segment of its own, the statement beside its rows.
-
-The paper's last section: the current segment is closed, the modification entry attached, and a new segment started. The
-rows are kept all the same, for copies of kinds at which the statement would mean something else, and for those that
-come late: then the segment is one of rows like any other.
-
-A restricted copy is one of a view of its own, so whether it can be sent the statement, and which, is decided for it by
-itself: an update may leave the view's rows in place and move rows into the restriction.
+Otherwise the changed rows are sent. They are kept in any case, for copies to which the statement would mean something
+else and for those that come late; to those its segment is one of rows like any other. In a self join each occurrence of
+the relation gets a statement of its own. A restricted copy is one of a view of its own, so all this is decided for it
+by itself: an update may leave the view's rows in place and move rows into the restriction.
 """
 
 from __future__ import annotations
@@ -31,22 +24,21 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.errors import InputError, SqlError, StrandlineError
+from strandline.errors import InputError, SchemaError, SqlError
 from strandline.pages import StateEdit, Transaction
 from strandline.relations import in_duckdb, parse_address
-from strandline.tables import ROW, UpdateStatement, net_rows, rows_of_pairs
+from strandline.tables import ROW, UpdateStatement, find_table, net_rows, rows_of_pairs
 from strandline.values import parse_condition, parse_expression, quoted
 from strandline.views.catalog import CopyRecord, copy_records
-from strandline.views.definition import ViewDefinition
+from strandline.views.definition import ViewDefinition, sql_text, unqualified
 from strandline.views.difference_table import Statements
 from strandline.views.range_modifications.portable_expressions import (
+    DUCKDB,
     KINDS,
-    OURS,
     POSTGRESQL,
-    SQLITE,
-    Unfit,
-    check_meaning,
-    folded,
+    NotPortable,
+    check_condition,
+    check_value,
     without_overflow,
 )
 from strandline.views.store_state import StoreState
@@ -55,8 +47,8 @@ from strandline.views.subscription import subscribe
 if TYPE_CHECKING:
     from sqlglot import exp
 
-
-_DIALECTS = {SQLITE: "sqlite", POSTGRESQL: "postgres"}
+LEAST_ROWS = 8
+"""Fewer changed rows of the view are not worth a statement: a segment of its own costs two more entries."""
 
 
 @dataclass(frozen=True)
@@ -69,28 +61,23 @@ class RangeModification:
 
 
 @dataclass(frozen=True)
-class RangeUpdate:
-    """A statement over the columns of a copy, in its dialect: values and a condition, identifiers quoted."""
+class RangeStatement:
+    """`UPDATE … SET … WHERE …` over the copy's own columns, in its dialect: names, and SQL that we made ourselves."""
 
     set: tuple[tuple[str, str], ...]
-    where: str | None
+    where: str | None = None
 
     def sql(self, table: str) -> str:
         """The statement; `table` is quoted already."""
         values = ", ".join(f"{quoted(name)} = {value}" for name, value in self.set)
         return f"UPDATE {table} SET {values}" + ("" if self.where is None else f" WHERE {self.where}")
 
+    def to_json(self) -> dict[str, Any]:
+        return {"set": [list(pair) for pair in self.set], "where": self.where}
 
-@dataclass(frozen=True)
-class Decision:
-    """The statements to send, one after the other (none: the copy is not touched), or why rows must be sent."""
-
-    updates: tuple[RangeUpdate, ...] = ()
-    obstacle: str = ""
-
-    @property
-    def fits(self) -> bool:
-        return not self.obstacle
+    @staticmethod
+    def from_json(record: Mapping[str, Any]) -> RangeStatement:
+        return RangeStatement(tuple((name, value) for name, value in record["set"]), record["where"])
 
 
 @dataclass(frozen=True)
@@ -101,56 +88,101 @@ class Images:
     after: pa.Table
 
 
-def range_modification(
-    relation: str,
-    schema: pa.Schema,
-    set: Mapping[str, str],
-    where: str | None = None,
-    params: Mapping[str, Any] | None = None,
-) -> RangeModification:
-    """An update as a transaction's `update` takes it, checked against the relation's schema."""
-    values = tuple((name, parse_expression(text, schema, _named(text, params)).sql) for name, text in set.items())
+def statements_of_commit(
+    edit: StateEdit, state: StoreState, definition: ViewDefinition, transactions: Sequence[Transaction]
+) -> Statements:
+    """The statements that say what this batch did to the view's copies, by audience; none if rows must be sent."""
+    update = transactions[0].statement if len(transactions) == 1 else None
+    if not isinstance(update, UpdateStatement) or not definition.key or update.table not in definition.relations:
+        return {}
+    records = [record for record in copy_records(state.view, state.cache).values() if record.view == definition.name]
+    copies = {audience(record): record for record in records if parse_address(record.target).kind in KINDS}
+    if not copies:
+        return {}
+    schemas = {relation: state.shape(relation).schema for relation in definition.relations}
+    statements = {}
+    try:
+        modification = range_modification(update, schemas[update.table])
+        images = _images(edit, state, update.table)
+        for name, record in sorted(copies.items()):
+            held = subscribe(definition, record.where, record.columns).definition
+            kind = parse_address(record.target).kind
+            sent = _sent_to(held, schemas, modification, kind, images)
+            if sent:
+                statements[name] = [statement.to_json() for statement in sent]
+    except (InputError, SchemaError):
+        # What can't be parsed or typed here is sent as rows.
+        return {}
+    return statements
+
+
+def audience(copy: CopyRecord) -> str:
+    """For whom a statement is: all unrestricted copies of a kind, or one restricted copy."""
+    kind = parse_address(copy.target).kind
+    return kind if copy.where is None and copy.columns is None else f"{kind} {copy.id}"
+
+
+def range_modification(update: UpdateStatement, schema: pa.Schema) -> RangeModification:
+    """An update as a transaction's `update` took it, checked against the relation's schema."""
+    params, where = update.params, update.where
+    values = {name: parse_expression(text, schema, _named(text, params)).sql for name, text in update.set.items()}
     condition = None if where is None else parse_condition(where, schema, _named(where, params)).sql
-    return RangeModification(relation, values, condition)
+    return RangeModification(update.table, tuple(values.items()), condition)
 
 
-def decide(
+def range_statements(
     definition: ViewDefinition,
     schemas: Mapping[str, pa.Schema],
     modification: RangeModification,
     kind: str,
     images: Images | None = None,
-) -> Decision:
-    """Whether a copy of this kind can be sent the statement. `images` let an update through that sets a column of the
-    condition, if it moves no row; `schemas` leads from relations to columns."""
-    if kind not in KINDS:
-        raise InputError(
-            f"{kind!r} is no kind of copy", doing="Sending an update", hint=f"The kinds are {', '.join(KINDS)}"
-        )
+) -> tuple[RangeStatement, ...]:
+    """The statements for a copy of this kind (one of `KINDS`); none if nothing that it shows changes.
+
+    `NotPortable` says why rows must be sent. `images` let an update through that sets a column of the condition, if it
+    moves no row; `schemas` leads from relations to columns.
+    """
+    _check_key(definition, modification)
+    statements = []
+    for occurrence in definition.occurrences:
+        if occurrence.relation == modification.relation:
+            _check_unmoved(definition, schemas, occurrence.alias, (modification, images))
+            writer = _StatementWriter(definition, occurrence.alias, kind, schemas[occurrence.relation])
+            statement = writer.statement(modification)
+            statements += [] if statement is None else [statement]
+    return tuple(statements)
+
+
+def _sent_to(
+    definition: ViewDefinition,
+    schemas: Mapping[str, pa.Schema],
+    modification: RangeModification,
+    kind: str,
+    images: Images,
+) -> tuple[RangeStatement, ...]:
     try:
-        _check_form(definition, modification)
-        updates = []
-        for occurrence in definition.occurrences:
-            if occurrence.relation == modification.relation:
-                _check_unmoved(definition, schemas, occurrence.alias, (modification, images))
-                writer = _Writer(definition, occurrence.alias, kind, schemas[occurrence.relation])
-                update = writer.update(modification)
-                updates += [] if update is None else [update]
-    except Unfit as unfit:
-        return Decision(obstacle=str(unfit))
-    return Decision(tuple(updates))
+        return range_statements(definition, schemas, modification, kind, images)
+    except NotPortable:
+        return ()
 
 
-def _check_form(definition: ViewDefinition, modification: RangeModification) -> None:
+def _images(edit: StateEdit, state: StoreState, table: str) -> Images:
+    entry, record = find_table(state.view, table)
+    table_edit = edit.domain(entry.domain)
+    old, new = rows_of_pairs(state.cache, table_edit.changed(), record, (state.view.read, table_edit.read))
+    before, after = net_rows(old, new, record)
+    return Images(before.drop_columns([ROW]), after.drop_columns([ROW]))
+
+
+def _check_key(definition: ViewDefinition, modification: RangeModification) -> None:
     if definition.regenerated:
-        raise Unfit(f"the view is computed anew each time: {definition.regenerated}")
+        raise NotPortable(f"the view is computed anew each time: {definition.regenerated}")
     if not definition.key:
-        raise Unfit("the view has no key: rows may become equal, and their counts would have to be added")
-    changed = dict(modification.set)
+        raise NotPortable("the view has no key: rows may become equal, and their counts would have to be added")
     aliases = {one.alias for one in definition.occurrences if one.relation == modification.relation}
     for output in definition.outputs:
-        if output.name in definition.key and _reads(output.expression, aliases) & changed.keys():
-            raise Unfit(f"it changes {output.name}, which is in the view's key")
+        if output.name in definition.key and _columns(output.expression, aliases) & dict(modification.set).keys():
+            raise NotPortable(f"it changes {output.name}, which is in the view's key")
 
 
 def _check_unmoved(
@@ -159,64 +191,61 @@ def _check_unmoved(
     alias: str,
     change: tuple[RangeModification, Images | None],
 ) -> None:
+    """Refuses an update that may move rows into the view or out of it."""
     modification, images = change
     if definition.condition is None:
         return
-    moving = sorted(_reads(definition.condition, {alias}) & dict(modification.set).keys())
+    moving = sorted(_columns(definition.condition, {alias}) & dict(modification.set).keys())
     if not moving:
         return
-    told = f"it changes {', '.join(moving)}, on which the view's condition depends"
+    obstacle = f"it changes {', '.join(moving)}, on which the view's condition depends"
     if images is None or len(definition.occurrences) > 1:
-        raise Unfit(told)
-    bare = _bare(definition.condition)
+        raise NotPortable(obstacle)
     try:
-        condition = parse_condition(bare, schemas[modification.relation])
+        condition = parse_condition(unqualified(definition.condition), schemas[modification.relation])
         before, after = condition.mask(images.before), condition.mask(images.after)
     except SqlError as error:
-        raise Unfit(f"{told}: {error}") from None
+        raise NotPortable(f"{obstacle}: {error}") from None
     if not before.equals(after):
-        raise Unfit(f"{told}, and rows enter or leave the view")
+        raise NotPortable(f"{obstacle}, and rows enter or leave the view")
 
 
-class _Writer:
+class _StatementWriter:
     """Writes the statement for one occurrence: the relation's columns become the view's."""
 
     def __init__(self, definition: ViewDefinition, alias: str, kind: str, schema: pa.Schema) -> None:
         self._definition = definition
         self._alias = alias
-        self._schema = schema
         self._kind = kind
+        self._schema = schema
         self._shown = {output.source: output.name for output in definition.outputs if output.source is not None}
 
-    def update(self, modification: RangeModification) -> RangeUpdate | None:
+    def statement(self, modification: RangeModification) -> RangeStatement | None:
         """None if no output shows what changed."""
-        import sqlglot
-
-        values = {name: self._own(sqlglot.parse_one(text, dialect="duckdb")) for name, text in modification.set}
+        values = {name: self._parsed(text) for name, text in modification.set}
         changed: dict[str, exp.Expr] = {}
         for output in self._definition.outputs:
-            if _reads(output.expression, {self._alias}) & values.keys():
+            if _columns(output.expression, {self._alias}) & values.keys():
                 changed[output.name] = self._over_outputs(self._substituted(output.expression, values))
         if not changed:
             return None
-        where = None
-        if modification.where is not None:
-            where = self._over_outputs(self._own(sqlglot.parse_one(modification.where, dialect="duckdb")))
+        where = None if modification.where is None else self._over_outputs(self._parsed(modification.where))
         schema = self._definition.schema
         for name, tree in changed.items():
-            check_meaning(tree, schema, self._kind, schema.field(name))
+            check_value(tree, schema, self._kind, schema.field(name))
         if where is not None:
-            check_meaning(where, schema, self._kind, None)
+            check_condition(where, schema, self._kind)
         if self._kind == POSTGRESQL:
             changed = {name: without_overflow(tree, schema) for name, tree in changed.items()}
-            where = None if where is None else without_overflow(where, schema)
-        said = tuple((name, self._text(tree)) for name, tree in changed.items())
-        return RangeUpdate(said, None if where is None else self._text(where))
+        texts = tuple((name, sql_text(tree, self._kind)) for name, tree in changed.items())
+        return RangeStatement(texts, None if where is None else sql_text(where, self._kind))
 
-    def _own(self, tree: exp.Expr) -> exp.Expr:
-        """The relation's expression, its columns qualified by this occurrence."""
+    def _parsed(self, text: str) -> exp.Expr:
+        """An expression over the relation, its columns qualified by this occurrence."""
+        import sqlglot
         from sqlglot import exp
 
+        tree = sqlglot.parse_one(text, dialect="duckdb")
         for column in tree.find_all(exp.Column):
             column.set("table", exp.to_identifier(self._alias, quoted=True))
         return tree
@@ -239,14 +268,15 @@ class _Writer:
         nothing is allowed to which that would matter."""
         from sqlglot import exp
 
-        if self._kind not in OURS:
+        if self._kind != DUCKDB:
             return value
         held = in_duckdb(self._schema.field(column).type)
         if held is None:
-            raise Unfit(f"{column} is {self._schema.field(column).type}, which SQL can't name")
+            raise NotPortable(f"{column} is {self._schema.field(column).type}, which SQL can't name")
         return exp.cast(value, held.sql, dialect="duckdb")
 
     def _over_outputs(self, tree: exp.Expr) -> exp.Expr:
+        """The tree with the view's outputs in place of the relation's columns."""
         from sqlglot import exp
 
         def put(node: exp.Expr) -> exp.Expr:
@@ -254,32 +284,20 @@ class _Writer:
                 return node
             name = self._shown.get((node.table, node.name))
             if name is None:
-                raise Unfit(f"it reads {node.table}.{node.name}, which the view does not show")
+                raise NotPortable(f"it reads {node.table}.{node.name}, which the view does not show")
             return exp.column(exp.to_identifier(name, quoted=True))
 
-        over = tree.copy().transform(put)
-        return over if self._kind in OURS else folded(over)
-
-    def _text(self, tree: exp.Expr) -> str:
-        return tree.sql(dialect=_DIALECTS.get(self._kind, "duckdb"), identify=True, comments=False)
+        return tree.copy().transform(put)
 
 
-def _reads(tree: exp.Expr, aliases: set[str]) -> set[str]:
+def _columns(tree: exp.Expr, aliases: set[str]) -> set[str]:
+    """The columns of these occurrences that a tree reads."""
     from sqlglot import exp
 
     return {column.name for column in tree.find_all(exp.Column) if column.table in aliases}
 
 
-def _bare(tree: exp.Expr) -> str:
-    from sqlglot import exp
-
-    bare = tree.copy()
-    for column in bare.find_all(exp.Column):
-        column.set("table", None)
-    return bare.sql(dialect="duckdb", identify=True, comments=False)
-
-
-def _named(text: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+def _named(text: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters that one expression names."""
     import sqlglot
     from sqlglot import exp
@@ -290,51 +308,4 @@ def _named(text: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
     except SqlglotError:
         return {}
     names = {str(place.name) for place in tree.find_all(exp.Placeholder, exp.Parameter)}
-    return {name: value for name, value in (params or {}).items() if name in names}
-
-
-WORTH = 8
-"""Fewer changed rows of the view are not worth a statement: a segment of its own costs two more entries."""
-STATEMENT_KINDS = ("duckdb", "sqlite", "postgres")
-"""Kinds of copies that a database keeps, and that can run a statement."""
-
-
-def statements(
-    edit: StateEdit, site: StoreState, definition: ViewDefinition, transactions: Sequence[Transaction]
-) -> Statements:
-    """The statements that say what this batch did to the view's copies, by kind; none if rows must be sent."""
-    said = transactions[0].statement if len(transactions) == 1 else None
-    if not isinstance(said, UpdateStatement) or not definition.key or said.table not in definition.relations:
-        return {}
-    copies = [one for one in copy_records(site.view, site.cache).values() if one.view == definition.name]
-    readers = {reader(one): one for one in copies if parse_address(one.target).kind in STATEMENT_KINDS}
-    schemas = {relation: site.shape(relation).schema for relation in definition.relations}
-    found = {}
-    try:
-        modification = range_modification(said.table, schemas[said.table], said.set, said.where, said.params)
-        images = _images(edit, site, said.table)
-        for name, one in sorted(readers.items()):
-            held = subscribe(definition, one.where, one.columns).definition
-            decision = decide(held, schemas, modification, parse_address(one.target).kind, images)
-            if decision.fits and decision.updates:
-                found[name] = [{"set": [list(pair) for pair in u.set], "where": u.where} for u in decision.updates]
-    except StrandlineError:
-        # What can't be said as a statement is said as rows.
-        return {}
-    return found
-
-
-def reader(copy: CopyRecord) -> str:
-    """For whom a statement is: all unrestricted copies of a kind, or one restricted copy."""
-    kind = parse_address(copy.target).kind
-    return kind if copy.where is None and copy.columns is None else f"{kind} {copy.id}"
-
-
-def _images(edit: StateEdit, site: StoreState, table: str) -> Images:
-    entry = site.view.find_domain(table)
-    assert entry is not None
-    record = site.record(table)
-    one = edit.domain(entry.domain)
-    old, new = rows_of_pairs(site.cache, one.changed(), record, (site.view.read, one.read))
-    before, after = net_rows(old, new, record)
-    return Images(before.drop_columns([ROW]), after.drop_columns([ROW]))
+    return {name: value for name, value in params.items() if name in names}
