@@ -15,7 +15,6 @@ from tests.pages.faults import STOPS, TROUBLES, Crash, FaultyStorage
 from tests.pages.toy import Clock
 from tests.tables.shop import numbered
 
-from strandline.changes.matching import Room
 from strandline.engine import InlineRunner
 from strandline.errors import StrandlineError
 from strandline.pages import check_store
@@ -25,8 +24,6 @@ from strandline.store import Store, create_on, open_on
 from strandline.tables import Limits, bulk_write, locked_reads, page_rewrite
 
 TINY = Limits(page_rows=8, cut_rows=6, join_rows=3, most_in_overlay=3, fewest_for_overlay=4)
-ROOM = Room()
-"""One for all runs: opening DuckDB takes longer than they do."""
 
 Operation = Callable[[Store], Any]
 Facts = dict[str, Any]
@@ -90,7 +87,6 @@ def large(operation: Operation) -> Operation:
             patch.setattr(bulk_write, "InlineRunner", lambda: InlineRunner(1))
             patch.setattr(bulk_write, "LEAST_BYTES", 1)
             patch.setattr(bulk_write, "RANGE_BYTES", 2000)
-            patch.setattr(bulk_write, "Room", lambda *_: ROOM)
             operation(store)
 
     return run

@@ -13,20 +13,18 @@ import pyarrow.parquet as pq
 
 from strandline.changes.apply import check_base
 from strandline.changes.execution import (
-    PartFile,
     StoredChanges,
     VerbRunner,
     apply_set,
-    exchange_scans,
-    exchange_set,
     frame_of,
     part_of,
+    rows_record,
 )
-from strandline.changes.part_files import check_carried, read_batches, read_parts
+from strandline.changes.part_files import PartFile, check_carried, part_scan, read_batches, read_parts
 from strandline.changes.shape import COUNTED
 from strandline.engine import Spool
 from strandline.errors import InputError
-from strandline.relations import Relation, Scan, Split, schema_to_text
+from strandline.relations import Relation, Scan, Split
 from strandline.storage import building, replacing
 from strandline.values import plain_schema
 
@@ -62,8 +60,8 @@ class Applied:
 
     def to_spark(self, session: SparkSession | None = None) -> DataFrame:
         """The rows as a Spark DataFrame, in Spark's types."""
-        schema = schema_to_text(plain_schema(self.schema))
-        items = [{"rows": {"schema": schema, "paths": [file.path]}} for file in self.files]
+        schema = plain_schema(self.schema)
+        items = [rows_record(schema, [part_scan(file, schema)]) for file in self.files]
         return frame_of(items, self.schema, self.bytes, session)
 
     @property
@@ -109,23 +107,14 @@ def apply_stored(running: VerbRunner, changes: StoredChanges, base: Relation, *,
     check_carried(header.new_schema)
     scans = [part.scan for part in base.parts([])]
     count = running.buckets(base.bytes + changes.bytes)
-    if count == 1:
-        rows = {"schema": schema_to_text(base.schema), "scans": [scan.to_json() for scan in scans]}
-        items = [{"base": rows, "changes": changes.record(), "lenient": lenient}]
-    else:
-        columns = header.columns if header.form == COUNTED else header.key
-        mine = exchange_set(running, changes, count, columns, base.schema)
-        theirs = exchange_scans(running, scans, count, columns, header.after_schema)
-        schema = schema_to_text(plain_schema(base.schema))
-        items = [
-            {
-                "base": {"schema": schema, "paths": [file.path for file in files]},
-                "changes": changes.record(own),
-                "lenient": lenient,
-            }
-            for files, own in zip(theirs, mine, strict=True)
-            if files or own
-        ]
+    columns = header.columns if header.form == COUNTED else header.key
+    theirs = running.exchange(scans, columns, header.after_schema, count)
+    mine = running.exchange(changes.scans(), columns, base.schema, count)
+    items = [
+        {"base": rows_record(base.schema, rows), "changes": changes.record(own), "lenient": lenient}
+        for rows, own in zip(theirs, mine, strict=True)
+        if rows or own or count == 1
+    ]
     outcomes = running.runner.run(apply_set, items, running.spool, "applying changes")
     parts = tuple(part_of(outcome) for outcome in outcomes if outcome.result["path"])
     return Applied(header.target or base.name, header.new_schema, parts, running.spool)

@@ -10,10 +10,9 @@ import pyarrow as pa
 
 from strandline.changes.fill import fill as fill_in
 from strandline.changes.fill import widen
-from strandline.changes.matching import Room, Rows, canonical, classes, match, own_room, show
-from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds, require_whole
+from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds, require_whole, show
 from strandline.errors import ChangesError, KeysError
-from strandline.values import Incomparable, common_type, plain, restore
+from strandline.values import Incomparable, Numbers, Positions, common_type, first_occurrences, match, plain, restore
 
 _DOING = "applying a change set"
 _LENIENT = "Apply it to the relation it was made from, or use lenient for last-writer semantics"
@@ -25,7 +24,6 @@ def apply(
     *,
     lenient: bool = False,
     fill: Mapping[str, Any] | None = None,
-    room: Room | None = None,
 ) -> pa.Table:
     """The rows of `base` after `changes`: survivors in place, inserts at the end, in the set's new schema.
 
@@ -33,16 +31,15 @@ def apply(
     are not there, another schema) is a `ChangesError` that shows up to ten keys. With `lenient` the set wins: such
     inserts replace, such updates insert, such deletes do nothing.
     """
-    room = room or own_room()
     if fill is not None:
         changes = fill_in(changes, fill)
     header = changes.header
     check_base(base.schema, header)
     rows = widen(plain(base), header)
     if header.form == COUNTED:
-        merged, index = _counted(rows, changes, lenient, room)
+        merged, index = _counted(rows, changes, lenient)
     else:
-        merged, index = _keyed(rows, changes, lenient, room)
+        merged, index = _keyed(rows, changes, lenient)
     return restore(merged.take(pa.array(index)), header.new_schema)
 
 
@@ -66,15 +63,12 @@ def check_base(schema: pa.Schema, header: Header) -> None:
         )
 
 
-def _keyed(base: pa.Table, changes: ChangeSet, lenient: bool, room: Room) -> tuple[pa.Table, Rows]:
+def _keyed(base: pa.Table, changes: ChangeSet, lenient: bool) -> tuple[pa.Table, Positions]:
     header = changes.header
-    base_keys = canonical(base, header.key, header.after_schema)
-    own_keys = canonical(changes.rows, header.key, base.schema)
-    there, mine = match(base_keys, own_keys, room)
+    there, mine = _meeting_rows(base.select(header.key), changes.rows.select(header.key))
     kind = kinds(changes.rows)
     if not lenient:
         _check_fit(changes, kind, mine)
-    _check_once(base, header, there, mine)
     index = np.arange(len(base), dtype=np.int64)
     index[there] = np.where(kind[mine] == 0, -1, len(base) + mine)
     absent = np.ones(len(kind), dtype=bool)
@@ -88,7 +82,7 @@ def _as(base: pa.Table, header: Header) -> pa.Table:
     return restore(base, header.after_schema)
 
 
-def _check_fit(changes: ChangeSet, kind: Rows, mine: Rows) -> None:
+def _check_fit(changes: ChangeSet, kind: Numbers, mine: Positions) -> None:
     present = np.zeros(len(kind), dtype=bool)
     present[mine] = True
     keys = changes.rows.select(changes.header.key)
@@ -102,21 +96,32 @@ def _check_fit(changes: ChangeSet, kind: Rows, mine: Rows) -> None:
             raise ChangesError(f"the change set {told}: {show(keys, found)}", doing=_DOING, hint=_LENIENT)
 
 
-def _check_once(base: pa.Table, header: Header, there: Rows, mine: Rows) -> None:
-    _, first = np.unique(mine, return_index=True)
-    if len(first) < len(mine):
-        again = np.setdiff1d(np.arange(len(mine)), first)
+def _meeting_rows(base: pa.Table, own: pa.Table) -> tuple[Positions, Positions]:
+    """Positions of equal keys in a relation and in a change set, in the order of the set.
+
+    A key that the relation holds twice and the set speaks of is an error; other keys may stand there twice.
+    """
+    pairs = match(base, own)
+    repeated = base.take(pa.array(pairs.repeated_old))
+    touched = match(repeated, own).old if len(repeated) else ()
+    if len(touched):
         raise KeysError(
-            f"the relation holds keys more than once: {show(base.select(header.key), there[again])}",
+            f"the relation holds keys more than once: {show(repeated, touched)}",
             doing=_DOING,
             hint="A keyed change set needs a relation whose key is unique",
         )
+    there = np.full(len(own), -1, dtype=np.int64)
+    there[pairs.new] = pairs.old
+    if len(pairs.repeated_new):
+        there = there[first_occurrences(own)]
+    mine = np.flatnonzero(there >= 0)
+    return there[mine], mine
 
 
-def _counted(base: pa.Table, changes: ChangeSet, lenient: bool, room: Room) -> tuple[pa.Table, Rows]:
+def _counted(base: pa.Table, changes: ChangeSet, lenient: bool) -> tuple[pa.Table, Positions]:
     header = changes.header
     merged = pa.concat_tables([_as(base, header), changes.rows.select(header.columns)])
-    group = classes(canonical(merged, header.columns), room)
+    group = first_occurrences(merged.select(header.columns))
     counts = np.asarray(changes.rows.column(COUNT), dtype=np.int64)
     removed = np.zeros(len(merged), dtype=np.int64)
     np.add.at(removed, group[len(base) :], np.where(counts < 0, -counts, 0))
@@ -128,7 +133,7 @@ def _counted(base: pa.Table, changes: ChangeSet, lenient: bool, room: Room) -> t
     return merged, np.concatenate([survivors, added]).astype(np.int64)
 
 
-def _check_present(changes: ChangeSet, group: Rows, present: Rows, removed: Rows) -> None:
+def _check_present(changes: ChangeSet, group: Positions, present: Positions, removed: Positions) -> None:
     own = group[len(group) - len(changes) :]
     found = np.flatnonzero(removed[own] > present[own])
     if len(found):
@@ -136,7 +141,7 @@ def _check_present(changes: ChangeSet, group: Rows, present: Rows, removed: Rows
         raise ChangesError(f"the change set removes rows that are not there: {rows}", doing=_DOING, hint=_LENIENT)
 
 
-def _rank(group: Rows) -> Rows:
+def _rank(group: Positions) -> Positions:
     """For each row how many rows of its group stand before it."""
     order = np.argsort(group, kind="stable")
     ordered = group[order]

@@ -18,17 +18,17 @@ from strandline.changes.consolidate import consolidated_header
 from strandline.changes.conversion import counted_again, keyed_again
 from strandline.changes.execution import (
     Call,
-    PartFile,
     StoredChanges,
     VerbRunner,
     frame_of,
+    rows_record,
     run_by_part,
     run_by_value,
     store,
 )
 from strandline.changes.fill import filled_header
 from strandline.changes.invert import inverted_header
-from strandline.changes.part_files import check_carried, header_to_json, read_parts
+from strandline.changes.part_files import PartFile, check_carried, header_to_json, read_parts
 from strandline.changes.project import projected_header
 from strandline.changes.restrict import restricted_header
 from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds
@@ -120,7 +120,7 @@ class Changes:
 
     def to_spark(self, session: SparkSession | None = None) -> DataFrame:
         """The change rows as a Spark DataFrame, in Spark's types (the table is in docs/changes.md)."""
-        items = [{"set": self._stored.record([part])} for part in self._stored.parts]
+        items = [rows_record(self.header.rows_schema, [scan]) for scan in self._stored.scans()]
         return frame_of(items, self.header.rows_schema, self._stored.bytes, session)
 
     @property

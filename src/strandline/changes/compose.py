@@ -12,7 +12,6 @@ import pyarrow as pa
 from strandline.changes.consolidate import consolidate, net
 from strandline.changes.fill import fill as fill_in
 from strandline.changes.fill import filled_header
-from strandline.changes.matching import Room, own_room
 from strandline.changes.shape import (
     BEFORE,
     CHANGE,
@@ -31,24 +30,21 @@ from strandline.values import Incomparable, common_type, restore
 _DOING = "composing change sets"
 
 
-def compose(
-    first: ChangeSet, then: ChangeSet, *, fill: Mapping[str, Any] | None = None, room: Room | None = None
-) -> ChangeSet:
+def compose(first: ChangeSet, then: ChangeSet, *, fill: Mapping[str, Any] | None = None) -> ChangeSet:
     """The set that does what `first` and `then`, applied in turn, do.
 
     Both must be of one form and key, and the schema that `first` leads to must be the one that `then` starts from.
     A sequence that can't have happened (insert after insert, update after delete) is a `ChangesError`. Partial sets
     are refused unless `fill` says what added columns hold.
     """
-    room = room or own_room()
     header = composed_header(first.header, then.header, fill)
     sets = [_filled(changes, fill) for changes in (first, then)]
     if header.form == COUNTED:
-        return consolidate(ChangeSet(header, pa.concat_tables([_counted_rows(s, header) for s in sets])), room=room)
+        return consolidate(ChangeSet(header, pa.concat_tables([_counted_rows(s, header) for s in sets])))
     known = np.concatenate([np.full(len(s), s.header.knows_before) for s in sets])
     working = replace(header, has_before=any(s.header.has_before for s in sets), has_changed=False)
     rows = pa.concat_tables([_keyed_rows(s, working) for s in sets])
-    return net(header, ChangeSet(working, rows), known, room)
+    return net(header, ChangeSet(working, rows), known)
 
 
 def composed_header(first: Header, then: Header, fill: Mapping[str, Any] | None = None) -> Header:

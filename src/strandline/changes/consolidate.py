@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes.matching import Flags, Room, Rows, canonical, classes, names_of, own_room, show
 from strandline.changes.shape import (
     BEFORE,
     CHANGE,
@@ -19,17 +18,19 @@ from strandline.changes.shape import (
     Header,
     before_table,
     finish,
+    flagged_names,
     kinds,
+    show,
 )
 from strandline.changes.table_difference import net_counts
 from strandline.errors import ChangesError, NoBeforeImages
-from strandline.values import unequal
+from strandline.values import Flags, Numbers, Positions, first_occurrences, unequal
 
 _DELETE, _UPDATE, _INSERT = range(3)
 _DOING = "collapsing changes of one key"
 
 
-def consolidate(changes: ChangeSet, *, ordered: bool = True, room: Room | None = None) -> ChangeSet:
+def consolidate(changes: ChangeSet, *, ordered: bool = True) -> ChangeSet:
     """The net effect of rows that may hold several changes of one key, or several counts of one value.
 
     Keyed rows are read as a sequence: an insert and a later update become an insert, an insert and a later delete
@@ -38,14 +39,13 @@ def consolidate(changes: ChangeSet, *, ordered: bool = True, room: Room | None =
     happened, as insert after insert, is a `ChangesError`. Updates that change nothing are dropped where before
     images show it. The sums of counted rows are taken; zeros go.
     """
-    room = room or own_room()
     header, rows = changes.header, changes.rows
     if header.form == COUNTED:
-        return _net_counted(header, rows, room)
+        return _net_counted(header, rows)
     if not ordered:
         rows = rows.take(pa.array(np.argsort(kinds(rows), kind="stable")))
     known = np.full(len(rows), header.knows_before)
-    return net(consolidated_header(header), ChangeSet(header, rows), known, room)
+    return net(consolidated_header(header), ChangeSet(header, rows), known)
 
 
 def consolidated_header(header: Header) -> Header:
@@ -54,33 +54,33 @@ def consolidated_header(header: Header) -> Header:
     return replace(header, has_changed=header.has_changed and keeps)
 
 
-def net(header: Header, changes: ChangeSet, known: Flags, room: Room) -> ChangeSet:
+def net(header: Header, changes: ChangeSet, known: Flags) -> ChangeSet:
     """The net set of keyed rows in order, under `header`; `known` says which rows' before images are there."""
     rows = changes.rows
     kind = kinds(rows)
-    order, first, last = _groups(rows, header, room)
+    order, first, last = _groups(rows, header)
     _check_sequence(rows, header, kind, order, first)
     starts, ends = order[first], order[last]
     existed, exists = kind[starts] != _INSERT, kind[ends] != _DELETE
     _check_known(rows, header, known, (order, first, last))
     collapsed = np.where(existed, np.where(exists, _UPDATE, _DELETE), _INSERT)
     judged = existed & exists & known[starts]
-    flags = _compare(changes, starts, ends, judged, room)
+    flags = _compare(changes, starts, ends, judged)
     same = judged & ~np.logical_or.reduce(flags) if flags else judged
     keep = (existed | exists) & ~same
     place = np.sort(np.flatnonzero(keep))
     place = place[np.argsort(ends[place], kind="stable")]
     result = _rows(changes, (starts[place], ends[place]), collapsed[place])
     if header.has_changed:
-        names = names_of([f[place] for f in flags], header.values, len(place))
+        names = flagged_names([f[place] for f in flags], header.values, len(place))
         updates = np.where(collapsed[place] == _UPDATE, np.arange(len(place)), -1)
         result = result.append_column(CHANGED, names.take(pa.array(updates, mask=updates < 0)))
     return finish(header, result)
 
 
-def _groups(rows: pa.Table, header: Header, room: Room) -> tuple[Rows, Rows, Rows]:
+def _groups(rows: pa.Table, header: Header) -> tuple[Positions, Positions, Positions]:
     """Row numbers sorted by key and within a key by order; where each key's first and last row stand in them."""
-    group = classes(canonical(rows, header.key), room)
+    group = first_occurrences(rows.select(header.key))
     order = np.argsort(group, kind="stable")
     sorted_group = group[order]
     starts = np.ones(len(order), dtype=bool)
@@ -90,7 +90,7 @@ def _groups(rows: pa.Table, header: Header, room: Room) -> tuple[Rows, Rows, Row
     return order, first, last
 
 
-def _check_sequence(rows: pa.Table, header: Header, kind: Rows, order: Rows, first: Rows) -> None:
+def _check_sequence(rows: pa.Table, header: Header, kind: Numbers, order: Positions, first: Positions) -> None:
     """Each change must find the row as the change before it left it: there, or not there."""
     there_after, there_before = kind[order][:-1] != _DELETE, kind[order][1:] != _INSERT
     bad = there_after != there_before
@@ -105,7 +105,7 @@ def _check_sequence(rows: pa.Table, header: Header, kind: Rows, order: Rows, fir
         )
 
 
-def _check_known(rows: pa.Table, header: Header, known: Flags, groups: tuple[Rows, Rows, Rows]) -> None:
+def _check_known(rows: pa.Table, header: Header, known: Flags, groups: tuple[Positions, Positions, Positions]) -> None:
     """A delete and a later insert collapse to an update or to nothing: only the before image tells which."""
     order, first, last = groups
     kind = kinds(rows)
@@ -120,7 +120,7 @@ def _check_known(rows: pa.Table, header: Header, known: Flags, groups: tuple[Row
         )
 
 
-def _compare(changes: ChangeSet, starts: Rows, ends: Rows, judged: Flags, room: Room) -> list[Flags]:
+def _compare(changes: ChangeSet, starts: Positions, ends: Positions, judged: Flags) -> list[Flags]:
     """For each value column, where the first row's before image differs from the last row's after image."""
     header = changes.header
     if BEFORE not in changes.rows.column_names:
@@ -136,7 +136,7 @@ def _compare(changes: ChangeSet, starts: Rows, ends: Rows, judged: Flags, room: 
     return found
 
 
-def _rows(changes: ChangeSet, places: tuple[Rows, Rows], kind: Rows) -> pa.Table:
+def _rows(changes: ChangeSet, places: tuple[Positions, Positions], kind: Numbers) -> pa.Table:
     starts, ends = places
     header = changes.header
     after = changes.rows.select([*header.key, *header.values]).take(pa.array(ends))
@@ -146,8 +146,8 @@ def _rows(changes: ChangeSet, places: tuple[Rows, Rows], kind: Rows) -> pa.Table
     return table
 
 
-def _net_counted(header: Header, rows: pa.Table, room: Room) -> ChangeSet:
+def _net_counted(header: Header, rows: pa.Table) -> ChangeSet:
     counts = np.asarray(rows.column(COUNT), dtype=np.int64)
     values = rows.select(header.columns)
-    chosen, sums = net_counts(values, counts, room)
+    chosen, sums = net_counts(values, counts)
     return finish(header, values.take(pa.array(chosen)).append_column(COUNT, pa.array(sums)))

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes.consolidate import consolidate, net
-from strandline.changes.matching import Room, canonical, classes, own_room, show
 from strandline.changes.shape import (
     BEFORE,
     CHANGE,
@@ -28,12 +27,13 @@ from strandline.changes.shape import (
     image_struct,
     kinds,
     require_before,
+    show,
 )
 from strandline.errors import ChangesError
-from strandline.values import restore
+from strandline.values import first_occurrences, restore
 
 
-def to_counted(changes: ChangeSet, *, room: Room | None = None) -> ChangeSet:
+def to_counted(changes: ChangeSet) -> ChangeSet:
     """The same changes as counts of rows: a delete is −1, an insert +1, an update both. Needs before images."""
     header = counted_again(changes.header)
     if changes.header.form == COUNTED:
@@ -43,7 +43,7 @@ def to_counted(changes: ChangeSet, *, room: Room | None = None) -> ChangeSet:
     for table, chosen, sign in ((before_table(changes), kind < 2, -1), (after_table(changes), kind > 0, 1)):
         image = restore(table, header.after_schema).filter(pa.array(np.asarray(chosen)))
         parts.append(image.append_column(COUNT, pa.array(np.full(len(image), sign, dtype=np.int64))))
-    result = consolidate(ChangeSet(header, pa.concat_tables(parts)), room=room)
+    result = consolidate(ChangeSet(header, pa.concat_tables(parts)))
     counts = replace(result.header.counts, unchanged=changes.header.counts.unchanged)
     return ChangeSet(replace(result.header, counts=counts), result.rows)
 
@@ -54,15 +54,14 @@ def counted_again(header: Header) -> Header:
     return replace(header, form=COUNTED, key=(), has_before=False, has_changed=False)
 
 
-def to_keyed(changes: ChangeSet, key: Sequence[str], *, room: Room | None = None) -> ChangeSet:
+def to_keyed(changes: ChangeSet, key: Sequence[str]) -> ChangeSet:
     """The same changes by key, with before images. Needs at most one −1 and one +1 for each key."""
-    room = room or own_room()
     header = keyed_again(changes.header, key)
     if changes.header.form == KEYED:
         return changes
     rows = changes.rows
     counts = np.asarray(rows.column(COUNT), dtype=np.int64)
-    group = classes(canonical(rows, key), room)
+    group = first_occurrences(rows.select(key))
     signed = group * 2 + (counts > 0)
     many = (np.bincount(signed, minlength=1)[signed] > 1) | (np.abs(counts) != 1)
     if np.any(many):
@@ -81,7 +80,7 @@ def to_keyed(changes: ChangeSet, key: Sequence[str], *, room: Room | None = None
     # Removals stand before additions, so a key's pair collapses to an update.
     working = replace(header, has_changed=False)
     raw = restore(pa.table(columns), working.rows_schema)
-    result = net(header, ChangeSet(working, raw), np.ones(len(raw), dtype=bool), room)
+    result = net(header, ChangeSet(working, raw), np.ones(len(raw), dtype=bool))
     known = replace(result.header.counts, unchanged=changes.header.counts.unchanged)
     return ChangeSet(replace(result.header, counts=known), result.rows)
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.changes.execution import PartFile, StoredChanges
-from strandline.changes.part_files import header_from_json, header_to_json
+from strandline.changes.execution import StoredChanges
+from strandline.changes.part_files import PartFile, header_from_json, header_to_json
 from strandline.errors import FormatError, InputError, NotFound
 from strandline.storage import building, replacing
 

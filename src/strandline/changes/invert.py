@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.changes.consolidate import consolidate
-from strandline.changes.matching import Room
 from strandline.changes.shape import (
     BEFORE,
     CHANGE,
@@ -28,7 +27,7 @@ from strandline.changes.shape import (
 from strandline.values import restore
 
 
-def invert(changes: ChangeSet, *, room: Room | None = None) -> ChangeSet:
+def invert(changes: ChangeSet) -> ChangeSet:
     """The set that undoes `changes`: inserts become deletes, updates turn round. Needs before images."""
     header = inverted_header(changes.header)
     counts = changes.header.counts
@@ -46,7 +45,7 @@ def invert(changes: ChangeSet, *, room: Room | None = None) -> ChangeSet:
         columns[CHANGED] = changes.rows.column(CHANGED)
     inverse = finish(header, restore(pa.table(columns), header.rows_schema), counts.unchanged)
     # Filled columns fall away again, and with them some of what differed.
-    return inverse if changes.header.fill is None else consolidate(inverse, room=room)
+    return inverse if changes.header.fill is None else consolidate(inverse)
 
 
 def inverted_header(header: Header) -> Header:

@@ -1,22 +1,33 @@
-"""Part files: the rows of a change set, or of a relation, in Parquet.
+"""Part files: the rows of a change set, or of a relation after one, in Parquet.
 
-Headers and counts as plain JSON, for work items and for the manifest of a saved set.
+Parquet brings back some types as others, so a part is read by the schema that it was written with: by `read_parts`, or
+as a scan of a format of its own. Headers and counts are plain JSON, for work items and for the manifest of a saved set.
 """
 
 from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from strandline.changes.shape import COUNTED, KEYED, ChangeSet, Counts, Header
+from strandline.changes.shape import COUNTED, KEYED, Counts, Header
 from strandline.errors import FormatError, SchemaError
-from strandline.relations import schema_from_text, schema_to_text
+from strandline.relations import Scan, register_reader, schema_from_text, schema_to_text
 from strandline.values import no_rows, plain_schema, restore
+
+
+@dataclass(frozen=True)
+class PartFile:
+    """One Parquet file of rows."""
+
+    path: str
+    rows: int
+    bytes: int
 
 
 def write_part(rows: pa.Table, path: str) -> int:
@@ -34,17 +45,26 @@ def read_parts(paths: Iterable[str], schema: pa.Schema) -> pa.Table:
     return pa.concat_tables(tables) if tables else no_rows(schema)
 
 
-def read_set(header: Header, paths: Iterable[str]) -> ChangeSet:
-    """A change set from its parts."""
-    return ChangeSet(header, read_parts(paths, header.rows_schema))
-
-
 def read_batches(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of several parts, a batch at a time, in exactly the types of `schema`."""
     for path in paths:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches():
                 yield from restore(pa.Table.from_batches([batch]), schema).to_batches()
+
+
+def part_scan(part: PartFile, schema: pa.Schema) -> Scan:
+    """A part as a scan, whose rows have exactly the types of `schema`."""
+    return Scan(_FORMAT, part.path, schema, options={"module": __name__}, rows=part.rows, bytes=part.bytes)
+
+
+def _read_scan(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    wanted = pa.schema([scan.schema.field(name) for name in columns])
+    yield from read_parts([scan.path], wanted).to_batches(max_chunksize=batch_rows)
+
+
+_FORMAT = "part"
+register_reader(_FORMAT, _read_scan)
 
 
 def check_carried(schema: pa.Schema) -> None:

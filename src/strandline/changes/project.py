@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from strandline.changes.consolidate import consolidate
 from strandline.changes.conversion import counted_again, to_counted
-from strandline.changes.matching import Flags, Room, names_of, own_room
 from strandline.changes.shape import (
     BEFORE,
     CHANGE,
@@ -23,15 +22,16 @@ from strandline.changes.shape import (
     before_table,
     check_columns,
     finish,
+    flagged_names,
     image_struct,
     kinds,
     require_before,
 )
 from strandline.errors import NoBeforeImages
-from strandline.values import unequal
+from strandline.values import Flags, unequal
 
 
-def project(changes: ChangeSet, columns: Sequence[str], *, room: Room | None = None) -> ChangeSet:
+def project(changes: ChangeSet, columns: Sequence[str]) -> ChangeSet:
     """The set between the two relations projected on `columns`.
 
     A keyed set that keeps its whole key stays keyed, and updates that change none of the columns are dropped; one
@@ -39,10 +39,10 @@ def project(changes: ChangeSet, columns: Sequence[str], *, room: Room | None = N
     """
     header = projected_header(changes.header, columns)
     if header.form == COUNTED:
-        counted = changes if changes.header.form == COUNTED else to_counted(changes, room=room)
+        counted = changes if changes.header.form == COUNTED else to_counted(changes)
         rows = counted.rows.select([*header.columns, COUNT])
-        return consolidate(ChangeSet(header, rows), room=room)
-    return _keyed(header, changes, room or own_room())
+        return consolidate(ChangeSet(header, rows))
+    return _keyed(header, changes)
 
 
 def projected_header(header: Header, columns: Sequence[str]) -> Header:
@@ -70,23 +70,23 @@ def projected_header(header: Header, columns: Sequence[str]) -> Header:
     return narrow
 
 
-def _keyed(header: Header, changes: ChangeSet, room: Room) -> ChangeSet:
+def _keyed(header: Header, changes: ChangeSet) -> ChangeSet:
     rows = changes.rows
-    flags = _differing(header, changes, room)
+    flags = _differing(header, changes)
     updates = kinds(rows) == 1
     same = updates & ~(np.logical_or.reduce(flags) if flags else np.zeros(len(rows), dtype=bool))
     columns = {name: rows.column(name) for name in (CHANGE, *header.key, *header.values)}
     if header.has_before and header.values:
         columns[BEFORE] = image_struct(before_table(changes, key=False), header, np.asarray(kinds(rows) < 2))
     if header.has_changed:
-        names = names_of(flags, header.values, len(rows))
+        names = flagged_names(flags, header.values, len(rows))
         columns[CHANGED] = names.take(pa.array(np.arange(len(rows)), mask=~updates))
     unchanged = changes.header.counts.unchanged
     kept = pa.table(columns).filter(pa.array(~same))
     return finish(header, kept, None if unchanged is None else unchanged + int(same.sum()))
 
 
-def _differing(header: Header, changes: ChangeSet, room: Room) -> list[Flags]:
+def _differing(header: Header, changes: ChangeSet) -> list[Flags]:
     """For each value column that stays, the updates in which it differs."""
     rows = changes.rows
     updates = kinds(rows) == 1

@@ -8,7 +8,6 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes.matching import Flags, Rows
 from strandline.changes.shape import (
     BEFORE,
     CHANGE,
@@ -24,6 +23,7 @@ from strandline.changes.shape import (
     kinds,
     require_before,
 )
+from strandline.values import Flags, Numbers
 
 
 class RowCondition(Protocol):
@@ -76,7 +76,7 @@ def _flags(condition: RowCondition, table: pa.Table) -> Flags:
     return np.asarray(condition.mask(table), dtype=bool)
 
 
-def _rekinded(changes: ChangeSet, kind: Rows) -> pa.Table:
+def _rekinded(changes: ChangeSet, kind: Numbers) -> pa.Table:
     """The rows with other kinds: a row that becomes a delete loses its after image, an insert its before image."""
     header, rows = changes.header, changes.rows
     place = np.arange(len(rows))

@@ -17,14 +17,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.changes.matching import Flags, Rows
 from strandline.errors import ChangesError, InputError, KeysError, NoBeforeImages, SchemaError, did_you_mean
-from strandline.values import Incomparable, common_type, no_rows, plain_schema, plain_type, restore
+from strandline.values import (
+    Flags,
+    Incomparable,
+    Numbers,
+    Positions,
+    common_type,
+    no_rows,
+    plain_schema,
+    plain_type,
+    restore,
+)
 
 CHANGE, BEFORE, CHANGED, COUNT = "_change", "_before", "_changed", "_count"
 RESERVED = (CHANGE, BEFORE, CHANGED, COUNT, "_row")
@@ -253,7 +263,7 @@ def check_columns(schema: pa.Schema, columns: Sequence[str], doing: str) -> None
             )
 
 
-def kinds(rows: pa.Table) -> Rows:
+def kinds(rows: pa.Table) -> Numbers:
     """The kind of each keyed row as its place in `KINDS`."""
     found = pc.index_in(rows.column(CHANGE), pa.array(KINDS))
     return np.asarray(found.fill_null(-1), dtype=np.int64)
@@ -357,3 +367,30 @@ def require_whole(header: Header, doing: str) -> None:
         doing=doing,
         hint=f"Say what new columns hold with fill={{{wanted}}}",
     )
+
+
+SHOWN = 10
+"""How many rows a message shows."""
+
+
+def flagged_names(flags: Sequence[Flags], names: Sequence[str], rows: int | None = None) -> pa.Array:
+    """For each row the list of those names whose flag is set, in the order of `names`; `rows` is for no names."""
+    rows = len(flags[0]) if rows is None else rows
+    matrix = np.column_stack(flags) if flags else np.zeros((rows, 0), dtype=bool)
+    offsets = np.zeros(rows + 1, dtype=np.int32)
+    np.cumsum(matrix.sum(axis=1), out=offsets[1:])
+    chosen = pa.array(list(names), pa.string()).take(pa.array(np.nonzero(matrix)[1]))
+    return pa.ListArray.from_arrays(pa.array(offsets), chosen)
+
+
+def show(table: pa.Table, rows: Sequence[int] | Positions) -> str:
+    """Rows for a message, each as `a=1, b='x'`; at most `SHOWN` of them."""
+    chosen = table.take(pa.array(np.asarray(rows[:SHOWN], dtype=np.int64))).to_pylist()
+    texts = ["(" + ", ".join(f"{name}={_short(value)}" for name, value in row.items()) + ")" for row in chosen]
+    more = f" and {len(rows) - SHOWN:,} more" if len(rows) > SHOWN else ""
+    return ", ".join(texts) + more
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes.matching import Flags, Room, Rows, canonical, classes, names_of, own_room, show
 from strandline.changes.shape import (
     BEFORE,
     CHANGE,
@@ -21,27 +20,26 @@ from strandline.changes.shape import (
     Header,
     counted_header,
     finish,
+    flagged_names,
     image_struct,
     keyed_header,
+    show,
 )
 from strandline.errors import KeysError
-from strandline.values import match, plain, restore, unequal
+from strandline.values import Flags, Numbers, Positions, first_occurrences, match, plain, restore, unequal
 
 Unequal = Callable[[pa.ChunkedArray, pa.ChunkedArray], Flags]
 
 
-def difference(
-    old: pa.Table, new: pa.Table, key: Sequence[str] | None = None, *, room: Room | None = None
-) -> ChangeSet:
+def difference(old: pa.Table, new: pa.Table, key: Sequence[str] | None = None) -> ChangeSet:
     """The change set that leads from `old` to `new`.
 
     With a key it is keyed, with before images and the names of the columns that differ; keys are null-safe, and a
     key that a side holds twice is a `KeysError`. Without a key it is counted. Columns of only one side, and columns
     whose types can't be compared, make it partial.
     """
-    room = room or own_room()
     if key is None:
-        return _counted(counted_header(old.schema, new.schema), plain(old), plain(new), room)
+        return _counted(counted_header(old.schema, new.schema), plain(old), plain(new))
     return keyed_difference(keyed_header(old.schema, new.schema, key), old, new)
 
 
@@ -69,7 +67,7 @@ def keyed_difference(
     return finish(header, rows, unchanged=len(pairs.old) - len(changed_new))
 
 
-def _repeated_keys(header: Header, side: str, table: pa.Table, again: Rows) -> KeysError:
+def _repeated_keys(header: Header, side: str, table: pa.Table, again: Positions) -> KeysError:
     """Keys that a side holds twice, up to ten of them."""
     return KeysError(
         f"the {side} side holds keys more than once: {show(table.select(header.key), again)}",
@@ -79,7 +77,7 @@ def _repeated_keys(header: Header, side: str, table: pa.Table, again: Rows) -> K
     )
 
 
-def _take(column: pa.ChunkedArray, rows: Rows) -> pa.ChunkedArray:
+def _take(column: pa.ChunkedArray, rows: Positions) -> pa.ChunkedArray:
     """The rows at these places; most of a column, in order, is filtered, which is twice as fast as taking."""
     if 2 * len(rows) < len(column) or not bool(np.all(rows[1:] > rows[:-1])):
         return column.take(pa.array(rows))
@@ -103,7 +101,7 @@ def _inserts(header: Header, new: pa.Table) -> pa.Table:
 
 def _updates(header: Header, old: pa.Table, new: pa.Table, flags: Sequence[Flags]) -> pa.Table:
     columns = _kind(UPDATE, len(new)) | {name: new.column(name) for name in header.columns}
-    return _images(header, columns, old, names_of(flags, header.values, len(new)))
+    return _images(header, columns, old, flagged_names(flags, header.values, len(new)))
 
 
 def _kind(kind: str, count: int) -> dict[str, pa.Array]:
@@ -124,21 +122,21 @@ def _images(
     return pa.table(columns)
 
 
-def _counted(header: Header, old: pa.Table, new: pa.Table, room: Room) -> ChangeSet:
+def _counted(header: Header, old: pa.Table, new: pa.Table) -> ChangeSet:
     both = pa.concat_tables([restore(side, header.after_schema) for side in (old, new)])
     signs = np.concatenate([np.full(len(old), -1), np.full(len(new), 1)]).astype(np.int64)
-    rows, net = net_counts(both, signs, room)
+    rows, net = net_counts(both, signs)
     result = finish(header, both.take(pa.array(rows)).append_column(COUNT, pa.array(net)))
     unchanged = len(new) - result.header.counts.inserted
     return ChangeSet(replace(result.header, counts=replace(result.header.counts, unchanged=unchanged)), result.rows)
 
 
-def net_counts(table: pa.Table, counts: Rows, room: Room) -> tuple[Rows, Rows]:
+def net_counts(table: pa.Table, counts: Numbers) -> tuple[Positions, Positions]:
     """One row number for each value of `table` whose counts don't cancel out, and the sum of its counts.
 
     The row is the first that counts in the direction of the sum, so that an added value looks as it was added.
     """
-    group = classes(canonical(table, table.column_names), room)
+    group = first_occurrences(table)
     sums = np.zeros(len(table), dtype=np.int64)
     np.add.at(sums, group, counts)
     sums = sums[group]

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strandline.changes import CHANGE, CHANGED, INSERT, UPDATE, Counts, finish, names_of
+from strandline.changes import CHANGE, CHANGED, INSERT, UPDATE, Counts, finish, flagged_names
 from strandline.differential.comparison import Comparison, Side, read_side
 from strandline.differential.partitioned_hash import compare_whole
 from strandline.differential.plan import DiffPlan, Input
@@ -249,7 +249,7 @@ def fetch_changes(item: WorkItem, attempt: Attempt) -> Result:
     columns |= {name: images.column(name) for name in header.columns}
     if header.has_changed:
         signed = column_names(making)
-        listed = names_of(
+        listed = flagged_names(
             [np.asarray(told.column(signed[name]), dtype=np.bool_) for name in header.values], header.values
         )
         inserted = np.asarray(told.column("kind"), dtype=object) == INSERT

@@ -18,7 +18,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.changes import CHANGE, CHANGED, DELETE, INSERT, UPDATE, ChangeSet, Header, PartFile, finish, names_of
+from strandline.changes import (
+    CHANGE,
+    CHANGED,
+    DELETE,
+    INSERT,
+    UPDATE,
+    ChangeSet,
+    Header,
+    PartFile,
+    finish,
+    flagged_names,
+)
 from strandline.changes import write_part as write_rows
 from strandline.differential.comparison import Comparison, Side, read_side
 from strandline.differential.plan import DiffPlan, spread_scans
@@ -183,7 +194,7 @@ def _changes(header: Header, new: pa.Table, row: npt.NDArray[np.int64], found: _
     columns: dict[str, Any] = {CHANGE: pa.array([UPDATE, INSERT]).take(pa.array(inserted.astype(np.int8)))}
     columns |= {name: rows.column(name) for name in header.columns}
     if header.has_changed:
-        listed = names_of([found.differing[name][changed] for name in header.values], header.values)
+        listed = flagged_names([found.differing[name][changed] for name in header.values], header.values)
         columns[CHANGED] = pc.if_else(pa.array(inserted), pa.scalar(None, listed.type), listed)
     table = restore(pa.table(columns), header.rows_schema)
     return finish(header, table, unchanged=len(row) - len(changed))

@@ -32,8 +32,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -44,16 +44,20 @@ import pyarrow.types as pt
 from strandline.engine import Attempt, Outcome, Result, Runner, Spool, WorkItem, kernel
 from strandline.errors import InputError, KeysError
 from strandline.relations.reader import read_scan
-from strandline.relations.scan import Scan, merged
+from strandline.relations.scan import Scan, merged, schema_from_text, schema_to_text
 from strandline.values import DEFAULT_SEED, comparable, signature
 
+Key: TypeAlias = Sequence[str] | Mapping[str, pa.DataType]
+"""The columns that rows meet by; a mapping tells for each the type of the column that it meets."""
 
-def buckets_of(table: pa.Table, key: Sequence[str], buckets: int) -> npt.NDArray[Any]:
+
+def buckets_of(table: pa.Table, key: Key, buckets: int) -> npt.NDArray[Any]:
     """For each row the number of its bucket, from 0 to `buckets` − 1, as the smallest unsigned integers that do."""
+    met = key if isinstance(key, Mapping) else dict.fromkeys(key)
     kind = np.uint8 if buckets <= 1 << 8 else np.uint16 if buckets <= 1 << 16 else np.uint32
     if buckets == 1 or table.num_rows == 0:
         return np.zeros(table.num_rows, kind)
-    hashes = signature([comparable(table.column(name)) for name in key], DEFAULT_SEED)
+    hashes = signature([comparable(table.column(name), type_) for name, type_ in met.items()], DEFAULT_SEED)
     # The high bits: joins that hash the same keys again use the low ones.
     return ((hashes >> np.uint64(32)) % np.uint64(buckets)).astype(kind)
 
@@ -109,20 +113,19 @@ _GROUP_BYTES = 32 << 20
 _ITEMS_PER_WORKER = 2
 
 
-def exchange_rows(
-    scans: Sequence[Scan], key: Sequence[str], buckets: int, runner: Runner, spool: Spool
-) -> list[list[Scan]]:
-    """The rows of `scans` in `buckets` lists of scans: rows of equal keys are in the same bucket.
+def exchange_rows(scans: Sequence[Scan], key: Key, buckets: int, runner: Runner, spool: Spool) -> list[list[Scan]]:
+    """The rows of `scans` in `buckets` lists of scans: rows of equal keys are in the same bucket, in their order.
 
-    To bring two relations together, give the scans of both one schema first (`dataclasses.replace(scan, schema=…)`), so
-    that equal keys have equal types, and choose the same number of buckets. The scans returned hold the spool.
+    To bring two relations together, choose the same number of buckets, and either give the scans of both one schema
+    (`dataclasses.replace(scan, schema=…)`) or tell each side the types of the other's key. The scans returned hold the
+    spool.
     """
     scans = list(scans)
     _check(scans, key, buckets)
     if not scans:
         return [[] for _ in range(buckets)]
     items = [
-        {"scans": [scan.to_json() for scan in merged(some)], "key": list(key), "buckets": buckets}
+        {"scans": [scan.to_json() for scan in merged(some)], "key": _key_to_json(key), "buckets": buckets}
         for some in shares(scans, runner.parallelism * _ITEMS_PER_WORKER)
     ]
     outcomes = runner.run(split_by_key, items, spool, "Bringing keys together")
@@ -210,7 +213,7 @@ def _in_buckets(group: pa.Table, item: WorkItem) -> Iterator[tuple[int, pa.Recor
     if item.get("bounds"):
         order, numbers = in_ranges(group, key, pa.ipc.open_file(item["bounds"]).read_all())
     else:
-        numbers = buckets_of(group, key, buckets)
+        numbers = buckets_of(group, _key_from_json(key), buckets)
         # numpy sorts small integers stably by counting.
         order = np.argsort(numbers, kind="stable")
     yield from in_order_of(group, order, numbers, buckets)
@@ -249,11 +252,21 @@ def bucket_scans(outcomes: Sequence[Outcome], schema: pa.Schema, buckets: int, s
     ]
 
 
+def _key_to_json(key: Key) -> list[str] | str:
+    return schema_to_text(pa.schema(list(key.items()))) if isinstance(key, Mapping) else list(key)
+
+
+def _key_from_json(record: list[str] | str) -> Key:
+    if isinstance(record, str):
+        return {field.name: field.type for field in schema_from_text(record)}
+    return record
+
+
 def _bytes(scans: Sequence[Scan]) -> int:
     return sum(scan.bytes for scan in scans)
 
 
-def _check(scans: Sequence[Scan], key: Sequence[str], buckets: int) -> None:
+def _check(scans: Sequence[Scan], key: Key, buckets: int) -> None:
     doing = "bringing rows together by key"
     if buckets < 1:
         raise InputError(f"{buckets} buckets can't hold rows", doing=doing, hint="Ask for at least one bucket")

@@ -30,14 +30,13 @@ from strandline.changes import (
     KINDS,
     UPDATE,
     ChangeSet,
-    Flags,
     Header,
     kinds,
 )
 from strandline.errors import ChangesError, InputError, NoBeforeImages
 from strandline.report.paths import Difference, differences
 from strandline.report.values import python_values, text
-from strandline.values import unequal
+from strandline.values import Flags, unequal
 
 
 def require_keyed(header: Header, doing: str) -> None:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes import COUNT, COUNTED, Changes, ChangeSet, Room, Rows, canonical, classes
+from strandline.changes import COUNT, COUNTED, Changes, ChangeSet
 from strandline.engine import (
     INLINE_LIMIT,
     Attempt,
@@ -84,7 +84,7 @@ from strandline.tables.row_changes import LocalPage, PendingWrites, SharedFreedN
 from strandline.tables.scan import is_shared, objects_of, reachable
 from strandline.tables.schema import ROW, TableSchema
 from strandline.tables.update import apply_counts, overwrite, refuse_absent
-from strandline.values import no_rows, restore
+from strandline.values import Positions, first_occurrences, no_rows, restore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -349,7 +349,7 @@ def settle_values(item: WorkItem, attempt: Attempt) -> Result:
     """Which standing rows of a bucket go, and which rows are new to it."""
     schema = TableSchema.from_bytes(item["record"].encode())
     rows = read_table([Scan.from_json(scan) for scan in item["scans"]])
-    group = classes(canonical(rows, schema.names), Room(attempt.memory, attempt.path("spill")))
+    group = first_occurrences(rows.select(schema.names))
     standing = np.asarray(rows.column(COUNT).is_null(), dtype=np.bool_)
     counts = np.asarray(rows.column(COUNT).fill_null(0), dtype=np.int64)
     settled = (overwrite if item["overwriting"] else apply_counts)(group, standing, counts)
@@ -360,7 +360,7 @@ def settle_values(item: WorkItem, attempt: Attempt) -> Result:
     return write_buckets(iter(pairs), routed_schema(schema), 2, attempt)
 
 
-def _routed(rows: pa.Table, places: Rows, kind: int, schema: TableSchema) -> pa.Table:
+def _routed(rows: pa.Table, places: Positions, kind: int, schema: TableSchema) -> pa.Table:
     chosen = rows.take(pa.array(places)).combine_chunks()
     own = [chosen.column(ROW)] if not schema.key else []
     kinds = pa.array(np.full(len(places), kind, dtype=np.int8))

@@ -21,14 +21,9 @@ from strandline.changes import (
     COUNT,
     COUNTED,
     ChangeSet,
-    Flags,
     Header,
-    Rows,
-    canonical,
     check_base,
-    classes,
     kinds,
-    own_room,
 )
 from strandline.errors import ChangesError, InputError
 from strandline.pages import Mode
@@ -38,7 +33,7 @@ from strandline.tables.locked_reads import LockedReader, Selection
 from strandline.tables.predicates import TableExpression, check_params, literal, repeat
 from strandline.tables.row_changes import PendingWrites
 from strandline.tables.schema import TableSchema
-from strandline.values import restore
+from strandline.values import Flags, Positions, first_occurrences, restore
 
 if TYPE_CHECKING:
     from strandline.tables.transaction import TableTransaction
@@ -48,12 +43,12 @@ if TYPE_CHECKING:
 class ValueDecision:
     """Places of standing rows that go, of rows that are new (as often as they are), of removed ones not there."""
 
-    gone: Rows
-    new: Rows
-    absent: Rows
+    gone: Positions
+    new: Positions
+    absent: Positions
 
 
-def overwrite(group: Rows, standing: Flags, counts: Rows) -> ValueDecision:
+def overwrite(group: Positions, standing: Flags, counts: Positions) -> ValueDecision:
     """The table shall hold what comes, each row as often: nothing is removed that comes again."""
     net = np.zeros(len(group), dtype=np.int64)
     np.add.at(net, group, np.where(standing, -1, counts))
@@ -62,7 +57,7 @@ def overwrite(group: Rows, standing: Flags, counts: Rows) -> ValueDecision:
     return ValueDecision(np.flatnonzero(gone), np.flatnonzero(new), np.empty(0, dtype=np.int64))
 
 
-def apply_counts(group: Rows, standing: Flags, counts: Rows) -> ValueDecision:
+def apply_counts(group: Positions, standing: Flags, counts: Positions) -> ValueDecision:
     """Rows are removed and added as the counts say."""
     counts = np.where(standing, 0, counts)
     wanted = np.zeros(len(group), dtype=np.int64)
@@ -73,7 +68,7 @@ def apply_counts(group: Rows, standing: Flags, counts: Rows) -> ValueDecision:
     return ValueDecision(gone, new, np.flatnonzero((counts < 0) & (wanted[group] > 0)))
 
 
-def _ranks(group: Rows, among: Flags) -> Rows:
+def _ranks(group: Positions, among: Flags) -> Positions:
     """For each row that is `among`, how many of its equals are so before it."""
     places = np.flatnonzero(among)
     order = places[np.argsort(group[places], kind="stable")]
@@ -207,7 +202,7 @@ def check_applicable(header: Header, pending: PendingWrites, doing: str) -> None
         )
 
 
-def check_fit(rows: pa.Table, key: Sequence[str], kind: Rows, present: Flags, doing: str) -> None:
+def check_fit(rows: pa.Table, key: Sequence[str], kind: Positions, present: Flags, doing: str) -> None:
     """Refuses changes that were made from other rows, showing keys."""
     for code, wrong, told in (
         (_INSERT, present, "inserts keys that are already there"),
@@ -257,10 +252,10 @@ def refuse_absent(rows: pa.Table, settled: ValueDecision, doing: str) -> None:
         )
 
 
-def _meet(old: pa.Table, new: pa.Table) -> tuple[Rows, Flags]:
+def _meet(old: pa.Table, new: pa.Table) -> tuple[Positions, Flags]:
     """The classes of both, one behind the other, and which rows are standing."""
     both = pa.concat_tables([old, new])
-    return classes(canonical(both, both.column_names), own_room()), np.arange(len(both)) < len(old)
+    return first_occurrences(both), np.arange(len(both)) < len(old)
 
 
 def _change(

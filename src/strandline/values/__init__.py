@@ -3,7 +3,16 @@
 from strandline.values.encoding import no_rows, plain, plain_schema, plain_type, restore, restored
 from strandline.values.equality import Column, Flags, comparable, unequal
 from strandline.values.expressions import Condition, Expression, parse_condition, parse_expression, readable
-from strandline.values.matching import BLOCK_ROWS, Matching, Numbers, key_numbers, match, match_numbers
+from strandline.values.matching import (
+    BLOCK_ROWS,
+    Matching,
+    Numbers,
+    Positions,
+    first_occurrences,
+    key_numbers,
+    match,
+    match_numbers,
+)
 from strandline.values.signatures import (
     DEFAULT_SEED,
     MAXIMUM_BITS,
@@ -49,6 +58,7 @@ __all__ = [
     "Incomparable",
     "Matching",
     "Numbers",
+    "Positions",
     "Scheme",
     "TextGuess",
     "bits",
@@ -57,6 +67,7 @@ __all__ = [
     "common_type",
     "comparable",
     "convert_text",
+    "first_occurrences",
     "fixed_width",
     "guess_type",
     "is_byte_string",

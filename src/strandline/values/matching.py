@@ -1,24 +1,31 @@
-"""Matching rows by key: which rows of two tables have equal keys.
+"""Matching by value: which rows of two tables have equal keys, and which rows of one table are equal.
 
-The exact core of every join here. Keys of any number of columns and of any type become one integer per row, equal
-exactly where the keys are equal by value: an integer key is its own, other keys take their 64-bit signature, which
-is then verified pair by pair. Where signatures repeat or deceive, exact numbers are given instead.
+The exact core of every join and grouping here. Keys of any number of columns and of any type become one integer per
+row, equal exactly where the keys are equal by value: an integer key is its own, other keys take their 64-bit
+signature, and rows that meet by it are compared value by value. Where signatures deceive, DuckDB's grouping gives exact
+numbers instead.
+
+Everything comes out as positions of rows: the rows themselves, whatever their types, are never moved.
 """
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
+from strandline.engine import duckdb_connection, machine_memory
 from strandline.values.equality import comparable, unequal
 from strandline.values.signatures import DEFAULT_SEED, signature
 
 Positions = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int64]
+Columns: TypeAlias = list[pa.ChunkedArray]
 
 _NONE: Positions = np.empty(0, dtype=np.int64)
 DENSE = 2
@@ -46,24 +53,36 @@ class Matching:
 
 def match(old: pa.Table, new: pa.Table) -> Matching:
     """Matches rows of two tables by all their columns, which are the keys and stand in the same order."""
-    pairs = list(zip(old.columns, new.columns, strict=True))
-    left = [comparable(a, b.type) for a, b in pairs]
-    right = [comparable(b, a.type) for a, b in pairs]
-    if len(left) == 1 and _is_small_integer(left[0].type) and not left[0].null_count and not right[0].null_count:
+    left, right = _canonical(old, new)
+    if _are_numbers(left) and _are_numbers(right):
         return match_numbers(_integers(left[0]), _integers(right[0]))
-    hashed_left, hashed_right = _hash_numbers(left), _hash_numbers(right)
-    matching = match_numbers(hashed_left, hashed_right)
-    if _is_faithful(matching, left, right):
-        return matching
-    return match_numbers(*_exact_numbers(left, right))
+    matching = match_numbers(_hash_numbers(left), _hash_numbers(right))
+    if len(matching.repeated_old) or len(matching.repeated_new) or not _is_faithful(matching, left, right):
+        return match_numbers(*_key_numbers(left, right))
+    return matching
 
 
 def key_numbers(old: pa.Table, new: pa.Table) -> tuple[Numbers, Numbers]:
     """One integer per row of each table, equal (within and across the tables) exactly where the keys are equal."""
-    pairs = list(zip(old.columns, new.columns, strict=True))
-    left = [comparable(a, b.type) for a, b in pairs]
-    right = [comparable(b, a.type) for a, b in pairs]
-    return _exact_numbers(left, right)
+    return _key_numbers(*_canonical(old, new))
+
+
+def first_occurrences(table: pa.Table) -> Positions:
+    """For each row of a table the position of the first row that equals it in all columns."""
+    columns = [comparable(column) for column in table.columns]
+    numbers = _integers(columns[0]) if _are_numbers(columns) else _hash_numbers(columns)
+    if _ascends(numbers):
+        return np.arange(len(numbers), dtype=np.int64)
+    order, again = _repeats(numbers)
+    if not _are_numbers(columns) and not _are_equal(columns, order[again], order[again + 1]):
+        numbers = _exact_numbers(columns)
+        order, again = _repeats(numbers)
+    is_first = np.ones(len(numbers), dtype=np.bool_)
+    is_first[again + 1] = False
+    starts = np.flatnonzero(is_first)
+    firsts = np.empty(len(numbers), dtype=np.int64)
+    firsts[order] = np.repeat(np.minimum.reduceat(order, starts), np.diff(starts, append=len(numbers)))
+    return firsts
 
 
 def match_numbers(old: Numbers, new: Numbers) -> Matching:
@@ -157,8 +176,18 @@ def _others(count: int, positions: Positions) -> Positions:
     return np.flatnonzero(left)
 
 
-def _is_small_integer(type_: pa.DataType) -> bool:
-    return bool(pt.is_integer(type_) and type_ != pa.uint64()) or bool(pt.is_boolean(type_))
+def _canonical(old: pa.Table, new: pa.Table) -> tuple[Columns, Columns]:
+    """The columns of two tables in the canonical types in which they meet."""
+    pairs = list(zip(old.columns, new.columns, strict=True))
+    return [comparable(a, b.type) for a, b in pairs], [comparable(b, a.type) for a, b in pairs]
+
+
+def _are_numbers(columns: Columns) -> bool:
+    """Whether a canonical key is one column of integers, which can stand for themselves."""
+    if len(columns) != 1 or columns[0].null_count:
+        return False
+    type_ = columns[0].type
+    return bool(pt.is_boolean(type_) or (pt.is_integer(type_) and type_ != pa.uint64()))
 
 
 def _integers(column: pa.ChunkedArray) -> Numbers:
@@ -167,33 +196,49 @@ def _integers(column: pa.ChunkedArray) -> Numbers:
     return np.asarray(column.to_numpy()).astype(np.int64, copy=False)
 
 
-def _hash_numbers(columns: list[pa.ChunkedArray]) -> Numbers:
+def _hash_numbers(columns: Columns) -> Numbers:
     return signature(columns, DEFAULT_SEED).view(np.int64)
 
 
-def _is_faithful(matching: Matching, left: list[pa.ChunkedArray], right: list[pa.ChunkedArray]) -> bool:
-    """Whether rows matched by signature really have equal keys. Repeated signatures are left to exact numbers."""
-    if len(matching.repeated_old) or len(matching.repeated_new):
-        return False
+def _is_faithful(matching: Matching, left: Columns, right: Columns) -> bool:
+    """Whether rows matched by signature really have equal keys."""
     old, new = pa.array(matching.old), pa.array(matching.new)
     return not any(unequal(a.take(old), b.take(new)).any() for a, b in zip(left, right, strict=True))
 
 
-def _exact_numbers(left: list[pa.ChunkedArray], right: list[pa.ChunkedArray]) -> tuple[Numbers, Numbers]:
-    """Numbers given by DuckDB's grouping: slower, and right whatever the keys are."""
-    import duckdb
-
-    names = [f"k{position}" for position in range(len(left))]
-    listed = ", ".join(names)
-    with duckdb.connect(":memory:") as connection:
-        connection.register("rows", pa.concat_tables([_placed(names, left, 0), _placed(names, right, len(left[0]))]))
-        numbered = connection.sql(
-            f"select dense_rank() over (order by {listed}) as number, place from rows order by place"
-        ).to_arrow_table()
-    numbers = np.asarray(numbered.column("number").to_numpy(), dtype=np.int64)
+def _key_numbers(left: Columns, right: Columns) -> tuple[Numbers, Numbers]:
+    if _are_numbers(left) and _are_numbers(right):
+        return _integers(left[0]), _integers(right[0])
+    both = [pa.chunked_array([*a.chunks, *b.chunks], a.type) for a, b in zip(left, right, strict=True)]
+    numbers = _hash_numbers(both)
+    order, again = _repeats(numbers)
+    if not _are_equal(both, order[again], order[again + 1]):
+        numbers = _exact_numbers(both)
     return numbers[: len(left[0])], numbers[len(left[0]) :]
 
 
-def _placed(names: list[str], columns: list[pa.ChunkedArray], start: int) -> pa.Table:
-    places = pa.array(np.arange(start, start + len(columns[0])))
-    return pa.table({**dict(zip(names, columns, strict=True)), "place": places})
+def _repeats(numbers: Numbers) -> tuple[Positions, Positions]:
+    """The order that sorts some numbers, and where in it a number is followed by its equal."""
+    order = np.argsort(numbers)
+    ordered = numbers[order]
+    return order, np.flatnonzero(ordered[1:] == ordered[:-1])
+
+
+def _are_equal(columns: Columns, some: Positions, others: Positions) -> bool:
+    """Whether the rows at some positions equal those at others, pair by pair."""
+    if not len(some):
+        return True
+    left, right = pa.array(some), pa.array(others)
+    return not any(unequal(column.take(left), column.take(right)).any() for column in columns)
+
+
+def _exact_numbers(columns: Columns) -> Numbers:
+    """Numbers given by DuckDB's grouping: slower, and right whatever the keys are."""
+    names = [f"k{number}" for number in range(len(columns))]
+    rows = pa.table([*columns, pa.array(np.arange(len(columns[0])))], names=[*names, "place"])
+    with duckdb_connection(machine_memory() // 2, tempfile.gettempdir()) as connection:
+        connection.register("rows", rows)
+        numbered = connection.sql(
+            f"select dense_rank() over (order by {', '.join(names)}) as number, place from rows order by place"
+        ).to_arrow_table()
+    return np.asarray(numbered.column("number").to_numpy(), dtype=np.int64)

@@ -12,15 +12,28 @@ up the counts of equal rows.
 
 from __future__ import annotations
 
+import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes import COUNT, Room, net_counts, own_room, read_parts, write_part
-from strandline.engine import INLINE_LIMIT, Attempt, Result, Spool, WorkItem, choose_runner, kernel
+from strandline.changes import COUNT, net_counts, read_parts, write_part
+from strandline.engine import (
+    INLINE_LIMIT,
+    Attempt,
+    Result,
+    Spool,
+    WorkItem,
+    choose_runner,
+    duckdb_connection,
+    kernel,
+    machine_memory,
+)
 from strandline.errors import SqlError
 from strandline.relations import Scan, open_relation, read_scan, schema_from_text, schema_to_text
 from strandline.storage import Storage
@@ -30,6 +43,7 @@ from strandline.views.definition import ViewDefinition, sql_text
 from strandline.views.store_state import StoreState
 
 if TYPE_CHECKING:
+    import duckdb
     from pyspark.sql import SparkSession
 
 
@@ -103,6 +117,41 @@ class Join:
         return plain_schema(self.schema).append(pa.field(COUNT, pa.int64()))
 
 
+class Room:
+    """The memory and the spill folder that a computation may use, and the DuckDB connection in them, opened once.
+
+    One room serves one thread.
+    """
+
+    def __init__(self, memory: int | None = None, spill: str | None = None) -> None:
+        self.memory = machine_memory() // 2 if memory is None else memory
+        self.spill = tempfile.gettempdir() if spill is None else spill
+
+    @cached_property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        return duckdb_connection(self.memory, self.spill)
+
+    def query(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+        """The result of one query over Arrow tables, which are forgotten again."""
+        for name, table in tables.items():
+            self.connection.register(name, table)
+        try:
+            return self.connection.sql(sql).to_arrow_table()
+        finally:
+            for name in tables:
+                self.connection.unregister(name)
+
+
+_rooms = threading.local()
+
+
+def own_room() -> Room:
+    """This thread's room, for computations that are not told another."""
+    if not hasattr(_rooms, "room"):
+        _rooms.room = Room()
+    return _rooms.room  # type: ignore[no-any-return]
+
+
 def joined(join: Join, tables: Mapping[str, pa.Table], room: Room | None = None) -> pa.Table:
     """The rows of the query over these tables by alias, with `_count`; equal rows may come out several times."""
     tables = {alias: plain(table) for alias, table in tables.items()}
@@ -157,10 +206,10 @@ def _taken(column: pa.ChunkedArray, numbers: pa.Array | None) -> pa.ChunkedArray
     return column if numbers is None else column.take(numbers)
 
 
-def net(rows: pa.Table, room: Room | None = None) -> pa.Table:
+def net(rows: pa.Table) -> pa.Table:
     """Equal rows once, their counts added up; those whose counts cancel out are gone."""
     names = [name for name in rows.column_names if name != COUNT]
-    numbers, counts = net_counts(rows.select(names), np.asarray(rows.column(COUNT), dtype=np.int64), room or own_room())
+    numbers, counts = net_counts(rows.select(names), np.asarray(rows.column(COUNT), dtype=np.int64))
     return rows.select(names).take(pa.array(numbers)).append_column(pa.field(COUNT, pa.int64()), pa.array(counts))
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.changes import COUNT, COUNTED, Changes, ChangeSet, canonical, check_base, classes, kinds, own_room
+from strandline.changes import COUNT, COUNTED, Changes, ChangeSet, check_base, kinds
 from strandline.errors import ChangesError, InputError, SchemaError
 from strandline.tables import (
     MOST_POINTS,
@@ -33,7 +33,7 @@ from strandline.tables import (
     show_keys,
     taken_keys,
 )
-from strandline.values import match, restore
+from strandline.values import first_occurrences, match, restore
 from strandline.whatif.placement import key_numbers, places
 from strandline.whatif.scan import WhatIfSelection, condition_of
 from strandline.whatif.seen_ids import SeenIds
@@ -374,7 +374,7 @@ def _apply_counted(opened: OpenWhatIf, changes: ChangeSet, doing: str, *, lenien
 
 def _removed(visible: Tuples, rows: pa.Table, counts: Numbers, doing: str, *, lenient: bool) -> Tuples:
     both = pa.concat_tables([visible.rows, rows])
-    group = classes(canonical(both, both.column_names), own_room()).tolist()
+    group = first_occurrences(both).tolist()
     wanted: Counter[int] = Counter()
     for place, count in zip(group[len(visible) :], counts.tolist(), strict=True):
         wanted[place] += count
