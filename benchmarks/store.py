@@ -28,7 +28,7 @@ from rich.table import Table as Shown
 from strandline.pages import Draft, Visits
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create, create_on
-from strandline.tables import TableSchema, page_rewrite
+from strandline.tables import TableSchema, page_writer
 from strandline.tables.keys import encode_key
 from strandline.tables.page import encode_page
 from strandline.tables.schema import new_table_schema
@@ -156,7 +156,7 @@ def changes_lines(options: argparse.Namespace) -> Iterator[Line]:
     """What changed between two snapshots when 1 % of the pages did, against the differential of the same as files."""
     import strandline as sl
 
-    page_rewrite.BULK_ROWS = max(options.rows // 200, 1000)
+    page_writer.BULK_ROWS = max(options.rows // 200, 1000)
     base = _orders(np.arange(options.rows))
     with _folder() as folder, create(folder / "shop") as store:
         store.create_table("t", base, key="id")

@@ -17,7 +17,7 @@ import pyarrow as pa
 import strandline as sl
 from strandline.engine import Attempt, Result, WorkItem, kernel
 from strandline.store import Store
-from strandline.tables import bulk_write, page_rewrite
+from strandline.tables import bulk_write, page_writer
 from strandline.tables.bulk_pages import merge_range
 
 MARK = "{}-{}-of-{}"
@@ -72,7 +72,7 @@ def _merge(store: Store) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bulk_write, "LARGE_ROWS", 100)
         patch.setattr(bulk_write, "INLINE_LIMIT", 0)
-        patch.setattr(page_rewrite, "BULK_ROWS", 100)
+        patch.setattr(page_writer, "BULK_ROWS", 100)
         patch.setattr(bulk_write, "LEAST_BYTES", 500)
         patch.setattr(bulk_write, "merge_range", merge_that_hangs_once)
         store.create_table("orders", _numbered(400, 0), key="id")

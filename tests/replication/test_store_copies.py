@@ -145,7 +145,7 @@ def test_our_columns_are_read_only_by_who_names_them(tmp_path: Path) -> None:
 
 
 def test_only_pages_that_can_hold_what_goes_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strandline.tables.page_rewrite.BULK_ROWS", 100)
+    monkeypatch.setattr("strandline.tables.page_writer.BULK_ROWS", 100)
     opened: list[int] = []
     read = TableReader.rows
 

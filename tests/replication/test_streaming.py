@@ -24,7 +24,7 @@ CONTENT = rows(*((n, f"n{n}", n / 2) for n in range(1, 501)))
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr("strandline.tables.page_rewrite.BULK_ROWS", 50)
+    monkeypatch.setattr("strandline.tables.page_writer.BULK_ROWS", 50)
     monkeypatch.setattr(full_copy, "PIECE_BYTES", 2000)
     with sl.create(tmp_path / "shop") as opened:
         opened.create_table("orders", CONTENT, key="id")

@@ -16,7 +16,7 @@ from strandline.errors import StorageError
 from strandline.pages import check_store
 from strandline.storage import LocalStorage
 from strandline.store import Store
-from strandline.tables import bulk_write, page_rewrite
+from strandline.tables import bulk_write, page_writer
 
 WRITES: dict[str, Callable[[Store], Any]] = {
     "a row": lambda store: store.table("t").upsert(numbered(1, 1000)),
@@ -49,7 +49,7 @@ class Disk:
 def test_a_full_disk_leaves_the_old_state_and_the_next_commit_works(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_rewrite, "BULK_ROWS", 100)
+    monkeypatch.setattr(page_writer, "BULK_ROWS", 100)
     monkeypatch.setattr(bulk_write, "LEAST_BYTES", 1000)
     monkeypatch.setattr(bulk_write, "LARGE_ROWS", 250)
     disk = Disk(monkeypatch)

@@ -16,7 +16,7 @@ import strandline as sl
 from strandline.engine.spark_runner import SparkRunner
 from strandline.errors import EngineError, KeysError
 from strandline.store import Store
-from strandline.tables import bulk_write, page_rewrite
+from strandline.tables import bulk_write, page_writer
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def store(workers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     """A table of eight pages; every write of more than a hundred rows goes to Spark."""
     monkeypatch.setattr(bulk_write, "LARGE_ROWS", 100)
     monkeypatch.setattr(bulk_write, "INLINE_LIMIT", 0)
-    monkeypatch.setattr(page_rewrite, "BULK_ROWS", 500)
+    monkeypatch.setattr(page_writer, "BULK_ROWS", 500)
     monkeypatch.setattr(bulk_write, "LEAST_BYTES", 1000)
     # Kernels of a test are found by a name that workers know.
     monkeypatch.setattr(troubled_kernels, "__name__", "troubled_kernels")

@@ -21,7 +21,7 @@ from strandline.changes.table_difference import difference
 from strandline.errors import ChangesError, KeysError, SchemaError
 from strandline.storage import MemoryStorage
 from strandline.store import Store
-from strandline.tables import Limits, bulk_write, page_rewrite
+from strandline.tables import Limits, bulk_write, page_writer
 from strandline.tables.locked_reads import LockedReader
 
 Rows = dict[tuple[Any, ...], Any]
@@ -42,8 +42,8 @@ KEYS: dict[str, tuple[pa.Schema, Callable[[int], tuple[Any, ...]]]] = {
 def _everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of some rows, ranges of a page or less."""
     monkeypatch.setattr(bulk_write, "LARGE_ROWS", 4)
-    monkeypatch.setattr(page_rewrite, "BULK_ROWS", 6)
-    monkeypatch.setattr(page_rewrite, "BULK", Limits(page_rows=10**6, most_in_overlay=3, fewest_for_overlay=4))
+    monkeypatch.setattr(page_writer, "BULK_ROWS", 6)
+    monkeypatch.setattr(page_writer, "BULK", Limits(most_in_overlay=3, fewest_for_overlay=4, by_bytes=True))
     monkeypatch.setattr(bulk_write, "LEAST_BYTES", 1)
     monkeypatch.setattr(bulk_write, "RANGE_BYTES", 700)
     monkeypatch.setattr(bulk_write, "BUCKET_BYTES", 5000)

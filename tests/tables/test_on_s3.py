@@ -14,7 +14,7 @@ from tests.tables.shop import numbered
 
 import strandline as sl
 from strandline.errors import KeysError
-from strandline.tables import bulk_write, page_rewrite
+from strandline.tables import bulk_write, page_writer
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def known_to_workers(spark: Any) -> Iterator[None]:
 
 
 def test_tables_live_on_an_object_store(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_rewrite, "BULK_ROWS", 100)
+    monkeypatch.setattr(page_writer, "BULK_ROWS", 100)
     monkeypatch.setattr(bulk_write, "LEAST_BYTES", 1000)
     with bucket() as name, sl.create(f"s3://{name}/shop", session=spark) as store, known_to_workers(spark):
         orders = store.create_table("orders", numbered(500), key="id")

@@ -16,7 +16,7 @@ from tests.tables.shop import entries, numbered, rows, shop
 from strandline.errors import SchemaError, SnapshotExpired
 from strandline.storage import LocalStorage, MemoryStorage
 from strandline.store import Store
-from strandline.tables import Limits, page_rewrite
+from strandline.tables import Limits, page_writer
 from strandline.tables.page import decode_columns, decode_page, encode_page
 from strandline.tables.schema import DISTINCT, TableSchema, new_table_schema
 
@@ -109,7 +109,7 @@ def test_pages_that_lose_their_rows_are_joined_or_go() -> None:
 
 
 def test_a_large_transaction_writes_overlays_of_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_rewrite, "BULK_ROWS", 20_000)
+    monkeypatch.setattr(page_writer, "BULK_ROWS", 20_000)
     with shop() as store:
         store.create_table("t", numbered(100_000), key="id")
         bases = [entry.base for entry in entries(store, "t")]
@@ -131,7 +131,7 @@ def opened(store: Store) -> int:
 
 
 def test_reading_by_key_opens_only_pages_that_can_hold_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_rewrite, "BULK_ROWS", 100)
+    monkeypatch.setattr(page_writer, "BULK_ROWS", 100)
     storage = MemoryStorage()
     with shop(storage) as store:
         store.create_table("t", numbered(10_000), key="id")
@@ -172,7 +172,7 @@ def test_reading_by_key_opens_only_pages_that_can_hold_it(monkeypatch: pytest.Mo
 
 
 def test_changes_between_states_open_only_pages_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_rewrite, "BULK_ROWS", 5000)
+    monkeypatch.setattr(page_writer, "BULK_ROWS", 5000)
     with shop() as store:
         store.create_table("t", numbered(500_000), key="id")
         size = sum(page.size for entry in entries(store, "t") for page in entry.pages)

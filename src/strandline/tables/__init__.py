@@ -24,7 +24,8 @@ from strandline.tables.keys import (
 )
 from strandline.tables.page import Columns, check_storable
 from strandline.tables.page_cache import PageCache
-from strandline.tables.page_update import SMALL_WRITES, Limits, TableInstaller
+from strandline.tables.page_update import TableInstaller
+from strandline.tables.page_writer import SMALL_WRITES, Limits
 from strandline.tables.predicates import ALL, MOST_POINTS, KeyBounds, TableExpression, check_params, key_bounds
 from strandline.tables.query import Query
 from strandline.tables.row_changes import FRESH, NONE, Delta, Expected, UpdateStatement

@@ -18,15 +18,14 @@ import pyarrow as pa
 
 from strandline.changes import CHANGE
 from strandline.engine import Attempt, Result, WorkItem, kernel
-from strandline.pages import UNBORN, Entry, Grant, LogicalPage, PageRef, TableId, WorkerOutput
+from strandline.pages import UNBORN, Draft, Entry, Grant, LogicalPage, PageRef, TableId, WorkerOutput
 from strandline.relations import Scan, read_table
 from strandline.tables.changes import compared
 from strandline.tables.incoming_rows import in_order, taken_keys
 from strandline.tables.keys import encode_keys, sort_order
 from strandline.tables.page import Numbers, PageContents, base_of
 from strandline.tables.page_cache import PageCache
-from strandline.tables.page_rewrite import EncodedPage, PageIO, PageRewriter
-from strandline.tables.page_update import ResolvedDelta, folded, resolve
+from strandline.tables.page_writer import EncodedPage, PageIO, PageWriter, ResolvedDelta, bulk_writer, resolve
 from strandline.tables.routing import DELETE, range_numbers, routed_schema
 from strandline.tables.row_changes import NONE, Delta, read_freed, write_freed
 from strandline.tables.scan import objects_of
@@ -50,8 +49,8 @@ def load_range(item: WorkItem, attempt: Attempt) -> Result:
         rows = arrived.select(work.schema.names)
         numbers = pa.array(np.arange(item["first"], item["first"] + len(rows)))
         table = pa.Table.from_arrays([numbers, *rows.columns], schema=work.schema.row_schema)
-        made = work.pages.bases(table) if len(table) else []
-        return {"pages": [entry_to_json(work.pages.put(one)) for one in made], "rows": len(rows), **work.read}
+        pages = work.writer.base_pages(work.writer.cut(table, appended=True)) if len(table) else []
+        return {"pages": [page_to_json(work.writer.write(page)) for page in pages], "rows": len(rows), **work.read}
 
 
 @kernel
@@ -72,7 +71,7 @@ def merge_range(item: WorkItem, attempt: Attempt) -> Result:
             resolved = resolve(standing.contents, standing.count, delta)
             number, resolved = number + resolved.unnumbered, resolved.numbered(number)
             gone |= standing.leaving(delta)
-            found[page["separator"]] = [entry_to_json(work.pages.put(one)) for one in standing.made(resolved)]
+            found[page["separator"]] = [page_to_json(work.writer.write(new)) for new in standing.revised(resolved)]
         freed = write_freed(gone, attempt.path("freed.arrow")) if gone else None
         return {"pages": found, "changed": changed, "freed": freed, **work.read}
 
@@ -80,7 +79,7 @@ def merge_range(item: WorkItem, attempt: Attempt) -> Result:
 @dataclass(frozen=True)
 class _Work:
     schema: TableSchema
-    pages: PageRewriter
+    writer: PageWriter
     arrived: pa.Table
     read: dict[str, int]
 
@@ -91,11 +90,11 @@ def _working(item: WorkItem) -> Iterator[_Work]:
     schema = TableSchema.from_bytes(item["record"].encode())
     objects = objects_of(item["store"])
     output = WorkerOutput(objects.storage, Grant.from_json(item["grant"]))
-    pages = PageRewriter(schema, _NO_TABLE, PageIO(PageCache(_CACHE_BYTES), objects.page, output.page))
+    writer = bulk_writer(schema, PageIO(PageCache(_CACHE_BYTES), objects.page, output.page))
     scans = [Scan.from_json(scan) for scan in item["scans"]]
     arrived = read_table(scans) if scans else no_rows(routed_schema(schema))
     read = {"rows_read": len(arrived), "bytes_read": sum(scan.bytes for scan in scans)}
-    yield _Work(schema, pages, arrived, read)
+    yield _Work(schema, writer, arrived, read)
 
 
 class _Arrived:
@@ -139,15 +138,15 @@ class _Standing:
         if not self._page["whole"]:
             return PageContents(base_of(self._inside(), self._work.schema))
         if self._item["meeting"] == OVERWRITING:
-            return self._work.pages.contents(self.entry)
-        return self._work.pages.keys_of(self.entry)
+            return self._work.writer.contents(self.entry)
+        return self._work.writer.keys_of(self.entry)
 
     @property
     def count(self) -> int:
         return self.entry.rows if self._page["whole"] else len(self.contents.base.table)
 
     def _inside(self) -> pa.Table:
-        table = self._work.pages.contents(self.entry).table
+        table = self._work.writer.contents(self.entry).table
         cuts = [bytes.fromhex(cut) for cut in (self._item["low"], self._item["high"]) if cut]
         wanted = 1 if self._item["low"] else 0
         return table.filter(pa.array(range_numbers(table, self._work.schema.order, cuts) == wanted))
@@ -185,12 +184,11 @@ class _Standing:
         rows = self.contents.rows_of(keys).tolist()
         return {key: row for key, row in zip(keys, rows, strict=True) if row != NONE}
 
-    def made(self, resolved: ResolvedDelta) -> list[EncodedPage]:
+    def revised(self, resolved: ResolvedDelta) -> list[EncodedPage]:
         """The pages that take its place."""
         if self._page["whole"]:
-            return self._work.pages.revise(self.entry, resolved, self.contents)
-        rows, _ = folded(self.contents, resolved, self._work.schema)
-        return self._work.pages.bases(rows) if len(rows) else []
+            return self._work.writer.revise(self.entry, resolved, self.contents)
+        return self._work.writer.fold(self.contents, resolved) if resolved.count else []
 
 
 def _by_key(rows: pa.Table, schema: TableSchema, doing: str) -> pa.Table:
@@ -200,15 +198,15 @@ def _by_key(rows: pa.Table, schema: TableSchema, doing: str) -> pa.Table:
     return rows if order is None else rows.take(pa.array(order))
 
 
-def entry_to_json(entry: Entry) -> list[Any]:
+def page_to_json(page: Entry | Draft) -> list[Any]:
     """A page of a table for a work item, or for its result; numbers and dates don't travel."""
-    pages = [[page.name, page.born, page.size, page.checksum, page.rows] for page in entry.pages]
-    bounds = [None if key is None else key.hex() for key in (entry.least, entry.greatest)]
-    return [pages, entry.rows, *bounds]
+    refs = [ref for ref in (page.base, page.overlay) if ref is not None]
+    bounds = [None if key is None else key.hex() for key in (page.least, page.greatest)]
+    return [[[ref.name, ref.born, ref.size, ref.checksum, ref.rows] for ref in refs], page.rows, *bounds]
 
 
 def entry_from_json(body: Sequence[Any], table_id: TableId = _NO_TABLE) -> Entry:
-    """The reverse of `entry_to_json`."""
+    """The reverse of `page_to_json`."""
     pages = [PageRef(*page) for page in body[0]]
     least, greatest = (None if key is None else bytes.fromhex(key) for key in body[2:])
     overlay = pages[1] if len(pages) > 1 else None

@@ -60,14 +60,15 @@ from strandline.tables.bulk_pages import (
     OVERWRITING,
     PUTTING,
     entry_from_json,
-    entry_to_json,
     load_range,
     merge_range,
+    page_to_json,
 )
 from strandline.tables.incoming_rows import check_not_null, fitted, in_memory, rows_of
 from strandline.tables.open_tables import OpenTables
 from strandline.tables.page_cache import PageCache
-from strandline.tables.page_rewrite import PageIO, PageRewriter, join_pages, load, replace_pages
+from strandline.tables.page_rewrite import join_pages, load, replace_pages
+from strandline.tables.page_writer import PageIO, bulk_writer
 from strandline.tables.routing import (
     CHANGES,
     DELETE,
@@ -105,7 +106,7 @@ class BulkWrite:
     """A large write to one table: the transaction, its pages, the store as workers find it, and who works where."""
 
     transaction: Transaction
-    room: PageIO
+    io: PageIO
     store: str
     runner: Runner
     spool: Spool
@@ -222,7 +223,7 @@ def _pages(pages: Sequence[LocalPage], places: Sequence[int], one: RoutedRange) 
         yield {
             "separator": low.hex(),
             "whole": low >= one.low and ends_inside,
-            "entry": entry_to_json(pages[place].entry),
+            "entry": page_to_json(pages[place].entry),
         }
 
 
@@ -232,13 +233,13 @@ def _put(bulk: BulkWrite, pending: PendingWrites, outcomes: Sequence[Outcome]) -
         for separator, entries in outcome.result["pages"].items():
             found = [entry_from_json(body, pending.table_id) for body in entries]
             made.setdefault(bytes.fromhex(separator), []).extend(found)
-    work = PageRewriter(pending.schema, pending.table_id, bulk.room)
-    replace_pages(pending, made, work)
+    writer = bulk_writer(pending.schema, bulk.io)
+    replace_pages(pending, made, writer)
     freed = [outcome.result["freed"] for outcome in outcomes if outcome.result["freed"] is not None]
     for path in freed:
         pending.freed.note_file(path, bulk.spool)
     if freed:
-        join_pages(pending, work)
+        join_pages(pending, writer)
 
 
 BUCKET_BYTES = 16 << 20
@@ -283,7 +284,7 @@ def _settled(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, meetin
     numbered = [replace(scan, options={**scan.options, "place": place}) for place, scan in enumerate(arrivals.scans)]
     ways = bulk.runner.parallelism * ITEMS_PER_WORKER
     items = [
-        {**shared, "scans": [], "pages": [entry_to_json(local.entry) for local in some]}
+        {**shared, "scans": [], "pages": [page_to_json(local.entry) for local in some]}
         for some in _page_shares(pending.pages, ways)
     ]
     items += [
@@ -436,7 +437,7 @@ class LargeWrites:
         arrivals = source.arrivals(doing)
         rows = load_rows(self._bulk(pending, arrivals.bytes, source), pending, arrivals)
         if not rows:
-            load(pending, no_rows(pa.schema(list(pending.schema.row_schema)[1:])), self._tables.room())
+            load(pending, no_rows(pa.schema(list(pending.schema.row_schema)[1:])), self._tables.page_io())
         return rows
 
     def put(self, pending: PendingWrites, source: RowSource, meeting: str, doing: str) -> int:
@@ -490,7 +491,7 @@ class LargeWrites:
         if pending.net:
             self._tables.reader.note_freed(pending)
         self._tables.to_pages(pending)
-        return BulkWrite(inner, self._tables.room(), reachable(inner.storage), runner, source.spool)
+        return BulkWrite(inner, self._tables.page_io(), reachable(inner.storage), runner, source.spool)
 
     def _runner(self, size: int, source: RowSource) -> Runner:
         stays = size < INLINE_LIMIT or (source.rows is not None and self._session is None)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from strandline.changes import ChangeSet, Header, difference, keyed_difference, keyed_header
 from strandline.pages import Entry, ReadView, TableId
-from strandline.tables.page import Flags, Numbers, PageContents
+from strandline.tables.page import Flags, Numbers, PageContents, live_base
 from strandline.tables.page_cache import PageCache, Read
 from strandline.tables.scan import TableReader, find_table
 from strandline.tables.schema import DELETED, ROW, TableSchema
@@ -41,14 +41,11 @@ def rows_of_pairs(
     old, new = [no_rows(schema.row_schema)], [no_rows(schema.row_schema)]
     for before, after in pairs:
         sides = [_contents(cache, read, entry, schema) for read, entry in zip(reads, (before, after), strict=True)]
-        if sides[0] is not None and sides[1] is not None and before is not None and after is not None:
-            assert before.base is not None
-            assert after.base is not None
-            if before.base.name == after.base.name:
-                touched = _touched(sides[0], sides[1])
-                old.append(_rows(sides[0], touched))
-                new.append(_rows(sides[1], touched))
-                continue
+        if sides[0] is not None and sides[1] is not None and _share_base(before, after):
+            touched = _touched(sides[0], sides[1])
+            old.append(_rows(sides[0], touched))
+            new.append(_rows(sides[1], touched))
+            continue
         if sides[0] is not None:
             old.append(sides[0].table)
         if sides[1] is not None:
@@ -81,6 +78,10 @@ def compared(old: pa.Table, new: pa.Table, schema: TableSchema) -> tuple[Matchin
 
 def _contents(cache: PageCache, read: Read, entry: Entry | None, schema: TableSchema) -> PageContents | None:
     return None if entry is None or entry.base is None else cache.contents(entry, schema, read)
+
+
+def _share_base(before: Entry | None, after: Entry | None) -> bool:
+    return before is not None and after is not None and live_base(before).name == live_base(after).name
 
 
 def _touched(one: PageContents, other: PageContents) -> Numbers:

@@ -11,7 +11,8 @@ from strandline.pages import Mode, Sums, Transaction
 from strandline.tables import locked_reads
 from strandline.tables.locked_reads import LockedReader
 from strandline.tables.page_cache import PageCache
-from strandline.tables.page_rewrite import PageIO, change_pages, draft_of
+from strandline.tables.page_rewrite import change_pages, draft_of
+from strandline.tables.page_writer import PageIO
 from strandline.tables.row_changes import Expected, LocalPage, PendingWrites
 from strandline.tables.scan import tables_hint
 from strandline.tables.schema import TableSchema
@@ -101,7 +102,7 @@ class OpenTables:
         found = None if pending.created else self.inner.view().domain(pending.table_id)
         return Sums() if found is None or found.root is None else found.root.sums
 
-    def room(self) -> PageIO:
+    def page_io(self) -> PageIO:
         return PageIO(self._cache, self.inner.output.read, self.inner.write_page)
 
     def to_pages(self, pending: PendingWrites) -> None:
@@ -110,7 +111,7 @@ class OpenTables:
         if pending.pages is None:
             self._find_pages(pending)
         if pending.net:
-            change_pages(pending, self.room())
+            change_pages(pending, self.page_io())
 
     def _find_pages(self, pending: PendingWrites) -> None:
         pending.pages = []

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from strandline.errors import Damaged, SchemaError
+from strandline.pages import Entry, PageRef
 from strandline.tables.keys import encode_keys, sort_order, word_array, words
 from strandline.tables.schema import DELETED, FIELD_ID, ROW, Column, TableSchema
 from strandline.values import no_rows
@@ -387,6 +388,13 @@ class PageContents:
 def _begins(key: bytes, prefixes: Sequence[bytes]) -> bool:
     place = bisect_right(prefixes, key) - 1
     return place >= 0 and key.startswith(prefixes[place])
+
+
+def live_base(entry: Entry) -> PageRef:
+    """The base page of an entry; entries of pages that are gone have none."""
+    if entry.base is None:
+        raise Damaged(f"page {entry.number} was removed", doing="reading a table", hint="Run check")
+    return entry.base
 
 
 def base_of(table: pa.Table, schema: TableSchema) -> BasePage:

@@ -16,6 +16,7 @@ from strandline.tables.page import (
     base_of,
     decode_columns,
     decode_page,
+    live_base,
     overlay_of,
 )
 from strandline.tables.schema import TableSchema
@@ -43,32 +44,31 @@ class PageCache:
 
     def contents(self, entry: Entry, schema: TableSchema, read: Read) -> PageContents:
         """What a live entry holds; a page without rows is not read."""
-        assert entry.base is not None
         if not entry.rows and entry.overlay is None:
             return PageContents(base_of(no_rows(schema.row_schema), schema))
-        base = self.base(entry.base, schema, read)
+        base = self.base(live_base(entry), schema, read)
         return PageContents(base, None if entry.overlay is None else self.overlay(entry.overlay, schema, read))
 
     def chosen(self, entry: Entry, schema: TableSchema, read: Read, columns: Sequence[str]) -> PageContents:
         """What a live entry holds, with a choice of columns, which has the order's among it; it is not kept."""
-        assert entry.base is not None
-        kept = self._recall(entry.base.name, schema)
+        ref = live_base(entry)
+        kept = self._recall(ref.name, schema)
         if isinstance(kept, BasePage):
             base = BasePage(
                 kept.table.select(["_row", *(name for name in schema.names if name in columns)]), schema.order
             )
         else:
             self.opened += 1
-            base = base_of(decode_page(read(entry.base), schema, columns), schema)
+            base = base_of(decode_page(read(ref), schema, columns), schema)
         return PageContents(base, None if entry.overlay is None else self.overlay(entry.overlay, schema, read))
 
     def columns(self, entry: Entry, schema: TableSchema, read: Read, columns: Sequence[str]) -> Columns | None:
         """Columns of a live entry decoded for the caller alone; None when it is kept already, or has an overlay."""
-        assert entry.base is not None
-        if entry.overlay is not None or self._recall(entry.base.name, schema) is not None:
+        ref = live_base(entry)
+        if entry.overlay is not None or self._recall(ref.name, schema) is not None:
             return None
         self.opened += 1
-        return decode_columns(read(entry.base), schema, columns)
+        return decode_columns(read(ref), schema, columns)
 
     def base(self, ref: PageRef, schema: TableSchema, read: Read) -> BasePage:
         found = self._recall(ref.name, schema)

@@ -29,7 +29,7 @@ from strandline.pages import Entry, Objects, PageRef, PageSnapshot, ReadView, Ta
 from strandline.relations import Bounds, Relation, Scan, Split, moment, read_scan, register_reader, shares
 from strandline.storage import LocalStorage, ObjectStorage, Storage, open_storage
 from strandline.tables.keys import decode_first
-from strandline.tables.page import Columns
+from strandline.tables.page import Columns, live_base
 from strandline.tables.page_cache import PageCache
 from strandline.tables.predicates import ALL, KeyBounds, TableExpression, check_params, key_bounds
 from strandline.tables.schema import ROW, TableSchema
@@ -194,7 +194,6 @@ class TableRelation:
         return [self._part(entry) for entry in self.reader.entries(self.bounds)]
 
     def _part(self, entry: Entry) -> Split:
-        assert entry.base is not None
         size = sum(page.size for page in entry.pages)
         options = {
             "module": __name__,
@@ -202,7 +201,7 @@ class TableRelation:
             "pages": [_page_to_json(page) for page in entry.pages],
             "record": self.reader.schema.to_bytes().decode(),
         }
-        path = f"{self.store}/{entry.base.name}"
+        path = f"{self.store}/{live_base(entry).name}"
         scan = Scan(FORMAT, path, self.schema, options=options, rows=entry.rows, bytes=size)
         return Split(scan, entry.rows, size, key_column_bounds((entry.least, entry.greatest), self.reader.schema))
 

@@ -68,7 +68,7 @@ class TableTransaction:
             raise _taken_name(name, taken or "table", doing)
         if source.rows is None:
             return self._large.create(pending, source, doing)
-        load(pending, in_order(fitted(source.rows, schema, doing), schema, doing), self._tables.room())
+        load(pending, in_order(fitted(source.rows, schema, doing), schema, doing), self._tables.page_io())
         return len(source.rows)
 
     def has_table(self, name: str) -> bool:
