@@ -48,7 +48,7 @@ def test_an_error_lets_go_of_the_lock(tmp_path: Path) -> None:
 
 
 def test_a_process_that_ends_lets_go_of_the_lock(tmp_path: Path) -> None:
-    ending = f"from strandline.storage import locked; import os\nfile_lock({str(tmp_path / 'lock')!r}).__enter__()"
-    subprocess.run([sys.executable, "-c", f"{ending}; os._exit(1)"], check=False)
+    taking = f"from strandline.storage import locked; lock = locked({str(tmp_path / 'lock')!r}); lock.__enter__()"
+    assert subprocess.run([sys.executable, "-c", f"{taking}; import os; os._exit(7)"], check=False).returncode == 7
     with locked(tmp_path / "lock", wait=False):
         pass

@@ -32,7 +32,7 @@ from strandline.dumps.target import Target
 from strandline.dumps.write_dump import DumpContents, DumpJob, DumpWriter
 from strandline.errors import Conflict, Damaged, InputError, SnapshotExpired
 from strandline.pages import CATALOG, NEVER, PageStore, read_registry
-from strandline.storage import LocalStorage
+from strandline.storage import LocalStorage, retried
 
 HIGHEST_LEVEL = 9
 ATTEMPTS = 5
@@ -69,12 +69,7 @@ class DumpRequest:
 def take_dump(store: PageStore, target: Target, request: DumpRequest) -> Dump:
     """A dump of a store."""
     _check_request(store, target, request)
-    for _ in range(ATTEMPTS - 1):
-        try:
-            return _take_dump_once(store, target, request)
-        except (SnapshotExpired, Conflict):
-            continue
-    return _take_dump_once(store, target, request)
+    return retried(lambda: _take_dump_once(store, target, request), ATTEMPTS, (SnapshotExpired, Conflict))
 
 
 def _check_request(store: PageStore, target: Target, request: DumpRequest) -> None:

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
-from strandline.errors import Conflict, InUse, NotFound, StrandlineError
+from strandline.errors import InUse, NotFound, StrandlineError
 from strandline.pipeline.detection import RunMeans, SourceChanges
 from strandline.pipeline.finish import finish, refresh_and_dump
 from strandline.pipeline.journal import Journal, Step
@@ -39,7 +39,7 @@ from strandline.pipeline.plan import RunPlan, plan
 from strandline.pipeline.settings import Settings
 from strandline.pipeline.status import PipelineStatus, pipeline_status
 from strandline.pipeline.step import Bench, Gathered, Stages, Watch, apply, gather
-from strandline.storage import MemoryStorage, locked, pause
+from strandline.storage import MemoryStorage, locked, retried
 from strandline.store import Store, create, create_on, open
 
 
@@ -209,7 +209,7 @@ class Pipeline:
         if last is not None and not last.finished:
             resumed = last = finish(bench, last, stages, self._clock())
             stages = Stages(self._watch)
-        gathered, step = self._taken(bench, last, stages)
+        gathered, step = self._taken(bench, stages)
         if step is not None:
             last = finish(bench, step, stages, self._clock())
         elif last is not None:
@@ -242,19 +242,13 @@ class Pipeline:
             Journal(bench.store, self.settings.name).update(now)
         return now
 
-    def _taken(self, bench: Bench, last: Step | None, stages: Stages) -> tuple[Gathered, Step | None]:
-        for attempt in range(ATTEMPTS):
+    def _taken(self, bench: Bench, stages: Stages) -> tuple[Gathered, Step | None]:
+        def take() -> tuple[Gathered, Step | None]:
+            last = Journal(bench.store, self.settings.name).last()
             gathered = gather(bench, last, stages, self._clock())
-            if not gathered.new:
-                return gathered, None
-            try:
-                return gathered, apply(bench, gathered, last, stages, self._clock())
-            except Conflict:
-                if attempt == ATTEMPTS - 1:
-                    raise
-                pause(attempt)
-                last = Journal(bench.store, self.settings.name).last()
-        raise AssertionError("unreachable")
+            return gathered, apply(bench, gathered, last, stages, self._clock()) if gathered.new else None
+
+        return retried(take, ATTEMPTS)
 
     @contextmanager
     def _scrubbed(self) -> Iterator[None]:

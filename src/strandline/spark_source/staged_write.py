@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from strandline.errors import AlreadyExists, Conflict, NotFound
+from strandline.errors import AlreadyExists, NotFound
 from strandline.relations import Relation, Scan, ScannedRelation, read_relation, register_reader
 from strandline.spark_source.options import WriteRequest
-from strandline.storage import Storage, open_storage, pause
+from strandline.storage import Storage, open_storage, retried
 from strandline.store import ATTEMPTS, Store
 from strandline.store import open as open_store
 from strandline.tables import TableTransaction
@@ -186,15 +186,12 @@ def _commit(store: Store, job: Job, rows: Relation, runner: str) -> None:
         what_if = store.what_if(job.request.table)
         what_if.insert(read_relation(rows)) if job.request.merge is None else what_if.upsert(read_relation(rows))
         return
-    for attempt in range(ATTEMPTS):
-        try:
-            with store.transaction(job.request.message, runner=runner) as transaction:
-                _write(transaction, job, rows)
-            return
-        except Conflict:
-            if attempt == ATTEMPTS - 1:
-                raise
-            pause(attempt)
+
+    def once() -> None:
+        with store.transaction(job.request.message, runner=runner) as transaction:
+            _write(transaction, job, rows)
+
+    retried(once, ATTEMPTS)
 
 
 def _write(transaction: TableTransaction, job: Job, rows: Relation) -> None:

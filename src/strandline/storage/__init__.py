@@ -14,7 +14,7 @@ from strandline.storage.file_lock import locked
 from strandline.storage.local import LocalStorage, get_in_passing, put_in_passing
 from strandline.storage.memory import MemoryStorage, OverlayStorage
 from strandline.storage.object_store import ObjectStorage
-from strandline.storage.retry import pause
+from strandline.storage.retry import retried
 from strandline.storage.seam import Storage, Stored, Token, auditing, checked_name
 from strandline.storage.url import open_storage
 
@@ -33,9 +33,9 @@ __all__ = [
     "get_in_passing",
     "locked",
     "open_storage",
-    "pause",
     "put_in_passing",
     "put_in_place",
     "replacing",
+    "retried",
     "write_flushed",
 ]

@@ -11,11 +11,11 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
-from strandline.errors import Conflict, InputError
+from strandline.errors import InputError
 from strandline.pages import EVERY, Holding, Part, Report, SnapshotRecord, TemporaryPageVersion
 from strandline.pages import check_store as check_pages
 from strandline.pages import space_held as page_space
-from strandline.storage import pause
+from strandline.storage import retried
 from strandline.store.reader import Shared, Snapshot, StoreReader
 from strandline.store.table import Table
 from strandline.store.what_if import WhatIf, open_what_if
@@ -67,15 +67,12 @@ class Store(StoreReader):
 
     def autocommit(self, work: Callable[[TableTransaction], R], attempts: int = ATTEMPTS) -> R:
         """Do work in a transaction of its own, again when another one was in its way."""
-        for attempt in range(attempts):
-            try:
-                with self.transaction() as transaction:
-                    return work(transaction)
-            except Conflict:
-                if attempt == attempts - 1:
-                    raise
-                pause(attempt)
-        raise AssertionError("unreachable")
+
+        def once() -> R:
+            with self.transaction() as transaction:
+                return work(transaction)
+
+        return retried(once, attempts)
 
     # States
 

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from strandline.errors import Conflict, InputError
 from strandline.pages import Installer, Mode, PageSnapshot, PageVersion, ReadView, RowChange, TableEdit, TableEntry
-from strandline.storage import Storage, pause
+from strandline.storage import Storage, retried
 from strandline.tables import (
     ALL,
     NONE,
@@ -286,16 +286,13 @@ class OpenWhatIf:
 
 def attempt(home: WhatIfHost, message: str, work: Callable[[WhatIfTransaction], R]) -> R:
     """Do work in a transaction of its own, again when another one was in its way."""
-    for left in reversed(range(ATTEMPTS)):
+
+    def once() -> R:
         here = WhatIfTransaction(home, message)
-        try:
-            with here.tables:
-                return work(here)
-        except Conflict:
-            if not left:
-                raise
-            pause(ATTEMPTS - 1 - left)
-    raise AssertionError("unreachable")
+        with here.tables:
+            return work(here)
+
+    return retried(once, ATTEMPTS)
 
 
 def refuse_name(here: WhatIfTransaction, name: str) -> None:

@@ -34,7 +34,7 @@ from strandline.replication.definition import (
     signed,
 )
 from strandline.replication.message import LOAD, Emptying, Message, refuse_statements
-from strandline.storage import open_storage, pause
+from strandline.storage import open_storage, retried
 from strandline.tables import (
     ALL,
     SMALL_WRITES,
@@ -381,12 +381,7 @@ class StoreReplica:
 
     def _again(self, work: Callable[[], R]) -> R:
         """Others may work on the store, too: what met them is tried again."""
-        for attempt in range(ATTEMPTS - 1):
-            try:
-                return work()
-            except Conflict:
-                pause(attempt)
-        return work()
+        return retried(work, ATTEMPTS)
 
     def _state_of(self, view: ReadView) -> CopyState | None:
         if view.find_domain(STATES) is None:
