@@ -1,6 +1,6 @@
 """Running kernels: work items, the runners (Spark, inline), the session, progress."""
 
-from strandline.engine.memory import duckdb_connection, machine_memory
+from strandline.engine.duckdb_connections import kernel_duckdb, machine_memory, sandboxed_duckdb
 from strandline.engine.progress import Progress, is_quiet, set_quiet
 from strandline.engine.runner import INLINE_LIMIT, InlineRunner, Runner, check_runner, choose_runner, parallel
 from strandline.engine.spark_runner import SparkRunner
@@ -23,13 +23,14 @@ __all__ = [
     "WorkItem",
     "check_runner",
     "choose_runner",
-    "duckdb_connection",
     "is_connect",
     "is_quiet",
     "kernel",
+    "kernel_duckdb",
     "machine_memory",
     "parallel",
     "prepare",
+    "sandboxed_duckdb",
     "session",
     "set_quiet",
 ]

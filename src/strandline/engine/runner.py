@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from strandline.engine.memory import machine_memory
+from strandline.engine.duckdb_connections import machine_memory
 from strandline.engine.progress import Progress
 from strandline.engine.spool import Spool
 from strandline.engine.work import Attempt, Kernel, Outcome, WorkItem, outcome_of, run_attempt

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strandline.engine.memory import MIB, machine_memory
+from strandline.engine.duckdb_connections import MIB, machine_memory
 from strandline.engine.progress import Progress
 from strandline.engine.spark_session import is_connect, prepare, session
 from strandline.engine.spool import Spool

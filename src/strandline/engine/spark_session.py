@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strandline._version import __version__
-from strandline.engine.memory import MIB, machine_memory
+from strandline.engine.duckdb_connections import MIB, machine_memory
 from strandline.errors import EngineError, InputError
 
 if TYPE_CHECKING:

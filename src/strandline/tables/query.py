@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from strandline.engine import sandboxed_duckdb
 from strandline.errors import NotFound, SqlError
 from strandline.pages import ReadView
 from strandline.tables.page_cache import PageCache
@@ -63,12 +64,8 @@ class Query:
         """The result, computed by DuckDB in this process."""
         import duckdb
 
-        with duckdb.connect(":memory:", config={"python_enable_replacements": False}) as connection:
-            connection.execute("SET enable_external_access = false")
-            connection.execute("SET TimeZone = 'UTC'")
-            for name, reader in self._readers.items():
-                connection.register(name, reader.to_arrow(self._columns(reader)))
-            connection.execute("SET lock_configuration = true")
+        tables = {name: reader.to_arrow(self._columns(reader)) for name, reader in self._readers.items()}
+        with sandboxed_duckdb(tables) as connection:
             try:
                 return connection.sql(self._tree.sql(dialect="duckdb")).to_arrow_table()
             except duckdb.Error as error:

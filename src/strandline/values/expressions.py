@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from strandline.engine import sandboxed_duckdb
 from strandline.errors import SqlError, did_you_mean
 from strandline.values.encoding import no_rows
 
@@ -315,12 +316,7 @@ _local = threading.local()
 def _connection() -> duckdb.DuckDBPyConnection:
     """This thread's connection for expressions: it sees nothing but the rows that it is given."""
     if not hasattr(_local, "connection"):
-        import duckdb
-
-        connection = duckdb.connect(":memory:", config={"threads": 1, "autoload_known_extensions": False})
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.execute("SET enable_external_access = false")
-        _local.connection = connection
+        _local.connection = sandboxed_duckdb(threads=1)
     found: duckdb.DuckDBPyConnection = _local.connection
     return found
 

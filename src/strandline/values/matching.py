@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.engine import duckdb_connection, machine_memory
+from strandline.engine import kernel_duckdb, machine_memory
 from strandline.values.equality import comparable, unequal
 from strandline.values.signatures import DEFAULT_SEED, signature
 
@@ -236,7 +236,7 @@ def _exact_numbers(columns: Columns) -> Numbers:
     """Numbers given by DuckDB's grouping: slower, and right whatever the keys are."""
     names = [f"k{number}" for number in range(len(columns))]
     rows = pa.table([*columns, pa.array(np.arange(len(columns[0])))], names=[*names, "place"])
-    with duckdb_connection(machine_memory() // 2, tempfile.gettempdir()) as connection:
+    with kernel_duckdb(machine_memory() // 2, tempfile.gettempdir()) as connection:
         connection.register("rows", rows)
         numbered = connection.sql(
             f"select dense_rank() over (order by {', '.join(names)}) as number, place from rows order by place"

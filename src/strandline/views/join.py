@@ -30,8 +30,8 @@ from strandline.engine import (
     Spool,
     WorkItem,
     choose_runner,
-    duckdb_connection,
     kernel,
+    kernel_duckdb,
     machine_memory,
 )
 from strandline.errors import SqlError
@@ -129,7 +129,7 @@ class Room:
 
     @cached_property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        return duckdb_connection(self.memory, self.spill)
+        return kernel_duckdb(self.memory, self.spill)
 
     def query(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
         """The result of one query over Arrow tables, which are forgotten again."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from strandline.engine import sandboxed_duckdb
 from strandline.errors import SqlError
 from strandline.values import no_rows, quoted
 from strandline.views.definition.definition import Occurrence, OutputColumn, Shape, ViewDefinition
@@ -57,12 +58,7 @@ def computed(sql: str, tables: Mapping[str, pa.Table], doing: str) -> pa.Table:
     """The result of a query over these tables and nothing else."""
     import duckdb
 
-    with duckdb.connect(":memory:", config={"python_enable_replacements": False}) as connection:
-        connection.execute("SET enable_external_access = false")
-        connection.execute("SET TimeZone = 'UTC'")
-        for name, table in tables.items():
-            connection.register(name, table)
-        connection.execute("SET lock_configuration = true")
+    with sandboxed_duckdb(tables) as connection:
         try:
             return connection.sql(sql).to_arrow_table()
         except duckdb.Error as error:
