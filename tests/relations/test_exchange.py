@@ -17,7 +17,7 @@ import pytest
 from strandline.engine import InlineRunner, Spool
 from strandline.errors import InputError, KeysError, SchemaError
 from strandline.relations import ReadOptions, Scan, exchange_rows, open_relation, read_table
-from strandline.relations.exchange import buckets_of, shares
+from strandline.relations.exchange import buckets_of
 
 
 def scans_of(path: Path, table: pa.Table, **options: Any) -> list[Scan]:
@@ -54,6 +54,19 @@ def test_two_relations_meet_in_the_same_buckets_once_they_have_one_schema(tmp_pa
             assert {k for s in one for k in read_table([s])["k"].to_pylist()} == {
                 k for s in other for k in read_table([s])["k"].to_pylist()
             }
+
+
+def test_two_relations_of_different_types_meet_once_each_knows_the_other_types(tmp_path: Path) -> None:
+    old = scans_of(tmp_path / "a.parquet", pa.table({"k": pa.array([-5, 7, None, 2], pa.int16())}))
+    new = scans_of(tmp_path / "b.parquet", pa.table({"k": pa.array([None, 7.0, -5.0, 2.5], pa.float64())}))
+    with Spool(str(tmp_path)) as spool:
+        sides = [
+            exchange_rows(scans, {"k": other[0].schema.field("k").type}, 16, InlineRunner(1), spool)
+            for scans, other in ((old, new), (new, old))
+        ]
+        keys = [[{k for s in bucket for k in read_table([s])["k"].to_pylist()} for bucket in side] for side in sides]
+    for shared in (-5, 7, None):
+        assert [shared in bucket for bucket in keys[0]] == [shared in bucket for bucket in keys[1]]
 
 
 @pytest.mark.parametrize(
@@ -138,10 +151,3 @@ def test_mistakes_are_told_before_any_work_and_bad_values_from_the_kernel(tmp_pa
         ]
         with pytest.raises(SchemaError, match="'x' in row 1"):
             exchange_rows(typed, ["k"], 2, InlineRunner(1), spool)
-
-
-def test_shares_are_even_runs_of_neighbours() -> None:
-    scans = [Scan("parquet", str(n), pa.schema([]), bytes=size) for n, size in enumerate([10, 10, 10, 10, 40, 0, 40])]
-    assert [[scan.path for scan in share] for share in shares(scans, 3)] == [["0", "1", "2", "3"], ["4", "5"], ["6"]]
-    assert len(shares(scans, 100)) <= 7
-    assert shares([], 3) == []

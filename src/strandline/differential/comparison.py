@@ -1,15 +1,12 @@
-"""Duplicate keys, paired by likeness: which of several rows of one key became which.
-
-Rows of a key are numbered on both sides so that partners share a number: identical rows first, then the pairs that
-differ in the fewest columns; what finds no partner gets numbers of its own. The numbers depend on the rows' values
-alone, never on their order in the files.
-
-What is asked of a differential: which columns of two sides meet, by which key, and what counts as the same.
+"""What is compared with what: which columns of two sides meet, by which key, and what counts as the same.
 
 A `Comparison` is plain facts and travels to kernels as JSON. A `Side` is what one kernel reads of one relation: scans,
-which of their columns, and what these are called here. `read_side` gives the rows as the comparison sees them.
+which of their columns, and what these are called here. `read_side` gives the rows as the comparison sees them, and
+`compare` is the step that every exact algorithm ends in: two tables in memory, one change set.
 
-Comparing two tables in memory under a comparison: the step that every exact algorithm ends in.
+Where keys may repeat (`pair`), rows of a key are numbered on both sides so that partners share a number: identical rows
+first, then the pairs that differ in the fewest columns; what finds no partner gets numbers of its own. The numbers
+depend on the rows' values alone, never on their order in the files.
 """
 
 from __future__ import annotations
@@ -125,10 +122,10 @@ def _values(table: pa.Table, other: pa.Table, names: Sequence[str], places: Numb
 
 @dataclass(frozen=True)
 class Comparison:
-    """The question. `old_schema` and `new_schema` are the sides' columns that take part, under their common names.
+    """What is compared. `old_schema` and `new_schema` are the sides' columns that take part, under their common names.
 
     Without a key rows are compared as a whole and counted. `rules` are comparators by column, kind or `*`. With `pair`
-    the key need not be unique: rows of one key are paired by likeness, and `_copy` numbers them in the answer.
+    the key need not be unique: rows of one key are paired by likeness, and `_copy` numbers them in the result.
     """
 
     old_schema: pa.Schema
@@ -139,7 +136,7 @@ class Comparison:
 
     @cached_property
     def header(self) -> Header:
-        """The header of the change set that answers the question, its counts still empty."""
+        """The header of the resulting change set, its counts still empty."""
         if not self.key:
             return counted_header(self.old_schema, self.new_schema)
         old, new, key = self.old_schema, self.new_schema, self.key

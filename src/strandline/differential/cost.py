@@ -4,11 +4,8 @@
 `estimates` is the same reasoning with a real pair of files, in bytes read, shuffled and written, and serves
 `algorithm="auto"`: `choose` takes the cheapest and says why.
 
-Neither counts the output, which is the same for every algorithm.
-
-Choosing an algorithm by cost: the paper's model with real sizes (section 5.1), in words that explain themselves.
-
-The choice of an algorithm in words: what each would cost, which was taken, what was really done.
+Neither counts the output, which is the same for every algorithm. `choose_algorithm` applies the estimates to a plan
+(section 5.1), and `explain` puts the choice in words: what each would cost, which was taken, what was really done.
 """
 
 from __future__ import annotations
@@ -276,18 +273,18 @@ def _size(number: int) -> str:
     return f"{number:,} {unit}"
 
 
-def sizes_of(question: DiffPlan, options: DiffOptions, state: SignatureState | None) -> Sizes:
+def sizes_of(plan: DiffPlan, options: DiffOptions, state: SignatureState | None) -> Sizes:
     """What is known of the two sides before any row is read."""
-    header = question.comparison.header
-    key = question.comparison.key
-    old = SideSize(state.bytes, state.rows) if state else _side(question.old)
-    parts = [given.parts(key) for given in (question.old, question.new)]
+    header = plan.comparison.header
+    key = plan.comparison.key
+    old = SideSize(state.bytes, state.rows) if state else _side(plan.old)
+    parts = [given.parts(key) for given in (plan.old, plan.new)]
     return Sizes(
         old=old,
-        new=_side(question.new),
+        new=_side(plan.new),
         record_width=_width(header.after_schema),
         key_width=_width(pa.schema([header.after_schema.field(name) for name in key])),
-        memory=question.memory,
+        memory=plan.memory,
         changed=options.changed,
         clustered=state is None and bool(key) and all(clustering_of(some, key).clustered for some in parts if some),
         state="none" if state is None else "kbp" if state.making.pointers else "kb",
@@ -296,10 +293,10 @@ def sizes_of(question: DiffPlan, options: DiffOptions, state: SignatureState | N
 
 
 def choose_algorithm(
-    question: DiffPlan, options: DiffOptions, state: SignatureState | None
+    plan: DiffPlan, options: DiffOptions, state: SignatureState | None
 ) -> tuple[CostEstimate, tuple[CostEstimate, ...]]:
     """The algorithm to take, with the reason, and the estimate of each."""
-    found = tuple(_limited(estimate, question, state) for estimate in estimates(sizes_of(question, options, state)))
+    found = tuple(_limited(estimate, plan, state) for estimate in estimates(sizes_of(plan, options, state)))
     if options.algorithm == "auto":
         if not any(estimate.possible for estimate in found):
             reasons = dict.fromkeys(estimate.why for estimate in found)
@@ -310,7 +307,7 @@ def choose_algorithm(
             )
         return choose(found), found
     asked = next(estimate for estimate in found if estimate.algorithm == options.algorithm)
-    if not asked.possible and not _can_be_forced(question, asked, state):
+    if not asked.possible and not _can_be_forced(plan, asked, state):
         raise InputError(
             f"the {options.algorithm} algorithm can't run here: {asked.why}",
             doing="choosing an algorithm",
@@ -319,9 +316,9 @@ def choose_algorithm(
     return CostEstimate(**{**vars(asked), "possible": True, "why": "it was asked for"}), found
 
 
-def _limited(estimate: CostEstimate, question: DiffPlan, state: SignatureState | None) -> CostEstimate:
+def _limited(estimate: CostEstimate, plan: DiffPlan, state: SignatureState | None) -> CostEstimate:
     """An estimate, impossible where this comparison rules the algorithm out."""
-    comparison = question.comparison
+    comparison = plan.comparison
     why = ""
     if state is not None and estimate.algorithm in ("merge", "hash", "window"):
         why = "of the old side only signatures are at hand"
@@ -334,14 +331,14 @@ def _limited(estimate: CostEstimate, question: DiffPlan, state: SignatureState |
     return CostEstimate(**{**vars(estimate), "possible": False, "why": why}) if why else estimate
 
 
-def _can_be_forced(question: DiffPlan, estimate: CostEstimate, state: SignatureState | None) -> bool:
+def _can_be_forced(plan: DiffPlan, estimate: CostEstimate, state: SignatureState | None) -> bool:
     """Signatures of an old side that is at hand can be made on the spot, if someone asks for that."""
     return (
         estimate.algorithm in ("kb", "kbp")
         and state is None
-        and bool(question.comparison.key)
-        and not question.comparison.pair
-        and not question.comparison.header.inexact
+        and bool(plan.comparison.key)
+        and not plan.comparison.pair
+        and not plan.comparison.header.inexact
     )
 
 

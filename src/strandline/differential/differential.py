@@ -1,7 +1,8 @@
 """`diff`: what changed between two extracts of a table.
 
-The pipeline, in order: ask (open both sides, check schemas and key), choose an algorithm by cost, run it on a runner,
-guard against a suspect share of changes, save the next state, and hand out the change set with what was done.
+The walk, in order: plan (open both sides, check schemas and key), choose an algorithm by cost, run it, verify what
+signatures found if that is wanted, guard against a suspect share of changes, hand out the change set with what was
+done, and put the next state in its place.
 """
 
 from __future__ import annotations
@@ -108,9 +109,9 @@ def diff(
     anything that holds Arrow; `old` may also be a folder of saved signatures. Rows are matched by `key`; without
     one they are counted. `options` are those of `DiffOptions`.
     """
-    found = find_changes(old, new, key, runner=runner, session=session, **options)
-    found.keep_state()
-    return found
+    differential = find_changes(old, new, key, runner=runner, session=session, **options)
+    differential.keep_state()
+    return differential
 
 
 def find_changes(
@@ -129,32 +130,31 @@ def find_changes(
     started = time.perf_counter()
     chosen = options_from(options)
     old, chosen = _old_or_state(old, chosen)
-    question = plan_diff(old, new, names_of(key), chosen, (runner, session))
+    plan = plan_diff(old, new, names_of(key), chosen, (runner, session))
     state = old if isinstance(old, SignatureState) else None
-    renames = _renames(question, chosen, state)
-    estimate, estimates = choose_algorithm(question, chosen, state)
-    answer, missed = _verified(
-        question, chosen, _answer(question, chosen, state, estimate.algorithm), estimate.algorithm
-    )
+    renames = _renames(plan, chosen, state)
+    estimate, estimates = choose_algorithm(plan, chosen, state)
+    result = run_algorithm(plan, chosen, state, estimate.algorithm)
+    result, missed = _verified(plan, chosen, result, estimate.algorithm)
     if old is not None:
-        guard(answer.header.counts, chosen.fail_over, question)
-    run = _run(question, answer, estimate, estimates)
-    header = replace(answer.header, source=question.old.relation.name, target=question.new.relation.name)
+        guard(result.header.counts, chosen.fail_over, plan)
+    run = _run(plan, result, estimate, estimates)
+    header = replace(result.header, source=plan.old.relation.name, target=plan.new.relation.name)
     return Differential(
-        StoredChanges(header, answer.parts),
-        question.spool,
+        StoredChanges(header, result.parts),
+        plan.spool,
         replace(run, seconds=time.perf_counter() - started, missed=missed, renames=renames),
-        _next_state(question, chosen, answer, estimate.algorithm),
+        _next_state(plan, chosen, result, estimate.algorithm),
     )
 
 
 def window_raw(old: Any, new: Any, key: str | Sequence[str], **options: Any) -> tuple[pa.Table, WindowReport]:
     """The window algorithm's own messages (section 4), in its order, useless delete-insert pairs included."""
     chosen = options_from(options)
-    question = plan_diff(old, new, names_of(key), chosen, ("inline", None))
-    if not question.comparison.key:
+    plan = plan_diff(old, new, names_of(key), chosen, ("inline", None))
+    if not plan.comparison.key:
         raise KeysError("the window algorithm needs a key", doing="sliding a window", hint="Give one with key=")
-    return window_messages(question, chosen.window)
+    return window_messages(plan, chosen.window)
 
 
 def _old_or_state(old: Any, options: DiffOptions) -> tuple[Any, DiffOptions]:
@@ -181,52 +181,52 @@ def _renamed_state(path: str | os.PathLike[str], options: DiffOptions) -> Signat
     return saved.renamed(options.rename)
 
 
-def _answer(question: DiffPlan, options: DiffOptions, state: SignatureState | None, algorithm: str) -> DiffResult:
+def run_algorithm(plan: DiffPlan, options: DiffOptions, state: SignatureState | None, algorithm: str) -> DiffResult:
+    """The result of one algorithm, with signatures of the new side where they are wanted."""
     if algorithm in ("kb", "kbp"):
-        return _by_signatures(question, options, state, algorithm)
-    answer = {
-        "merge": lambda: merge(question, keep_sorted=options.keep_sorted),
-        "hash": lambda: partitioned_hash(question),
-        "window": lambda: window_diff(question, options.window, options.slices),
-    }[algorithm]()
+        return _by_signatures(plan, options, state, algorithm)
+    if algorithm == "merge":
+        result = merge(plan, keep_sorted=options.keep_sorted)
+    elif algorithm == "hash":
+        result = partitioned_hash(plan)
+    else:
+        result = window_diff(plan, options.window, options.slices)
     if options.save_state is None:
-        return answer
-    next_state, _ = sign_relation(question, "new", _making(question, options, algorithm))
-    return replace(answer, state=next_state)
+        return result
+    next_state, _ = sign_relation(plan, "new", _signature_spec(plan, options, algorithm))
+    return replace(result, state=next_state)
 
 
-def _by_signatures(
-    question: DiffPlan, options: DiffOptions, state: SignatureState | None, algorithm: str
-) -> DiffResult:
-    making = _making(question, options, algorithm, state)
+def _by_signatures(plan: DiffPlan, options: DiffOptions, state: SignatureState | None, algorithm: str) -> DiffResult:
+    making = _signature_spec(plan, options, algorithm, state)
     if state is not None:
-        state.check_fits(making, question.new.side.where)
+        state.check_fits(making, plan.new.side.where)
         if algorithm == "kb":
-            return signature_diff(question, state, making, keep=options.save_state is not None)
-        return pointer_diff(question, state, making, old_at_hand=False)
-    made, signed = sign_relation(question, "old", making)
-    before = WorkDone(bytes_read=question.old.bytes, items=len(signed))
-    answer = (
-        signature_diff(question, made, making, keep=options.save_state is not None)
+            return signature_diff(plan, state, making, keep=options.save_state is not None)
+        return pointer_diff(plan, state, making, old_at_hand=False)
+    made, signed = sign_relation(plan, "old", making)
+    before = WorkDone(bytes_read=plan.old.bytes, items=len(signed))
+    result = (
+        signature_diff(plan, made, making, keep=options.save_state is not None)
         if algorithm == "kb"
-        else pointer_diff(question, made, making, old_at_hand=True)
+        else pointer_diff(plan, made, making, old_at_hand=True)
     )
-    return replace(answer, work=answer.work + before)
+    return replace(result, work=result.work + before)
 
 
-def _making(
-    question: DiffPlan, options: DiffOptions, algorithm: str, state: SignatureState | None = None
+def _signature_spec(
+    plan: DiffPlan, options: DiffOptions, algorithm: str, state: SignatureState | None = None
 ) -> SignatureSpec:
     """How signatures are made: as asked for, and otherwise as those that were saved."""
-    header = question.comparison.header
-    if not question.comparison.key:
+    header = plan.comparison.header
+    if not plan.comparison.key:
         raise KeysError("signatures need a key", doing="making signatures", hint="Give one with key= (--key)")
     saved = state.making if state else None
-    rows = question.new.relation.rows or 10**6
+    rows = plan.new.relation.rows or 10**6
     bits = options.bits or (bits_for(rows, options.miss_probability) if options.miss_probability else None)
-    rules = [(name, str(rule)) for name, rule in question.comparison.comparators.items()]
+    rules = [(name, str(rule)) for name, rule in plan.comparison.comparators.items()]
     return SignatureSpec(
-        key=question.comparison.key,
+        key=plan.comparison.key,
         key_schema=pa.schema([header.after_schema.field(name) for name in header.key]),
         scheme=scheme_of(
             header.after_schema,
@@ -246,32 +246,30 @@ def _signed_columns(values: Sequence[str], saved: SignatureSpec | None) -> Seque
 
 
 def _verified(
-    question: DiffPlan, options: DiffOptions, answer: DiffResult, algorithm: str
+    plan: DiffPlan, options: DiffOptions, result: DiffResult, algorithm: str
 ) -> tuple[DiffResult, int | None]:
-    """An answer by signatures, re-checked exactly if asked: how many updates it missed, and the exact answer then."""
+    """A result by signatures, re-checked exactly if asked: how many updates it missed, and the exact result then."""
     if not options.verify:
-        return answer, None
+        return result, None
     if algorithm not in ("kb", "kbp"):
-        return answer, 0
-    exact_question = question
+        return result, 0
+    exact_plan = plan
     if isinstance(options.verify, str):
         given = replace(options, state=None, save_state=None, verify=False, algorithm="auto")
-        exact_question = plan_diff(
-            options.verify, question.new.relation, question.comparison.key, given, ("auto", None)
-        )
-        exact_question = replace(exact_question, runner=question.runner, spool=question.spool)
-    elif not question.old.relation.rows and question.old.relation.rows == 0:
+        exact_plan = plan_diff(options.verify, plan.new.relation, plan.comparison.key, given, ("auto", None))
+        exact_plan = replace(exact_plan, runner=plan.runner, spool=plan.spool)
+    elif not plan.old.relation.rows and plan.old.relation.rows == 0:
         raise InputError(
             "only signatures of the old side are at hand",
             doing="verifying a differential",
             hint="Name the old extract: verify='monday.parquet' (--verify monday.parquet)",
         )
-    exact = partitioned_hash(exact_question)
-    missed = exact.header.counts.rows - answer.header.counts.rows
-    return (replace(exact, state=answer.state) if missed else answer), missed
+    exact = partitioned_hash(exact_plan)
+    missed = exact.header.counts.rows - result.header.counts.rows
+    return (replace(exact, state=result.state) if missed else result), missed
 
 
-def guard(counts: Counts, fail_over: float | None, question: DiffPlan) -> None:
+def guard(counts: Counts, fail_over: float | None, plan: DiffPlan) -> None:
     """Stops a suspect reload: more rows changed than the share that was said to be believable."""
     if fail_over is None:
         return
@@ -280,66 +278,66 @@ def guard(counts: Counts, fail_over: float | None, question: DiffPlan) -> None:
     if share > fail_over:
         raise GuardTripped(
             f"suspect reload: {counts.rows:,} of {before:,} rows changed ({share:.1%}; allowed are {fail_over:.1%})",
-            doing=f"comparing {question.old.relation.name} with {question.new.relation.name}",
+            doing=f"comparing {plan.old.relation.name} with {plan.new.relation.name}",
             hint="Nothing was written. Look at the extract; if it is right, run again with a larger --fail-over",
         )
 
 
-def _next_state(question: DiffPlan, options: DiffOptions, answer: DiffResult, algorithm: str) -> NextState | None:
-    if options.save_state is None or answer.state is None:
+def _next_state(plan: DiffPlan, options: DiffOptions, result: DiffResult, algorithm: str) -> NextState | None:
+    if options.save_state is None or result.state is None:
         return None
-    header, state = question.comparison.header, answer.state
+    header, state = plan.comparison.header, result.state
     if header.added or header.retyped:
-        state = _signed_anew(question, options, state, algorithm)
-    schema = pa.schema(list(question.new.relation.schema))
+        state = _signed_anew(plan, options, state, algorithm)
+    schema = pa.schema(list(plan.new.relation.schema))
     return NextState(replace(state, schema=schema), options.save_state)
 
 
-def _signed_anew(question: DiffPlan, options: DiffOptions, state: SignatureState, algorithm: str) -> SignatureState:
+def _signed_anew(plan: DiffPlan, options: DiffOptions, state: SignatureState, algorithm: str) -> SignatureState:
     """Signatures of all columns of the new side: those that both sides shared would be refused by the next run."""
-    names = question.new.relation.schema.names
+    names = plan.new.relation.schema.names
     given = replace(
         options,
         columns=tuple(name for name in options.columns if name in names),
         ignore=tuple(name for name in options.ignore if name in names),
         rename={},
     )
-    alone = plan_diff(None, question.new.relation, question.comparison.key, given, ("inline", None))
-    alone = replace(alone, runner=question.runner, spool=question.spool)
-    return sign_relation(alone, "new", _making(alone, options, algorithm, state))[0]
+    alone = plan_diff(None, plan.new.relation, plan.comparison.key, given, ("inline", None))
+    alone = replace(alone, runner=plan.runner, spool=plan.spool)
+    return sign_relation(alone, "new", _signature_spec(alone, options, algorithm, state))[0]
 
 
-def _renames(question: DiffPlan, options: DiffOptions, state: SignatureState | None) -> tuple[tuple[str, str], ...]:
-    header = question.comparison.header
+def _renames(plan: DiffPlan, options: DiffOptions, state: SignatureState | None) -> tuple[tuple[str, str], ...]:
+    header = plan.comparison.header
     if options.strict_schema:
         check_strict(header)
-    if state is None and header.added and header.removed and question.old.relation.rows != 0:
-        return suggest_renames(question)
+    if state is None and header.added and header.removed and plan.old.relation.rows != 0:
+        return suggest_renames(plan)
     return ()
 
 
 def _run(
-    question: DiffPlan,
-    answer: DiffResult,
+    plan: DiffPlan,
+    result: DiffResult,
     estimate: cost.CostEstimate,
     estimates: tuple[cost.CostEstimate, ...],
 ) -> Run:
     miss, runs = None, None
-    if estimate.algorithm in ("kb", "kbp") and answer.state is not None:
-        compared = (answer.header.counts.unchanged or 0) + answer.header.counts.updated
-        error = error_of_one_comparison(answer.state.making.scheme.bits)
+    if estimate.algorithm in ("kb", "kbp") and result.state is not None:
+        compared = (result.header.counts.unchanged or 0) + result.header.counts.updated
+        error = error_of_one_comparison(result.state.making.scheme.bits)
         miss, runs = miss_probability(compared, error), expected_runs_to_first_miss(compared, error)
     warnings = []
-    if not answer.header.has_before and answer.header.form == "keyed" and answer.header.values:
+    if not result.header.has_before and result.header.form == "keyed" and result.header.values:
         warnings.append("no before images: the old side was signatures alone, so the changes can't be inverted")
-    if answer.header.inexact:
+    if result.header.inexact:
         warnings.append("compared with tolerances: the change set is inexact")
     return Run(
         algorithm=estimate.algorithm,
         why=estimate.why,
-        runner=question.runner.name,
+        runner=plan.runner.name,
         seconds=0.0,
-        work=answer.work,
+        work=result.work,
         estimates=estimates,
         miss_probability=miss,
         runs_to_first_miss=runs,

@@ -41,61 +41,61 @@ from strandline.storage import building
 OUTSIDE = ("old", "new")
 
 
-def merge(question: DiffPlan, keep_sorted: str | None = None) -> DiffResult:
+def merge(plan: DiffPlan, keep_sorted: str | None = None) -> DiffResult:
     """The differential by ranges of the key; `keep_sorted` is a folder for the new side in key order."""
-    comparison = question.comparison
-    pieces = question.pieces(question.old.bytes + question.new.bytes)
-    old, new = question.old.parts(comparison.key), question.new.parts(comparison.key)
+    comparison = plan.comparison
+    pieces = plan.pieces(plan.old.bytes + plan.new.bytes)
+    old, new = plan.old.parts(comparison.key), plan.new.parts(comparison.key)
     ranges = cut_ranges(old, new, comparison.key, pieces)
     if keep_sorted is None and (pieces == 1 or len(ranges) > 1):
-        return _merge_clustered(question, old, new, ranges)
+        return _merge_clustered(plan, old, new, ranges)
     if not can_be_ordered(comparison.header.after_schema, comparison.key) or not (old or new):
         # Nested keys have no order to merge by; they meet by their hash.
-        return partitioned_hash(question)
-    return _merge_sorted(question, pieces, keep_sorted)
+        return partitioned_hash(plan)
+    return _merge_sorted(plan, pieces, keep_sorted)
 
 
 def _merge_clustered(
-    question: DiffPlan, old: Sequence[Split], new: Sequence[Split], ranges: Sequence[KeyRange]
+    plan: DiffPlan, old: Sequence[Split], new: Sequence[Split], ranges: Sequence[KeyRange]
 ) -> DiffResult:
     """Ranges that own row groups of both sides: nothing is shuffled and nothing read twice."""
     items = [
         {
-            "old": question.old.side.with_scans(merged(old[place].scan for place in piece.old)).to_json(),
-            "new": question.new.side.with_scans(merged(new[place].scan for place in piece.new)).to_json(),
+            "old": plan.old.side.with_scans(merged(old[place].scan for place in piece.old)).to_json(),
+            "new": plan.new.side.with_scans(merged(new[place].scan for place in piece.new)).to_json(),
             "range": piece.to_json(),
-            "comparison": question.comparison.to_json(),
+            "comparison": plan.comparison.to_json(),
         }
         for piece in ranges
     ]
-    outcomes = question.runner.run(merge_range, items, question.spool, "comparing key ranges")
-    leftovers = _compare_leftovers(question, outcomes)
-    return gather(question.comparison.header, [*outcomes, *leftovers])
+    outcomes = plan.runner.run(merge_range, items, plan.spool, "comparing key ranges")
+    leftovers = _compare_leftovers(plan, outcomes)
+    return gather(plan.comparison.header, [*outcomes, *leftovers])
 
 
-def _merge_sorted(question: DiffPlan, pieces: int, keep_sorted: str | None) -> DiffResult:
+def _merge_sorted(plan: DiffPlan, pieces: int, keep_sorted: str | None) -> DiffResult:
     """Both sides sorted into the same ranges of the key, through the spool, then merged range by range."""
-    comparison, key = question.comparison, question.comparison.key
-    sides = {name: typed_scans(question, name, key) for name in OUTSIDE}
+    comparison, key = plan.comparison, plan.comparison.key
+    sides = {name: typed_scans(plan, name, key) for name in OUTSIDE}
     sampled = [scan for scans, _ in sides.values() for scan in scans]
     file_key = sides["new"][1]
     bounds = sample_bounds(sides["new"][0] or sides["old"][0], file_key if sides["new"][0] else sides["old"][1], pieces)
     cut: dict[str, list[Side]] = {}
-    for name, given in (("old", question.old), ("new", question.new)):
+    for name, given in (("old", plan.old), ("new", plan.new)):
         scans, names = sides[name]
-        found = exchange_by_range(scans, names, bounds.rename_columns(names), question.runner, question.spool)
+        found = exchange_by_range(scans, names, bounds.rename_columns(names), plan.runner, plan.spool)
         cut[name] = [given.side.with_scans(some) for some in found]
     items = [
         {**pair_item(comparison, old, new), "keep": keep_sorted is not None}
         for old, new in zip(cut["old"], cut["new"], strict=True)
     ]
-    outcomes = question.runner.run(merge_sorted, items, question.spool, "merging key ranges")
+    outcomes = plan.runner.run(merge_sorted, items, plan.spool, "merging key ranges")
     if keep_sorted is not None:
         _keep([outcome.result["kept"] for outcome in outcomes], keep_sorted)
     shuffled = sum(side.bytes for some in cut.values() for side in some)
     work = WorkDone(bytes_read=sum(scan.bytes for scan in sampled), bytes_shuffled=shuffled)
-    answer = gather(comparison.header, outcomes)
-    return replace(answer, work=replace(answer.work, bytes_read=0) + work)
+    result = gather(comparison.header, outcomes)
+    return replace(result, work=replace(result.work, bytes_read=0) + work)
 
 
 @kernel
@@ -155,14 +155,14 @@ def _write_rest(rest: pa.Table, attempt: Attempt, name: str) -> dict[str, Any] |
     return scan.to_json() if scan else None
 
 
-def _compare_leftovers(question: DiffPlan, outcomes: Sequence[Outcome]) -> list[Outcome]:
+def _compare_leftovers(plan: DiffPlan, outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Compares the rows that no range could decide: few, so in this process."""
     sides = {}
-    for name, given in (("old", question.old), ("new", question.new)):
+    for name, given in (("old", plan.old), ("new", plan.new)):
         records = [outcome.result[f"rest_{name}"] for outcome in outcomes]
         scans = tuple(Scan.from_json(record) for record in records if record)
         columns = tuple(given.side.schema.names)
         sides[name] = Side(scans, columns, columns, given.side.schema)
     if not sides["old"].scans and not sides["new"].scans:
         return []
-    return compare_whole(question, sides["old"], sides["new"], "comparing what lies between ranges")
+    return compare_whole(plan, sides["old"], sides["new"], "comparing what lies between ranges")

@@ -25,9 +25,9 @@ class DiffOptions:
     new one. `compare` gives comparators by column, kind or `*`. `where` restricts both sides. `state` is a folder of
     signatures that stands for the old side and is replaced at the end; `save_state` only writes one. `bits`,
     `miss_probability` (bits from a target), `seed` and `column_signatures` shape what is written. `verify` re-checks
-    an answer found by signatures exactly, against the old extract. `aging`, `block`, `slices` are the window's.
+    a result found by signatures exactly, against the old extract. `aging`, `block`, `slices` are the window's.
     `changed` is the share of rows expected to have changed, for choosing an algorithm. `keep_sorted` is a folder for
-    the new side in key order. `fail_over` is the share of changed rows beyond which nothing is answered.
+    the new side in key order. `fail_over` is the share of changed rows beyond which there is no result.
     """
 
     algorithm: str = "auto"

@@ -17,18 +17,18 @@ from strandline.engine import Attempt, InlineRunner, Outcome, Result, WorkItem, 
 from strandline.relations import exchange_rows
 
 
-def whole(question: DiffPlan) -> DiffResult:
+def whole(plan: DiffPlan) -> DiffResult:
     """The differential of two sides read whole by one work item."""
-    old = question.old.side.with_scans(question.old.scans())
-    new = question.new.side.with_scans(question.new.scans())
-    items = [pair_item(question.comparison, old, new)]
-    outcomes = question.runner.run(compare_pair, items, question.spool, "comparing")
-    return gather(question.comparison.header, outcomes)
+    old = plan.old.side.with_scans(plan.old.scans())
+    new = plan.new.side.with_scans(plan.new.scans())
+    items = [pair_item(plan.comparison, old, new)]
+    outcomes = plan.runner.run(compare_pair, items, plan.spool, "comparing")
+    return gather(plan.comparison.header, outcomes)
 
 
-def compare_whole(question: DiffPlan, old: Side, new: Side, title: str) -> list[Outcome]:
+def compare_whole(plan: DiffPlan, old: Side, new: Side, title: str) -> list[Outcome]:
     """Two sides compared in this process, whatever the runner: for little that is left over."""
-    return InlineRunner(1).run(compare_pair, [pair_item(question.comparison, old, new)], question.spool, title)
+    return InlineRunner(1).run(compare_pair, [pair_item(plan.comparison, old, new)], plan.spool, title)
 
 
 def pair_item(comparison: Comparison, old: Side, new: Side) -> WorkItem:
@@ -48,26 +48,26 @@ def compare_pair(item: WorkItem, attempt: Attempt) -> Result:
     }
 
 
-def partitioned_hash(question: DiffPlan) -> DiffResult:
+def partitioned_hash(plan: DiffPlan) -> DiffResult:
     """The differential of two sides in any order."""
-    comparison = question.comparison
-    pieces = question.pieces(question.old.bytes + question.new.bytes)
+    comparison = plan.comparison
+    pieces = plan.pieces(plan.old.bytes + plan.new.bytes)
     if pieces == 1 or (not comparison.key and comparison.rules):
-        return whole(question)
+        return whole(plan)
     by = comparison.key or comparison.header.columns
-    olds = exchange_side(question, "old", by, pieces)
-    news = exchange_side(question, "new", by, pieces)
+    olds = exchange_side(plan, "old", by, pieces)
+    news = exchange_side(plan, "new", by, pieces)
     items = [pair_item(comparison, old, new) for old, new in zip(olds, news, strict=True) if old.scans or new.scans]
-    outcomes = question.runner.run(compare_pair, items, question.spool, "comparing buckets")
-    answer = gather(comparison.header, outcomes)
+    outcomes = plan.runner.run(compare_pair, items, plan.spool, "comparing buckets")
+    result = gather(comparison.header, outcomes)
     shuffled = sum(side.bytes for side in (*olds, *news))
-    read = WorkDone(bytes_read=question.old.bytes + question.new.bytes, bytes_shuffled=shuffled)
-    return replace(answer, work=replace(answer.work, bytes_read=0) + read)
+    read = WorkDone(bytes_read=plan.old.bytes + plan.new.bytes, bytes_shuffled=shuffled)
+    return replace(result, work=replace(result.work, bytes_read=0) + read)
 
 
-def exchange_side(question: DiffPlan, name: str, by: tuple[str, ...], buckets: int) -> list[Side]:
+def exchange_side(plan: DiffPlan, name: str, by: tuple[str, ...], buckets: int) -> list[Side]:
     """One side in buckets by the named columns."""
-    scans, columns = typed_scans(question, name, by)
-    found = exchange_rows(scans, columns, buckets, question.runner, question.spool)
-    given = question.old if name == "old" else question.new
+    scans, columns = typed_scans(plan, name, by)
+    found = exchange_rows(scans, columns, buckets, plan.runner, plan.spool)
+    given = plan.old if name == "old" else plan.new
     return [given.side.with_scans(bucket) for bucket in found]

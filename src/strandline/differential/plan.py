@@ -1,10 +1,8 @@
-"""The question as algorithms get it: the comparison, both relations, and where and how to run.
+"""The plan of a differential: the comparison, both relations, and where and how to run.
 
-Scans for an exchange: the columns of one side, those that rows meet by in the type that both sides share.
-
-From what a user says to a question: opening both sides, finding what they have in common, checking the key.
-
-Schema drift: refusing it when asked to, and guessing which new name an old column may have got.
+`plan_diff` makes it of what a user gives: it opens both sides, finds what they have in common and checks options,
+schemas and key before any row is read. Every algorithm takes a plan. Schema drift is told here as well: refused if it
+must be, otherwise with a guess which new name an old column got.
 """
 
 from __future__ import annotations
@@ -84,23 +82,10 @@ class DiffPlan:
         return -(-max(least, at_once) // at_once) * at_once
 
 
-def spread_scans(scans: Sequence[Scan], pieces: int) -> list[list[Scan]]:
-    """The scans in at most `pieces` groups of about equal bytes, in order; no group is empty."""
-    total = sum(max(scan.bytes, 1) for scan in scans)
-    groups: list[list[Scan]] = []
-    taken = 0
-    for scan in scans:
-        if not groups or taken * pieces >= total * len(groups):
-            groups.append([])
-        groups[-1].append(scan)
-        taken += max(scan.bytes, 1)
-    return groups
-
-
-def typed_scans(question: DiffPlan, name: str, by: Sequence[str]) -> tuple[list[Scan], list[str]]:
+def typed_scans(plan: DiffPlan, name: str, by: Sequence[str]) -> tuple[list[Scan], list[str]]:
     """The scans of the "old" or the "new" side, and what the columns of `by` are called in them."""
-    given = question.old if name == "old" else question.new
-    shared = question.comparison.header.after_schema
+    given = plan.old if name == "old" else plan.new
+    shared = plan.comparison.header.after_schema
     files = given.file_names()
     scans = []
     for scan in given.scans():
@@ -116,7 +101,7 @@ def typed_scans(question: DiffPlan, name: str, by: Sequence[str]) -> tuple[list[
 def plan_diff(
     old: Any, new: Any, key: Sequence[str], options: DiffOptions, running: tuple[str, SparkSession | None]
 ) -> DiffPlan:
-    """The question, once everything that can be checked without reading rows has been checked.
+    """The plan, once everything that can be checked without reading rows has been checked.
 
     `old` may be a `SignatureState`: its schema then stands for the old side, which has no rows to read.
     """
@@ -138,7 +123,7 @@ def plan_diff(
     comparison = _comparison(old_relation.schema, new_relation.schema, key, options, rename)
     runner = choose_runner(runner_name, old_relation.bytes + new_relation.bytes, session)
     memory = options.memory or machine_memory() // 2
-    question = DiffPlan(
+    plan = DiffPlan(
         comparison=comparison,
         old=_input(old_relation, comparison.old_schema_shared, options, rename),
         new=_input(new_relation, comparison.new_schema_shared, options, {}),
@@ -146,8 +131,8 @@ def plan_diff(
         spool=spool,
         memory=memory,
     )
-    _check_keys_are_not_all_null(question)
-    return question
+    _check_keys_are_not_all_null(plan)
+    return plan
 
 
 def _comparison(
@@ -231,15 +216,15 @@ def check_renames(old: pa.Schema, rename: Mapping[str, str]) -> None:
         )
 
 
-def _check_keys_are_not_all_null(question: DiffPlan) -> None:
+def _check_keys_are_not_all_null(plan: DiffPlan) -> None:
     """A key of nothing but nulls is a mistake that statistics often show at once."""
-    for side, given in (("old", question.old), ("new", question.new)):
-        parts = given.parts(question.comparison.key)
+    for side, given in (("old", plan.old), ("new", plan.new)):
+        parts = given.parts(plan.comparison.key)
         rows = sum(part.rows for part in parts)
-        nulls = [_known_nulls(parts, name) for name in question.comparison.key]
+        nulls = [_known_nulls(parts, name) for name in plan.comparison.key]
         if rows > 1 and nulls and all(count == rows for count in nulls):
             raise KeysError(
-                f"the key ({', '.join(question.comparison.key)}) of the {side} side holds nothing but nulls",
+                f"the key ({', '.join(plan.comparison.key)}) of the {side} side holds nothing but nulls",
                 doing="reading the key",
                 hint="Name columns that identify rows",
             )
@@ -271,14 +256,14 @@ def check_strict(header: Header) -> None:
         )
 
 
-def suggest_renames(question: DiffPlan) -> tuple[tuple[str, str], ...]:
+def suggest_renames(plan: DiffPlan) -> tuple[tuple[str, str], ...]:
     """Pairs of a removed and an added column that agree in nearly all rows of a sample matched by key."""
-    header, key = question.comparison.header, question.comparison.key
+    header, key = plan.comparison.header, plan.comparison.key
     pairs = [(a, b) for a in header.removed for b in header.added if _can_meet(header, a, b)]
     if not pairs or not key:
         return ()
-    before = _sample(question.old, [*key, *header.removed])
-    after = _sample(question.new, [*key, *header.added])
+    before = _sample(plan.old, [*key, *header.removed])
+    after = _sample(plan.new, [*key, *header.added])
     matching = match(before.select(key), after.select(key))
     if not len(matching.old):
         return ()

@@ -21,7 +21,7 @@ from strandline.differential.comparison import Comparison, Side, read_side
 from strandline.differential.partitioned_hash import compare_whole
 from strandline.differential.plan import DiffPlan, Input
 from strandline.differential.result import DiffResult, WorkDone, gather, spill, work_of, write_part
-from strandline.differential.signature_diff import answer_header, differing, match_segments, write_deleted
+from strandline.differential.signature_diff import differing, match_segments, result_header, write_deleted
 from strandline.differential.signatures import (
     FILE,
     ROW,
@@ -43,20 +43,18 @@ FETCH_SCANS = 8
 """Row groups that one work item fetches from."""
 
 
-def pointer_diff(question: DiffPlan, state: SignatureState, making: SignatureSpec, *, old_at_hand: bool) -> DiffResult:
-    """The differential of two sides' signatures; the answer carries the new side's as the next state."""
-    next_state, signed = sign_relation(question, "new", making)
-    matched = question.runner.run(
-        match_signatures, _ranges(state, next_state, making), question.spool, "matching signatures"
-    )
+def pointer_diff(plan: DiffPlan, state: SignatureState, making: SignatureSpec, *, old_at_hand: bool) -> DiffResult:
+    """The differential of two sides' signatures; the result carries the new side's as the next state."""
+    next_state, signed = sign_relation(plan, "new", making)
+    matched = plan.runner.run(match_signatures, _ranges(state, next_state, making), plan.spool, "matching signatures")
     found = [_Pointers.load(outcome.result["pointers"]) for outcome in matched]
     unchanged = sum(outcome.result["unchanged"] for outcome in matched)
     work = work_of(signed)
     if old_at_hand:
-        answer = _with_both_records(question, found, unchanged)
+        result = _with_both_records(plan, found, unchanged)
     else:
-        answer = _with_new_records(question, state, making, found, unchanged)
-    return replace(answer, work=answer.work + work, state=next_state)
+        result = _with_new_records(plan, state, making, found, unchanged)
+    return replace(result, work=result.work + work, state=next_state)
 
 
 @dataclass(frozen=True)
@@ -165,23 +163,23 @@ def _old_pointers(table: pa.Table | None, deleted: int | None) -> pa.Table:
     return pa.table({**columns, "deleted": gone})
 
 
-def _with_both_records(question: DiffPlan, found: Sequence[_Pointers], unchanged: int) -> DiffResult:
+def _with_both_records(plan: DiffPlan, found: Sequence[_Pointers], unchanged: int) -> DiffResult:
     """Fetches changed records of both sides and compares them: exact, with before images."""
-    old = _fetch(question, question.old, pa.concat_tables([pointers.old for pointers in found]), "old")
-    new = _fetch(question, question.new, pa.concat_tables([pointers.new for pointers in found]), "new")
-    outcomes = compare_whole(question, old[0], new[0], "comparing changed records")
-    answer = gather(question.comparison.header, outcomes, extra=[Counts(unchanged=unchanged, columns={})])
-    return replace(answer, work=old[1] + new[1])
+    old = _fetch(plan, plan.old, pa.concat_tables([pointers.old for pointers in found]), "old")
+    new = _fetch(plan, plan.new, pa.concat_tables([pointers.new for pointers in found]), "new")
+    outcomes = compare_whole(plan, old[0], new[0], "comparing changed records")
+    result = gather(plan.comparison.header, outcomes, extra=[Counts(unchanged=unchanged, columns={})])
+    return replace(result, work=old[1] + new[1])
 
 
 def _with_new_records(
-    question: DiffPlan, state: SignatureState, making: SignatureSpec, found: Sequence[_Pointers], unchanged: int
+    plan: DiffPlan, state: SignatureState, making: SignatureSpec, found: Sequence[_Pointers], unchanged: int
 ) -> DiffResult:
     """Fetches new records alone: inserts and updates without before images; deletes are told by their keys."""
-    header = answer_header(question.comparison, making)
-    items = _fetch_items(question.new, pa.concat_tables([pointers.new for pointers in found]), "new")
-    described = [{**item, "comparison": question.comparison.to_json(), "making": making.to_json()} for item in items]
-    outcomes = question.runner.run(fetch_changes, described, question.spool, "fetching changed records")
+    header = result_header(plan.comparison, making)
+    items = _fetch_items(plan.new, pa.concat_tables([pointers.new for pointers in found]), "new")
+    described = [{**item, "comparison": plan.comparison.to_json(), "making": making.to_json()} for item in items]
+    outcomes = plan.runner.run(fetch_changes, described, plan.spool, "fetching changed records")
     met = [np.ones(segment.rows, dtype=np.bool_) for segment in state.segments]
     for pointers in found:
         gone = pointers.old.filter(pointers.old.column("deleted"))
@@ -189,16 +187,16 @@ def _with_new_records(
         at = np.asarray(gone.column("at"), dtype=np.int64)
         for place in np.unique(places).tolist():
             met[place][at[places == place]] = False
-    deleted = write_deleted(question, header, state, met)
+    deleted = write_deleted(plan, header, state, met)
     columns: dict[str, int] | None = {} if header.has_changed else None
     extra = [deleted.header.counts, Counts(unchanged=unchanged, columns=columns)]
-    answer = gather(header, outcomes, extra=extra)
-    return replace(answer, parts=(*answer.parts, *deleted.parts))
+    result = gather(header, outcomes, extra=extra)
+    return replace(result, parts=(*result.parts, *deleted.parts))
 
 
-def _fetch(question: DiffPlan, given: Input, pointers: pa.Table, name: str) -> tuple[Side, WorkDone]:
+def _fetch(plan: DiffPlan, given: Input, pointers: pa.Table, name: str) -> tuple[Side, WorkDone]:
     items = _fetch_items(given, pointers, name)
-    outcomes = question.runner.run(fetch_records, items, question.spool, f"fetching changed records of the {name} side")
+    outcomes = plan.runner.run(fetch_records, items, plan.spool, f"fetching changed records of the {name} side")
     scans = tuple(Scan.from_json(outcome.result["scan"]) for outcome in outcomes if outcome.result["scan"])
     names = tuple(given.side.schema.names)
     return Side(scans, names, names, given.side.schema), work_of(outcomes)
@@ -240,7 +238,7 @@ def fetch_records(item: WorkItem, attempt: Attempt) -> Result:
 def fetch_changes(item: WorkItem, attempt: Attempt) -> Result:
     """The changed records of the new side, as change rows."""
     comparison, making = Comparison.from_json(item["comparison"]), SignatureSpec.from_json(item["making"])
-    header = answer_header(comparison, making)
+    header = result_header(comparison, making)
     rows, read = _pointed(item)
     order = np.asarray(rows.column("pointer"), dtype=np.int64)
     told = pa.table(item["pointers"]).take(pa.array(order))

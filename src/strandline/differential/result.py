@@ -62,7 +62,7 @@ def write_part(changes: ChangeSet, attempt: Attempt, name: str = "changes.parque
 
 
 def gather(header: Header, outcomes: Sequence[Outcome], extra: Iterable[Counts] = ()) -> DiffResult:
-    """One answer of the outcomes of kernels that wrote parts."""
+    """One result of the outcomes of kernels that wrote parts."""
     counts = total([*(counts_from_json(outcome.result["counts"]) for outcome in outcomes), *extra])
     return DiffResult(
         header=replace(header, counts=counts),

@@ -32,7 +32,7 @@ from strandline.changes import (
 )
 from strandline.changes import write_part as write_rows
 from strandline.differential.comparison import Comparison, Side, read_side
-from strandline.differential.plan import DiffPlan, spread_scans
+from strandline.differential.plan import DiffPlan
 from strandline.differential.result import DiffResult, gather, write_part
 from strandline.differential.signatures import (
     FILE,
@@ -55,23 +55,21 @@ from strandline.differential.signatures import (
     write_segment,
 )
 from strandline.differential.state_build import build_state, check_unique
-from strandline.engine import Attempt, Result, WorkItem, kernel
+from strandline.engine import Attempt, Result, WorkItem, cut_evenly, kernel
 from strandline.values import BLOCK_ROWS, Matching, match, match_numbers, no_rows, plain, restore, unequal
 
 Flags = npt.NDArray[np.bool_]
 
 
-def signature_diff(
-    question: DiffPlan, state: SignatureState, making: SignatureSpec, *, keep: bool = True
-) -> DiffResult:
-    """The differential of a saved state and the new side; the answer carries the next state, to be kept or not."""
-    header = answer_header(question.comparison, making)
-    pieces = question.pieces(question.new.bytes)
-    groups = spread_scans(question.new.scans(), pieces)
+def signature_diff(plan: DiffPlan, state: SignatureState, making: SignatureSpec, *, keep: bool = True) -> DiffResult:
+    """The differential of a saved state and the new side; the result carries the next state, to be kept or not."""
+    header = result_header(plan.comparison, making)
+    pieces = plan.pieces(plan.new.bytes)
+    groups = cut_evenly(plan.new.scans(), lambda scan: scan.bytes, pieces)
     items = [
         {
-            "new": question.new.side.with_scans(group).to_json(),
-            "comparison": question.comparison.to_json(),
+            "new": plan.new.side.with_scans(group).to_json(),
+            "comparison": plan.comparison.to_json(),
             "state": [segment.to_json() for segment in state.segments],
             "blocks": [block.to_json() for block in state.blocks],
             "mark": making.number_is_key and (keep or bool(state.blocks)),
@@ -79,20 +77,20 @@ def signature_diff(
         }
         for group in groups
     ]
-    outcomes = question.runner.run(compare_with_state, items, question.spool, "comparing with saved signatures")
+    outcomes = plan.runner.run(compare_with_state, items, plan.spool, "comparing with saved signatures")
     segments = [SignatureSegment.from_json(outcome.result["segment"]) for outcome in outcomes]
     blocks = [KnownBlock(**record) for outcome in outcomes for record in outcome.result["blocks"]]
-    next_state = replace(build_state(question, making, segments), blocks=tuple(blocks))
+    next_state = replace(build_state(plan, making, segments), blocks=tuple(blocks))
     known = [pair for outcome in outcomes for pair in outcome.result["known"]]
     met = _met(state, [outcome.result["met"] for outcome in outcomes], known)
-    deleted = write_deleted(question, header, state, met)
-    answer = gather(header, outcomes, extra=[deleted.header.counts])
+    deleted = write_deleted(plan, header, state, met)
+    result = gather(header, outcomes, extra=[deleted.header.counts])
     notes = {"row groups not decoded": len(known)} if state.blocks else {}
-    work = replace(answer.work, notes=notes)
-    return replace(answer, parts=(*answer.parts, *deleted.parts), state=next_state, work=work)
+    work = replace(result.work, notes=notes)
+    return replace(result, parts=(*result.parts, *deleted.parts), state=next_state, work=work)
 
 
-def answer_header(comparison: Comparison, making: SignatureSpec) -> Header:
+def result_header(comparison: Comparison, making: SignatureSpec) -> Header:
     """Such runs have no before images; which columns differ is known if each column was signed."""
     has_changed = making.column_signatures and bool(comparison.header.values)
     return replace(comparison.header, has_before=False, has_changed=has_changed)
@@ -109,7 +107,7 @@ def compare_with_state(item: WorkItem, attempt: Attempt) -> Result:
     signed = sign(new, replace(making, pointers=True))
     check_unique(signed, making, "new")
     found = _look_up(signed, state, making)
-    changes = _changes(answer_header(comparison, making), new, np.asarray(signed.column(ROW)), found)
+    changes = _changes(result_header(comparison, making), new, np.asarray(signed.column(ROW)), found)
     known = sum(block.rows for block in marked.known)
     counts = replace(changes.header.counts, unchanged=(changes.header.counts.unchanged or 0) + known)
     met = attempt.path("met.npz")
@@ -226,7 +224,7 @@ def _met(state: SignatureState, paths: Sequence[str], known: Sequence[Sequence[i
     return met
 
 
-def write_deleted(question: DiffPlan, header: Header, state: SignatureState, met: Sequence[Flags]) -> DiffResult:
+def write_deleted(plan: DiffPlan, header: Header, state: SignatureState, met: Sequence[Flags]) -> DiffResult:
     """The deletes: rows of the state that no item met, by their keys alone."""
     tables = [
         segment_keys(open_segment(segment).take(pa.array(np.flatnonzero(~marks))), state.making)
@@ -241,7 +239,7 @@ def write_deleted(question: DiffPlan, header: Header, state: SignatureState, met
     for field in header.rows_schema:
         columns.setdefault(field.name, pa.nulls(keys.num_rows, field.type))
     found = finish(header, restore(pa.table(columns), header.rows_schema), unchanged=0)
-    path = Attempt(question.spool.path, 0).path("deleted.parquet")
+    path = Attempt(plan.spool.path, 0).path("deleted.parquet")
     return DiffResult(found.header, (PartFile(path, found.rows.num_rows, write_rows(found.rows, path)),))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.differential.comparison import Side, read_side
-from strandline.differential.plan import DiffPlan, spread_scans
+from strandline.differential.plan import DiffPlan
 from strandline.differential.signatures import (
     NUMBER,
     SignatureSegment,
@@ -28,26 +28,26 @@ from strandline.differential.signatures import (
     sort_segment,
     write_segment,
 )
-from strandline.engine import Attempt, Outcome, Result, WorkItem, kernel
+from strandline.engine import Attempt, Outcome, Result, WorkItem, cut_evenly, kernel
 from strandline.errors import KeysError
 from strandline.values import match
 
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
 
 
-def sign_relation(question: DiffPlan, side: str, making: SignatureSpec) -> tuple[SignatureState, list[Outcome]]:
-    """The state of one side of the question ("old" or "new"), read once."""
-    given = question.old if side == "old" else question.new
-    groups = spread_scans(given.scans(), question.pieces(given.bytes))
+def sign_relation(plan: DiffPlan, side: str, making: SignatureSpec) -> tuple[SignatureState, list[Outcome]]:
+    """The state of one side of the plan ("old" or "new"), read once."""
+    given = plan.old if side == "old" else plan.new
+    groups = cut_evenly(given.scans(), lambda scan: scan.bytes, plan.pieces(given.bytes))
     items = []
     first = 0
     for group in groups:
         scans = given.side.with_scans(group).to_json()
         items.append({"side": scans, "making": making.to_json(), "name": side, "first": first})
         first += len(group)
-    outcomes = question.runner.run(sign_scans, items, question.spool, f"signing the {side} side")
+    outcomes = plan.runner.run(sign_scans, items, plan.spool, f"signing the {side} side")
     segments = [SignatureSegment.from_json(outcome.result["segment"]) for outcome in outcomes]
-    return build_state(question, making, segments, side), outcomes
+    return build_state(plan, making, segments, side), outcomes
 
 
 @kernel
@@ -65,10 +65,10 @@ def sign_scans(item: WorkItem, attempt: Attempt) -> Result:
 
 
 def build_state(
-    question: DiffPlan, making: SignatureSpec, segments: Sequence[SignatureSegment], side: str = "new"
+    plan: DiffPlan, making: SignatureSpec, segments: Sequence[SignatureSegment], side: str = "new"
 ) -> SignatureState:
     """A state of segments, disjoint and in order; a key that stands twice is a `KeysError` that shows it."""
-    given = question.old if side == "old" else question.new
+    given = plan.old if side == "old" else plan.new
     ordered = sorted((segment for segment in segments if segment.rows), key=lambda segment: segment.least)
     if any(a.greatest >= b.least for a, b in itertools.pairwise(ordered)):
         items = [
@@ -81,7 +81,7 @@ def build_state(
             }
             for chosen, low, high in _ranges(ordered)
         ]
-        outcomes = question.runner.run(merge_segments, items, question.spool, "sorting signatures")
+        outcomes = plan.runner.run(merge_segments, items, plan.spool, "sorting signatures")
         ordered = [SignatureSegment.from_json(outcome.result["segment"]) for outcome in outcomes]
     return SignatureState(
         making=making,

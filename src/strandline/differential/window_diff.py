@@ -34,26 +34,24 @@ BATCH_ROWS = 16_384
 SIDES = ("old", "new")
 
 
-def window_diff(question: DiffPlan, options: WindowOptions, slices: int | None = None) -> DiffResult:
+def window_diff(plan: DiffPlan, options: WindowOptions, slices: int | None = None) -> DiffResult:
     """The differential by the window algorithm, net after its post-processing."""
     items = [
-        {**item, "options": _options_json(options), "comparison": question.comparison.to_json()}
-        for item in _slices(question, slices or question.pieces(question.old.bytes + question.new.bytes))
+        {**item, "options": _options_json(options), "comparison": plan.comparison.to_json()}
+        for item in _slices(plan, slices or plan.pieces(plan.old.bytes + plan.new.bytes))
     ]
-    outcomes = question.runner.run(slide, items, question.spool, "sliding the window")
-    settled = question.runner.run(
-        settle_leftovers, _last_items(question, outcomes), question.spool, "pairing leftovers"
-    )
-    answer = gather(question.comparison.header, [*outcomes, *settled])
-    return replace(answer, work=replace(answer.work, bytes_read=0) + _work(question, outcomes, settled))
+    outcomes = plan.runner.run(slide, items, plan.spool, "sliding the window")
+    settled = plan.runner.run(settle_leftovers, _last_items(plan, outcomes), plan.spool, "pairing leftovers")
+    result = gather(plan.comparison.header, [*outcomes, *settled])
+    return replace(result, work=replace(result.work, bytes_read=0) + _work(plan, outcomes, settled))
 
 
-def window_messages(question: DiffPlan, options: WindowOptions) -> tuple[pa.Table, WindowReport]:
+def window_messages(plan: DiffPlan, options: WindowOptions) -> tuple[pa.Table, WindowReport]:
     """The paper's own messages, of one slice and without post-processing, useless pairs included."""
-    comparison = question.comparison
+    comparison = plan.comparison
     schema = shared_schema(comparison)
     told: list[pa.Table] = []
-    batches = [_batches(given.side.with_scans(given.scans()), schema) for given in (question.old, question.new)]
+    batches = [_batches(given.side.with_scans(given.scans()), schema) for given in (plan.old, plan.new)]
     key = list(comparison.key)
     report = window(
         batches[0], batches[1], schema, key, sink=lambda messages: told.append(messages.raw(key)), options=options
@@ -138,12 +136,12 @@ def _batches(side: Side, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         yield from restore(table, schema).to_batches()
 
 
-def _slices(question: DiffPlan, wanted: int) -> list[dict[str, Any]]:
+def _slices(plan: DiffPlan, wanted: int) -> list[dict[str, Any]]:
     """Aligned slices: the same share of both sides' rows. Sides whose rows nobody counted are one slice."""
-    parts = {"old": question.old.parts([]), "new": question.new.parts([])}
-    if any(given.relation.rows is None for given in (question.old, question.new)):
+    parts = {"old": plan.old.parts([]), "new": plan.new.parts([])}
+    if any(given.relation.rows is None for given in (plan.old, plan.new)):
         wanted = 1
-    given = {"old": question.old, "new": question.new}
+    given = {"old": plan.old, "new": plan.new}
     cuts = {name: _cut(parts[name], wanted) for name in SIDES}
     return [
         {
@@ -174,23 +172,23 @@ def _side(given: Input, scans: Sequence[Scan]) -> Side:
     return given.side.with_scans(scans)
 
 
-def _last_items(question: DiffPlan, outcomes: Sequence[Outcome]) -> list[WorkItem]:
+def _last_items(plan: DiffPlan, outcomes: Sequence[Outcome]) -> list[WorkItem]:
     """Leftovers, exchanged by key into as many buckets as they need."""
     scans = {
         name: [Scan.from_json(outcome.result[f"left_{name}"]) for outcome in outcomes if outcome.result[f"left_{name}"]]
         for name in SIDES
     }
-    pieces = question.pieces(sum(scan.bytes for some in scans.values() for scan in some))
-    key = question.comparison.key
+    pieces = plan.pieces(sum(scan.bytes for some in scans.values() for scan in some))
+    key = plan.comparison.key
     buckets = {
-        name: exchange_rows(scans[name], key, pieces, question.runner, question.spool) if pieces > 1 else [scans[name]]
+        name: exchange_rows(scans[name], key, pieces, plan.runner, plan.spool) if pieces > 1 else [scans[name]]
         for name in SIDES
     }
-    schema = shared_schema(question.comparison).append(pa.field(POSITION, pa.int64()))
+    schema = shared_schema(plan.comparison).append(pa.field(POSITION, pa.int64()))
     names = tuple(schema.names)
     return [
         {
-            "comparison": question.comparison.to_json(),
+            "comparison": plan.comparison.to_json(),
             "old": Side(tuple(old), names, names, schema).to_json(),
             "new": Side(tuple(new), names, names, schema).to_json(),
         }
@@ -199,12 +197,12 @@ def _last_items(question: DiffPlan, outcomes: Sequence[Outcome]) -> list[WorkIte
     ]
 
 
-def _work(question: DiffPlan, outcomes: Sequence[Outcome], settled: Sequence[Outcome]) -> WorkDone:
+def _work(plan: DiffPlan, outcomes: Sequence[Outcome], settled: Sequence[Outcome]) -> WorkDone:
     reports = [WindowReport(**outcome.result["report"]) for outcome in outcomes]
     moved = sum(report.displacement for report in reports) + sum(outcome.result["displacement"] for outcome in settled)
     rows = [sum(report.old_rows for report in reports), sum(report.new_rows for report in reports)]
     return WorkDone(
-        bytes_read=question.old.bytes + question.new.bytes,
+        bytes_read=plan.old.bytes + plan.new.bytes,
         notes={
             "evicted": sum(report.evicted_old + report.evicted_new for report in reports),
             "left over": sum(report.left_old + report.left_new for report in reports),

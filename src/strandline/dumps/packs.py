@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.dumps.manifest import Pack
 from strandline.dumps.target import DumpFolder, pack_name
 from strandline.dumps.throttle import Throttle, throttle_beside_writers
-from strandline.engine import Attempt, Kernel, Progress, Result, Spool, WorkItem, kernel
+from strandline.engine import Attempt, Kernel, Progress, Result, Spool, WorkItem, cut_by_bytes, kernel
 from strandline.errors import AlreadyExists, Damaged, InputError, NotFound, SnapshotExpired
 from strandline.pages import CommitNumber, PageRef, PhysicalPage, checksum
 from strandline.storage import LocalStorage, ObjectStorage, Storage, get_in_passing, open_storage
@@ -104,15 +104,7 @@ class CopyOptions:
 
 def group_into_packs(pages: Iterable[PageRef], folder: DumpFolder, attempt: int) -> tuple[Pack, ...]:
     """Pages, in their order, grouped into packs of an attempt at a dump."""
-    groups: list[list[PageRef]] = []
-    room = 0
-    for page in pages:
-        size = folder.stored_size(page)
-        if not groups or size > room:
-            groups.append([])
-            room = PACK_BYTES
-        groups[-1].append(page)
-        room -= size
+    groups = cut_by_bytes(pages, folder.stored_size, PACK_BYTES)
     sizes = [sum(folder.stored_size(page) for page in group) for group in groups]
     return tuple(Pack(pack_name(attempt, n), sizes[n], tuple(group)) for n, group in enumerate(groups))
 

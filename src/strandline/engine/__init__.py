@@ -6,7 +6,7 @@ from strandline.engine.runner import INLINE_LIMIT, InlineRunner, Runner, check_r
 from strandline.engine.spark_runner import SparkRunner
 from strandline.engine.spark_session import VARIABLE, is_connect, prepare, session
 from strandline.engine.spool import Spool
-from strandline.engine.work import Attempt, Kernel, Outcome, Result, WorkItem, kernel
+from strandline.engine.work import Attempt, Kernel, Outcome, Result, WorkItem, cut_by_bytes, cut_evenly, kernel
 
 __all__ = [
     "INLINE_LIMIT",
@@ -23,6 +23,8 @@ __all__ = [
     "WorkItem",
     "check_runner",
     "choose_runner",
+    "cut_by_bytes",
+    "cut_evenly",
     "is_connect",
     "is_quiet",
     "kernel",

@@ -15,7 +15,7 @@ import importlib
 import json
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -43,6 +43,7 @@ class Attempt:
 
 Kernel = Callable[[WorkItem, Attempt], Result]
 K = TypeVar("K", bound=Kernel)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,33 @@ def outcome_of(record: Mapping[str, Any]) -> Outcome:
     if "error" in record:
         raise StrandlineError.from_json(record["error"])
     return Outcome(record["item"], record["result"], record["rows"], record["bytes"])
+
+
+def cut_by_bytes(items: Iterable[T], size_of: Callable[[T], int], limit: int) -> list[list[T]]:
+    """The items in runs of neighbours of at most `limit` bytes; one that is larger is a run of its own."""
+    runs: list[list[T]] = []
+    held = 0
+    for item in items:
+        size = size_of(item)
+        if not runs or held + size > limit:
+            runs.append([])
+            held = 0
+        runs[-1].append(item)
+        held += size
+    return runs
+
+
+def cut_evenly(items: Sequence[T], size_of: Callable[[T], int], count: int) -> list[list[T]]:
+    """The items in at most `count` runs of neighbours of about equal bytes; no run is empty."""
+    sizes = [max(size_of(item), 1) for item in items]
+    target = sum(sizes) / max(count, 1)
+    runs: dict[int, list[T]] = {}
+    reached = 0
+    for item, size in zip(items, sizes, strict=True):
+        # An item belongs to the run in which its middle falls.
+        runs.setdefault(int((reached + size / 2) / target), []).append(item)
+        reached += size
+    return list(runs.values())
 
 
 def encode(record: Mapping[str, Any]) -> str:

@@ -24,7 +24,6 @@ from strandline.relations.exchange import (
     groups_of,
     in_order_of,
     sample_bounds,
-    shares,
     sort_order,
     write_buckets,
 )
@@ -37,7 +36,7 @@ from strandline.relations.relation import Bounds, Relation, ScannedRelation, Spl
 from strandline.relations.retyped import retype
 from strandline.relations.scan import Scan, merged, schema_from_text, schema_to_text
 from strandline.relations.scan_sql import sql_of_scan
-from strandline.relations.schema import check_names, conform, convert, plain_type
+from strandline.relations.schema import check_names, conform, convert, relation_type
 from strandline.relations.spooled import SpooledRelation, spool_batches
 from strandline.relations.statistics import moment
 
@@ -79,16 +78,15 @@ __all__ = [
     "own_batch",
     "parquet_file",
     "parse_address",
-    "plain_type",
     "read_relation",
     "read_scan",
     "read_table",
     "register_reader",
+    "relation_type",
     "retype",
     "sample_bounds",
     "schema_from_text",
     "schema_to_text",
-    "shares",
     "sort_order",
     "spool_batches",
     "sql_of_scan",

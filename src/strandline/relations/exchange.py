@@ -1,12 +1,8 @@
-"""Bucket numbers of keys: a hash by value, the same for equal keys on both sides of a comparison.
+"""The exchange: rows of any relation brought together by key, through the spool, on any runner.
 
-Equality is that of `comparable`; both sides must have been read with the same key types.
-
-Range numbers of keys: rows of any relation cut at the same keys, each range sorted (the runs of section 3.1).
-
-Keys are ordered by their canonical values, nulls last; keys that have no order (nested ones) can't be cut.
-
-The exchange: rows of any relation brought together by a hash of their keys, through the spool, on any runner.
+By hash (`exchange_rows`), equal keys meet in one bucket; by range (`exchange_by_range`), rows are cut at the same keys
+and each range is sorted: the runs of section 3.1. Equality and order are those of `comparable`, nulls last; keys that
+have no order (nested ones) can't be cut by range.
 
 Each work item reads its scans in a stream, gathers a few MiB of rows, sorts them by bucket (a stable counting sort) and
 appends them to *one* Arrow file of its own, a record batch for each bucket. A bucket is then a list of scans, each of
@@ -25,7 +21,7 @@ sort 0.004 s, taking rows 0.045 s, writing them in 16 buckets:
 | Parquet, snappy, plain | 0.152 s | 0.106 s | 18.0 |
 | DuckDB `COPY … PARTITION BY`, snappy (hash and sort included) | 0.463 s | | |
 
-Within a bucket, rows of one scan keep their order, and scans keep theirs.
+By hash, rows of one scan keep their order within a bucket, and scans keep theirs.
 """
 
 from __future__ import annotations
@@ -41,7 +37,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from strandline.engine import Attempt, Outcome, Result, Runner, Spool, WorkItem, kernel
+from strandline.engine import Attempt, Outcome, Result, Runner, Spool, WorkItem, cut_evenly, kernel
 from strandline.errors import InputError, KeysError
 from strandline.relations.reader import read_scan
 from strandline.relations.scan import Scan, merged, schema_from_text, schema_to_text
@@ -126,7 +122,7 @@ def exchange_rows(scans: Sequence[Scan], key: Key, buckets: int, runner: Runner,
         return [[] for _ in range(buckets)]
     items = [
         {"scans": [scan.to_json() for scan in merged(some)], "key": _key_to_json(key), "buckets": buckets}
-        for some in shares(scans, runner.parallelism * _ITEMS_PER_WORKER)
+        for some in cut_evenly(scans, lambda scan: scan.bytes, runner.parallelism * _ITEMS_PER_WORKER)
     ]
     outcomes = runner.run(split_by_key, items, spool, "Bringing keys together")
     return bucket_scans(outcomes, scans[0].schema, buckets, spool)
@@ -146,7 +142,7 @@ def exchange_by_range(
         writer.write_table(bounds)
     items = [
         {"scans": [scan.to_json() for scan in some], "key": list(key), "buckets": buckets, "bounds": path}
-        for some in shares(scans, runner.parallelism * _ITEMS_PER_WORKER)
+        for some in cut_evenly(scans, lambda scan: scan.bytes, runner.parallelism * _ITEMS_PER_WORKER)
     ]
     outcomes = runner.run(split_by_key, items, spool, "Sorting keys into ranges")
     return bucket_scans(outcomes, scans[0].schema, buckets, spool)
@@ -177,19 +173,6 @@ def write_buckets(
             sizes[bucket] += batch.nbytes
             written += 1
     return {"path": path, "places": places, "rows": counts, "sizes": sizes, "rows_read": sum(counts)}
-
-
-def shares(scans: Sequence[Scan], count: int) -> list[list[Scan]]:
-    """The scans in at most `count` runs of neighbours of about equal bytes."""
-    target = sum(max(scan.bytes, 1) for scan in scans) / max(count, 1)
-    runs: dict[int, list[Scan]] = {}
-    reached = 0
-    for scan in scans:
-        # A scan belongs to the share in which its middle falls.
-        number = int((reached + max(scan.bytes, 1) / 2) / target)
-        reached += max(scan.bytes, 1)
-        runs.setdefault(number, []).append(scan)
-    return list(runs.values())
 
 
 def groups_of(scans: Sequence[Scan], group_bytes: int = _GROUP_BYTES) -> Iterator[pa.Table]:

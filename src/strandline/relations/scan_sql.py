@@ -26,7 +26,7 @@ import pyarrow.types as pat
 
 from strandline.relations.formats import parquet_file, reading
 from strandline.relations.scan import Scan
-from strandline.relations.schema import plain_schema
+from strandline.relations.schema import relation_schema
 from strandline.values import quoted, quoted_text
 
 _SCALARS = {
@@ -93,7 +93,7 @@ def _direct(file: Any, scan: Scan, name: str) -> bool:
         return False
     if name in scan.constants:
         return not pat.is_timestamp(kind) and not pat.is_binary(kind)
-    held = plain_schema(file.schema_arrow)
+    held = relation_schema(file.schema_arrow)
     if name not in held.names or len(set(map(str.casefold, held.names))) < len(held.names):
         return False
     if held.field(name).type != kind and not _widened(held.field(name).type, kind):
@@ -116,7 +116,7 @@ def _widened(held: pa.DataType, kind: pa.DataType) -> bool:
 def _selected(file: Any, scan: Scan, name: str) -> str:
     kind = sql_type(scan.schema.field(name).type)
     if name not in scan.constants:
-        held = plain_schema(file.schema_arrow).field(name).type
+        held = relation_schema(file.schema_arrow).field(name).type
         column = quoted(name)
         return column if sql_type(held) == kind else f"CAST({column} AS {kind}) AS {column}"
     value = scan.constants[name]

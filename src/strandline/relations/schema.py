@@ -1,9 +1,8 @@
 """One schema for one relation: which types are the same, and what to do when part files disagree.
 
 A type says what values are, not how a file encodes them: dictionaries, run-length encodings and views become their
-values' type, everything is nullable, and metadata goes. `large_string` stays apart from `string` but fits it.
-
-Making a batch conform to a relation's schema: columns by name, casts that lose nothing.
+values' type, everything is nullable, and metadata goes (`relation_schema`). `large_string` stays apart from `string`
+but fits it. `conform` gives a batch exactly the relation's schema: columns by name, casts that lose nothing.
 """
 
 from __future__ import annotations
@@ -19,29 +18,29 @@ from strandline.errors import SchemaError
 from strandline.values import convert_text, is_plain_bytes, is_text, restored
 
 
-def plain_schema(schema: pa.Schema) -> pa.Schema:
+def relation_schema(schema: pa.Schema) -> pa.Schema:
     """The schema without encodings, constraints and metadata."""
-    return pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
+    return pa.schema([pa.field(field.name, relation_type(field.type)) for field in schema])
 
 
-def plain_type(kind: pa.DataType) -> pa.DataType:
+def relation_type(kind: pa.DataType) -> pa.DataType:
     """The type without encodings; nested fields become nullable, and list items are called `item`."""
     if pat.is_dictionary(kind) or pat.is_run_end_encoded(kind):
-        return plain_type(kind.value_type)
+        return relation_type(kind.value_type)
     if pat.is_string_view(kind):
         return pa.string()
     if pat.is_binary_view(kind):
         return pa.binary()
     if pat.is_struct(kind):
-        return pa.struct([pa.field(field.name, plain_type(field.type)) for field in kind])
+        return pa.struct([pa.field(field.name, relation_type(field.type)) for field in kind])
     if pat.is_map(kind):
-        return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
+        return pa.map_(relation_type(kind.key_type), relation_type(kind.item_type))
     if pat.is_fixed_size_list(kind):
-        return pa.list_(plain_type(kind.value_type), kind.list_size)
+        return pa.list_(relation_type(kind.value_type), kind.list_size)
     if pat.is_large_list(kind) or pat.is_large_list_view(kind):
-        return pa.large_list(plain_type(kind.value_type))
+        return pa.large_list(relation_type(kind.value_type))
     if pat.is_list(kind) or pat.is_list_view(kind):
-        return pa.list_(plain_type(kind.value_type))
+        return pa.list_(relation_type(kind.value_type))
     return kind
 
 
@@ -101,7 +100,7 @@ def _wider(one: pa.DataType, other: pa.DataType, column: str, path: str) -> pa.D
         return one
     fields = [pa.schema([("x", one)]), pa.schema([("x", other)])]
     try:
-        return plain_type(pa.unify_schemas(fields, promote_options="permissive").field(0).type)
+        return relation_type(pa.unify_schemas(fields, promote_options="permissive").field(0).type)
     except (pa.ArrowTypeError, pa.ArrowInvalid):
         raise SchemaError(
             f"the column {column!r} is {other} in {path} and {one} in the files before it, and no type holds both",
@@ -161,7 +160,7 @@ def convert(array: pa.Array, to: pa.DataType, column: str, before: int = 0, *, e
     array = decoded(array)
     if array.type == to:
         return array.cast(to) if pat.is_nested(to) and not array.type.equals(to, check_metadata=True) else array
-    if plain_type(array.type) == to:
+    if relation_type(array.type) == to:
         return restored(array, to)
     if is_text(array.type) and not is_text(to) and not is_plain_bytes(to):
         return convert_text(array.cast(pa.string()), to, column, before, empty_is_null=empty_is_null)

@@ -24,7 +24,7 @@ from strandline.relations.read_options import ReadOptions
 from strandline.relations.reader import read_table
 from strandline.relations.relation import Bounds, Split
 from strandline.relations.scan import Scan
-from strandline.relations.schema import check_names, conform, plain_schema, with_types
+from strandline.relations.schema import check_names, conform, relation_schema, with_types
 from strandline.relations.statistics import has_bounds, moment
 
 PART_ROWS = 122_880
@@ -140,7 +140,7 @@ def open_in_memory(source: Any, options: ReadOptions, spool: Spool | None) -> Sp
     name = f"a {kind.__module__.partition('.')[0]} {kind.__name__}"
     reader = _reader(source, name)
     check_names(reader.schema.names, name)
-    schema = with_types(plain_schema(reader.schema), options.arrow_types(), name)
+    schema = with_types(relation_schema(reader.schema), options.arrow_types(), name)
     return spool_batches(reader, name, schema, spool)
 
 

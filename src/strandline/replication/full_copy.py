@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.engine import Attempt, Kernel, Outcome, Result, Runner, Spool, WorkItem, kernel
+from strandline.engine import Attempt, Kernel, Outcome, Result, Runner, Spool, WorkItem, cut_by_bytes, kernel
 from strandline.relations import Relation, Scan, read_scan
 from strandline.replication.copy_state import CopyState
 from strandline.replication.message import Envelope, Message, Position, load_message
@@ -107,17 +107,13 @@ def _taken(path: str) -> pa.Table:
 
 def relation_pieces(relation: Relation, columns: Sequence[str], facts: Mapping[str, Any] | None = None) -> Pieces:
     """The pieces of any relation: a table of a store, files, a view. It must be the same one when a stream goes on."""
-    groups: list[list[dict[str, Any]]] = [[]]
-    size = 0
-    for part in relation.parts(list(columns)):
-        if size and size + part.bytes > PIECE_BYTES:
-            groups.append([])
-            size = 0
-        groups[-1].append(part.scan.to_json())
-        size += part.bytes
+    groups = cut_by_bytes(relation.parts(list(columns)), lambda part: part.bytes, PIECE_BYTES) or [[]]
     schema = pa.schema([pa.field(name, relation.schema.field(name).type) for name in columns])
     empty = schema.serialize().to_pybytes().hex()
-    items = [{"scans": scans, "columns": list(columns), "schema": empty} for scans in groups]
+    items = [
+        {"scans": [part.scan.to_json() for part in group], "columns": list(columns), "schema": empty}
+        for group in groups
+    ]
     return Pieces(scan_piece, items, facts or {})
 
 

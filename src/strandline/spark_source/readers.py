@@ -30,6 +30,7 @@ from pyspark.sql.datasource import (
 )
 
 from strandline.changes import read_batches
+from strandline.engine import cut_by_bytes
 from strandline.errors import InputError, SnapshotExpired
 from strandline.pages import Entry, Objects, ReadView
 from strandline.relations import Scan, read_scan
@@ -160,19 +161,9 @@ def table_schema(pinned: Pinned, request: ReadRequest) -> pa.Schema:
     return pa.schema([reader.schema.row_schema.field(name) for name in request.columns])
 
 
-def grouped(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+def grouped(entries: Iterable[Entry]) -> list[list[Entry]]:
     """Neighbouring pages together, up to about `GROUP_BYTES`."""
-    group: list[Entry] = []
-    size = 0
-    for entry in entries:
-        bytes_ = sum(page.size for page in entry.pages)
-        if group and size + bytes_ > GROUP_BYTES:
-            yield group
-            group, size = [], 0
-        group.append(entry)
-        size += bytes_
-    if group:
-        yield group
+    return cut_by_bytes(entries, lambda entry: sum(page.size for page in entry.pages), GROUP_BYTES)
 
 
 def batches(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -38,6 +38,7 @@ from strandline.engine import (
     WorkItem,
     check_runner,
     choose_runner,
+    cut_evenly,
     kernel,
 )
 from strandline.pages import PageRef, Transaction
@@ -51,7 +52,6 @@ from strandline.relations import (
     open_relation,
     read_relation,
     read_table,
-    shares,
     write_buckets,
 )
 from strandline.tables.bulk_pages import (
@@ -120,7 +120,10 @@ def load_rows(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals) -> in
     cuts = choose_cuts([], arrivals, pending.schema, target) if ordered else []
     ranges = route(arrivals, pending.schema, cuts, bulk.runner, bulk.spool) if arrivals.scans else []
     if not ordered and ranges:
-        ranges = [RoutedRange(b"", None, some) for some in shares(ranges[0].scans, -(-arrivals.bytes // target))]
+        ranges = [
+            RoutedRange(b"", None, some)
+            for some in cut_evenly(ranges[0].scans, lambda scan: scan.bytes, -(-arrivals.bytes // target))
+        ]
     ranges = [one for one in ranges if one.rows]
     items = [{**item, "doing": arrivals.doing} for item in _items(bulk, pending, ranges)]
     outcomes = bulk.runner.run(load_range, items, bulk.spool, arrivals.doing)
@@ -285,11 +288,11 @@ def _settled(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, meetin
     ways = bulk.runner.parallelism * ITEMS_PER_WORKER
     items = [
         {**shared, "scans": [], "pages": [page_to_json(local.entry) for local in some]}
-        for some in _page_shares(pending.pages, ways)
+        for some in cut_evenly(_filled(pending.pages), lambda local: _size(local.entry.pages), ways)
     ]
     items += [
         {**shared, "scans": [scan.to_json() for scan in some], "pages": []}
-        for some in (shares(numbered, ways) if numbered else [])
+        for some in cut_evenly(numbered, lambda scan: scan.bytes, ways)
     ]
     outcomes = bulk.runner.run(split_by_value, items, bulk.spool, arrivals.doing) if items else []
     met = bucket_scans(outcomes, value_schema(schema), count, bulk.spool)
@@ -373,16 +376,8 @@ def _size(pages: Sequence[PageRef]) -> int:
     return sum(page.size for page in pages)
 
 
-def _page_shares(pages: Sequence[LocalPage], count: int) -> list[list[LocalPage]]:
-    """Neighbouring pages in at most `count` runs of about equal bytes."""
-    filled = [local for local in pages if local.entry.rows]
-    target = max(sum(_size(local.entry.pages) for local in filled) / max(count, 1), 1)
-    runs: dict[int, list[LocalPage]] = {}
-    reached = 0
-    for local in filled:
-        runs.setdefault(int(reached / target), []).append(local)
-        reached += _size(local.entry.pages)
-    return list(runs.values())
+def _filled(pages: Sequence[LocalPage]) -> list[LocalPage]:
+    return [local for local in pages if local.entry.rows]
 
 
 LARGE_ROWS = 65_536

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strandline.changes import CHANGE, kinds, read_batches
-from strandline.engine import Attempt, Result, Runner, Spool, WorkItem, kernel
+from strandline.engine import Attempt, Result, Runner, Spool, WorkItem, cut_evenly, kernel
 from strandline.relations import (
     Scan,
     bucket_scans,
@@ -27,7 +27,6 @@ from strandline.relations import (
     in_order_of,
     read_scan,
     register_reader,
-    shares,
     write_buckets,
 )
 from strandline.tables.incoming_rows import check_not_null, fitted
@@ -105,7 +104,7 @@ def route(
             "doing": arrivals.doing,
             "form": arrivals.form.value,
         }
-        for some in shares(arrivals.scans, runner.parallelism * ITEMS_PER_WORKER)
+        for some in cut_evenly(arrivals.scans, lambda scan: scan.bytes, runner.parallelism * ITEMS_PER_WORKER)
     ]
     outcomes = runner.run(route_rows, items, spool, arrivals.doing)
     found = bucket_scans(outcomes, routed_schema(schema), len(cuts) + 1, spool)

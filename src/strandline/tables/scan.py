@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.engine import parallel
+from strandline.engine import cut_evenly, parallel
 from strandline.errors import NotFound, StrandlineError
 from strandline.pages import Entry, Objects, PageRef, PageSnapshot, ReadView, TableEntry
-from strandline.relations import Bounds, Relation, Scan, Split, moment, read_scan, register_reader, shares
+from strandline.relations import Bounds, Relation, Scan, Split, moment, read_scan, register_reader
 from strandline.storage import LocalStorage, ObjectStorage, Storage, open_storage
 from strandline.tables.keys import decode_first
 from strandline.tables.page import Columns, live_base
@@ -296,7 +296,9 @@ def page_frame(
     target = spark_schema(wanted)  # refuses before any job what Spark can't hold
     runner = SparkRunner(session)
     empty = runner.spark.createDataFrame(no_rows(target))
-    groups = shares([part.scan for part in relation.parts([])], runner.parallelism * TASKS_PER_CORE)
+    groups = cut_evenly(
+        [part.scan for part in relation.parts([])], lambda scan: scan.bytes, runner.parallelism * TASKS_PER_CORE
+    )
     if not groups:
         return empty
     task = _ReadPages([[scan.to_json() for scan in group] for group in groups], list(columns), condition)

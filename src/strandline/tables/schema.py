@@ -23,7 +23,7 @@ import pyarrow.types as pt
 
 from strandline.changes import OURS, RESERVED, check_key
 from strandline.errors import SchemaError, did_you_mean
-from strandline.relations import check_names, plain_type
+from strandline.relations import check_names, relation_type
 from strandline.tables.keys import check_key_types
 
 ROW = "_row"
@@ -141,7 +141,7 @@ def new_table_schema(schema: pa.Schema, key: Sequence[str] = (), not_null: Seque
         Column(
             number,
             f.name,
-            plain_type(f.type),
+            relation_type(f.type),
             nullable=f.nullable and f.name not in key and f.name not in not_null,
             distinct=DISTINCT in (f.metadata or {}),
         )
@@ -164,7 +164,7 @@ def renamed(schema: TableSchema, old: str, new: str) -> TableSchema:
 def with_column(schema: TableSchema, name: str, kind: pa.DataType, default: pa.Array, *, nullable: bool) -> TableSchema:
     """The schema with one column more, at the end. `default` holds one value."""
     _check_new_name(schema, name, f"adding column {name!r}")
-    added = Column(schema.next_id, name, plain_type(kind), nullable, default)
+    added = Column(schema.next_id, name, relation_type(kind), nullable, default)
     return TableSchema((*schema.columns, added), schema.key, schema.version + 1, schema.next_id + 1)
 
 

@@ -30,6 +30,7 @@ from strandline.engine import (
     Spool,
     WorkItem,
     choose_runner,
+    cut_evenly,
     kernel,
     kernel_duckdb,
     machine_memory,
@@ -282,7 +283,10 @@ def whole_items(
 def _items(join: Join, inputs: Sequence[_Input], count: int) -> list[dict[str, Any]]:
     largest = max(inputs, key=lambda one: one.bytes)
     others = [one for one in inputs if one is not largest]
-    return [_item(join, [_Input(largest.alias, piece), *others]) for piece in _pieces(largest.scans, count)]
+    return [
+        _item(join, [_Input(largest.alias, piece), *others])
+        for piece in cut_evenly(largest.scans, lambda scan: scan.bytes, count)
+    ]
 
 
 @kernel
@@ -319,15 +323,3 @@ def _scans(state: StoreState, relation: str, join: Join, alias: str, running: Jo
     if state.is_table(relation) and running.storage is not None:
         return [part.scan for part in table_relation(state.view, relation, state.cache, running.storage).parts()]
     return [part.scan for part in open_relation(state.rows(relation, join.columns_of(alias))).parts()]
-
-
-def _pieces(scans: Sequence[Scan], count: int) -> list[list[Scan]]:
-    """The scans in so many stretches of about equal bytes, none of them empty."""
-    total, size = sum(scan.bytes for scan in scans) or 1, 0
-    pieces: list[list[Scan]] = [[]]
-    for scan in scans:
-        if pieces[-1] and size >= total * len(pieces) / count:
-            pieces.append([])
-        pieces[-1].append(scan)
-        size += scan.bytes
-    return pieces if scans else []

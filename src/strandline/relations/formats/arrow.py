@@ -10,13 +10,13 @@ from strandline.relations.formats.files import DataFile, hive_constants, reading
 from strandline.relations.read_options import ReadOptions
 from strandline.relations.relation import ScannedRelation
 from strandline.relations.scan import Scan
-from strandline.relations.schema import check_names, one_schema, plain_schema, with_types
+from strandline.relations.schema import check_names, one_schema, relation_schema, with_types
 
 
 def open_arrow(files: Sequence[DataFile], name: str, options: ReadOptions) -> ScannedRelation:
     """The relation of these files. Counting rows maps the files; it reads no values unless they are compressed."""
     opened = [_schema_and_rows(file.path) for file in files]
-    schemas = {file.path: plain_schema(schema) for file, (schema, _) in zip(files, opened, strict=True)}
+    schemas = {file.path: relation_schema(schema) for file, (schema, _) in zip(files, opened, strict=True)}
     body = one_schema(schemas, union_by_name=options.union_by_name)
     constants, hive = hive_constants(files, body.names, options)
     schema = pa.schema([*body, *hive])

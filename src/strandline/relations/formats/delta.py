@@ -17,7 +17,7 @@ from strandline.relations.formats.files import DataFile, check_readable, local_p
 from strandline.relations.formats.parquet import parquet_relation
 from strandline.relations.read_options import ReadOptions
 from strandline.relations.relation import Relation
-from strandline.relations.schema import check_names, plain_schema, with_types
+from strandline.relations.schema import check_names, relation_schema, with_types
 from strandline.relations.spooled import spool_batches
 
 # Reader features that don't change how a data file is read.
@@ -27,7 +27,7 @@ _PLAIN_FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "delet
 def open_delta(path: str, name: str, options: ReadOptions, spool: Spool | None) -> Relation:
     """The table at `options.version`, or its latest version."""
     table = _load(path, options.version)
-    schema = plain_schema(pa.schema(table.schema().to_arrow()))
+    schema = relation_schema(pa.schema(table.schema().to_arrow()))
     check_names(schema.names, name)
     target = with_types(schema, options.arrow_types(), name)
     partitioned = table.metadata().partition_columns

@@ -16,7 +16,7 @@ from strandline.relations.formats.files import DataFile, check_readable, reading
 from strandline.relations.formats.parquet import parquet_file, parquet_relation
 from strandline.relations.read_options import ReadOptions
 from strandline.relations.relation import Relation
-from strandline.relations.schema import check_names, plain_schema, with_types
+from strandline.relations.schema import check_names, relation_schema, with_types
 from strandline.relations.spooled import spool_batches
 
 
@@ -135,7 +135,7 @@ def _both_plain(one: Any, other: Any) -> bool:
 def _arrow_schema(schema: Any) -> pa.Schema:
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-    plain = plain_schema(schema_to_pyarrow(schema, include_field_ids=False))
+    plain = relation_schema(schema_to_pyarrow(schema, include_field_ids=False))
     return pa.schema([pa.field(field.name, _small(field.type)) for field in plain])
 
 

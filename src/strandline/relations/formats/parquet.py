@@ -17,7 +17,7 @@ from strandline.relations.formats.files import DataFile, hive_constants, reading
 from strandline.relations.read_options import ReadOptions
 from strandline.relations.relation import Bounds, Split
 from strandline.relations.scan import Scan
-from strandline.relations.schema import check_names, one_schema, plain_schema, with_types
+from strandline.relations.schema import check_names, one_schema, relation_schema, with_types
 from strandline.relations.statistics import group_bounds
 from strandline.values import is_variable_width
 
@@ -129,7 +129,7 @@ def _open_footers(files: Sequence[DataFile]) -> list[_Opened]:
 def _open_footer(file: DataFile) -> tuple[Any, pa.Schema]:
     with reading(file.path, "Parquet"):
         opened = parquet_file(file.path)
-        schema = plain_schema(opened.schema_arrow)
+        schema = relation_schema(opened.schema_arrow)
     check_names(schema.names, file.path)
     return opened.metadata, schema
 
