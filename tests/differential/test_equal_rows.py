@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
-from tests.differential.arrow_strategies import arrays
-from tests.differential.properties import for_all
-from tests.differential.sl2_oracle import oracle_signature
+from tests.values.arrow_strategies import arrays
+from tests.values.properties import for_all
+from tests.values.sl2_oracle import oracle_signature
 
 from strandline.differential.window.pairs import rows_differ
 

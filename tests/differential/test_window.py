@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
-from tests.differential.properties import for_all
 from tests.oracles.window import Record, Reference, reference_window
+from tests.values.properties import for_all
 
 from strandline.differential.window import algorithm
 from strandline.differential.window.algorithm import window

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.differential.properties import for_all
 from tests.report.samples import MIXED, counted, empty, mixed_rows, mixed_table, orders
+from tests.values.properties import for_all
 
 from strandline.changes.shape import BEFORE, CHANGED, ChangeSet
 from strandline.changes.table_difference import difference

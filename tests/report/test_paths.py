@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
-from tests.differential.properties import for_all
+from tests.values.properties import for_all
 
 from strandline.report.paths import canonical, changed_paths, differences, same
 from strandline.report.values import Instant, python_values

@@ -13,8 +13,8 @@ import pytest
 import sqlglot
 from hypothesis import strategies as st
 from sqlglot import exp
-from tests.differential.properties import for_all
 from tests.report.samples import counted, orders
+from tests.values.properties import for_all
 
 from strandline.changes.shape import ChangeSet
 from strandline.changes.table_difference import difference

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,13 +32,59 @@ from strandline.changes.part_files import PartFile, check_carried, header_to_jso
 from strandline.changes.project import projected_header
 from strandline.changes.restrict import restricted_header
 from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds
-from strandline.changes.summary import Summary, summarise
 from strandline.engine import Spool
 from strandline.relations import open_relation
 from strandline.values import parse_condition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How much changed. In a counted set `inserted` and `deleted` are rows added and removed, and `updated` is 0.
+
+    `unchanged` is None where nobody counted, `columns` (updates in which each value column differs) where the set does
+    not know. `added`, `removed` and `retyped` are the columns whose values a partial set does not hold.
+    """
+
+    form: str
+    inserted: int
+    updated: int
+    deleted: int
+    unchanged: int | None
+    columns: Mapping[str, int] | None
+    added_columns: tuple[str, ...] = ()
+    removed_columns: tuple[str, ...] = ()
+    retyped_columns: tuple[str, ...] = ()
+    inexact: bool = False
+
+    @property
+    def added(self) -> int:
+        """Rows added: the word for counted sets."""
+        return self.inserted
+
+    @property
+    def removed(self) -> int:
+        """Rows removed: the word for counted sets."""
+        return self.deleted
+
+    @property
+    def changed(self) -> int:
+        """All changes together; 0 means that the relations are equal in what was compared."""
+        return self.inserted + self.updated + self.deleted
+
+    def to_json(self) -> dict[str, Any]:
+        columns = None if self.columns is None else dict(self.columns)
+        lists = {name: list(getattr(self, name)) for name in ("added_columns", "removed_columns", "retyped_columns")}
+        return {**vars(self), "columns": columns, **lists}
+
+    def __str__(self) -> str:
+        if self.form == COUNTED:
+            text = f"{self.added:,} rows added, {self.removed:,} removed"
+        else:
+            text = f"{self.inserted:,} inserted, {self.updated:,} updated, {self.deleted:,} deleted"
+        return text if self.unchanged is None else f"{text}, {self.unchanged:,} unchanged"
 
 
 class Changes:
@@ -100,7 +146,19 @@ class Changes:
 
     def summary(self) -> Summary:
         """The set in numbers, without reading its rows."""
-        return summarise(self.header)
+        counts = self.header.counts
+        return Summary(
+            form=self.form,
+            inserted=counts.inserted,
+            updated=counts.updated,
+            deleted=counts.deleted,
+            unchanged=counts.unchanged,
+            columns=counts.columns,
+            added_columns=self.header.added,
+            removed_columns=self.header.removed,
+            retyped_columns=self.header.retyped,
+            inexact=self.header.inexact,
+        )
 
     def to_arrow(self) -> pa.Table:
         """All change rows in memory."""

@@ -28,12 +28,11 @@ from strandline.relations.exchange import (
     write_buckets,
 )
 from strandline.relations.formats import parquet_file
-from strandline.relations.inputs import open_relation
+from strandline.relations.inputs import open_relation, retype
 from strandline.relations.key_ranges import KeyRange, cut_ranges, inside
 from strandline.relations.read_options import ReadOptions, arrow_type
 from strandline.relations.reader import read_relation, read_scan, read_table, register_reader
 from strandline.relations.relation import Bounds, Relation, ScannedRelation, Split
-from strandline.relations.retyped import retype
 from strandline.relations.scan import Scan, merged, schema_from_text, schema_to_text
 from strandline.relations.scan_sql import sql_of_scan
 from strandline.relations.schema import check_names, conform, convert, relation_type

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
-from tests.differential.properties import for_all
+from tests.values.properties import for_all
 
 from strandline.errors import InputError, SchemaError, StateError
 from strandline.values.signatures.scheme import Scheme, kind_of, scheme_of

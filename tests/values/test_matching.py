@@ -1,14 +1,15 @@
-"""Rows are matched by number as a dictionary would match them, whatever the numbers and their order."""
+"""Rows are matched as a dictionary would match them, whatever the keys and their order, and whatever hashes say."""
 
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.values import matching
-from strandline.values.matching import match_numbers
+from strandline.values.matching import Numbers, first_occurrences, key_numbers, match, match_numbers
 
 _ENDS = [-(2**63), -(2**63) + 1, 2**63 - 2, 2**63 - 1]
 _numbers = st.one_of(
@@ -35,3 +36,32 @@ def test_numbers_are_matched_like_a_dictionary_does(block: int, old: list[int], 
     assert sorted(found.only_new.tolist()) == sorted(place for n, place in first_new.items() if n not in first_old)
     assert sorted(found.repeated_old.tolist()) == sorted({*range(len(old))} - {*first_old.values()})
     assert sorted(found.repeated_new.tolist()) == sorted({*range(len(new))} - {*first_new.values()})
+
+
+_keys = st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.sampled_from([0.0, -0.0, float("nan"), 1.0])))
+
+
+def _all_alike(columns: list[pa.ChunkedArray]) -> Numbers:
+    return np.zeros(len(columns[0]), dtype=np.int64)
+
+
+@pytest.mark.parametrize("deceived", [False, True])
+@given(old=_keys, new=_keys)
+def test_keys_are_matched_and_grouped_by_value_even_if_all_hashes_are_equal(
+    deceived: bool, old: list[tuple[str | None, float]], new: list[tuple[str | None, float]]
+) -> None:
+    sides = [_table(rows) for rows in (old, new)]
+    plain = [[(text, repr(number + 0.0)) for text, number in rows] for rows in (old, new)]
+    with pytest.MonkeyPatch.context() as patch:
+        if deceived:
+            patch.setattr(matching, "_hash_numbers", _all_alike)
+        found, numbers, firsts = match(*sides), key_numbers(*sides), first_occurrences(sides[0])
+    assert firsts.tolist() == [plain[0].index(row) for row in plain[0]]
+    pairs = [(plain[0].index(row), n) for n, row in enumerate(plain[1]) if row in plain[0] and n == plain[1].index(row)]
+    assert list(zip(found.old.tolist(), found.new.tolist(), strict=True)) == pairs
+    for a, number in zip(plain[0], numbers[0].tolist(), strict=True):
+        assert [number == other for other in numbers[1].tolist()] == [a == b for b in plain[1]]
+
+
+def _table(rows: list[tuple[str | None, float]]) -> pa.Table:
+    return pa.table({"a": pa.array([row[0] for row in rows], pa.string()), "b": pa.array([row[1] for row in rows])})
