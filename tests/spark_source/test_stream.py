@@ -13,7 +13,7 @@ from strandline.errors import NotFound, StateError
 from strandline.storage import LocalStorage
 from strandline.store import Store, create_on
 from strandline.tables import Limits
-from strandline.views.change_feed import Following, followers, forget, inserts
+from strandline.views.change_feed import ChangeFeed, followers, forget, inserts
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_the_first_batch_comes_in_pieces_that_are_all_rows(tmp_path: Path, monke
         store.table("o").insert([{"id": number, "c": number % 4} for number in range(50)])
         store.view("v", "select o.id, c.name, o.id * 2 as twice from o join c on o.c = c.id where o.id <> 7")
         for name, least in (("o", 7), ("v", 2)):
-            following = Following(store, name)
+            following = ChangeFeed(store, name)
             begin = following.beginning()
             end = following.latest(begin)
             pieces = following.first_splits(end)
@@ -123,7 +123,7 @@ def test_the_first_batch_comes_in_pieces_that_are_all_rows(tmp_path: Path, monke
 
 
 def test_marks_can_be_read_again_until_a_later_one_is_confirmed(shop: Store) -> None:
-    following = Following(shop, "orders")
+    following = ChangeFeed(shop, "orders")
     start = following.latest(following.beginning())
     assert following.latest(start) == start
     shop.table("orders").delete(where="id = 1")
@@ -142,7 +142,7 @@ def test_marks_can_be_read_again_until_a_later_one_is_confirmed(shop: Store) -> 
 
 
 def test_a_changed_table_ends_the_stream_with_the_reason(shop: Store) -> None:
-    following = Following(shop, "orders")
+    following = ChangeFeed(shop, "orders")
     start = following.latest(following.beginning())
     shop.drop_table("orders")
     shop.create_table("orders", [{"id": 1, "other": 2}], key="id")
@@ -152,7 +152,7 @@ def test_a_changed_table_ends_the_stream_with_the_reason(shop: Store) -> None:
 
 def test_a_table_without_a_key_gives_counts(shop: Store) -> None:
     shop.create_table("log", [{"line": "a"}, {"line": "a"}])
-    following = Following(shop, "log")
+    following = ChangeFeed(shop, "log")
     assert following.schema().names == ["line", "_count"]
     begin = following.beginning()
     assert following.changes(begin, following.latest(begin)).rows.to_pylist() == [{"line": "a", "_count": 2}]

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.command import Command
 
 from strandline.store import create, open
-from strandline.views.change_feed import Following
+from strandline.views.change_feed import ChangeFeed
 
 CHEAP = "select id, price from orders where price < 10"
 
@@ -59,7 +59,7 @@ def test_a_copy_and_a_stream_can_be_forgotten(command: Command, shop: str, tmp_p
     target = tmp_path / "c.db"
     assert command("replicate", shop, "orders", f"sqlite:///{target}#cheap", "--keep", "12h").code == 0
     with open(shop) as store:
-        following = Following(store, "orders")
+        following = ChangeFeed(store, "orders")
         stream = following.latest(following.beginning()).follower
     known = command("forget", shop, "--json").json["known"]
     assert [(one["name"], one["kind"]) for one in known] == [("cheap", "copy"), (stream, "stream")]

@@ -22,7 +22,7 @@ from strandline.spark_source.options import BEGINNING, StreamRequest, plainly
 from strandline.spark_source.readers import batches
 from strandline.store import Store
 from strandline.store import open as open_store
-from strandline.views import FirstPiece, Following, Mark, inserts
+from strandline.views import ChangeFeed, FeedOffset, FirstSplit, inserts
 
 COMMIT = "_commit"
 """The commit up to which the batch of a row goes."""
@@ -36,7 +36,7 @@ class StreamPartition:
 
     commit: int
     path: str = ""
-    piece: FirstPiece | None = None
+    piece: FirstSplit | None = None
 
 
 class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -49,7 +49,7 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._rows = rows
         self._store: Store | None = None
         self._planned: dict[int, Changes] = {}
-        self._initial: Mark | None = None
+        self._initial: FeedOffset | None = None
         self._enough: int | None = None
         """The commit at which a query that wants just what is there may end."""
 
@@ -65,23 +65,23 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
         with plainly():
-            mark = Mark.from_json(start)
+            mark = FeedOffset.from_json(start)
             if self._enough is not None and mark.position is not None and mark.position.commit >= self._enough:
                 return start
             return self._following().latest(mark).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with plainly():
-            until = Mark.from_json(end)
+            until = FeedOffset.from_json(end)
             if start == end or until.position is None:
                 return []
             commit = until.position.commit
-            first = Mark.from_json(start).position is None
+            first = FeedOffset.from_json(start).position is None
             pieces = self._following().first_splits(until) if first else None
             if pieces is not None:
                 return [InputPartition(StreamPartition(commit, piece=one)) for one in pieces]
             # Kept here until the batch is confirmed: the files go when nobody refers to them.
-            self._planned[commit] = Changes.of(self._following().changes(Mark.from_json(start), until))
+            self._planned[commit] = Changes.of(self._following().changes(FeedOffset.from_json(start), until))
             parts = self._planned[commit]._stored.parts
             return [InputPartition(StreamPartition(commit, part.path)) for part in parts]
 
@@ -105,7 +105,7 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def commit(self, end: dict[str, Any]) -> None:
         with plainly():
-            mark = Mark.from_json(end)
+            mark = FeedOffset.from_json(end)
             self._following().confirm(mark)
             if mark.position is not None:
                 for commit in [one for one in self._planned if one <= mark.position.commit]:
@@ -127,8 +127,8 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         version = self._request.version
         return self._store if version is None else self._store.version(version)
 
-    def _following(self) -> Following:
-        return Following(self._opened(), self._request.name)
+    def _following(self) -> ChangeFeed:
+        return ChangeFeed(self._opened(), self._request.name)
 
 
 class Refused(DataSourceStreamReader):  # type: ignore[misc]
@@ -163,10 +163,10 @@ def stream_schema(store: Store, request: StreamRequest) -> pa.Schema:
             doing="following changes",
             hint=f"The {request.kind}s are {', '.join(known) or 'none'}",
         )
-    return Following(store, request.name).schema()
+    return ChangeFeed(store, request.name).schema()
 
 
-def starting_mark(store: Store, following: Following, starting: str) -> Mark:
+def starting_mark(store: Store, following: ChangeFeed, starting: str) -> FeedOffset:
     """The mark at a state: `beginning`, `now`, a snapshot's name, a commit number, a time."""
     if starting == BEGINNING:
         return following.beginning()

@@ -18,7 +18,7 @@ from strandline.views.catalog import (
     put,
     remove,
 )
-from strandline.views.change_feed import FirstPiece, Following, Mark, followers, forget, inserts
+from strandline.views.change_feed import ChangeFeed, FeedOffset, FirstSplit, followers, forget, inserts
 from strandline.views.change_sources import ChangeSource, PinnedChangeSource, SegmentChangeSource, changes_since
 from strandline.views.cost import Choice, choose, messages
 from strandline.views.definition import Shape, ViewDefinition, define
@@ -54,14 +54,14 @@ __all__ = [
     "MAINTAIN",
     "ROW_BYTES",
     "USUAL",
+    "ChangeFeed",
     "ChangeSource",
     "Choice",
     "CopyRecord",
-    "FirstPiece",
-    "Following",
+    "FeedOffset",
+    "FirstSplit",
     "JoinRunner",
     "KnownViews",
-    "Mark",
     "PinnedChangeSource",
     "RangeStatement",
     "Seen",

@@ -43,7 +43,7 @@ _FOLLOWERS = "follower-"
 
 
 @dataclass(frozen=True)
-class Mark:
+class FeedOffset:
     """How far a follower (its id) has read; no position: the beginning."""
 
     follower: str
@@ -53,12 +53,12 @@ class Mark:
         return {"follower": self.follower, **({} if self.position is None else self.position.to_json())}
 
     @staticmethod
-    def from_json(record: Mapping[str, Any]) -> Mark:
+    def from_json(record: Mapping[str, Any]) -> FeedOffset:
         rest = {name: value for name, value in record.items() if name != "follower"}
-        return Mark(str(record["follower"]), ViewPosition.from_json(rest or None))
+        return FeedOffset(str(record["follower"]), ViewPosition.from_json(rest or None))
 
 
-class Following:
+class ChangeFeed:
     """The change feed of one view, table or what-if."""
 
     def __init__(self, host: ViewHost, name: str) -> None:
@@ -72,17 +72,17 @@ class Following:
             definition = self._definition(StoreState(view, self._host.cache))
         return _change_set(definition, _counted(no_rows(definition.schema))).header.rows_schema
 
-    def beginning(self) -> Mark:
+    def beginning(self) -> FeedOffset:
         """Before everything."""
-        return Mark(_FOLLOWERS + secrets.token_hex(8), None)
+        return FeedOffset(_FOLLOWERS + secrets.token_hex(8), None)
 
-    def at(self, snapshot: PageSnapshot) -> Mark:
+    def at(self, snapshot: PageSnapshot) -> FeedOffset:
         """A state, from now on kept."""
         definition = self._definition(StoreState(snapshot.view, self._host.cache))
         follower = self.beginning().follower
-        return Mark(follower, pin(self._host, follower, definition, snapshot))
+        return FeedOffset(follower, pin(self._host, follower, definition, snapshot))
 
-    def latest(self, offset: Mark) -> Mark:
+    def latest(self, offset: FeedOffset) -> FeedOffset:
         """The present state as the next offset; the same offset if nothing that the view reads has changed."""
         self._host.pages.look()
         with self._host.pages.snapshot() as now:
@@ -90,9 +90,9 @@ class Following:
             definition = self._definition(state, offset)
             if offset.position is not None and offset.position.commit >= _touched(state, definition):
                 return offset
-            return Mark(offset.follower, pin(self._host, offset.follower, definition, now))
+            return FeedOffset(offset.follower, pin(self._host, offset.follower, definition, now))
 
-    def changes(self, start: Mark, end: Mark) -> ChangeSet:
+    def changes(self, start: FeedOffset, end: FeedOffset) -> ChangeSet:
         """What leads from one offset to a later one, net. Asked again it gives the same."""
         # What is kept for an offset are the tables that the view reads, not its text: offsets name its fingerprint.
         with self._host.state() as view:
@@ -107,14 +107,14 @@ class Following:
                     return difference(*(regenerate(definition, state) for state in (older, newer)))
                 return _change_set(definition, delta_rows(definition, TwoStates(older, newer), self._host.running()))
 
-    def first_splits(self, end: Mark) -> list[FirstPiece] | None:
+    def first_splits(self, end: FeedOffset) -> list[FirstSplit] | None:
         """All rows at an offset in splits that tasks can compute side by side; None where they must be made in one."""
         with self._host.state() as view:
             definition = self._definition(StoreState(view, self._host.cache), end)
         with self._state(end) as state:
             return _first_splits(definition, state, self._host.running())
 
-    def confirm(self, offset: Mark) -> None:
+    def confirm(self, offset: FeedOffset) -> None:
         """The changes up to this offset are taken: what is older need not be kept."""
         if offset.position is None:
             return
@@ -125,7 +125,7 @@ class Following:
                 except (InUse, NotFound):
                     continue
 
-    def _definition(self, state: StoreState, offset: Mark | None = None) -> ViewDefinition:
+    def _definition(self, state: StoreState, offset: FeedOffset | None = None) -> ViewDefinition:
         """The view's definition at a state; refused if it is not the one that the offset was taken of."""
         definition = KnownViews(state).definition(self._name)
         known = None if offset is None else offset.position
@@ -138,7 +138,7 @@ class Following:
         return definition
 
     @contextmanager
-    def _state(self, offset: Mark) -> Iterator[StoreState]:
+    def _state(self, offset: FeedOffset) -> Iterator[StoreState]:
         """The state at an offset, readable inside."""
         if offset.position is None:
             raise StateError(
@@ -197,7 +197,7 @@ def _change_set(definition: ViewDefinition, rows: pa.Table) -> ChangeSet:
 
 
 @dataclass(frozen=True)
-class FirstPiece:
+class FirstSplit:
     """A split of the first batch, as plain values: it travels to the task that computes it. `schema` is that of change
     rows."""
 
@@ -205,7 +205,7 @@ class FirstPiece:
     schema: str
 
 
-def _first_splits(definition: ViewDefinition, state: StoreState, running: JoinRunner) -> list[FirstPiece] | None:
+def _first_splits(definition: ViewDefinition, state: StoreState, running: JoinRunner) -> list[FirstSplit] | None:
     """The splits of a view at a state that stays readable; None where rows must be made in one."""
     if definition.regenerated or not definition.key or running.storage is None:
         return None
@@ -214,10 +214,10 @@ def _first_splits(definition: ViewDefinition, state: StoreState, running: JoinRu
     whole = {one.alias: (state, one.relation) for one in definition.occurrences}
     join = Join.of(definition)
     schema = schema_to_text(_change_set(definition, no_rows(join.rows_schema)).header.rows_schema)
-    return [FirstPiece(item, schema) for item in whole_items(join, whole, running, SPLIT_BYTES)]
+    return [FirstSplit(item, schema) for item in whole_items(join, whole, running, SPLIT_BYTES)]
 
 
-def inserts(split: FirstPiece) -> pa.Table:
+def inserts(split: FirstSplit) -> pa.Table:
     """The rows of a split as change rows."""
     rows, _ = joined_item(split.item)
     schema = schema_from_text(split.schema)

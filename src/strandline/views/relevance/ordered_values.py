@@ -92,12 +92,12 @@ def exact(value: Any) -> Fraction | None:
     return None
 
 
-def counted(values: pa.ChunkedArray, unit: Fraction) -> npt.NDArray[Any]:
+def in_units(values: pa.ChunkedArray, unit: Fraction) -> npt.NDArray[Any]:
     """Exact values as whole numbers of a unit that divides their step; nulls are 0. Large ones are Python integers."""
     grid = grid_of(values.type)
-    assert grid is not None
+    if grid is None or (grid.step / unit).denominator != 1:
+        raise ValueError(f"{values.type} has no whole number of units of {unit}")
     factor = grid.step / unit
-    assert factor.denominator == 1
     numbers = _steps(values)
     if numbers.dtype != object and len(numbers):
         greatest = max(abs(int(numbers.max())), abs(int(numbers.min())))
@@ -135,7 +135,7 @@ def _unscaled(values: pa.ChunkedArray) -> npt.NDArray[Any]:
     return wide
 
 
-def ranked(arrays: Sequence[pa.ChunkedArray]) -> list[npt.NDArray[np.int64]]:
+def ranks(arrays: Sequence[pa.ChunkedArray]) -> list[npt.NDArray[np.int64]]:
     """The places of values among all values of all arrays; equal values have one place; nulls have any."""
     lengths = [len(array) for array in arrays]
     if pt.is_floating(arrays[0].type):

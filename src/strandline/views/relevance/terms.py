@@ -1,9 +1,10 @@
 """Terms of a condition, as one changed row sees them: what is computed from the row, and what goes into the graph.
 
-The changed row's columns are known. So every part of a term that reads nothing else is a *piece*: DuckDB computes it,
-with its own types and rounding, and to the graph it is a constant. Columns of the other occurrences are *variables*. A
-comparison goes into the graph if, with everything on one side, it says `x − y + pieces + c ≤ 0` with at most two
-variables; otherwise it stays out. Either way a side that is a piece must not be NULL, or the comparison never holds.
+The changed row's columns are known. So every part of a term that reads nothing else is a `RowExpression`: DuckDB
+computes it, with its own types and rounding, and to the graph it is a constant. Columns of the other occurrences are
+`Variable`s. A comparison becomes an `Inequality` (an equation two of them) if, with everything on one side, it says
+`x − y + row expressions + c ≤ 0` with at most two variables; otherwise it stays out of the graph, which only weakens
+the test. Either way a side that is a row expression must not be NULL, or the comparison never holds.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import pyarrow.types as pt
 
 from strandline.errors import SqlError
 from strandline.values import Expression, no_rows, parse_expression
-from strandline.views.relevance.conditions import aliases_of
+from strandline.views.definition import unqualified
+from strandline.views.relevance.disjuncts import aliases_of
 from strandline.views.relevance.ordered_values import (
     BYTES,
     DATE,
@@ -53,8 +55,8 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class LinearPiece:
-    """What the changed row tells: an expression over its columns alone."""
+class RowExpression:
+    """An expression over the changed row's columns alone; one without columns is a constant."""
 
     expression: Expression
     type: pa.DataType
@@ -76,9 +78,10 @@ class LinearPiece:
 
 @dataclass(frozen=True)
 class Inequality:
-    """`left ≤ right + constant + Σ factor · piece`, or `<` if strict. None stands for ZERO.
+    """`left ≤ right + constant + Σ factor · expression`, or `<` if strict. No variable: the constant 0.
 
-    In a dense family the constant is 0, and there is at most one piece, whose factor is 1 or −1.
+    `row` holds the factors and expressions. In a dense family the constant is 0, and there is at most one expression,
+    whose factor is 1 or −1.
     """
 
     family: str
@@ -86,7 +89,7 @@ class Inequality:
     right: Variable | None
     strict: bool
     constant: Fraction = Fraction(0)
-    pieces: tuple[tuple[Fraction, LinearPiece], ...] = ()
+    row: tuple[tuple[Fraction, RowExpression], ...] = ()
 
     @property
     def variables(self) -> tuple[Variable, ...]:
@@ -94,32 +97,32 @@ class Inequality:
 
 
 @dataclass(frozen=True)
-class TermReading:
-    """What a term tells: pieces that must not be NULL, and inequalities that must hold."""
+class TermConstraints:
+    """What a term needs: sides that must not be NULL, and inequalities that must hold."""
 
-    pieces: tuple[LinearPiece, ...] = ()
+    not_null: tuple[RowExpression, ...] = ()
     inequalities: tuple[Inequality, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Sum:
-    """An exact value as `Σ ± variable + Σ factor · piece + constant`, in its kind's unit."""
+    """An exact value as `Σ ± variable + Σ factor · row expression + constant`, in its kind's unit."""
 
     kind: str
     variables: Mapping[Variable, int] = field(default_factory=dict)
-    pieces: tuple[tuple[Fraction, LinearPiece], ...] = ()
+    row: tuple[tuple[Fraction, RowExpression], ...] = ()
     constant: Fraction = Fraction(0)
 
     def minus(self, other: _Sum, kind: str) -> _Sum:
         negated = {variable: -count for variable, count in other.variables.items()}
-        pieces = tuple((-factor, piece) for factor, piece in other.pieces)
-        return self.plus(_Sum(other.kind, negated, pieces, -other.constant), kind)
+        row = tuple((-factor, expression) for factor, expression in other.row)
+        return self.plus(_Sum(other.kind, negated, row, -other.constant), kind)
 
     def plus(self, other: _Sum, kind: str) -> _Sum:
         counts = dict(self.variables)
         for variable, count in other.variables.items():
             counts[variable] = counts.get(variable, 0) + count
-        return _Sum(kind, counts, (*self.pieces, *other.pieces), self.constant + other.constant)
+        return _Sum(kind, counts, (*self.row, *other.row), self.constant + other.constant)
 
 
 _ADDED = {
@@ -138,61 +141,62 @@ _SUBTRACTED = {
 }
 
 
-class Reader:
+class TermReader:
     """Reads terms for one changed occurrence. `schemas` leads from aliases to columns."""
 
     def __init__(self, alias: str, schemas: Mapping[str, pa.Schema]) -> None:
         self._alias = alias
         self._schemas = schemas
-        self._pieces: dict[str, LinearPiece | None] = {}
+        self._row_expressions: dict[str, RowExpression | None] = {}
 
     def is_own(self, tree: exp.Expr) -> bool:
         """Whether a tree reads nothing but the changed row."""
         return aliases_of(tree) <= {self._alias}
 
-    def read(self, tree: exp.Expr) -> TermReading:
-        """What a term that reads other occurrences tells."""
+    def read(self, tree: exp.Expr) -> TermConstraints:
+        """What a term that reads other occurrences needs."""
         from sqlglot import exp
 
         tree = tree.unnest()
         if isinstance(tree, exp.Column):
-            return TermReading((), self._truth(tree, 1))
+            return TermConstraints((), self._truth(tree, 1))
         if isinstance(tree, exp.Not) and isinstance(tree.this.unnest(), exp.Column):
-            return TermReading((), self._truth(tree.this.unnest(), 0))
+            return TermConstraints((), self._truth(tree.this.unnest(), 0))
         if not isinstance(tree, (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)):
-            return TermReading()
+            return TermConstraints()
         sides = (tree.this.unnest(), tree.expression.unnest())
-        pieces = tuple(piece for side in sides if self.is_own(side) and (piece := self.piece(side)) is not None)
+        not_null = tuple(
+            expression for side in sides if self.is_own(side) and (expression := self.row_expression(side)) is not None
+        )
         if isinstance(tree, exp.NEQ):
-            return TermReading(pieces)
-        return TermReading(pieces, self._graph(tree, *sides))
+            return TermConstraints(not_null)
+        return TermConstraints(not_null, self._inequalities(tree, *sides))
 
-    def piece(self, tree: exp.Expr, cast: str = "") -> LinearPiece | None:
+    def row_expression(self, tree: exp.Expr, cast: str = "") -> RowExpression | None:
         """A part of a term that reads the changed row alone; None if it can't be computed here."""
         from sqlglot import exp
 
-        bare = tree.copy()
-        for place in bare.find_all(exp.Column):
-            place.set("table", None)
-        text = bare.sql(dialect="duckdb", identify=True, comments=False)
-        text = f"CAST({text} AS {cast})" if cast else text
-        if text not in self._pieces:
+        text = f"CAST({unqualified(tree)} AS {cast})" if cast else unqualified(tree)
+        if text not in self._row_expressions:
             schema = self._schemas[self._alias]
             try:
                 expression = parse_expression(text, schema)
                 column = tree.name if isinstance(tree, exp.Column) and not cast else ""
-                self._pieces[text] = LinearPiece(expression, expression.evaluate(no_rows(schema)).type, column)
+                self._row_expressions[text] = RowExpression(
+                    expression, expression.evaluate(no_rows(schema)).type, column
+                )
             except SqlError:
-                self._pieces[text] = None
-        return self._pieces[text]
+                self._row_expressions[text] = None
+        return self._row_expressions[text]
 
-    def _graph(self, tree: exp.Expr, left: exp.Expr, right: exp.Expr) -> tuple[Inequality, ...]:
+    def _inequalities(self, tree: exp.Expr, left: exp.Expr, right: exp.Expr) -> tuple[Inequality, ...]:
+        """A comparison as a difference of exact values, or else by the order of its sides."""
         one, other = self._sum(left), self._sum(right)
         if one is not None and other is not None:
-            one, other = self._alike(one, left, other), self._alike(other, right, one)
+            one, other = self._as_date(one, left, other), self._as_date(other, right, one)
             if (one.kind == other.kind or {one.kind, other.kind} == {DATE, STAMP}) and _fits(one, other, 38):
-                return _inequalities(tree, one.minus(other, one.kind))
-        return self._ordered(tree, left, right)
+                return _exact_inequalities(tree, one.minus(other, one.kind))
+        return self._order_inequalities(tree, left, right)
 
     def _truth(self, column: exp.Column, value: int) -> tuple[Inequality, ...]:
         variable = self._variable(column)
@@ -209,7 +213,7 @@ class Reader:
 
         tree = tree.unnest()
         if self.is_own(tree):
-            return self._known(tree)
+            return self._row_sum(tree)
         if isinstance(tree, exp.Column):
             variable = self._variable(tree)
             grid = grid_of(variable.type)
@@ -225,67 +229,64 @@ class Reader:
             return None
         return one.plus(other, kind) if adding else one.minus(other, kind)
 
-    def _known(self, tree: exp.Expr) -> _Sum | None:
-        piece = self.piece(tree)
-        if piece is None:
+    def _row_sum(self, tree: exp.Expr) -> _Sum | None:
+        expression = self.row_expression(tree)
+        if expression is None:
             return None
-        if piece.constant:
+        if expression.constant:
             try:
-                value = piece.values(_ONE_ROW)[0].as_py()
+                value = expression.values(_ONE_ROW)[0].as_py()
             except SqlError:
                 return None
             number = exact(value)
             if number is None:
                 # Text may turn out to mean a date; that its value is unknown yet is told by its kind.
                 return _Sum(TEXT) if isinstance(value, str) else None
-            grid = grid_of(piece.type)
-            kind = grid.kind if grid is not None else SPAN if pt.is_interval(piece.type) else None
+            grid = grid_of(expression.type)
+            kind = grid.kind if grid is not None else SPAN if pt.is_interval(expression.type) else None
             return None if kind is None else _Sum(kind, constant=number)
-        grid = grid_of(piece.type)
-        return None if grid is None else _Sum(grid.kind, pieces=((Fraction(1), piece),))
+        grid = grid_of(expression.type)
+        return None if grid is None else _Sum(grid.kind, row=((Fraction(1), expression),))
 
-    def _alike(self, side: _Sum, tree: exp.Expr, other: _Sum) -> _Sum:
+    def _as_date(self, side: _Sum, tree: exp.Expr, other: _Sum) -> _Sum:
         """A text constant beside a date or a timestamp is meant as one."""
         if side.kind != TEXT or other.kind not in (DATE, STAMP):
             return side
         from sqlglot import exp
 
         meant = exp.cast(tree.copy(), "DATE" if other.kind == DATE else "TIMESTAMP")
-        return self._known(meant) or side
+        return self._row_sum(meant) or side
 
-    def _ordered(self, tree: exp.Expr, left: exp.Expr, right: exp.Expr) -> tuple[Inequality, ...]:
+    def _order_inequalities(self, tree: exp.Expr, left: exp.Expr, right: exp.Expr) -> tuple[Inequality, ...]:
         """A comparison of which only the order of the two sides counts."""
+        less, more = self._side(left), self._side(right)
+        if less is None or more is None:
+            return ()
+        family = _common_order(less, more)
+        if family == FLOAT:
+            # The row's side is compared as a 64-bit float, as DuckDB compares it.
+            less, more = self._side(left, "DOUBLE") or less, self._side(right, "DOUBLE") or more
+        return () if family is None else _orderings(tree, family, less, more)
+
+    def _side(self, tree: exp.Expr, cast: str = "") -> Variable | RowExpression | None:
+        """A side of a comparison: another occurrence's column, or an expression over the row."""
         from sqlglot import exp
 
-        sides: list[Variable | LinearPiece] = []
-        for side in (left, right):
-            found = self._variable(side) if isinstance(side, exp.Column) and not self.is_own(side) else None
-            piece = self.piece(side) if self.is_own(side) else None
-            if found is None and piece is None:
-                return ()
-            sides.append(found or piece)  # type: ignore[arg-type]
-        family = _common(*sides)
-        if family is None:
-            return ()
-        if family == FLOAT:
-            trees = (left, right)
-            sides = [
-                one if isinstance(one, Variable) else self.piece(at, "DOUBLE") or one
-                for one, at in zip(sides, trees, strict=True)
-            ]
-        return _orderings(tree, family, sides[0], sides[1])
+        if self.is_own(tree):
+            return self.row_expression(tree, cast)
+        return self._variable(tree) if isinstance(tree, exp.Column) else None
 
 
 def _fits(one: _Sum, other: _Sum, digits: int) -> bool:
     """Whether decimals meet in a common type of so many digits: beyond 38, digits are dropped."""
     types = [v.type for side in (one, other) for v in side.variables]
-    types += [piece.type for side in (one, other) for _, piece in side.pieces]
+    types += [expression.type for side in (one, other) for _, expression in side.row]
     scale = max((type_.scale for type_ in types if pt.is_decimal(type_)), default=0)
     whole = max((type_.precision - type_.scale if pt.is_decimal(type_) else 20 for type_ in types), default=0)
     return scale == 0 or scale + whole <= digits
 
 
-def _inequalities(tree: exp.Expr, difference: _Sum) -> tuple[Inequality, ...]:
+def _exact_inequalities(tree: exp.Expr, difference: _Sum) -> tuple[Inequality, ...]:
     """`difference` compared with 0 by the operator of `tree`."""
     from sqlglot import exp
 
@@ -297,16 +298,16 @@ def _inequalities(tree: exp.Expr, difference: _Sum) -> tuple[Inequality, ...]:
         return ()
     x, y = (plus[0] if plus else None), (minus[0] if minus else None)
     family, strict = families.pop(), isinstance(tree, (exp.LT, exp.GT))
-    found = []
+    inequalities = []
     if isinstance(tree, (exp.LT, exp.LTE, exp.EQ)):
-        pieces = tuple((-factor, piece) for factor, piece in difference.pieces)
-        found.append(Inequality(family, x, y, strict, -difference.constant, pieces))
+        row = tuple((-factor, expression) for factor, expression in difference.row)
+        inequalities.append(Inequality(family, x, y, strict, -difference.constant, row))
     if isinstance(tree, (exp.GT, exp.GTE, exp.EQ)):
-        found.append(Inequality(family, y, x, strict, difference.constant, difference.pieces))
-    return tuple(found)
+        inequalities.append(Inequality(family, y, x, strict, difference.constant, difference.row))
+    return tuple(inequalities)
 
 
-def _common(one: Variable | LinearPiece, other: Variable | LinearPiece) -> str | None:
+def _common_order(one: Variable | RowExpression, other: Variable | RowExpression) -> str | None:
     """The dense family in which two sides are compared as they are in SQL; None if there is none."""
     kinds = {order_of(one.type), order_of(other.type)}
     if kinds in ({TEXT}, {BYTES}):
@@ -317,7 +318,7 @@ def _common(one: Variable | LinearPiece, other: Variable | LinearPiece) -> str |
     narrow = any(pt.is_floating(side.type) and not pt.is_float64(side.type) for side in (one, other))
     for side in (one, other):
         type_ = side.type
-        if pt.is_floating(type_) or (isinstance(side, LinearPiece) and not narrow and grid_of(type_) is not None):
+        if pt.is_floating(type_) or (isinstance(side, RowExpression) and not narrow and grid_of(type_) is not None):
             continue
         if narrow or not (pt.is_integer(type_) and type_.bit_width <= 32):
             return None
@@ -325,24 +326,21 @@ def _common(one: Variable | LinearPiece, other: Variable | LinearPiece) -> str |
 
 
 def _orderings(
-    tree: exp.Expr, family: str, left: Variable | LinearPiece, right: Variable | LinearPiece
+    tree: exp.Expr, family: str, left: Variable | RowExpression, right: Variable | RowExpression
 ) -> tuple[Inequality, ...]:
     from sqlglot import exp
 
     strict = isinstance(tree, (exp.LT, exp.GT))
-    found = []
-    if isinstance(tree, (exp.LT, exp.LTE, exp.EQ)):
-        found.append(_ordering(family, left, right, strict=strict))
-    if isinstance(tree, (exp.GT, exp.GTE, exp.EQ)):
-        found.append(_ordering(family, right, left, strict=strict))
-    return tuple(found)
+    pairs = [(left, right)] if isinstance(tree, (exp.LT, exp.LTE, exp.EQ)) else []
+    pairs += [(right, left)] if isinstance(tree, (exp.GT, exp.GTE, exp.EQ)) else []
+    return tuple(_ordering(family, less, more, strict=strict) for less, more in pairs)
 
 
-def _ordering(family: str, less: Variable | LinearPiece, more: Variable | LinearPiece, *, strict: bool) -> Inequality:
-    if isinstance(less, Variable) and isinstance(more, Variable):
-        return Inequality(family, less, more, strict)
-    if isinstance(less, Variable):
-        assert isinstance(more, LinearPiece)
-        return Inequality(family, less, None, strict, pieces=((Fraction(1), more),))
-    assert isinstance(more, Variable)
-    return Inequality(family, None, more, strict, pieces=((Fraction(-1), less),))
+def _ordering(
+    family: str, less: Variable | RowExpression, more: Variable | RowExpression, *, strict: bool
+) -> Inequality:
+    """`less ≤ more`; one of them at least is a variable, as terms over the row alone are computed."""
+    left, right = (side if isinstance(side, Variable) else None for side in (less, more))
+    row = [(Fraction(1), more)] if isinstance(more, RowExpression) else []
+    row += [(Fraction(-1), less)] if isinstance(less, RowExpression) else []
+    return Inequality(family, left, right, strict, row=tuple(row))

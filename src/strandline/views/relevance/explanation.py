@@ -1,8 +1,8 @@
-"""Whether a change can matter to a view, told to a person: `view.why`."""
+"""`view.why`: whether a change can matter to a view, with the proof if it can't."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,7 @@ import pyarrow as pa
 from strandline.changes import COUNTED, Changes, ChangeSet, after_table, before_table
 from strandline.errors import InputError, SchemaError
 from strandline.views.definition import ViewDefinition
-from strandline.views.relevance import relevance
-from strandline.views.relevance.relevance import Verdict
+from strandline.views.relevance.relevance import Verdict, relevant
 from strandline.views.store_state import StoreState
 
 
@@ -36,19 +35,26 @@ class Why:
         return str(self.verdict)
 
 
-def why(definition: ViewDefinition, site: StoreState, change: Any, relation: str | None = None) -> list[Why]:
+def why(definition: ViewDefinition, state: StoreState, change: Any, relation: str | None = None) -> list[Why]:
     """The verdict on each row of a change: a row, several, a table of them, or a change set with both its images."""
     doing = f"asking what a change means to {definition.name!r}"
     if definition.regenerated:
         raise InputError(f"it is computed anew each time: {definition.regenerated}", doing=doing)
     chosen = _relation(definition, relation, doing)
-    schemas = {one: site.shape(one).schema for one in definition.relations}
+    schemas = {one: state.shape(one).schema for one in definition.relations}
     aliases = [one.alias for one in definition.occurrences if one.relation == chosen]
-    found = []
+    answers = []
     for row in _rows(change, schemas[chosen], doing):
-        verdicts = [relevance.relevant(definition, schemas, alias, row) for alias in aliases]
-        found.append(Why(chosen, row, relevance.summary(verdicts)))
-    return found
+        verdicts = [relevant(definition, schemas, alias, row) for alias in aliases]
+        answers.append(Why(chosen, row, summary(verdicts)))
+    return answers
+
+
+def summary(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict on a view in which the relation occurs several times: one for each occurrence."""
+    if any(verdict.relevant for verdict in verdicts):
+        return Verdict(True)
+    return Verdict(False, tuple(dict.fromkeys(line for verdict in verdicts for line in verdict.proof)))
 
 
 def _relation(definition: ViewDefinition, relation: str | None, doing: str) -> str:
@@ -56,8 +62,8 @@ def _relation(definition: ViewDefinition, relation: str | None, doing: str) -> s
     if relation is None and len(read) == 1:
         return read[0]
     if relation not in read:
-        told = "say which relation changes" if relation is None else f"it does not read {relation!r}"
-        raise InputError(told, doing=doing, hint=f"It reads {', '.join(read)}")
+        problem = "say which relation changes" if relation is None else f"it does not read {relation!r}"
+        raise InputError(problem, doing=doing, hint=f"It reads {', '.join(read)}")
     return relation
 
 

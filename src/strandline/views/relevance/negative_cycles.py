@@ -1,7 +1,7 @@
 """The Rosenkrantz-Hunt test: inequalities `x ≤ y + c` as a directed graph, which has a cycle of negative length
 exactly if nothing satisfies them all.
 
-An edge from x to y of weight c says `x ≤ y + c`; the node ZERO stands for the constant 0. `closed` is Floyd's
+An edge from x to y of weight c says `x ≤ y + c`; the node ZERO stands for the constant 0. `shortest_paths` is Floyd's
 algorithm, with the terms along each shortest path kept, so that a negative cycle is a proof. `RowBounds` takes a closed
 graph and adds one edge after another whose weights differ from row to row, many rows at a time.
 
@@ -49,7 +49,7 @@ class Path:
 Matrix = list[list[Path | None]]
 
 
-def coded(constant: Weight, *, strict: bool) -> Weight:
+def bound_weight(constant: Weight, *, strict: bool) -> Weight:
     """The weight of `x ≤ y + constant`, or of `x < y + constant`."""
     return 2 * constant - 1 if strict else 2 * constant
 
@@ -67,7 +67,7 @@ def rounded(weight: Weight, step: int) -> Weight:
     return ((weight >> 1) // step) * step * 2
 
 
-def closed(edges: Sequence[Edge], steps: Sequence[int]) -> Matrix:
+def shortest_paths(edges: Sequence[Edge], steps: Sequence[int]) -> Matrix:
     """Floyd's algorithm. A path from a node to itself with a negative weight is a contradiction.
 
     Nodes with finer grids are eliminated first: what they say between two coarser ones is rounded to their grid.
@@ -89,7 +89,7 @@ def closed(edges: Sequence[Edge], steps: Sequence[int]) -> Matrix:
     return paths
 
 
-def contradiction(paths: Matrix) -> tuple[int, ...] | None:
+def negative_cycle(paths: Matrix) -> tuple[int, ...] | None:
     """The terms of a negative cycle, the fewest there are; None if there is no such cycle."""
     cycles = [path.terms for node, row in enumerate(paths) if (path := row[node]) is not None and path.weight < 0]
     return min(cycles, key=len, default=None)
@@ -111,7 +111,7 @@ class RowBounds:
     def __init__(self, paths: Matrix, steps: Sequence[int], rows: int) -> None:
         self._steps = steps
         self._weights: list[list[Weight | None]] = [[None if p is None else p.weight for p in row] for row in paths]
-        self.possible: Flags = np.full(rows, contradiction(paths) is None)
+        self.possible: Flags = np.full(rows, negative_cycle(paths) is None)
 
     def add(self, source: int, target: int, weight: Weight) -> None:
         """For each row its own weight."""

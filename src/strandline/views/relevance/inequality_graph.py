@@ -1,4 +1,10 @@
-"""The inequalities of one conjunction over one family of values, as a graph that rows are put into."""
+"""The inequalities of one conjunction over one family of values, as a graph that rows are put into.
+
+The nodes are the variables and ZERO; the edges are what terms state and what the columns' types bound. Inequalities
+without the row's values are closed once (`shortest_paths`). Those with them get their weights from each row: for many
+rows at a time it is asked which of them leave no negative cycle (`possible`), for one row also which terms make one
+(`contradiction`).
+"""
 
 from __future__ import annotations
 
@@ -13,42 +19,54 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strandline.views.relevance.graph import ZERO, Edge, Flags, Matrix, RowBounds, Weight, closed, coded, contradiction
-from strandline.views.relevance.ordered_values import FLOAT, GRIDS, SAFE, TEXT, counted, grid_of, ranked
-from strandline.views.relevance.terms import Inequality, LinearPiece, Variable
+from strandline.views.relevance.negative_cycles import (
+    ZERO,
+    Edge,
+    Flags,
+    Matrix,
+    RowBounds,
+    Weight,
+    bound_weight,
+    negative_cycle,
+    shortest_paths,
+)
+from strandline.views.relevance.ordered_values import FLOAT, GRIDS, SAFE, TEXT, grid_of, in_units, ranks
+from strandline.views.relevance.terms import Inequality, RowExpression, Variable
 
-Values = Callable[[LinearPiece], pa.ChunkedArray | None]
-"""A piece's value for each row, or one for all rows; None if it could not be computed."""
+Values = Callable[[RowExpression], pa.ChunkedArray | None]
+"""An expression's value for each row, or one for all rows; None if it could not be computed."""
+_RowWeighted = tuple[Inequality, int, list[Any]]
+"""An inequality that reads the row, the number of its term, and the values of its row expressions."""
 
 
 @dataclass(frozen=True)
-class Said:
-    """An inequality, and the term that says it, as a person reads it."""
+class StatedInequality:
+    """An inequality, and the term that states it, as a person reads it."""
 
     inequality: Inequality
     term: str
 
 
-class FamilyGraph:
-    """Closed once without the row; then each row, or many at a time, is put into it."""
+class InequalityGraph:
+    """The graph of a conjunction's inequalities, into which one row or many are put."""
 
-    def __init__(self, family: str, said: Sequence[Said]) -> None:
+    def __init__(self, family: str, stated: Sequence[StatedInequality]) -> None:
         self._exact = family in GRIDS
         self._family = family
-        variables = dict.fromkeys(variable for one in said for variable in one.inequality.variables)
+        variables = dict.fromkeys(variable for one in stated for variable in one.inequality.variables)
         self._node: dict[Variable | None, int] = {None: ZERO} | {v: n for n, v in enumerate(variables, start=1)}
-        self._unit = _unit([one.inequality for one in said], list(variables)) if self._exact else Fraction(1)
+        self._unit = _unit([one.inequality for one in stated], list(variables)) if self._exact else Fraction(1)
         self._steps = [0] + [self._step(variable) for variable in variables]
-        self.terms = [one.term for one in said]
+        self.terms = [one.term for one in stated]
         self._edges: list[Edge] = []
-        self._varying: list[tuple[Inequality, int]] = []
-        for number, one in enumerate(said):
-            if one.inequality.pieces:
-                self._varying.append((one.inequality, number))
+        self._of_row: list[tuple[Inequality, int]] = []
+        for number, one in enumerate(stated):
+            if one.inequality.row:
+                self._of_row.append((one.inequality, number))
             else:
                 self._edges.append(self._edge(one.inequality, number, one.inequality.constant / self._unit))
         for variable in variables:
-            self._limit(variable)
+            self._bound(variable)
 
     def possible(self, values: Values, rows: int) -> Flags:
         """Which rows leave the inequalities satisfiable."""
@@ -64,12 +82,12 @@ class FamilyGraph:
     def contradiction(self, values: Values) -> list[str] | None:
         """For one row: the terms that can't all hold; None if they can."""
         edges = [Edge(e.source, e.target, int(e.weight[0]), e.term) for e in self._row_edges(values)]
-        found = contradiction(closed([*self._edges, *edges], self._steps))
-        return None if found is None else list(dict.fromkeys(self.terms[number] for number in sorted(found)))
+        cycle = negative_cycle(shortest_paths([*self._edges, *edges], self._steps))
+        return None if cycle is None else list(dict.fromkeys(self.terms[number] for number in sorted(cycle)))
 
     @cached_property
     def _closed(self) -> Matrix:
-        return closed(self._edges, self._steps)
+        return shortest_paths(self._edges, self._steps)
 
     @cached_property
     def _wide(self) -> bool:
@@ -82,59 +100,61 @@ class FamilyGraph:
     def _edge(self, inequality: Inequality, term: int, constant: Weight) -> Edge:
         source, target = self._node[inequality.left], self._node[inequality.right]
         whole = int(constant) if isinstance(constant, Fraction) else constant
-        return Edge(source, target, coded(whole, strict=inequality.strict), term)
+        return Edge(source, target, bound_weight(whole, strict=inequality.strict), term)
 
-    def _limit(self, variable: Variable) -> None:
+    def _bound(self, variable: Variable) -> None:
         """What the column's type says: an 8-bit integer is at most 127."""
         grid = grid_of(variable.type) if self._exact else None
         if grid is None or grid.least is None or grid.greatest is None or grid.greatest / self._unit >= SAFE:
             return
         node = self._node[variable]
-        for source, target, bound, told in (
+        for source, target, bound, term in (
             (node, ZERO, grid.greatest, f"{variable} ≤ {_plain(grid.greatest)} (it is {variable.type})"),
             (ZERO, node, -grid.least, f"{variable} ≥ {_plain(grid.least)} (it is {variable.type})"),
         ):
-            self._edges.append(Edge(source, target, coded(int(bound / self._unit), strict=False), len(self.terms)))
-            self.terms.append(told)
+            self._edges.append(
+                Edge(source, target, bound_weight(int(bound / self._unit), strict=False), len(self.terms))
+            )
+            self.terms.append(term)
 
     def _row_edges(self, values: Values) -> list[Edge]:
-        known = [(one, term, [values(piece) for _, piece in one.pieces]) for one, term in self._varying]
+        known = [(one, term, [values(expression) for _, expression in one.row]) for one, term in self._of_row]
         usable = [(one, term, arrays) for one, term, arrays in known if all(array is not None for array in arrays)]
         weights = self._sums(usable) if self._exact else _ranks(usable, self._family)
         return [self._edge(one, term, weight) for (one, term, _), weight in zip(usable, weights, strict=True)]
 
-    def _sums(self, usable: Sequence[tuple[Inequality, int, list[Any]]]) -> list[npt.NDArray[Any]]:
-        found = []
+    def _sums(self, usable: Sequence[_RowWeighted]) -> list[npt.NDArray[Any]]:
+        sums = []
         for one, _, arrays in usable:
             numbers = [
-                counted(array, self._unit) * int(factor) for (factor, _), array in zip(one.pieces, arrays, strict=True)
+                in_units(array, self._unit) * int(factor) for (factor, _), array in zip(one.row, arrays, strict=True)
             ]
             total: npt.NDArray[Any] = sum(numbers[1:], start=numbers[0])
             constant = int(one.constant / self._unit)
             if self._wide or abs(constant) >= SAFE:
                 total = total.astype(object)
-            found.append(total + constant)
-        return _alike(found)
+            sums.append(total + constant)
+        return _same_integers(sums)
 
 
-def _alike(arrays: list[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+def _same_integers(arrays: list[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
     """If one needs Python's integers, all take them."""
     return [array.astype(object) for array in arrays] if any(a.dtype == object for a in arrays) else arrays
 
 
-def _ranks(usable: Sequence[tuple[Inequality, int, list[Any]]], family: str) -> list[npt.NDArray[Any]]:
+def _ranks(usable: Sequence[_RowWeighted], family: str) -> list[npt.NDArray[Any]]:
     if not usable:
         return []
     common = pa.float64() if family == FLOAT else pa.large_string() if family == TEXT else pa.large_binary()
-    places = ranked([arrays[0].cast(common) for _, _, arrays in usable])
-    return [rank * int(one.pieces[0][0]) for (one, _, _), rank in zip(usable, places, strict=True)]
+    places = ranks([arrays[0].cast(common) for _, _, arrays in usable])
+    return [rank * int(one.row[0][0]) for (one, _, _), rank in zip(usable, places, strict=True)]
 
 
 def _unit(inequalities: Sequence[Inequality], variables: Sequence[Variable]) -> Fraction:
     """The greatest unit of which everything here is a whole multiple."""
     parts = [one.constant for one in inequalities]
     types = [variable.type for variable in variables]
-    types += [piece.type for one in inequalities for _, piece in one.pieces]
+    types += [expression.type for one in inequalities for _, expression in one.row]
     parts += [grid.step for type_ in types if (grid := grid_of(type_)) is not None]
     return Fraction(1, math.lcm(*(part.denominator for part in parts)))
 

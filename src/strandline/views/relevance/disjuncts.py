@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from strandline.views.definition import conjuncts
+
 if TYPE_CHECKING:
     from sqlglot import exp
 
@@ -40,15 +42,15 @@ def _disjuncts(tree: exp.Expr, alias: str) -> tuple[Conjunction, ...]:
     tree = tree.unnest()
     if aliases_of(tree) <= {alias}:
         # A conjunction is told apart nonetheless, so that a proof can name the term that fails.
-        return (tuple(_conjuncts(tree)),)
+        return (tuple(conjuncts(tree)),)
     if isinstance(tree, exp.Not):
         inside = _negated(tree.this.unnest())
         return ((tree,),) if inside is None else _disjuncts(inside, alias)
     if isinstance(tree, exp.And):
         return _product([_disjuncts(part, alias) for part in (tree.this, tree.expression)])
     if isinstance(tree, exp.Or):
-        found = (*_disjuncts(tree.this, alias), *_disjuncts(tree.expression, alias))
-        return found if len(found) <= DISJUNCTS else ((),)
+        either = (*_disjuncts(tree.this, alias), *_disjuncts(tree.expression, alias))
+        return either if len(either) <= DISJUNCTS else ((),)
     if isinstance(tree, exp.Between):
         return (tuple(_between(tree)),)
     if isinstance(tree, exp.In) and tree.expressions and len(tree.expressions) <= DISJUNCTS:
@@ -57,23 +59,12 @@ def _disjuncts(tree: exp.Expr, alias: str) -> tuple[Conjunction, ...]:
 
 
 def _product(parts: Sequence[tuple[Conjunction, ...]]) -> tuple[Conjunction, ...]:
-    found: tuple[Conjunction, ...] = ((),)
+    product: tuple[Conjunction, ...] = ((),)
     # Parts with few disjuncts first: if one must be left out, then the widest.
     for part in sorted(parts, key=len):
-        if len(found) * len(part) <= DISJUNCTS:
-            found = tuple((*left, *right) for left in found for right in part)
-    return found
-
-
-def _conjuncts(tree: exp.Expr) -> Iterator[exp.Expr]:
-    from sqlglot import exp
-
-    tree = tree.unnest()
-    if isinstance(tree, exp.And):
-        yield from _conjuncts(tree.this)
-        yield from _conjuncts(tree.expression)
-    else:
-        yield tree
+        if len(product) * len(part) <= DISJUNCTS:
+            product = tuple((*left, *right) for left in product for right in part)
+    return product
 
 
 def _between(tree: exp.Between) -> Iterator[exp.Expr]:
