@@ -3,6 +3,7 @@
     python -m benchmarks.views                          1 M and 10 M rows, the peers at 1 M
     python -m benchmarks.views --rows 100000 1000000 --peers 0
     python -m benchmarks.views --figures docs/figures   figures 1 and 2 of the paper, predicted and measured
+    python -m benchmarks.views --ranges 200000          only range modifications, on so many rows (see range_stream)
 
 Orders and their lines, as in TPC-H (four lines an order). The view joins the two and keeps a tenth of the lines. A
 turn is twenty commits of fifty updated lines each, spread evenly; then the copy, in DuckDB, is refreshed. One turn goes
@@ -27,6 +28,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+from benchmarks import range_stream
 
 from strandline.changes.table_difference import difference
 from strandline.store import Store, create
@@ -259,11 +261,15 @@ def main() -> None:
     arguments.add_argument("--turns", type=int, default=3)
     arguments.add_argument("--peers", type=int, nargs="+", default=[1_000_000], help="rows for the peers; 0: none")
     arguments.add_argument("--figures", type=Path, help="the folder to draw figures 1 and 2 into")
+    arguments.add_argument("--ranges", type=int, help="measure nothing but range modifications, on so many rows")
     chosen = arguments.parse_args()
     if chosen.figures is not None:
         from benchmarks.view_figures import draw
 
         draw(chosen.figures)
+        return
+    if chosen.ranges is not None:
+        range_stream.show(chosen.ranges)
         return
     print("| rows | way | refresh (s) | commit (ms) | messages | bytes | × ideal |\n|---|---|---|---|---|---|---|")
     answers: dict[str, list[float]] = {}
@@ -278,6 +284,7 @@ def main() -> None:
         for name, work in (("delta-rs merge", delta), ("PostgreSQL, CONCURRENTLY", postgres)):
             taken = work(rows, chosen.turns)
             print(f"| {rows:,} | {name} | {min(taken):.3f} – {max(taken):.3f} | | | | |", flush=True)
+    range_stream.show(range_stream.ROWS)
 
 
 def _measured(rows: int, turns: int) -> dict[str, float]:
