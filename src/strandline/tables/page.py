@@ -1,11 +1,9 @@
-"""Data pages as files: plain Parquet, readable by any tool, `_row` among the columns.
+"""What a logical page holds, and how it is kept: a base page, and over it one overlay with the rows that changed.
 
-An overlay page has the same columns and `_deleted`: a row that is marked there is gone, and its other columns are null.
-
-What a logical page holds: its base page, and over it the rows that its overlay changed.
-
-A row of the overlay stands for the row of the same number in the base, or is new; a row that it marks as deleted is
-gone. Everything here is immutable and shared by all threads.
+Both are plain Parquet files that any tool reads, with `_row` among the columns. An overlay has `_deleted` too: a row
+that is marked there is gone, and its other columns are null. Any other row of the overlay stands for the row of the
+same number in the base, or is new. Decoded pages are immutable and shared by all threads; which changes make an overlay
+is decided by `page_writer`.
 """
 
 from __future__ import annotations
