@@ -1,4 +1,4 @@
-"""Writing the pages of one range of keys, as a worker does it for a transaction: see `bulk`.
+"""Writing the pages of one range of keys, as a worker does it for a transaction (`bulk_write`).
 
 `load_range` makes pages of rows that are all new. `merge_range` brings changes to the pages of a range, and rewrites
 those alone that they concern; a page that reaches beyond the range is cut, and each worker writes its own part of it.
@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from typing import Any
 
@@ -33,8 +34,19 @@ from strandline.tables.schema import ROW, TableSchema
 from strandline.tables.update import check_fit
 from strandline.values import no_rows
 
-INSERTING, APPLYING, PUTTING, OVERWRITING = "insert", "apply", "put", "overwrite"
-"""How changes meet the rows that are there: keys must be free; the changes must fit; they win; they are all rows."""
+
+class WriteMode(Enum):
+    """How a large write meets the rows that are there."""
+
+    INSERT = "insert"
+    """Keys must be free."""
+    APPLY = "apply"
+    """Changes must fit the rows that they were made from."""
+    UPSERT = "upsert"
+    """What comes wins."""
+    OVERWRITE = "overwrite"
+    """What comes is all that the table shall hold."""
+
 
 _CACHE_BYTES = 64 << 20
 _NO_TABLE = TableId(0)
@@ -131,13 +143,14 @@ class _Standing:
         self._work = work
         self._page = page
         self._item = item
+        self._mode = WriteMode(item["mode"])
         self.entry = entry_from_json(page["entry"])
 
     @cached_property
     def contents(self) -> PageContents:
         if not self._page["whole"]:
             return PageContents(base_of(self._inside(), self._work.schema))
-        if self._item["meeting"] == OVERWRITING:
+        if self._mode is WriteMode.OVERWRITE:
             return self._work.writer.contents(self.entry)
         return self._work.writer.keys_of(self.entry)
 
@@ -153,14 +166,13 @@ class _Standing:
 
     def delta(self, arrived: _Arrived, start: int, end: int) -> Delta:
         """What the changes from `start` to `end` mean here, once they are known to fit."""
-        meeting = self._item["meeting"]
-        if meeting == OVERWRITING:
+        if self._mode is WriteMode.OVERWRITE:
             return self._difference(arrived, start, end)
         delta = arrived.delta(start, end)
-        if meeting != PUTTING and start < end:
+        if self._mode is not WriteMode.UPSERT and start < end:
             present = self.contents.rows_of(delta.keys) != NONE
             rows, kind = arrived.rows.slice(start, end - start), arrived.kind[start:end]
-            if meeting == APPLYING:
+            if self._mode is WriteMode.APPLY:
                 check_fit(rows, self._work.schema.order, kind, present, self._item["doing"])
             elif present.any():
                 raise taken_keys(rows, self._work.schema, np.flatnonzero(present).tolist(), self._item["doing"])

@@ -1,20 +1,16 @@
 """Large writes: workers make the pages and store them, the transaction commits them all at once.
 
-What comes is first brought to the ranges of keys that it belongs to (`routing`), then each range is one work item
-(`range_pages`), on Spark or in this process. The table is locked as a whole meanwhile, and on Spark reserved in the
-pointer, so that other processes don't make the work vain. Memory is bounded by the ranges, not by the input.
-
-Large writes that go by the values of whole rows: overwriting a table without a key, applying a counted change set.
-
-Standing rows and those that come meet in buckets by a hash of all columns, through the spool (`split_by_value`); each
-bucket tells which standing rows go and which rows are new (`settle_values`). Both are then brought to pages like any
-other large write: the rows that go by their keys or numbers, the new ones in the order in which they came. Memory is
-bounded by the buckets, and so by how often one and the same row is repeated.
-
-Which writes are large, and who makes their pages: workers on Spark, or this process.
-
 A write is large when its rows are more than a transaction should keep apart. It runs on Spark from 64 MiB of input on,
-unless the rows are in this process's memory already and no session was given, or the store is.
+unless the rows are in this process's memory already and no session was given, or the store is in memory.
+
+What comes is first brought to the ranges of keys that it belongs to (`routing`), then each range is one work item
+(`bulk_pages`). The table is locked as a whole meanwhile, and on Spark reserved in the pointer, so that other processes
+don't make the work vain. Memory is bounded by the ranges, not by the input.
+
+Overwriting a table without a key, and applying a counted change set, go by the values of whole rows. Standing rows and
+those that come meet in buckets by a hash of all columns, through the spool (`split_by_value`); each bucket tells which
+standing rows go and which rows are new (`settle_values`). Both are then brought to pages like any other large write.
+Memory is bounded by the buckets, and so by how often one and the same row is repeated.
 """
 
 from __future__ import annotations
@@ -55,10 +51,7 @@ from strandline.relations import (
     write_buckets,
 )
 from strandline.tables.bulk_pages import (
-    APPLYING,
-    INSERTING,
-    OVERWRITING,
-    PUTTING,
+    WriteMode,
     entry_from_json,
     load_range,
     merge_range,
@@ -137,8 +130,8 @@ def load_rows(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals) -> in
     return sum(outcome.result["rows"] for outcome in outcomes)
 
 
-def merge_rows(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, meeting: str) -> int:
-    """Changes brought to the pages that they concern; `meeting` says how (`range_pages`). How many rows changed."""
+def merge_rows(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, mode: WriteMode) -> int:
+    """Changes brought to the pages that they concern. How many rows changed."""
     assert pending.pages is not None
     size = sum(page.size for local in pending.pages for page in local.entry.pages)
     cuts = choose_cuts(pending.pages, arrivals, pending.schema, _target(bulk, arrivals.bytes + size))
@@ -147,13 +140,13 @@ def merge_rows(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, meet
         if arrivals.scans
         else [RoutedRange(b"", None, ())]
     )
-    work = _plan(pending.pages, ranges, everything=meeting == OVERWRITING)
+    work = _plan(pending.pages, ranges, everything=mode is WriteMode.OVERWRITE)
     freed = SharedFreedNumbers.of(pending.freed.all(), bulk.spool)
     items = [
         {
             **item,
             "doing": arrivals.doing,
-            "meeting": meeting,
+            "mode": mode.value,
             "freed": freed.between(one.low, one.high),
             "low": one.low.hex(),
             "high": one.high.hex() if one.high is not None else None,
@@ -253,28 +246,20 @@ _SCAN_BITS = 32
 """A row that comes is numbered by its scan and, in these low bits, by its place there."""
 
 
-@dataclass(frozen=True)
-class Meeting:
-    """How rows meet: `overwriting` makes the table hold what comes; else counts are applied, fitting unless lenient."""
-
-    overwriting: bool
-    lenient: bool = False
-
-
-def write_values(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, meeting: Meeting) -> int:
-    """Brings rows, or a counted change set, to a table by value. How many rows that removed and added."""
-    gone, new = _settled(bulk, pending, arrivals, meeting)
+def write_values(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, mode: WriteMode) -> int:
+    """Brings rows (`OVERWRITE`), or a counted change set, to a table by value. How many rows went and came."""
+    gone, new = _settled(bulk, pending, arrivals, mode)
     doing = arrivals.doing
     if gone:
-        merge_rows(bulk, pending, Arrivals(gone, doing, Form.ROUTED), PUTTING)
+        merge_rows(bulk, pending, Arrivals(gone, doing, Form.ROUTED), WriteMode.UPSERT)
     if new and pending.schema.key:
-        merge_rows(bulk, pending, Arrivals(new, doing, Form.ROUTED), INSERTING)
+        merge_rows(bulk, pending, Arrivals(new, doing, Form.ROUTED), WriteMode.INSERT)
     elif new:
         load_rows(bulk, pending, Arrivals(new, doing, Form.ROUTED))
     return sum(scan.rows or 0 for scan in (*gone, *new))
 
 
-def _settled(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, meeting: Meeting) -> list[list[Scan]]:
+def _settled(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, mode: WriteMode) -> list[list[Scan]]:
     """The rows that go and those that are new, routed already."""
     assert pending.pages is not None
     schema = pending.schema
@@ -283,7 +268,7 @@ def _settled(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, meetin
     # Workers read what this transaction has written so far.
     bulk.transaction.output.flush()
     shared = {"record": schema.to_bytes().decode(), "store": bulk.store, "buckets": count, "doing": arrivals.doing}
-    shared |= {"form": arrivals.form.value, "overwriting": meeting.overwriting, "lenient": meeting.lenient}
+    shared |= {"form": arrivals.form.value, "mode": mode.value}
     numbered = [replace(scan, options={**scan.options, "place": place}) for place, scan in enumerate(arrivals.scans)]
     ways = bulk.runner.parallelism * ITEMS_PER_WORKER
     items = [
@@ -356,8 +341,9 @@ def settle_values(item: WorkItem, attempt: Attempt) -> Result:
     group = first_occurrences(rows.select(schema.names))
     standing = np.asarray(rows.column(COUNT).is_null(), dtype=np.bool_)
     counts = np.asarray(rows.column(COUNT).fill_null(0), dtype=np.int64)
-    settled = (overwrite if item["overwriting"] else apply_counts)(group, standing, counts)
-    if not item["lenient"]:
+    mode = WriteMode(item["mode"])
+    settled = (overwrite if mode is WriteMode.OVERWRITE else apply_counts)(group, standing, counts)
+    if mode is WriteMode.APPLY:
         refuse_absent(rows.select(schema.names), settled, item["doing"])
     made = ((_GONE, _routed(rows, settled.gone, DELETE, schema)), (_NEW, _routed(rows, settled.new, INSERT, schema)))
     pairs = [(kind, batch) for kind, table in made for batch in table.to_batches()]
@@ -435,24 +421,25 @@ class LargeWrites:
             load(pending, no_rows(pa.schema(list(pending.schema.row_schema)[1:])), self._tables.page_io())
         return rows
 
-    def put(self, pending: PendingWrites, source: RowSource, meeting: str, doing: str) -> int:
-        """Rows inserted, upserted, or all that the table shall hold: `meeting` of `range_pages`. How many changed."""
+    def put(self, pending: PendingWrites, source: RowSource, mode: WriteMode, doing: str) -> int:
+        """Rows inserted, upserted, or all that the table shall hold. How many changed."""
         # What does not fit is said before any work is done.
         fitted(no_rows(source.schema), pending.schema, doing)
         arrivals = source.arrivals(doing)
-        if meeting != OVERWRITING:
+        if mode is not WriteMode.OVERWRITE:
             bulk = self._bulk(pending, arrivals.bytes, source)
             load = not pending.schema.key
-            return load_rows(bulk, pending, arrivals) if load else merge_rows(bulk, pending, arrivals, meeting)
+            return load_rows(bulk, pending, arrivals) if load else merge_rows(bulk, pending, arrivals, mode)
         self._tables.reader.note_full_scan(pending)
         bulk = self._bulk(pending, arrivals.bytes + self._tables.size(pending).bytes, source)
         if not pending.schema.key:
-            return write_values(bulk, pending, arrivals, Meeting(overwriting=True))
-        return merge_rows(bulk, pending, arrivals, meeting)
+            return write_values(bulk, pending, arrivals, mode)
+        return merge_rows(bulk, pending, arrivals, mode)
 
     def apply(self, pending: PendingWrites, changes: Changes, *, lenient: bool, doing: str) -> int:
         """A change set that is known to be of this table's shape."""
         counted = changes.form == COUNTED
+        mode = WriteMode.UPSERT if lenient else WriteMode.APPLY
         schema = changes.header.rows_schema
         options = {"module": "strandline.tables.routing"}
         scans = [
@@ -463,9 +450,9 @@ class LargeWrites:
         if counted:
             self._tables.reader.note_full_scan(pending)
             bulk = self._bulk(pending, arrivals.bytes + self._tables.size(pending).bytes, RowSource(None))
-            return write_values(bulk, pending, arrivals, Meeting(overwriting=False, lenient=lenient))
+            return write_values(bulk, pending, arrivals, mode)
         bulk = self._bulk(pending, arrivals.bytes, RowSource(None))
-        return merge_rows(bulk, pending, arrivals, PUTTING if lenient else APPLYING)
+        return merge_rows(bulk, pending, arrivals, mode)
 
     def is_large(self, pending: PendingWrites, changes: Changes | ChangeSet) -> bool:
         """Whether applying a change set is a large write. One that goes by value looks at the whole table."""

@@ -1,6 +1,4 @@
-"""Which rows can differ between two states of a table: those on pages that the two don't share.
-
-What changed in a table between two states: only pages that the two don't share are opened (section 3.2.2).
+"""What changed in a table between two states: only pages that the two don't share are opened (section 3.2.2).
 
 Rows are compared by key; a row that moved from one page to another is no change. A column that was renamed goes by its
 present name on both sides, one that was widened by its present type, one that was added is filled with its default in

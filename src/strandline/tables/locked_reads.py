@@ -1,8 +1,9 @@
-"""What a transaction reaches of a table: the rows that it reads, as it sees them, and the locks that this takes.
+"""What a transaction reads of a table: the rows as it sees them, and the locks that this takes.
 
-A key that is read or written is locked with its page and table; keys that are many, page by page, or with the whole
-table. A condition locks every page that it may touch, or the table when that may be all of them. Two transactions
-that look for rows to change on one page take turns (SIX), else each would wait for the other.
+All locks on rows and pages of a table are taken here (`LockedReader`). A key that is read or written is locked with its
+page and table; keys that are many, page by page, or with the whole table. A condition locks every page that it may
+touch, or the table when that may be all of them. Two transactions that look for rows to change on one page take turns
+(SIX), else each would wait for the other.
 """
 
 from __future__ import annotations

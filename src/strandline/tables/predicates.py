@@ -1,15 +1,10 @@
-"""Plain values as columns, and names as users write them.
+"""Conditions and values in SQL as a table's verbs take them, and what a condition tells of the key.
 
-Conditions and values in SQL, as a table's verbs take them.
-
-`relations.expressions` checks and computes them. Here stands what only a table needs: one set of parameters shared by
-several expressions, and the outline of a condition, from which `key_bounds` tells the keys that it can hold for. A
-condition that chooses single keys is never computed, so it is not even checked beyond its outline.
-
-What a condition tells of the key: a few keys, a range of them, or nothing.
-
-Only comparisons of key columns with constants, joined by AND, are understood; everything else widens the range. The
-range is used to choose pages and locks, so it may hold too many keys but never too few.
+`values` checks and computes expressions. Here stands what only a table needs: one set of parameters shared by several
+expressions, plain values as columns, and the outline of a condition. From the outline `key_bounds` tells the keys that
+it can hold for: a few keys, a range of them, or nothing. Only comparisons of key columns with constants, joined by AND,
+are understood; everything else widens the range. The range chooses pages and locks, so it may hold too many keys but
+never too few. A condition that chooses single keys is never computed, so it is not even checked beyond its outline.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""Row changes by key: what a transaction hands to the commit batch (section 2.2: changes kept apart).
+"""What a transaction is going to do to one table: its own writes, kept apart until it commits (section 2.2).
 
-A delta is net: one entry for each key. It says what row shall stand under the key, or that none shall. The row that
-stands there already keeps its number; an explicit number comes with a row whose key changed.
+`PendingWrites` collects them, net by key, and hands them to the commit batch as a `Delta`: one entry for each key,
+which says what row shall stand under it, or that none shall. The row that stands there already keeps its number; an
+explicit number comes with a row whose key changed.
 
-Numbers that deleted rows left behind inside a transaction: whoever takes their key takes the number too.
-
-Deleting a key and putting a row under it again, in one transaction, is an update. Rows that are kept apart see to that
-by themselves; when whole pages are changed in between, the numbers are noted in files of the spool, and read only if
-the transaction goes on.
-
-What a transaction is going to do to one table: its own writes, kept apart until it commits, net by key.
+Deleting a key and putting a row under it again, in one transaction, is an update, so the new row takes over the number
+that the deleted one freed. Rows that are kept apart see to that by themselves. When whole pages are changed in between,
+the freed numbers are noted in files of the spool, and read only if the transaction goes on.
 """
 
 from __future__ import annotations
@@ -205,7 +202,7 @@ class LocalPage:
 
 @dataclass
 class PendingWrites:
-    """See the module.
+    """The writes of one transaction to one table.
 
     `pages` is None until whole pages are changed; from then on it lists all pages of the table, by key, and `sequence`
     is the table's counter as found, `taken` how many numbers of it were used.

@@ -1,13 +1,10 @@
-"""How a worker finds a store's storage: by its URL; a storage that only this process has, by a name that it gave it.
+"""Reading a table at a state: chosen columns of the rows that satisfy a condition, from the pages that can hold any.
 
-Reading a table at a state: chosen columns of the rows that satisfy a condition, from the pages that can hold any.
-
-A table at a state as a `Relation`: one part for each page, with the bounds of its first key column.
-
-A part is a scan of the format `page`, which names the base page and the overlay; reading it, here or on a Spark
-worker, gives the page's current rows in the table's shape. Whoever holds the relation keeps its state from being freed.
-
-A table or what-if at a state as a Spark DataFrame: each task reads parts of it and gives Arrow to Spark.
+`TableReader` reads in this process. `TableRelation` is the same table as a `Relation`: one part for each page, with the
+bounds of its first key column. A part is a scan of the format `page`, which names the base page and the overlay;
+reading it, here or on a Spark worker, gives the page's current rows in the table's shape. Workers find the store by its
+URL; a storage that only this process has, by a name that it gave it (`reachable`). `page_frame` makes a Spark DataFrame
+of a relation. Whoever holds a reader, relation or frame keeps its state from being freed.
 """
 
 from __future__ import annotations
@@ -174,7 +171,7 @@ FORMAT = "page"
 
 @dataclass(frozen=True, eq=False)
 class TableRelation:
-    """See the module; `relations.Relation`."""
+    """A table at a state, as a `relations.Relation`."""
 
     name: str
     schema: pa.Schema

@@ -1,12 +1,11 @@
-"""What a table is: its columns, its key, its constraints. Kept as JSON in the record of its domain.
+"""What a table is: its columns, its key, its constraints. Kept as JSON in the record that the store has for it.
 
 Every column has a number of its own for life, written into each page as Parquet's field id. So renaming a column,
-adding one with a default, or widening a type changes this schema alone: a page that was written before is brought
-into the present shape when it is read.
+adding one with a default, or widening a type changes this schema alone: a page that was written before is brought into
+the present shape when it is read.
 
-Names that views and what-ifs keep in a store for themselves: tables and snapshots that users are not shown.
-
-They are known here, below both, so that listing tables and snapshots, or naming a table, loads nothing of theirs.
+The names of tables and snapshots that views and what-ifs keep in a store for themselves stand here, too: so that
+listing tables and snapshots, or naming a table, loads nothing of theirs.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Column:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """See the module. `version` counts the changes of the shape."""
+    """A table's columns and key; `version` counts the changes of the shape."""
 
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """A transaction over tables: the verbs, and what they check.
 
 Row changes are kept apart, net by key, until the transaction commits; it sees them itself. A transaction that has
-changed many rows makes whole pages of them before it commits; a single large write goes to workers (`large_writes`).
+changed many rows makes whole pages of them before it commits; a single large write goes to workers (`bulk_write`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 from strandline.changes import Changes, ChangeSet, difference
 from strandline.errors import InputError
 from strandline.pages import CommitNumber, Mode, Transaction
-from strandline.tables.bulk_pages import INSERTING, OVERWRITING, PUTTING
+from strandline.tables.bulk_pages import WriteMode
 from strandline.tables.bulk_write import LargeWrites
 from strandline.tables.incoming_rows import check_distinct, fitted, in_order, taken_keys
 from strandline.tables.keys import encode_keys
@@ -130,7 +130,7 @@ class TableTransaction:
         pending = self._tables.open(table)
         source = self._large.source(rows, pending.schema.arrow_schema)
         if source.is_large:
-            return self._large.put(pending, source, INSERTING, doing)
+            return self._large.put(pending, source, WriteMode.INSERT, doing)
         new = fitted(source.rows, pending.schema, doing)
         if not pending.schema.key:
             self.append(pending, new)
@@ -151,7 +151,7 @@ class TableTransaction:
             raise InputError(f"{table} has no key", doing=doing, hint="Use insert; only keys tell which row to replace")
         source = self._large.source(rows, pending.schema.arrow_schema)
         if source.is_large:
-            return self._large.put(pending, source, PUTTING, doing)
+            return self._large.put(pending, source, WriteMode.UPSERT, doing)
         new = fitted(source.rows, pending.schema, doing)
         keys = encode_keys(new, pending.schema.key)
         check_distinct(keys, new, pending.schema, doing)
@@ -207,7 +207,7 @@ class TableTransaction:
         pending = self._tables.open(table)
         source = self._large.source(rows, pending.schema.arrow_schema)
         if source.is_large or self._large.holds_much(pending):
-            return self._large.put(pending, source, OVERWRITING, doing)
+            return self._large.put(pending, source, WriteMode.OVERWRITE, doing)
         new = fitted(source.rows, pending.schema, doing)
         if not pending.schema.key:
             return overwrite_rows(self, pending, new)

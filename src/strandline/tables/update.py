@@ -1,11 +1,9 @@
-"""Which standing rows go, and which rows are new, when rows meet by value: pure functions of places.
+"""Changing rows inside a transaction: updates by SQL expressions and plain values, and applied change sets.
 
-Rows are told by their class: equal rows have one. `counts` says of a row that comes how often it is added (above 0) or
-removed (below); it is not looked at where a row is `standing`. Of equal standing rows the first go.
-
-Updating rows inside a transaction: SQL expressions and plain values, keys that change included.
-
-Applying a change set to a table inside a transaction.
+An update may change keys; its rows keep their numbers. A counted change set, and overwriting a table without a key, go
+by the values of whole rows: `overwrite` and `apply_counts` tell which standing rows go and which are new, as pure
+functions of places. There equal rows have one class, and `counts` says of a row that comes how often it is added (above
+0) or removed (below); it is not looked at where a row is standing. Of equal standing rows the first go.
 """
 
 from __future__ import annotations

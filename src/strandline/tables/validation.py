@@ -38,7 +38,7 @@ class Footprint:
 
 
 class TableValidator:
-    """See the module; `pages.Validator`."""
+    """Validates the footprints of transactions: the tables' `pages.Validator`."""
 
     def __init__(self, cache: PageCache) -> None:
         self._cache = cache

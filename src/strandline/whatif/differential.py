@@ -1,13 +1,9 @@
-"""The ids of a whole differential relation, kept beside it as bitmaps (section 4.3; the rule for restricted reads).
-
-A read that is restricted by key opens a few pages of D, and must know the ids of all of it. While D fits on one page,
-that page tells. Beyond, bitmaps are kept in a hidden table, cut into chunks, so that an update writes only the chunks
-whose ids it adds.
-
-Reading a differential relation at a state: the tuples that are placed in a range, and the ids of all of them.
+"""Reading a differential relation at a state: the tuples that are placed in a range, and the ids of all of them.
 
 A large one is decoded only as far as a read needs it. A plain read needs neither signatures nor, where the place of a
-row tells its key, the key.
+row tells its key, the key. A read that is restricted by key opens a few pages of D, and must know the ids of all of it
+(section 4.3). While D fits on one page, that page tells. Beyond, bitmaps of the ids are kept in a hidden table, cut
+into chunks, so that an update writes only the chunks whose ids it adds.
 """
 
 from __future__ import annotations

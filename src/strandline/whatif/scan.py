@@ -1,18 +1,13 @@
-"""Key ranges: what one read of a what-if opens, page by page of the base (section 4.4).
+"""Reading a what-if at a state (sections 3.2.1, 4.4, 4.5), page by page of the base.
 
-A range is one page of the base with the tuples that each differential relation has placed there. A span is a run of
-such pages: what one work item reads.
+`WhatIfReader.rows` is the whole read: a `ReadPlan` opens what is needed of each differential relation and cuts it at
+the pages of the base. A range is one such page with the tuples that each D has placed there; `visibility` tells what
+the what-if shows of it. A read that is restricted by key takes the pages of its keys only, of the base and of each D,
+and the ids of each whole D. A span is a run of the base's pages: what one work item reads.
 
-Reading a what-if at a state (sections 3.2.1, 4.4, 4.5): key ranges, each with the base's page and every D's tuples.
-
-A range is one page of the base with the tuples that each differential relation has placed there. A read that is
-restricted by key takes the pages of its range only, of the base and of each D, and the ids of each whole D.
-
-A what-if at a state as a `Relation`: each part is a run of the base's pages with every D's tuples for it.
-
-A part is a scan of the format `what-if`. It names a state, a what-if, a scan time and a range of keys; reading it, here
-or on a Spark worker, opens the pages of the base and of each differential relation that correspond to the range, and
-the ids of each whole D (section 4.4). Whoever holds the relation keeps its states from being freed.
+`WhatIfRelation` is the same as a `Relation`. A part is a scan of the format `what-if`: it names a state, a what-if, a
+scan time and a span. It is read here or on a Spark worker. Whoever holds the relation keeps its states from being
+freed.
 """
 
 from __future__ import annotations
@@ -329,7 +324,7 @@ _KEPT_READERS = 8
 
 @dataclass(frozen=True, eq=False)
 class WhatIfRelation:
-    """See the module; `relations.Relation`."""
+    """A what-if at a state, as a `relations.Relation`."""
 
     name: str
     schema: pa.Schema

@@ -1,14 +1,12 @@
-"""Columns that hold one value all over, in the memory of one short array: an update dates millions of tuples alike.
-
-The differential relation D of a what-if W (section 3.1, figure 4): what its tuples are made of.
+"""The differential relation D of a what-if W (section 3.1, figure 4): what its tuples are made of.
 
 D has the columns of the table at the bottom and the paper's five fields. `level` and `tupnum` are the TNAME of the
 tuple that a tuple of D replaces, deletes or is; at level 0 `tupnum` is the row number. A tuple is valid at a scan time
 from `mindate` (inclusive) to `maxdate` (exclusive); dates are commit numbers. Two hidden columns come beside them: the
 placement key, by which D is clustered like its base (section 4.4), and the signature of the row below that a REPLACE or
-DELETE affects, by which a merge finds out whether that row has changed since.
+DELETE affects, by which a merge finds out whether that row has changed since, without keeping it.
 
-Signatures of the rows that a what-if affects: whether a row below has changed since, without keeping it.
+An update dates millions of tuples alike, so columns that hold one value all over share the memory of one short array.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ def visible_tuples(
 
 
 def valid_tuples(differentials: Sequence[DifferentialRelation], base: pa.Table, scan: int) -> ValidTuples:
-    """See `ValidTuples`."""
+    """The tuples that are valid at a scan time and are rows, of all levels."""
     data = [name for name in base.column_names if name != ROW]
     schema = pa.schema([base.schema.field(name) for name in data])
     rows, parts, accepted = [no_rows(schema)], [], []

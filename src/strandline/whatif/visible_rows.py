@@ -1,11 +1,8 @@
-"""Putting rows in the places of others, column by column and chunk by chunk, for reads where nothing else changes.
-
-Most what-ifs replace rows and leave most columns of them as they are: such a column is not copied at all.
-
-The rows of one key range without their TNAMEs: what a plain read wants. Touches nothing that it can leave.
+"""The rows of one key range without their TNAMEs: what a plain read wants. Touches nothing that it can leave.
 
 Most ranges of most what-ifs are alike: their tuples, at every level, are REPLACEs of rows of the base that keep their
-keys. Then every row stays in its place, and columns that are the same as in the base are not even copied.
+keys. Then every row stays in its place, rows are put in the places of others column by column and chunk by chunk, and
+columns that are the same as in the base are not even copied. Everything else is interleaved, as `visibility` does it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""New values for columns, as `update` takes them: SQL expressions in `set`, plain values in `values`.
-
-Updating a what-if (section 3.2.2): every verb of a table appends tuples to the differential relation of its level.
+"""Updating a what-if (section 3.2.2): every verb of a table appends tuples to the differential relation of its level.
 
 An APPEND names itself, a REPLACE or DELETE the affected tuple; the affected tuple's `maxdate` is set when it stands at
 the same level. A REPLACE that changes the key leaves a FORWARD in the affected tuple's place (section 4.4). A key that
-a verb frees is free afterwards: a row of the relation below that it had hidden is deleted too.
-
-Applying a change set to a what-if: its deletes, updates and inserts become DELETEs, REPLACEs and APPENDs.
+a verb frees is free afterwards: a row of the relation below that it had hidden is deleted too. The deletes, updates and
+inserts of a change set become DELETEs, REPLACEs and APPENDs.
 """
 
 from __future__ import annotations
