@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from strandline.changes import Changes, ChangeSet
 from strandline.pages import ReadView
 from strandline.relations import Split
-from strandline.tables import ALL, PageCache, key_bounds, reachable
+from strandline.tables import ALL, PageCache, assignments, key_bounds, reachable
 from strandline.whatif import (
     INFINITY,
     LEVEL,
@@ -22,7 +22,6 @@ from strandline.whatif import (
     STORED,
     TUPNUM,
     TYPE,
-    Assignment,
     Resolve,
     Type,
     WhatIfChain,
@@ -200,7 +199,9 @@ class WhatIf:
 
         def work(here: Any) -> int:
             opened = here.open(self.name)
-            return update(opened, Assignment(opened.schema, set, values, params), where, params)
+            return update(
+                opened, assignments(opened.schema, set, values, params, f"Updating {self.name}"), where, params
+            )
 
         return attempt(self.home, f"update {self.name}", work)
 

@@ -28,6 +28,7 @@ from strandline.tables.page_update import TableInstaller
 from strandline.tables.page_writer import SMALL_WRITES, Limits
 from strandline.tables.predicates import ALL, MOST_POINTS, KeyBounds, TableExpression, check_params, key_bounds
 from strandline.tables.query import Query
+from strandline.tables.routing import DELETE
 from strandline.tables.row_changes import FRESH, NONE, Delta, Expected, UpdateStatement
 from strandline.tables.scan import (
     KEPT_ROWS,
@@ -56,11 +57,13 @@ from strandline.tables.schema import (
     widened,
 )
 from strandline.tables.transaction import TableTransaction
+from strandline.tables.update import Assignments, assignments, check_fit, condition_of, refuse_absent, settle_counts
 from strandline.tables.validation import Footprint, TableValidator
 
 __all__ = [
     "ALL",
     "COPIES",
+    "DELETE",
     "DIFFERENCE",
     "DISTINCT",
     "FRESH",
@@ -73,6 +76,7 @@ __all__ = [
     "SMALL_WRITES",
     "VIEWS",
     "WHAT_IFS",
+    "Assignments",
     "Columns",
     "Delta",
     "Expected",
@@ -91,12 +95,15 @@ __all__ = [
     "TableValidator",
     "UpdateStatement",
     "after_prefix",
+    "assignments",
     "changed_rows",
     "check_distinct",
+    "check_fit",
     "check_key_types",
     "check_not_null",
     "check_params",
     "check_storable",
+    "condition_of",
     "decode_first",
     "encode_key",
     "encode_keys",
@@ -112,11 +119,13 @@ __all__ = [
     "objects_of",
     "page_frame",
     "reachable",
+    "refuse_absent",
     "release_with",
     "repeatable",
     "repeats",
     "row_of",
     "rows_of_pairs",
+    "settle_counts",
     "show_keys",
     "sort_order",
     "table_changes",

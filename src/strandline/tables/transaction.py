@@ -174,13 +174,13 @@ class TableTransaction:
         assigned = assignments(pending.schema, set, values, params, doing)
         if set and not values:
             self._inner.statement = UpdateStatement(table, dict(set), where, dict(params or {}))
-        condition = condition_of(where, pending, params, assigned)
+        condition = condition_of(where, pending.schema, params, assigned)
         return update_rows(self.reader, pending, condition, assigned, doing)
 
     def delete(self, table: str, *, where: str | None = None, params: Mapping[str, Any] | None = None) -> int:
         """Delete the rows that satisfy `where`, or all; how many they were."""
         pending = self._tables.open(table)
-        chosen = self.reader.select(pending, condition_of(where, pending, params), Mode.X)
+        chosen = self.reader.select(pending, condition_of(where, pending.schema, params), Mode.X)
         pending.remove(chosen.keys, chosen.numbers)
         return len(chosen.keys)
 
@@ -227,7 +227,7 @@ class TableTransaction:
         pending = self._tables.open(table)
         for name in columns or ():
             pending.schema.column(name)
-        found = self.reader.select(pending, condition_of(where, pending, params), Mode.S)
+        found = self.reader.select(pending, condition_of(where, pending.schema, params), Mode.S)
         chosen = found.rows
         if pending.net:
             order = sorted(range(len(found.keys)), key=found.keys.__getitem__)

@@ -29,6 +29,7 @@ from strandline.tables.incoming_rows import check_distinct, check_not_null, take
 from strandline.tables.keys import encode_keys, show_keys
 from strandline.tables.locked_reads import LockedReader, Selection
 from strandline.tables.predicates import TableExpression, check_params, literal, repeat
+from strandline.tables.routing import DELETE, INSERT, UPDATE
 from strandline.tables.row_changes import PendingWrites
 from strandline.tables.schema import TableSchema
 from strandline.values import Flags, Positions, first_occurrences, restore
@@ -118,10 +119,10 @@ def assignments(
 
 
 def condition_of(
-    where: str | None, pending: PendingWrites, params: Mapping[str, Any] | None, others: Assignments | None = None
+    where: str | None, schema: TableSchema, params: Mapping[str, Any] | None, others: Assignments | None = None
 ) -> TableExpression | None:
     """A condition on a table; parameters must be named by it, or by the expressions that go with it."""
-    condition = None if where is None else TableExpression(where, pending.schema.arrow_schema, params)
+    condition = None if where is None else TableExpression(where, schema.arrow_schema, params)
     used = [*(others.expressions.values() if others is not None else ()), *([condition] if condition else [])]
     check_params(params, used)
     return condition
@@ -156,9 +157,6 @@ def _move(reader: LockedReader, pending: PendingWrites, chosen: Selection, new: 
     pending.put(keys, new, numbers)
 
 
-_DELETE, _UPDATE, _INSERT = range(3)
-
-
 def apply_changes(tx: TableTransaction, pending: PendingWrites, changes: ChangeSet, *, lenient: bool) -> int:
     """Put a change set, known to be applicable, into a table; see `TableTransaction.apply`."""
     doing = f"Applying changes to {pending.name}"
@@ -173,10 +171,10 @@ def apply_changes(tx: TableTransaction, pending: PendingWrites, changes: ChangeS
         there = tx.reader.present(pending, keys)
         present = np.array([key in there for key in keys], dtype=np.bool_)
         check_fit(changes.rows, header.key, kind, present, doing)
-    put = np.flatnonzero(kind != _DELETE)
+    put = np.flatnonzero(kind != DELETE)
     rows = restore(changes.rows.select(schema.names).take(pa.array(put)), _schema(pending, schema.names))
     check_not_null(rows, schema, doing)
-    pending.delete([keys[place] for place in np.flatnonzero(kind == _DELETE)])
+    pending.delete([keys[place] for place in np.flatnonzero(kind == DELETE)])
     pending.put([keys[place] for place in put], rows)
     return len(keys)
 
@@ -203,16 +201,16 @@ def check_applicable(header: Header, pending: PendingWrites, doing: str) -> None
 def check_fit(rows: pa.Table, key: Sequence[str], kind: Positions, present: Flags, doing: str) -> None:
     """Refuses changes that were made from other rows, showing keys."""
     for code, wrong, told in (
-        (_INSERT, present, "inserts keys that are already there"),
-        (_UPDATE, ~present, "updates keys that are not there"),
-        (_DELETE, ~present, "deletes keys that are not there"),
+        (INSERT, present, "inserts keys that are already there"),
+        (UPDATE, ~present, "updates keys that are not there"),
+        (DELETE, ~present, "deletes keys that are not there"),
     ):
         found = np.flatnonzero((kind == code) & wrong)
         if len(found):
             raise ChangesError(
                 f"the change set {told}: {show_keys(rows, key, found)}",
                 doing=doing,
-                hint="Apply it to the table it was made from, or use lenient for last-writer semantics",
+                hint="Apply it to the rows it was made from, or use lenient for last-writer semantics",
             )
 
 
@@ -233,11 +231,16 @@ def _apply_counts(
     check_not_null(rows.filter(pa.array(counts > 0)), pending.schema, doing)
     removes = bool((counts < 0).any())
     chosen = tx.reader.select(pending, None, Mode.X) if removes else Selection([], [], rows.slice(0, 0))
-    group, standing = _meet(chosen.rows, rows)
-    settled = apply_counts(group, standing, np.concatenate([np.zeros(len(chosen.keys), dtype=np.int64), counts]))
+    settled = settle_counts(chosen.rows, rows, counts)
     if not lenient:
         refuse_absent(pa.concat_tables([chosen.rows, rows]), settled, doing)
     return _change(tx, pending, chosen.keys, rows, settled)
+
+
+def settle_counts(standing: pa.Table, rows: pa.Table, counts: Positions) -> ValueDecision:
+    """What counted rows do to standing ones, as places in both, one behind the other."""
+    group, stands = _meet(standing, rows)
+    return apply_counts(group, stands, np.concatenate([np.zeros(len(standing), dtype=np.int64), counts]))
 
 
 def refuse_absent(rows: pa.Table, settled: ValueDecision, doing: str) -> None:
@@ -246,7 +249,7 @@ def refuse_absent(rows: pa.Table, settled: ValueDecision, doing: str) -> None:
         raise ChangesError(
             f"the change set removes rows that are not there: {show_keys(rows, rows.column_names, settled.absent)}",
             doing=doing,
-            hint="Apply it to the table it was made from",
+            hint="Apply it to the rows it was made from, or use lenient for last-writer semantics",
         )
 
 

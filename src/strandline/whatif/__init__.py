@@ -18,7 +18,7 @@ from strandline.whatif.merge import merge_what_if, rebase
 from strandline.whatif.scan import WhatIfReader, WhatIfRelation, relation_of, what_if_relation
 from strandline.whatif.transaction import DatingInstaller, WhatIfHost, attempt, commit_of
 from strandline.whatif.tuples import INFINITY, LEVEL, MAXDATE, MINDATE, STORED, TUPNUM, TYPE, Type, stored_name
-from strandline.whatif.writes import Assignment, apply, delete, insert, update, upsert
+from strandline.whatif.writes import apply, delete, insert, update, upsert
 
 __all__ = [
     "CATALOG",
@@ -30,7 +30,6 @@ __all__ = [
     "STORED",
     "TUPNUM",
     "TYPE",
-    "Assignment",
     "DatingInstaller",
     "Resolve",
     "Type",

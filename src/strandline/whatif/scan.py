@@ -28,13 +28,14 @@ from strandline.tables import (
     ALL,
     KEPT_ROWS,
     ROW,
+    Assignments,
     Columns,
     KeyBounds,
     PageCache,
     TableExpression,
     TableReader,
     TableSchema,
-    check_params,
+    condition_of,
     key_bounds,
     key_column_bounds,
     objects_of,
@@ -176,7 +177,7 @@ class WhatIfReader:
 
     def condition(self, where: str | None, params: Mapping[str, Any] | None = None) -> TableExpression | None:
         """A checked condition over its rows: what is wrong with it is said before anything is read."""
-        return condition_of(where, self.schema, params)
+        return checked_condition(where, self.schema, params)
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows, of chosen columns."""
@@ -282,12 +283,11 @@ class WhatIfSelection:
     own: pa.Table | None
 
 
-def condition_of(
-    where: str | None, schema: TableSchema, params: Mapping[str, Any] | None, others: Sequence[TableExpression] = ()
+def checked_condition(
+    where: str | None, schema: TableSchema, params: Mapping[str, Any] | None, others: Assignments | None = None
 ) -> TableExpression | None:
-    """A checked condition over the rows of a table."""
-    condition = None if where is None else TableExpression(where, schema.arrow_schema, params)
-    check_params(params, [*others, *([condition] if condition is not None else [])])
+    """A condition over the rows of a table, checked as a whole."""
+    condition = condition_of(where, schema, params, others)
     if condition is not None:
         _ = condition.condition  # what is wrong with it is said before anything is read
     return condition

@@ -8,7 +8,6 @@ inserts of a change set become DELETEs, REPLACEs and APPENDs.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,71 +16,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.changes import COUNT, COUNTED, Changes, ChangeSet, check_base, kinds
-from strandline.errors import ChangesError, InputError, SchemaError
+from strandline.errors import ChangesError, InputError
 from strandline.tables import (
+    DELETE,
     MOST_POINTS,
+    Assignments,
     KeyBounds,
-    TableExpression,
     TableSchema,
     check_distinct,
+    check_fit,
     check_not_null,
     encode_keys,
     fitted,
-    show_keys,
+    refuse_absent,
+    settle_counts,
     taken_keys,
 )
-from strandline.values import first_occurrences, match, restore
+from strandline.values import match, restore
 from strandline.whatif.placement import key_numbers, places
-from strandline.whatif.scan import WhatIfSelection, condition_of
+from strandline.whatif.scan import WhatIfSelection, checked_condition
 from strandline.whatif.seen_ids import SeenIds
 from strandline.whatif.transaction import OpenWhatIf
 from strandline.whatif.tuples import MAXDATE, OWN, SIGNATURE, UNDATED, Flags, Numbers, Type, own_columns, signatures
 from strandline.whatif.visibility import Tuples
-
-
-class Assignment:
-    """Checked against a table before any row is read."""
-
-    def __init__(
-        self,
-        schema: TableSchema,
-        set: Mapping[str, str] | None,
-        values: Mapping[str, Any] | None,
-        params: Mapping[str, Any] | None,
-    ) -> None:
-        names = [*(set or {}), *(values or {})]
-        if not names or len({*names}) < len(names):
-            raise InputError(
-                "no column is given, or one twice", doing="Updating a what-if", hint="Use set={…} or values={…}"
-            )
-        self._fields = {name: pa.field(name, schema.column(name).type) for name in names}
-        self._sets = {name: TableExpression(text, schema.arrow_schema, params) for name, text in (set or {}).items()}
-        self._values = {name: _literal(value, self._fields[name]) for name, value in (values or {}).items()}
-        self.columns = {*names}
-
-    @property
-    def expressions(self) -> list[TableExpression]:
-        return list(self._sets.values())
-
-    def of(self, rows: pa.Table) -> pa.Table:
-        """The rows with their new values."""
-        new = rows
-        for name, field in self._fields.items():
-            if name in self._sets:
-                column = self._sets[name].values(rows, field)
-            else:
-                column = self._values[name].take(pa.array(np.zeros(len(rows), dtype=np.int64)))
-            new = new.set_column(new.column_names.index(name), field, column)
-        return new
-
-
-def _literal(value: Any, field: pa.Field) -> pa.Array:
-    try:
-        return pa.array([value], field.type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-        raise SchemaError(
-            f"{value!r} does not fit column {field.name!r} of {field.type}: {error}", doing="Updating a what-if"
-        ) from None
 
 
 class DifferentialWriter:
@@ -197,19 +154,19 @@ def _put(opened: OpenWhatIf, rows: pa.Table, bounds: KeyBounds) -> None:
 
 
 def update(
-    opened: OpenWhatIf, assignment: Assignment, where: str | None = None, params: Mapping[str, Any] | None = None
+    opened: OpenWhatIf, assigned: Assignments, where: str | None = None, params: Mapping[str, Any] | None = None
 ) -> int:
     """Change columns of the rows that satisfy `where`."""
     doing = f"Updating {opened.definition.name}"
     schema = opened.schema
-    condition = condition_of(where, schema, params, assignment.expressions)
+    condition = checked_condition(where, schema, params, assigned)
     chosen = opened.reader().select(condition)
     if not len(chosen.visible):
         return 0
-    new = assignment.of(chosen.visible.rows)
+    new = assigned.made(chosen.visible.rows, schema)
     check_not_null(new, schema, doing)
     work = DifferentialWriter(opened)
-    if assignment.columns & {*schema.key}:
+    if assigned.concern(schema.key):
         _check_moves(opened, chosen.visible, new, doing)
         work.delete(uncovered(chosen, chosen.visible, new, schema), chosen.own)
     work.replace(chosen.visible, new, chosen.own)
@@ -219,7 +176,7 @@ def update(
 
 def delete(opened: OpenWhatIf, where: str | None = None, params: Mapping[str, Any] | None = None) -> int:
     """Delete the rows that satisfy `where`, or all."""
-    chosen = opened.reader().select(condition_of(where, opened.schema, params))
+    chosen = opened.reader().select(checked_condition(where, opened.schema, params))
     remove(opened, chosen, chosen.visible)
     return len(chosen.visible)
 
@@ -285,10 +242,6 @@ def _combined(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
 
 
-_DELETE, _UPDATE, _INSERT = range(3)
-_HINT = "Apply it to the relation it was made from, or use lenient for last-writer semantics"
-
-
 def apply(opened: OpenWhatIf, changes: Changes | ChangeSet, *, lenient: bool) -> int:
     """Make the changes of a set; one that does not fit is a `ChangesError` that shows keys."""
     doing = f"Applying changes to {opened.definition.name}"
@@ -317,12 +270,12 @@ def _apply_keyed(opened: OpenWhatIf, changes: ChangeSet, doing: str, *, lenient:
     where = np.full(len(kind), -1, dtype=np.int64)
     where[pairs.new] = pairs.old
     if not lenient:
-        _check_fit(changes, kind, where >= 0, doing)
-    put = np.flatnonzero(kind != _DELETE)
+        check_fit(changes.rows, changes.header.key, kind, where >= 0, doing)
+    put = np.flatnonzero(kind != DELETE)
     schema = pa.schema([table_schema.row_schema.field(name) for name in table_schema.names])
     rows = restore(changes.rows.select(list(table_schema.names)), schema)
     check_not_null(rows.take(pa.array(put)), table_schema, doing)
-    gone = chosen.visible.take(where[(kind == _DELETE) & (where >= 0)])
+    gone = chosen.visible.take(where[(kind == DELETE) & (where >= 0)])
     standing = put[where[put] >= 0]
     work = DifferentialWriter(opened)
     work.delete(gone, chosen.own)
@@ -331,18 +284,6 @@ def _apply_keyed(opened: OpenWhatIf, changes: ChangeSet, doing: str, *, lenient:
     work.append(rows.take(pa.array(put[where[put] < 0])))
     work.finish()
     return len(kind)
-
-
-def _check_fit(changes: ChangeSet, kind: Numbers, present: Flags, doing: str) -> None:
-    for code, wrong, told in (
-        (_INSERT, present, "inserts keys that are already there"),
-        (_UPDATE, ~present, "updates keys that are not there"),
-        (_DELETE, ~present, "deletes keys that are not there"),
-    ):
-        found = np.flatnonzero((kind == code) & wrong)
-        if len(found):
-            shown = show_keys(changes.rows, changes.header.key, found)
-            raise ChangesError(f"the change set {told}: {shown}", doing=doing, hint=_HINT)
 
 
 def _apply_counted(opened: OpenWhatIf, changes: ChangeSet, doing: str, *, lenient: bool) -> int:
@@ -361,27 +302,11 @@ def _apply_counted(opened: OpenWhatIf, changes: ChangeSet, doing: str, *, lenien
     if not len(removed):
         return insert(opened, added)
     chosen = opened.reader().select(None)
-    gone = _removed(chosen.visible, rows.take(pa.array(removed)), -counts[removed], doing, lenient=lenient)
+    settled = settle_counts(chosen.visible.rows, rows, counts)
+    if not lenient:
+        refuse_absent(pa.concat_tables([chosen.visible.rows, rows]), settled, doing)
     work = DifferentialWriter(opened)
-    work.delete(gone, chosen.own)
+    work.delete(chosen.visible.take(settled.gone), chosen.own)
     work.append(added)
     work.finish()
     return int(np.abs(counts).sum())
-
-
-def _removed(visible: Tuples, rows: pa.Table, counts: Numbers, doing: str, *, lenient: bool) -> Tuples:
-    both = pa.concat_tables([visible.rows, rows])
-    group = first_occurrences(both).tolist()
-    wanted: Counter[int] = Counter()
-    for place, count in zip(group[len(visible) :], counts.tolist(), strict=True):
-        wanted[place] += count
-    gone = []
-    for place, value in enumerate(group[: len(visible)]):
-        if wanted[value] > 0:
-            wanted[value] -= 1
-            gone.append(place)
-    absent = [n for n, value in enumerate(group[len(visible) :]) if wanted[value] > 0]
-    if absent and not lenient:
-        shown = show_keys(rows, rows.column_names, absent)
-        raise ChangesError(f"the change set removes rows that are not there: {shown}", doing=doing, hint=_HINT)
-    return visible.take(np.array(gone, dtype=np.int64))
