@@ -22,7 +22,7 @@ from tests.oracles.annotated import Entry
 from tests.oracles.annotated_marked import Marked, Tail, marked_fix_up, marked_refresh
 
 import strandline as sl
-from strandline.replication.senders.annotated.copy import BaseCopy
+from strandline.replication import Copy
 from strandline.replication.senders.annotated.cost import (
     QUALIFYING,
     expected_differential,
@@ -83,9 +83,7 @@ def refreshed(folder: Path, rows: int, activities: Sequence[float], qualifying: 
     connection.close()
 
 
-def _copied(
-    connection: sqlite3.Connection, folder: Path, algorithm: str, limit: int, places: Sequence[int]
-) -> BaseCopy:
+def _copied(connection: sqlite3.Connection, folder: Path, algorithm: str, limit: int, places: Sequence[int]) -> Copy:
     """A base with a copy of the rows whose place is below the limit."""
     name = f"{algorithm}_{limit}"
     connection.execute(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY, place INTEGER, note TEXT)")

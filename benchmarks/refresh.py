@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import strandline as sl
-from strandline.replication.senders.annotated.copy import BaseCopy
+from strandline.replication import Copy
 
 WIDE = "name text, salary int, city text, note text"
 MAKE = (
@@ -110,7 +110,7 @@ def change(server: Server, table: str, part: float) -> None:
     server.run(f"INSERT INTO {table} ({COLUMNS}) {MAKE.format(first, first + more - 1)}")
 
 
-def copy_of(server: Server) -> BaseCopy:
+def copy_of(server: Server) -> Copy:
     url = f"duckdb:///{server.folder}/copy.duckdb#copy"
     return sl.base(server.url, "orders").replicate(url, where="salary < 25", runner="inline")
 
@@ -155,7 +155,7 @@ def _refreshed_view(server: Server, part: float) -> Line:
     return Line(part, "view", server.run("REFRESH MATERIALIZED VIEW CONCURRENTLY seen"), 0, 0)
 
 
-def _timed(part: float, way: str, copy: BaseCopy) -> Line:
+def _timed(part: float, way: str, copy: Copy) -> Line:
     """Connections opened and closed included."""
     started = time.perf_counter()
     done = copy.refresh(way)

@@ -8,7 +8,7 @@ from tests.annotated_bases.conftest import Source
 
 from strandline.relations.databases.address import parse_address
 from strandline.relations.databases.database import connect
-from strandline.replication.senders.annotated.annotated_base import Base, base
+from strandline.replication.annotated_base import Base, base
 
 ORDERS = "CREATE TABLE orders (id INTEGER PRIMARY KEY, name TEXT, price DOUBLE PRECISION)"
 INSERT = "INSERT INTO orders (id, name, price) VALUES "

@@ -12,7 +12,7 @@ from tests.annotated_bases.orders import INSERT, ORDERS, orders, query, rows_at
 from strandline.errors import InputError
 from strandline.relations.databases.address import parse_address
 from strandline.relations.databases.database import connect
-from strandline.replication.senders.annotated.annotated_base import base
+from strandline.replication.annotated_base import base
 
 
 def test_a_table_without_an_integer_key_gets_addresses_from_a_sequence(source: Source) -> None:

@@ -26,10 +26,9 @@ from tests.oracles.annotated import Entry, Sent
 from tests.oracles.annotated_marked import KEPT, Marked, Tail, marked_fix_up, marked_refresh
 
 from strandline.relations.databases.address import parse_address
+from strandline.replication.annotated_base import Base, base
 from strandline.replication.senders.annotated import cost
-from strandline.replication.senders.annotated.annotated_base import Base, base
-from strandline.replication.senders.annotated.copy import opened
-from strandline.replication.senders.annotated.fix_up import Sending, differential
+from strandline.replication.senders.annotated.fix_up import Sending, differential, opened
 from strandline.replication.targets.open_target import open_replica
 
 STAFF = "CREATE TABLE staff (id INTEGER PRIMARY KEY, name TEXT, salary INTEGER)"
@@ -195,10 +194,10 @@ def test_a_database_sends_what_the_oracle_sends_message_for_message(
     found = base(source.url, source.table("staff"), algorithm=algorithm)
     twin = Twin(source, algorithm)
     with opened(found._address) as site:
-        from strandline.replication.senders.annotated.annotated_base import _wanted, define_copy
+        from strandline.replication.senders.annotated.annotation import define_copy, wanted_copy
 
         for bit, (where, _) in COPIES.items():
-            wanted = _wanted(site, parse_address(f"duckdb:///x{bit}#x"), where, ["name", "salary"])
+            wanted = wanted_copy(site, parse_address(f"duckdb:///x{bit}#x"), where, ["name", "salary"])
             define_copy(site, replace(wanted, name=f"copy {bit}"))
         records = {record.bit: record for record in site.catalog.copies()}
         times = dict.fromkeys(COPIES, 0)

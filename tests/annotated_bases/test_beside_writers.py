@@ -11,7 +11,7 @@ from tests.annotated_bases.orders import INSERT, orders, query, rows_at
 
 from strandline.relations.databases.address import parse_address
 from strandline.relations.databases.database import Database, connect
-from strandline.replication.senders.annotated.copy import opened
+from strandline.replication.senders.annotated.fix_up import opened
 
 
 def test_writers_may_work_while_copies_are_refreshed(source: Source) -> None:

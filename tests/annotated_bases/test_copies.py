@@ -15,8 +15,8 @@ from tests.examples import examples
 from tests.replication.servers import Postgres
 
 from strandline.errors import InputError
-from strandline.replication.senders.annotated.annotated_base import base, bases
-from strandline.replication.senders.annotated.copy import BaseCopy
+from strandline.replication.annotated_base import base, bases
+from strandline.replication.copy import Copy
 
 
 @pytest.mark.parametrize("target", [*TARGETS, "strandline"])
@@ -274,7 +274,7 @@ def test_the_same_call_again_is_the_same_copy_and_another_definition_is_refused(
     url = source.target("duckdb", "cheap")
     found.replicate(url, where="price < 5")
     again = found.replicate(url, where="price < 5")
-    assert isinstance(again, BaseCopy)
+    assert isinstance(again, Copy)
     with pytest.raises(InputError, match="already, with another"):
         found.replicate(url, where="price < 6")
     assert [record.name for record in found.copies()] == ["cheap"]

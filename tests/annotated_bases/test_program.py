@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.annotated_bases.conftest import Source
 from tests.annotated_bases.orders import INSERT, orders, query, rows_at
 
 from strandline.errors import StorageError
+from strandline.relations import Address
 from strandline.relations.databases.database import Database
 from strandline.replication.senders.annotated import program
-from strandline.replication.senders.annotated.copy import opened
+from strandline.replication.senders.annotated.fix_up import opened
 from strandline.replication.senders.annotated.program import Program, compose_base, compose_copy
 from strandline.replication.senders.annotated.statements import Statements
 
@@ -65,7 +66,7 @@ def test_a_refresh_composes_nothing_and_runs_the_texts_that_were_kept(
     copy.refresh()
     assert not called
     assert turns[0] == turns[1]
-    with opened(copy._base) as site:
+    with opened(_address(copy)) as site:
         record, kept = site.record(), site.catalog.copy("copy")
         assert kept is not None
         texts = {*site.program(record).texts.values(), *site.copy_program(record, kept).texts.values()}
@@ -83,8 +84,12 @@ def test_a_new_copy_is_known_to_the_fix_up_of_all_and_a_dropped_one_no_longer(so
     assert ">= 7" not in _fix_up(one)
 
 
+def _address(copy: Any) -> Address:
+    return cast(Address, copy._sender.base)
+
+
 def _fix_up(copy: Any) -> str:
-    with opened(copy._base) as site:
+    with opened(_address(copy)) as site:
         kept = Program.from_text(site.catalog.base_program(site.name))
         assert kept is not None
         return kept.texts[program.FIX_UP]

@@ -17,10 +17,10 @@ from tests.annotated_bases.orders import INSERT, orders, query, rows_at
 
 from strandline.engine import Attempt, Kernel, Result, WorkItem, kernel
 from strandline.relations.databases.database import Database
+from strandline.replication.annotated_base import Base
 from strandline.replication.copy_state import CopyState
 from strandline.replication.message import Message
 from strandline.replication.senders.annotated import delivery
-from strandline.replication.senders.annotated.annotated_base import Base
 from strandline.replication.targets.parquet_folder import ParquetFolder
 from strandline.replication.targets.sql import SqlReplica
 
@@ -232,7 +232,7 @@ def counting(kernel_: Kernel, read: list[int]) -> Kernel:
 
 KILLED = """
 import os, signal, sys
-from strandline.replication.senders.annotated.annotated_base import base
+from strandline.replication.annotated_base import base
 from strandline.relations.databases.database import Database
 left = [int(sys.argv[3])]
 def watch(self, step):

@@ -22,7 +22,7 @@ from strandline.errors import (
 )
 from strandline.relations.databases.address import parse_address
 from strandline.relations.databases.database import connect
-from strandline.replication.senders.annotated.annotated_base import base
+from strandline.replication.annotated_base import base
 from strandline.values import quoted
 
 

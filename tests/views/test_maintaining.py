@@ -9,11 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from strandline.replication.senders.view.copy import Copy
+from strandline.replication.copy import Copy
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
 from strandline.views import catalog
 from strandline.views.difference_table import all_segments
+from strandline.views.known_views import known_views
 from strandline.views.maintenance import MAINTAIN, Seen, prices, retune, with_seen
 
 ROWS = 1000
@@ -35,7 +36,8 @@ def measured(store: Store, copy: Copy, **found: float) -> None:
         catalog.put(transaction, replace(copy.record, measured={**prices, **found}), exists=True)
 
     store.autocommit(work)
-    retune(store, "v")
+    with known_views(store) as known:
+        retune(store, known, copy.record)
 
 
 def test_auto_follows_the_conditions_of_the_paper(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 from tests.replication.conftest import Place, place_of
 from tests.replication.servers import Postgres, postgres
 
+from strandline.replication.copy import Copy
 from strandline.replication.message import Message
-from strandline.replication.senders.view.copy import Copy
 from strandline.replication.targets.sql import SqlReplica
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on

@@ -205,7 +205,7 @@ def _refreshed(name: str, copy: Any, given: dict[str, Any], *, quiet: bool) -> d
         told = copy.explain()
         if not quiet:
             console().print(f"{name}: {told}")
-        return asdict(told)
+        return dict(told.to_json())
     method = given["method"]
     done = copy.repair() if given["repair"] else copy.refresh(method) if method else copy.refresh()
     found = asdict(done)

@@ -1,27 +1,29 @@
-"""Keeping copies elsewhere: one protocol, two senders, one file for each kind of target."""
+"""Keeping copies elsewhere: one `Copy`, two senders, one file for each kind of target."""
 
+from strandline.replication.annotated_base import Base, base, bases
+from strandline.replication.copy import Copy
 from strandline.replication.definition import ABOVE, UPTO
+from strandline.replication.explanation import Explanation
 from strandline.replication.message import Position
 from strandline.replication.senders import (
-    Base,
     BaseCopyRecord,
     BaseSite,
     BaseTable,
-    Copy,
+    Refresh,
     Sending,
-    base,
-    bases,
+    ViewSender,
     check_history,
+    copy_definition,
     define_copy,
     describe,
     differential,
     fix_up_base,
-    held,
     obstacle,
     offer,
     opened,
 )
 from strandline.replication.targets import open_replica
+from strandline.replication.verification import Verification
 
 __all__ = [
     "ABOVE",
@@ -31,16 +33,20 @@ __all__ = [
     "BaseSite",
     "BaseTable",
     "Copy",
+    "Explanation",
     "Position",
+    "Refresh",
     "Sending",
+    "Verification",
+    "ViewSender",
     "base",
     "bases",
     "check_history",
+    "copy_definition",
     "define_copy",
     "describe",
     "differential",
     "fix_up_base",
-    "held",
     "obstacle",
     "offer",
     "open_replica",

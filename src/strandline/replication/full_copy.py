@@ -17,7 +17,8 @@ import pyarrow as pa
 from strandline.engine import Attempt, Kernel, Outcome, Result, Runner, Spool, WorkItem, cut_by_bytes, kernel
 from strandline.relations import Relation, Scan, read_scan
 from strandline.replication.copy_state import CopyState
-from strandline.replication.message import Envelope, Message, Position, load_message
+from strandline.replication.delivery import Sent, deliver, next_envelope
+from strandline.replication.message import Position, load_message
 from strandline.replication.targets import Replica
 from strandline.values import no_rows
 
@@ -26,17 +27,6 @@ WAVE = 4
 """Pieces in a wave for each that is read at once: enough to keep tasks busy, few enough for the spool."""
 PIECE_BYTES = 32 << 20
 """How much of a relation one piece should have."""
-
-
-@dataclass(frozen=True)
-class SentPieces:
-    """How much went over: messages in the paper's sense, and bytes."""
-
-    messages: int = 0
-    bytes: int = 0
-
-    def and_(self, other: SentPieces) -> SentPieces:
-        return SentPieces(self.messages + other.messages, self.bytes + other.bytes)
 
 
 @dataclass(frozen=True)
@@ -53,10 +43,10 @@ class Pieces:
 
 def stream(
     replica: Replica, state: CopyState, pieces: Pieces, position: Position, runner: Runner
-) -> tuple[CopyState, SentPieces]:
+) -> tuple[CopyState, Sent]:
     """Sends a whole content, or what is left of it; with the last piece the copy stands at `position`."""
     done = 0 if state.loading is None else int(state.loading[DONE])
-    first, total, sent = state.loading is None, len(pieces.items), SentPieces()
+    first, total, sent = state.loading is None, len(pieces.items), Sent()
     width = WAVE * max(runner.parallelism, 1)
     waves = [pieces.items[start : start + width] for start in range(done, total, width)]
     with Spool() as spool, ThreadPoolExecutor(1) as ahead:
@@ -74,20 +64,9 @@ def stream(
                 message = load_message(state.definition, next_envelope(state), _taken(outcome.result["piece"]))
                 message = replace(message, first=first, last=done == total, cursor={**pieces.facts, DONE: done})
                 message = replace(message, position=position if done == total else None)
-                state, sent = deliver(replica, message, sent)
-                first = False
+                state, more = deliver(replica, message)
+                sent, first = sent + more, False
     return state, sent
-
-
-def deliver(replica: Replica, message: Message, sent: SentPieces) -> tuple[CopyState, SentPieces]:
-    """Hands a message over, and adds it up."""
-    state = replica.apply(message)
-    return state, sent.and_(SentPieces(len(message), len(message.encode())))
-
-
-def next_envelope(state: CopyState) -> Envelope:
-    """Of the message after the last one that a copy took."""
-    return Envelope(state.epoch, state.number + 1, state.definition.fingerprint)
 
 
 def write_piece(rows: pa.Table, attempt: Attempt) -> Result:

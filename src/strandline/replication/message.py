@@ -1,10 +1,12 @@
-"""Messages: numbered, checksummed batches of what a copy must do to become its source.
+"""Messages: a change set with an envelope. A numbered, checksummed batch of what a copy must do to become its source.
 
 A message says first what goes, then what comes. `changes` are applied whole, with the position that they lead to.
 `load` carries a piece of a new content beside the old one; its last piece takes the old one's place, with a position.
-On its way a message is bytes (Arrow's stream format), and its checksum covers all of it.
 
-Ranges of addresses to empty, as numbers: which stretches of a copy they concern, and which addresses they hold.
+What goes is determined once, here: keys of deleted rows, rows whose count falls, or ranges of addresses to empty. A row
+that comes replaces the one of its key, so an update is one row and no key (equation 1a of Chao, Diehr and Saharia).
+
+A message is encoded once, where it is taken: as bytes (Arrow's stream format), with a checksum that covers all of it.
 """
 
 from __future__ import annotations
@@ -23,12 +25,13 @@ import pyarrow.compute as pc
 from strandline.changes import CHANGE, COUNTED, DELETE, KEYED, ChangeSet
 from strandline.changes import COUNT as CHANGES_COUNT
 from strandline.errors import ChangesError, FormatError
-from strandline.replication.definition import ABOVE, COUNT, RANGES, UPTO, CopyDefinition
+from strandline.replication.definition import ABOVE, COUNT, UPTO, CopyDefinition
 from strandline.values import no_rows
 from strandline.views import RangeStatement
 
 CHANGES, LOAD = "changes", "load"
 _MARK = b"STRANDLINE MESSAGE 1\n"
+_CHECKSUM_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -95,32 +98,35 @@ class Message:
             "first": self.first,
             "last": self.last,
             "cursor": dict(self.cursor),
-            "earlier": [[each.to_json() for each in one.statements] for one in self.earlier],
+            "earlier": [[statement.to_json() for statement in segment.statements] for segment in self.earlier],
         }
-        said = json.dumps(head, sort_keys=True).encode() + b"\n"
-        return _MARK + said + b"".join(len(part).to_bytes(8, "big") + part for part in map(_ipc, self._tables()))
-
-    def _tables(self) -> list[pa.Table]:
-        return [self.gone, self.rows, *(table for one in self.earlier for table in (one.gone, one.rows))]
+        tables = [self.gone, self.rows, *(table for one in self.earlier for table in (one.gone, one.rows))]
+        parts = (len(part).to_bytes(8, "big") + part for part in map(_ipc, tables))
+        return b"".join([_MARK, json.dumps(head, sort_keys=True).encode(), b"\n", *parts])
 
     @cached_property
     def checksum(self) -> str:
-        return hashlib.blake2b(self.body, digest_size=16).hexdigest()
+        return hashlib.blake2b(self.body, digest_size=_CHECKSUM_BYTES).hexdigest()
+
+    @property
+    def size(self) -> int:
+        """The number of bytes that travel: the body, then its checksum."""
+        return len(self.body) + _CHECKSUM_BYTES
 
     def encode(self) -> bytes:
-        """What travels: the body, then its checksum."""
+        """What travels."""
         return self.body + bytes.fromhex(self.checksum)
 
     @staticmethod
     def decode(data: bytes) -> Message:
         """The message in these bytes, once their checksum is seen to be right."""
-        body, checksum = data[:-16], data[-16:]
-        if not body.startswith(_MARK) or hashlib.blake2b(body, digest_size=16).digest() != checksum:
+        body, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
+        if not body.startswith(_MARK) or hashlib.blake2b(body, digest_size=_CHECKSUM_BYTES).digest() != checksum:
             raise FormatError(
                 "its checksum differs: it was damaged on the way", doing="receiving a message", hint="Send it again"
             )
-        said, _, rest = body[len(_MARK) :].partition(b"\n")
-        head = json.loads(said)
+        first_line, _, rest = body[len(_MARK) :].partition(b"\n")
+        head = json.loads(first_line)
         tables = []
         while rest:
             size = int.from_bytes(rest[:8], "big")
@@ -130,8 +136,8 @@ class Message:
         position = Position.from_json(head["position"])
         message = Message(envelope, head["kind"], tables[0], tables[1], position)
         earlier = tuple(
-            MessageSegment(gone, rows, tuple(RangeStatement.from_json(one) for one in said))
-            for said, gone, rows in zip(head["earlier"], tables[2::2], tables[3::2], strict=True)
+            MessageSegment(gone, rows, tuple(RangeStatement.from_json(one) for one in statements))
+            for statements, gone, rows in zip(head["earlier"], tables[2::2], tables[3::2], strict=True)
         )
         return replace(message, first=head["first"], last=head["last"], cursor=head["cursor"], earlier=earlier)
 
@@ -147,8 +153,10 @@ def refuse_statements(message: Message) -> None:
         raise ChangesError("it carries statements, and this kind of copy takes rows", doing="taking a message")
 
 
-def changes_message(definition: CopyDefinition, envelope: Envelope, changes: ChangeSet, position: Position) -> Message:
-    """A change set, keyed or counted, as a message."""
+def segment(
+    definition: CopyDefinition, changes: ChangeSet, statements: tuple[RangeStatement, ...] = ()
+) -> MessageSegment:
+    """What goes and what comes by a change set, keyed or counted."""
     header = changes.header
     if header.form != definition.form or header.partial or set(header.columns) != set(definition.schema.names):
         raise ChangesError(
@@ -157,24 +165,26 @@ def changes_message(definition: CopyDefinition, envelope: Envelope, changes: Cha
             doing="sending changes to a copy",
         )
     if definition.form == KEYED:
-        leaving = pa.compute.equal(changes.rows.column(CHANGE), DELETE)
-        # An update replaces its row: the old one goes by its key.
-        updating = pa.compute.equal(changes.rows.column(CHANGE), "update")
-        gone = changes.rows.filter(pa.compute.or_(leaving, updating))
-        rows = changes.rows.filter(pa.compute.invert(leaving))
+        leaving, rows = pc.equal(changes.rows.column(CHANGE), DELETE), changes.rows
+        coming = pc.invert(leaving)
     else:
         counts = changes.rows.column(CHANGES_COUNT)
-        counted = changes.rows.append_column(COUNT, pa.compute.abs(counts))
-        gone = counted.filter(pa.compute.less(counts, 0))
-        rows = counted.filter(pa.compute.greater(counts, 0))
-    return Message(envelope, CHANGES, _as(gone, definition.gone_schema), _as(rows, definition.rows_schema), position)
+        rows = changes.rows.append_column(COUNT, pc.abs(counts))
+        leaving, coming = pc.less(counts, 0), pc.greater(counts, 0)
+    gone = _as(rows.filter(leaving), definition.gone_schema)
+    return MessageSegment(gone, _as(rows.filter(coming), definition.rows_schema), statements)
+
+
+def changes_message(definition: CopyDefinition, envelope: Envelope, changes: ChangeSet, position: Position) -> Message:
+    """A change set, keyed or counted, as a message."""
+    whole = segment(definition, changes)
+    return Message(envelope, CHANGES, whole.gone, whole.rows, position)
 
 
 def ranges_message(
     definition: CopyDefinition, envelope: Envelope, gone: pa.Table, rows: pa.Table, position: Position
 ) -> Message:
     """Ranges of addresses to empty, then rows at addresses."""
-    assert definition.form == RANGES
     return Message(envelope, CHANGES, _as(gone, definition.gone_schema), _as(rows, definition.rows_schema), position)
 
 

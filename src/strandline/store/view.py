@@ -9,31 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.changes import Changes
-from strandline.errors import InputError, InUse, NotFound
+from strandline.changes import Changes, difference
+from strandline.errors import InputError, InUse, NotFound, StrandlineError
 from strandline.relations import parse_address
-from strandline.replication import Copy, held, open_replica
+from strandline.replication import Copy, ViewSender, copy_definition, open_replica
 from strandline.tables import COPIES, VIEWS, TableTransaction
 from strandline.views import (
     AUTO,
     KEEP,
     MAINTAIN,
     CopyRecord,
-    KnownViews,
     StoreState,
     TwoStates,
     ViewDefinition,
     ViewHost,
     ViewRecord,
     Why,
-    all_segments,
-    copy_records,
     delta_rows,
     duration,
     end,
     has,
     in_spark_sql,
     keep,
+    known_views,
     on_spark,
     put,
     regenerate,
@@ -70,14 +68,14 @@ class View:
     @property
     def definition(self) -> ViewDefinition:
         """What it means now."""
-        with self._home.state() as state:
-            return KnownViews(StoreState(state, self._home.cache)).definition(self.name)
+        with known_views(self._home) as known:
+            return known.definition(self.name)
 
     @property
     def sql(self) -> str:
         """Its text."""
-        with self._home.state() as state:
-            record = KnownViews(StoreState(state, self._home.cache)).records.get(self.name)
+        with known_views(self._home) as known:
+            record = known.records.get(self.name)
             return f'SELECT * FROM "{self.name}"' if record is None else record.sql
 
     @property
@@ -92,9 +90,8 @@ class View:
 
     def to_arrow(self, *, at: Any = None, runner: str = "auto") -> pa.Table:
         """Its rows, now or at a state."""
-        with self._home.state(at) as state:
-            site = StoreState(state, self._home.cache)
-            return regenerate(KnownViews(site).definition(self.name), site, self._home.running(runner))
+        with known_views(self._home, at) as known:
+            return regenerate(known.definition(self.name), known.site, self._home.running(runner))
 
     def to_spark(self, *, at: Any = None, by: str = "kernels", session: SparkSession | None = None) -> DataFrame:
         """Its rows as a Spark DataFrame, in Spark's types.
@@ -103,11 +100,11 @@ class View:
         """
         if by not in ("kernels", "sql"):
             raise InputError(f"{by!r} computes nothing", doing=f"reading {self.name!r}", hint="Say kernels or sql")
-        with self._home.state(at) as state:
-            site = StoreState(state, self._home.cache)
+        with known_views(self._home, at) as known:
+            site, definition = known.site, known.definition(self.name)
             if by == "sql":
-                return in_spark_sql(KnownViews(site).definition(self.name), lambda name: self._frame(site, name, at))
-            return on_spark(KnownViews(site).definition(self.name), site, self._home.running(), session)
+                return in_spark_sql(definition, lambda name: self._frame(site, name, at))
+            return on_spark(definition, site, self._home.running(), session)
 
     def _frame(self, site: StoreState, relation: str, at: Any) -> DataFrame:
         if site.is_table(relation):
@@ -116,11 +113,9 @@ class View:
 
     def changes(self, *, since: Any, until: Any = None, runner: str = "auto") -> Changes:
         """What changed in it from one state to another, or to now, by delta queries."""
-        from strandline.changes import difference
-
-        with self._home.state(since) as older, self._home.state(until) as newer:
-            sites = TwoStates(StoreState(older, self._home.cache), StoreState(newer, self._home.cache))
-            definition = KnownViews(sites.newer).definition(self.name)
+        with known_views(self._home, since) as older, known_views(self._home, until) as newer:
+            sites = TwoStates(older.site, newer.site)
+            definition = newer.definition(self.name)
             if definition.regenerated:
                 return Changes.of(difference(*(regenerate(definition, site) for site in (sites.older, sites.newer))))
             rows = delta_rows(definition, sites, self._home.running(runner))
@@ -131,9 +126,8 @@ class View:
 
         `change` is a row or several, or a change set; `relation` says what it changes, where the view reads several.
         """
-        with self._home.state() as state:
-            site = StoreState(state, self._home.cache)
-            return why(KnownViews(site).definition(self.name), site, change, relation)
+        with known_views(self._home) as known:
+            return why(known.definition(self.name), known.site, change, relation)
 
     def replicate(
         self,
@@ -154,26 +148,27 @@ class View:
         chosen = None if columns is None else tuple(columns)
         wanted = CopyRecord(name or address.table, self.name, address.shown, secrets.token_hex(8), where, chosen)
         wanted = replace(wanted, keep=duration(keep, f"replicating {self.name!r}"))
-        with self._home.state() as state:
-            site = StoreState(state, self._home.cache)
-            made = subscribe(KnownViews(site).definition(self.name), where, columns)
-            known = copy_records(state, self._home.cache).get(wanted.name)
-        _check_same(known, wanted)
-        record = known or wanted
+        with known_views(self._home) as known:
+            subscription = subscribe(known.definition(self.name), where, columns)
+            before = known.copies.get(wanted.name)
+        _check_same(before, wanted)
+        record = before or wanted
         with open_replica(address) as replica:
             # Refuses a target that holds something else, or can't hold a column, before the store knows of it.
-            replica.create(held(made, record.id))
-        if known is None or known.keep != wanted.keep:
+            replica.create(copy_definition(subscription, record.id))
+        if before is None or before.keep != wanted.keep:
             entered = replace(record, keep=wanted.keep)
-            self._home.autocommit(lambda tx: _add_copy(tx, self._home, entered))
-        copy = Copy(self._home, record.name, address)
+            self._home.autocommit(lambda transaction: _add_copy(transaction, self._home, entered))
+        copy = Copy(ViewSender(self._home), record.name, address)
         if copy.record.taken is None:
             copy.refresh(runner=runner)
         return copy
 
     def copies(self) -> list[Copy]:
         """Its copies."""
-        return [copy for copy in copies(self._home) if copy.record.view == self.name]
+        with known_views(self._home) as known:
+            names = [one.name for one in known.copies.values() if one.view == self.name]
+        return [Copy(ViewSender(self._home), name) for name in names]
 
     def drop(self) -> None:
         """Drop the view; views that stand on it, and copies of it, must be dropped before."""
@@ -189,8 +184,7 @@ def create_view(home: ViewHost, name: str, sql: str, *, strict: bool = True, mai
         raise InputError(f"{name!r} is no name for a view", doing=doing)
 
     def work(transaction: TableTransaction) -> None:
-        with home.state() as state:
-            known = KnownViews(StoreState(state, home.cache))
+        with known_views(home) as known:
             before = known.records.get(name)
             if before is None and name in known.site.names():
                 raise InputError(
@@ -200,8 +194,8 @@ def create_view(home: ViewHost, name: str, sql: str, *, strict: bool = True, mai
             record = ViewRecord(name, sql, number if before is None else before.number, strict, maintain)
             definition = known.meaning(record)
             if record != before:
-                put(transaction, record, exists=has(state, VIEWS))
-            keep(transaction, known.site, definition, maintain)
+                put(transaction, record, exists=has(known.site.view, VIEWS))
+            keep(transaction, known, definition, maintain)
 
     home.autocommit(work)
     return View(home, name)
@@ -209,8 +203,7 @@ def create_view(home: ViewHost, name: str, sql: str, *, strict: bool = True, mai
 
 def open_view(home: ViewHost, name: str) -> View:
     """An existing view; a table or what-if as the view that it is."""
-    with home.state() as state:
-        known = KnownViews(StoreState(state, home.cache))
+    with known_views(home) as known:
         if name not in known.records:
             known.definition(name)
     return View(home, name)
@@ -219,12 +212,11 @@ def open_view(home: ViewHost, name: str) -> View:
 def drop_view(home: ViewHost, name: str) -> None:
     """Drop a view that nothing stands on."""
     doing = f"dropping view {name!r}"
-    with home.state() as state:
-        known = KnownViews(StoreState(state, home.cache))
+    with known_views(home) as known:
         if name not in known.records:
             listed = ", ".join(known.records) or "none"
             raise NotFound(f"there is no view {name!r}", doing=doing, hint=f"The views are: {listed}")
-        held_by = [one.name for one in copy_records(state, home.cache).values() if one.view == name]
+        held_by = [one.name for one in known.copies.values() if one.view == name]
         if held_by:
             raise InUse(f"there are copies of it: {', '.join(held_by)}", doing=doing, hint="Drop those first")
         above = [one for one, record in known.records.items() if one != name and _reads(record, name)]
@@ -233,20 +225,17 @@ def drop_view(home: ViewHost, name: str) -> None:
 
     def work(transaction: TableTransaction) -> None:
         remove(transaction, VIEWS, name)
-        with home.state() as state:
-            if name in all_segments(state, home.cache):
-                end(transaction, state, name)
+        with known_views(home) as known:
+            if name in known.segments:
+                end(transaction, known.site.view, name)
 
     home.autocommit(work)
 
 
 def list_views(home: ViewHost) -> list[ViewListing]:
     """The views, the oldest first."""
-    from strandline.errors import StrandlineError
-
-    with home.state() as state:
-        known = KnownViews(StoreState(state, home.cache))
-        counts = [one.view for one in copy_records(state, home.cache).values()]
+    with known_views(home) as known:
+        counts = [one.view for one in known.copies.values()]
         found = []
         for record in known.records.values():
             line = ViewListing(record.name, record.sql, "", (), record.maintain, counts.count(record.name))
@@ -260,20 +249,20 @@ def list_views(home: ViewHost) -> list[ViewListing]:
 
 def copies(home: ViewHost) -> list[Copy]:
     """All copies of views and tables, by name."""
-    with home.state() as state:
-        return [Copy(home, name) for name in copy_records(state, home.cache)]
+    with known_views(home) as known:
+        return [Copy(ViewSender(home), name) for name in known.copies]
 
 
 def open_copy(home: ViewHost, name: str, target: str | None = None) -> Copy:
     """A copy by name; `target` is needed where its address has a password that the environment does not give."""
-    copy = Copy(home, name, None if target is None else parse_address(target))
+    copy = Copy(ViewSender(home), name, None if target is None else parse_address(target))
     _ = copy.record
     return copy
 
 
 def _add_copy(transaction: TableTransaction, home: ViewHost, record: CopyRecord) -> None:
-    with home.state() as state:
-        put(transaction, record, exists=has(state, COPIES))
+    with known_views(home) as known:
+        put(transaction, record, exists=has(known.site.view, COPIES))
 
 
 def _check_same(known: CopyRecord | None, wanted: CopyRecord) -> None:

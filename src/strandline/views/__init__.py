@@ -1,9 +1,8 @@
 """Remote views by difference tables (Chao, Diehr & Saharia 1996).
 
-View, Copy                     a view, and a copy of it, as users hold them
-create_view, open_view         by name; list_views, drop_view
-copies, open_copy              the copies of a store
-define, Definition             what a view is: select, project, inner joins
+define, ViewDefinition         what a view is: select, project, inner joins
+known_views, KnownViews        what a store says of its views at one state
+refresh_context, change_source what a refresh of a copy reads, and its difference
 """
 
 from strandline.views.catalog import (
@@ -13,20 +12,26 @@ from strandline.views.catalog import (
     CopyRecord,
     ViewPosition,
     ViewRecord,
-    copy_records,
     has,
     put,
     remove,
 )
 from strandline.views.change_feed import ChangeFeed, FeedOffset, FirstSplit, followers, forget, inserts
-from strandline.views.change_sources import ChangeSource, PinnedChangeSource, SegmentChangeSource, changes_since
+from strandline.views.change_sources import (
+    ChangeSource,
+    NetDifference,
+    RefreshContext,
+    change_source,
+    changes_since,
+    refresh_context,
+)
 from strandline.views.cost import Choice, choose, messages
 from strandline.views.definition import Shape, ViewDefinition, define
 from strandline.views.delta_query import TwoStates, delta_rows
-from strandline.views.difference_table import all_segments, end, try_entering
+from strandline.views.difference_table import end, try_entering
 from strandline.views.eager import derive
 from strandline.views.join import JoinRunner
-from strandline.views.known_views import KnownViews, ViewHost
+from strandline.views.known_views import KnownViews, ViewHost, known_views
 from strandline.views.maintenance import (
     CHANGED,
     ENTERING,
@@ -62,10 +67,10 @@ __all__ = [
     "FirstSplit",
     "JoinRunner",
     "KnownViews",
-    "PinnedChangeSource",
+    "NetDifference",
     "RangeStatement",
+    "RefreshContext",
     "Seen",
-    "SegmentChangeSource",
     "Shape",
     "StoreState",
     "Subscription",
@@ -75,11 +80,10 @@ __all__ = [
     "ViewPosition",
     "ViewRecord",
     "Why",
-    "all_segments",
+    "change_source",
     "changes_since",
     "choose",
     "collapse_unused",
-    "copy_records",
     "define",
     "delta_rows",
     "derive",
@@ -92,11 +96,13 @@ __all__ = [
     "in_spark_sql",
     "inserts",
     "keep",
+    "known_views",
     "load",
     "messages",
     "on_spark",
     "prices",
     "put",
+    "refresh_context",
     "regenerate",
     "release",
     "remove",

@@ -1,12 +1,17 @@
 """From a copy's position to now: the two ways in which the central site keeps differences.
 
-A line knows the net difference from a position to its aim, the whole content at its aim, and how to make the aim a
-position. `PinnedChangeSource` keeps old states and computes the difference when it is asked for (deferred);
+`RefreshContext` is what one refresh, explanation or verification reads of the store: once, at its beginning, and passed
+down from there. Only what is written is looked at again, in the transaction that writes it.
+
+A change source knows the net difference from a position to its aim, the whole content at its aim, and how to make the
+aim a position. `PinnedChangeSource` keeps old states and computes the difference when it is asked for (deferred);
 `SegmentChangeSource` has it in a difference table that every commit has kept (eager).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
@@ -15,21 +20,62 @@ import pyarrow as pa
 
 from strandline.changes import COUNT
 from strandline.changes import difference as table_difference
+from strandline.errors import StateError
 from strandline.pages import PageSnapshot
-from strandline.tables import COPIES, SEGMENTS, TableTransaction
+from strandline.tables import SEGMENTS, TableTransaction
 from strandline.values import no_rows
 from strandline.views import catalog, difference_table
-from strandline.views.catalog import CopyRecord, ViewPosition, copy_records
+from strandline.views.catalog import CopyRecord, ViewPosition
 from strandline.views.delta_query import TwoStates, delta_rows
-from strandline.views.difference_table import Segments, all_segments
+from strandline.views.difference_table import Segments
 from strandline.views.join import Join, JoinRunner, counted_once, net, without_counts
-from strandline.views.known_views import ViewHost
+from strandline.views.known_views import KnownViews, ViewHost, known_views
 from strandline.views.pins import let_go, pin, pinned, position_at
 from strandline.views.range_modifications import RangeStatement, audience
 from strandline.views.regeneration import regenerate
-from strandline.views.retention import collapse_in
+from strandline.views.retention import collapse
 from strandline.views.store_state import StoreState
-from strandline.views.subscription import Subscription
+from strandline.views.subscription import Subscription, subscribe
+
+
+@dataclass(frozen=True)
+class RefreshContext:
+    """One copy at one state of its store.
+
+    `now` keeps the state readable; `known` is what it says of views, definitions, copies and segments; `record` and
+    `wanted` are what it says of this copy.
+    """
+
+    home: ViewHost
+    now: PageSnapshot
+    known: KnownViews
+    record: CopyRecord
+    wanted: Subscription
+    running: JoinRunner
+
+    @property
+    def state(self) -> StoreState:
+        return self.known.site
+
+    @property
+    def segments(self) -> Segments | None:
+        """The segments of the copy's view; None if its difference is not kept at commits."""
+        return self.known.segments.get(self.record.view)
+
+    def rows(self) -> pa.Table:
+        """What the copy should hold."""
+        return self.wanted.restricted(regenerate(self.wanted.whole, self.state, self.running))
+
+
+@contextmanager
+def refresh_context(home: ViewHost, copy: str, runner: str = "auto") -> Iterator[RefreshContext]:
+    """The present state, other processes' commits included, and what it says of a copy; readable inside."""
+    home.pages.look()
+    with home.pages.snapshot() as now:
+        known = KnownViews(StoreState(now.view, home.cache))
+        record = known.copy(copy)
+        wanted = subscribe(known.definition(record.view), record.where, record.columns)
+        yield RefreshContext(home, now, known, record, wanted, home.running(runner))
 
 
 @dataclass(frozen=True)
@@ -40,19 +86,24 @@ class ChangePart:
     statements: tuple[RangeStatement, ...] = ()
 
 
+@dataclass(frozen=True)
+class NetDifference:
+    """A copy's net difference from a position to an aim.
+
+    `rows` have `_count`. `changed` is how many rows of the base changed meanwhile; None where nobody counted them.
+    `parts` say the same in order, where a statement can stand for rows at this copy.
+    """
+
+    rows: pa.Table
+    changed: int | None = None
+    parts: tuple[ChangePart, ...] = ()
+
+
 class ChangeSource(Protocol):
-    """See the module."""
+    """One of the two ways, for one refresh."""
 
-    wanted: Subscription
-    changed: int | None
-    """How many rows of the base changed between the position and the aim; None where nobody counted them."""
-
-    def difference(self, position: ViewPosition) -> pa.Table | str:
-        """The copy's net difference from a position to the aim, with `_count`; or why it is not known."""
-        ...
-
-    def parts(self, position: ViewPosition) -> list[ChangePart]:
-        """The same as an ordered list, where a statement can stand for rows at this copy."""
+    def difference(self, position: ViewPosition) -> NetDifference | str:
+        """The copy's net difference from a position to the aim; or why it is not known."""
         ...
 
     def rows(self) -> pa.Table:
@@ -63,7 +114,7 @@ class ChangeSource(Protocol):
         """Make the aim a position: from now on differences can start there."""
         ...
 
-    def tidy(self, transaction: TableTransaction, taken: CopyRecord) -> None:
+    def tidy(self, transaction: TableTransaction, newest: KnownViews, taken: CopyRecord) -> None:
         """In the transaction that writes down where the copy was seen: what can go in the same one."""
         ...
 
@@ -72,169 +123,183 @@ class ChangeSource(Protocol):
         ...
 
 
-@dataclass
+@contextmanager
+def change_source(context: RefreshContext) -> Iterator[ChangeSource]:
+    """The way in which the copy's view is kept."""
+    if context.segments is None:
+        yield PinnedChangeSource(context)
+        return
+    source = SegmentChangeSource(context)
+    try:
+        yield source
+    finally:
+        source.close()
+
+
+@dataclass(frozen=True)
 class PinnedChangeSource:
-    """The aim is a temporary snapshot of the present; see `pins`."""
+    """The aim is the state of the context; see `pins`."""
 
-    home: ViewHost
-    record: CopyRecord
-    wanted: Subscription
-    now: PageSnapshot
-    running: JoinRunner
-    changed: int | None = None
+    context: RefreshContext
 
-    @property
-    def site(self) -> StoreState:
-        return StoreState(self.now.view, self.home.cache)
-
-    def difference(self, position: ViewPosition) -> pa.Table | str:
-        obstacle = _changed(position, self.wanted)
+    def difference(self, position: ViewPosition) -> NetDifference | str:
+        context, wanted = self.context, self.context.wanted
+        obstacle = _redefined(position, wanted)
         if obstacle:
             return obstacle
-        with pinned(self.home, self.record.id, position) as standing:
+        with pinned(context.home, context.record.id, position) as standing:
             if standing is None:
                 return "the copy's position is not of this store's history, or too old"
-            definition = self.wanted.definition
-            for relation in definition.relations:
-                self.site.check(relation, f"refreshing {self.record.name!r}")
-            if definition.regenerated:
-                old, new = (self.wanted.restricted(regenerate(self.wanted.whole, one)) for one in (standing, self.site))
-                return table_difference(old, new).rows
-            sides = TwoStates(standing, self.site)
-            found = delta_rows(definition, sides, self.running)
-            self.changed = sum(sides.changed.values())
-            return found
-
-    def parts(self, position: ViewPosition) -> list[ChangePart]:
-        """None: from two states nobody sees which statements led from one to the other."""
-        return []
+            for relation in wanted.definition.relations:
+                context.state.check(relation, f"refreshing {context.record.name!r}")
+            if wanted.definition.regenerated:
+                sides = (standing, context.state)
+                old, new = (wanted.restricted(regenerate(wanted.whole, side)) for side in sides)
+                return NetDifference(table_difference(old, new).rows)
+            states = TwoStates(standing, context.state)
+            rows = delta_rows(wanted.definition, states, context.running)
+            return NetDifference(rows, sum(states.changed.values()))
 
     def rows(self) -> pa.Table:
-        return self.wanted.restricted(regenerate(self.wanted.whole, self.site, self.running))
+        return self.context.rows()
 
     def fix(self) -> ViewPosition:
-        return pin(self.home, self.record.id, self.wanted.definition, self.now)
+        context = self.context
+        return pin(context.home, context.record.id, context.wanted.definition, context.now)
 
-    def tidy(self, transaction: TableTransaction, taken: CopyRecord) -> None:
+    def tidy(self, transaction: TableTransaction, newest: KnownViews, taken: CopyRecord) -> None:
         """Nothing: states are not rows."""
 
     def settle(self, position: ViewPosition) -> None:
-        let_go(self.home, self.record.id, position)
+        let_go(self.context.home, self.context.record.id, position)
 
 
 @dataclass
 class SegmentChangeSource:
-    """The aim is the beginning of the open segment of a difference table; see `difference_table`."""
+    """The aim is the beginning of the open segment of a difference table; see `difference_table`.
 
-    home: ViewHost
-    record: CopyRecord
-    wanted: Subscription
-    running: JoinRunner
-    held: list[PageSnapshot] = field(default_factory=list)
-    changed: int | None = None
+    A refresh that has something to send closes the open segment first, in a commit of its own: positions are commits.
+    `_held` are the snapshots that were taken for that.
+    """
 
-    def difference(self, position: ViewPosition) -> pa.Table | str:
-        obstacle = _changed(position, self.wanted)
+    context: RefreshContext
+    _held: list[PageSnapshot] = field(default_factory=list)
+
+    def close(self) -> None:
+        for snapshot in self._held:
+            snapshot.close()
+
+    def difference(self, position: ViewPosition) -> NetDifference | str:
+        wanted, known = self.context.wanted, self._known
+        obstacle = _redefined(position, wanted)
         if obstacle:
             return obstacle
-        with self.home.state() as view:
-            known = all_segments(view, self.home.cache)[self.record.view]
-            number = known.number(position.id)
-            if known.broken:
-                return f"the difference is not known any more: {known.broken}"
-            if number is None:
-                return self._from_a_pin(position)
-            rows = difference_table.difference(view, self.home.cache, self.wanted.whole, number)
-            if not len(self.wanted.restricted(rows)):
-                return self._nothing()
-        snapshot, aim = self._aim
-        last = aim.open - 1
-        rows = difference_table.difference(snapshot.view, self.home.cache, self.wanted.whole, number, last)
-        self.changed = len(rows)
-        return self.wanted.restricted(rows) if number <= last else self._nothing()
-
-    def parts(self, position: ViewPosition) -> list[ChangePart]:
-        """Segments between updates that this copy can run itself are one net difference each."""
-        snapshot, aim = self._aim
-        first, last = aim.number(position.id), aim.open - 1
+        if known.broken:
+            return f"the difference is not known any more: {known.broken}"
+        first = known.number(position.id)
         if first is None:
-            return []
-        found = []
-        for number in sorted(aim.modifications):
-            said = aim.modifications[number].get(audience(self.record), [])
-            if said and first <= number <= last:
-                rows = difference_table.difference(snapshot.view, self.home.cache, self.wanted.whole, first, number - 1)
-                found.append(
-                    ChangePart(self.wanted.restricted(rows), tuple(RangeStatement.from_json(one) for one in said))
-                )
+            return self._from_a_pin(position)
+        if not len(wanted.restricted(self._between(self.context.state, first))):
+            return self._nothing()
+        state, segments = self._aim
+        last = segments.open - 1
+        if first > last:
+            return self._nothing()
+        rows = self._between(state, first, last)
+        return NetDifference(wanted.restricted(rows), len(rows), self._parts(first, last))
+
+    def _parts(self, first: int, last: int) -> tuple[ChangePart, ...]:
+        """Segments between updates that this copy can run itself are one net difference each."""
+        state, segments = self._aim
+        parts = []
+        for number in sorted(segments.modifications):
+            statements = segments.modifications[number].get(audience(self.context.record), [])
+            if statements and first <= number <= last:
+                rows = self.context.wanted.restricted(self._between(state, first, number - 1))
+                parts.append(ChangePart(rows, tuple(RangeStatement.from_json(one) for one in statements)))
                 first = number + 1
-        rest = difference_table.difference(snapshot.view, self.home.cache, self.wanted.whole, first, last)
-        return [*found, ChangePart(self.wanted.restricted(rest))] if found else []
+        if not parts:
+            return ()
+        return (*parts, ChangePart(self.context.wanted.restricted(self._between(state, first, last))))
 
     def rows(self) -> pa.Table:
-        snapshot, _ = self._aim
-        whole = regenerate(self.wanted.whole, StoreState(snapshot.view, self.home.cache), self.running)
+        wanted = self.context.wanted
+        state, _ = self._aim
+        whole = regenerate(wanted.whole, state, self.context.running)
         ones = counted_once(whole)
-        behind = net(pa.concat_tables([ones, _negated(self._ahead).cast(ones.schema)]))
-        return self.wanted.restricted(without_counts(behind))
+        behind = net(pa.concat_tables([ones, _negated(self._ahead()).cast(ones.schema)]))
+        return wanted.restricted(without_counts(behind))
 
     def fix(self) -> ViewPosition:
-        _, aim = self._aim
-        start = aim.starts[-1]
-        return position_at(self.home, self.wanted.definition, start.commit, start.id)
+        _, segments = self._aim
+        start = segments.starts[-1]
+        return position_at(self.context.home, self.context.wanted.definition, start.commit, start.id)
 
-    def tidy(self, transaction: TableTransaction, taken: CopyRecord) -> None:
+    def tidy(self, transaction: TableTransaction, newest: KnownViews, taken: CopyRecord) -> None:
         """Positions where no copy stands collapse into the ones before."""
-        collapse_in(transaction, self.home, self.record.view, taken)
+        collapse(transaction, newest, self.context.record.view, taken)
 
     def settle(self, position: ViewPosition) -> None:
-        let_go(self.home, self.record.id)
+        let_go(self.context.home, self.context.record.id)
+
+    @property
+    def _known(self) -> Segments:
+        segments = self.context.segments
+        if segments is None:
+            raise StateError("its difference is not kept at commits", doing=f"refreshing {self.context.record.name!r}")
+        return segments
 
     @cached_property
-    def _aim(self) -> tuple[PageSnapshot, Segments]:
+    def _aim(self) -> tuple[StoreState, Segments]:
         """A state, and the segments there; what lies behind their open one is closed and will not change."""
-        with self.home.state() as view:
-            known = all_segments(view, self.home.cache)[self.record.view]
-            sound = not known.broken and known.fingerprint == self.wanted.whole.fingerprint
-            empty = sound and not len(difference_table.difference(view, self.home.cache, self.wanted.whole, known.open))
-        self.home.autocommit(lambda transaction: self._offer(transaction, close=not empty))
-        self.home.pages.look()
-        snapshot = self.home.pages.snapshot()
-        self.held.append(snapshot)
-        return snapshot, all_segments(snapshot.view, self.home.cache)[self.record.view]
+        home, known = self.context.home, self._known
+        close = not self._is_sound(known) or bool(len(self._between(self.context.state, known.open)))
+        home.autocommit(lambda transaction: self._offer(transaction, close=close))
+        home.pages.look()
+        snapshot = home.pages.snapshot()
+        self._held.append(snapshot)
+        aim = KnownViews(StoreState(snapshot.view, home.cache))
+        return aim.site, aim.segments[self.context.record.view]
 
     def _offer(self, transaction: TableTransaction, *, close: bool) -> None:
         """Close the open segment, and write down, in the same commit, that the copy may come to stand at the next."""
-        with self.home.state() as view:
-            known = all_segments(view, self.home.cache)[self.record.view]
-            if known.broken or known.fingerprint != self.wanted.whole.fingerprint:
-                known = difference_table.begin(transaction, view, self.home.cache, self.wanted.whole)
+        view, whole = self.context.record.view, self.context.wanted.whole
+        with known_views(self.context.home) as newest:
+            segments = newest.segments.get(view)
+            if segments is None or not self._is_sound(segments):
+                segments = difference_table.begin(transaction, newest.site.view, newest.site.cache, whole)
             elif close:
-                known = known.closed()
-                transaction.upsert(SEGMENTS, difference_table.records([known]))
-            record = copy_records(view, self.home.cache)[self.record.name]
-            catalog.put(transaction, replace(record, offered=known.open), exists=catalog.has(view, COPIES))
+                segments = segments.closed()
+                transaction.upsert(SEGMENTS, difference_table.records([segments]))
+            record = newest.copy(self.context.record.name)
+            catalog.put(transaction, replace(record, offered=segments.open), exists=True)
 
-    @property
+    def _is_sound(self, segments: Segments) -> bool:
+        return not segments.broken and segments.fingerprint == self.context.wanted.whole.fingerprint
+
+    def _between(self, state: StoreState, first: int, last: int | None = None) -> pa.Table:
+        return difference_table.difference(state.view, state.cache, self.context.wanted.whole, first, last)
+
     def _ahead(self) -> pa.Table:
         """By what the aim's state is ahead of the aim."""
-        snapshot, aim = self._aim
-        return difference_table.difference(snapshot.view, self.home.cache, self.wanted.whole, aim.open)
+        state, segments = self._aim
+        return self._between(state, segments.open)
 
-    def _from_a_pin(self, position: ViewPosition) -> pa.Table | str:
+    def _from_a_pin(self, position: ViewPosition) -> NetDifference | str:
         """A copy that stands at an old state, as it did before the view was kept eagerly."""
-        snapshot, _ = self._aim
-        found = PinnedChangeSource(self.home, self.record, self.wanted, snapshot, self.running).difference(position)
-        if isinstance(found, str):
-            return found
-        ahead = _negated(self.wanted.restricted(self._ahead)).select(found.column_names)
-        return net(pa.concat_tables([found, ahead.cast(found.schema)]))
+        state, _ = self._aim
+        there = replace(self.context, known=KnownViews(state))
+        since = PinnedChangeSource(there).difference(position)
+        if isinstance(since, str):
+            return since
+        ahead = _negated(self.context.wanted.restricted(self._ahead())).select(since.rows.column_names)
+        return NetDifference(net(pa.concat_tables([since.rows, ahead.cast(since.rows.schema)])))
 
-    def _nothing(self) -> pa.Table:
-        return no_rows(Join.of(self.wanted.definition).rows_schema)
+    def _nothing(self) -> NetDifference:
+        return NetDifference(no_rows(Join.of(self.context.wanted.definition).rows_schema))
 
 
-def _changed(position: ViewPosition, wanted: Subscription) -> str:
+def _redefined(position: ViewPosition, wanted: Subscription) -> str:
     same = position.view == wanted.definition.fingerprint
     return "" if same else "the view's definition or a base table's columns have changed"
 
@@ -244,21 +309,19 @@ def _negated(rows: pa.Table) -> pa.Table:
     return rows.set_column(place, pa.field(COUNT, pa.int64()), pa.compute.negate(rows.column(COUNT)))
 
 
-def changes_since(
-    home: ViewHost, record: CopyRecord, wanted: Subscription, position: ViewPosition, now: PageSnapshot
-) -> int | str:
+def changes_since(context: RefreshContext, position: ViewPosition) -> int | str:
     """How many rows of the base have changed since a position, without any join; or why that is not known."""
-    obstacle = _changed(position, wanted)
+    wanted, segments = context.wanted, context.segments
+    obstacle = _redefined(position, wanted)
     if obstacle:
         return obstacle
-    known = all_segments(now.view, home.cache).get(record.view)
-    number = None if known is None or known.broken else known.number(position.id)
+    number = None if segments is None or segments.broken else segments.number(position.id)
     if number is not None:
-        return len(difference_table.difference(now.view, home.cache, wanted.whole, number))
-    with pinned(home, record.id, position) as standing:
+        return len(difference_table.difference(context.state.view, context.state.cache, wanted.whole, number))
+    with pinned(context.home, context.record.id, position) as standing:
         if standing is None:
             return "the copy's position is not of this store's history, or too old"
-        sides = TwoStates(standing, StoreState(now.view, home.cache))
+        sides = TwoStates(standing, context.state)
         for one in wanted.definition.occurrences:
             sides.delta(one.relation, () if wanted.definition.regenerated else wanted.definition.columns_of(one.alias))
         return sum(sides.changed.values())

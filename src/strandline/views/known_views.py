@@ -1,20 +1,23 @@
-"""What views need of the store that they are in.
+"""What a store says of its views at one state: their texts and what those mean, their copies, their difference tables.
 
-What the views of a state mean: their texts, read against the relations of that state.
+`KnownViews` reads each of these once, when it is first asked for; whoever works on one state passes one of them down.
+Texts are read against the relations of that state. `ViewHost` is what views need of the store that they are in.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from strandline.errors import NotFound, SqlError
 from strandline.tables import TableTransaction
 from strandline.values import quoted
-from strandline.views.catalog import ViewRecord, view_records
+from strandline.views.catalog import CopyRecord, ViewRecord, copy_records, view_records
 from strandline.views.definition import Shape, ViewDefinition, define, flattened
+from strandline.views.difference_table import Segments, all_segments
 from strandline.views.join import JoinRunner
 from strandline.views.store_state import StoreState
 from strandline.whatif import WhatIfHost as WhatIfHome
@@ -49,27 +52,48 @@ class ViewHost(WhatIfHome, Protocol):
 
 
 class KnownViews:
-    """The views of one state. Definitions are found when they are asked for, and kept."""
+    """The views of one state."""
 
     def __init__(self, site: StoreState) -> None:
         self.site = site
-        self._found: dict[str, ViewDefinition] = {}
+        self._definitions: dict[str, ViewDefinition] = {}
 
     @cached_property
     def records(self) -> dict[str, ViewRecord]:
         return view_records(self.site.view, self.site.cache)
 
+    @cached_property
+    def copies(self) -> dict[str, CopyRecord]:
+        """The copies of views, tables and what-ifs, by name."""
+        return copy_records(self.site.view, self.site.cache)
+
+    @cached_property
+    def segments(self) -> dict[str, Segments]:
+        """The segments of each view whose difference is kept at commits."""
+        return all_segments(self.site.view, self.site.cache)
+
+    def copy(self, name: str) -> CopyRecord:
+        """A copy's record, or an error that says that there is none."""
+        record = self.copies.get(name)
+        if record is None:
+            raise NotFound(f"there is no copy {name!r}", doing="opening a copy", hint="Replicate a view first")
+        return record
+
+    def count(self, name: str) -> int:
+        """N: the rows of the relations that a view reads."""
+        return sum(self.site.count(relation) for relation in self.definition(name).relations)
+
     def definition(self, name: str) -> ViewDefinition:
         """What a view means, over tables and what-ifs; a table or what-if is the view that shows all of it."""
-        if name not in self._found:
+        if name not in self._definitions:
             record = self.records.get(name)
             if record is None:
                 self._refuse_unknown(name)
                 record = ViewRecord(name, f"SELECT * FROM {quoted(name)}", 0)
-                self._found[name] = _defined(record, _Relations(self, 0))
+                self._definitions[name] = _defined(record, _Relations(self, 0))
             else:
-                self._found[name] = self.meaning(record)
-        return self._found[name]
+                self._definitions[name] = self.meaning(record)
+        return self._definitions[name]
 
     def meaning(self, record: ViewRecord) -> ViewDefinition:
         """What a text means here as a view over the relations that are older than it."""
@@ -90,6 +114,13 @@ class KnownViews:
             raise NotFound(
                 f"there is no view, table or what-if {name!r}", doing="opening a view", hint=f"There are {listed}"
             )
+
+
+@contextmanager
+def known_views(home: ViewHost, at: Any = None) -> Iterator[KnownViews]:
+    """What a store says of views, now or at a state, readable inside."""
+    with home.state(at) as view:
+        yield KnownViews(StoreState(view, home.cache))
 
 
 _Reading = tuple[dict[str, Shape], ViewDefinition]

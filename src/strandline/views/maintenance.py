@@ -1,15 +1,13 @@
-"""What was seen of a copy's refreshes: the parameters of the paper's cost equations, measured here.
+"""Whether a view's difference is kept at every commit or computed at a refresh, by what refreshes were seen to cost.
 
-The paper has them given by an administrator. Here every refresh notes how many rows of the base changed (λ/Λ), how long
-reading a row (Cs), testing and joining a changed row (Cr), entering a row in the difference table (Cm), and sending a
-message took; each is an average in which the latest refresh counts for a third. Commits say what entering took
-(`Entering`); a refresh of a view that is not kept eagerly enters its rows on trial, without a page to write. What was
-never seen yet has a value that was chosen, not measured: see `USUAL`.
-
-Whether a view's difference is kept at every commit or computed at a refresh.
+The paper has the parameters of its cost equations given by an administrator. Here every refresh notes how many rows of
+the base changed (λ/Λ), how long reading a row (Cs), testing and joining a changed row (Cr), entering a row in the
+difference table (Cm), and sending a message took; each is an average in which the latest refresh counts for a third.
+Commits say what entering took (`Entering`); a refresh of a view that is not kept eagerly enters its rows on trial,
+without a page to write. What was never seen yet has a value that was chosen, not measured: see `USUAL`.
 
 `auto` begins deferred, when nothing is known of the traffic, and after some refreshes follows the paper's two
-conditions, with parameters measured at this store: see `measuring` and `cost`.
+conditions (see `cost`) with these parameters.
 """
 
 from __future__ import annotations
@@ -21,11 +19,11 @@ from weakref import WeakKeyDictionary
 
 from strandline.errors import InputError
 from strandline.tables import PageCache, TableTransaction
-from strandline.views.catalog import AUTO, DEFERRED, EAGER, copy_records
+from strandline.views.catalog import AUTO, DEFERRED, EAGER, CopyRecord
 from strandline.views.cost import Choice, Load, Prices, choose
 from strandline.views.definition import ViewDefinition
-from strandline.views.difference_table import all_segments, begin, end
-from strandline.views.known_views import KnownViews, ViewHost
+from strandline.views.difference_table import begin, end
+from strandline.views.known_views import KnownViews, ViewHost, known_views
 from strandline.views.store_state import StoreState
 
 CHANGED, SCAN, RELEVANCE, MAINTAIN, MESSAGE, ROW_BYTES = "changed", "scan", "relevance", "maintain", "message", "bytes"
@@ -112,15 +110,15 @@ SEEN = 3
 """So many refreshes are looked at before `auto` chooses."""
 
 
-def keep(transaction: TableTransaction, site: StoreState, definition: ViewDefinition, maintain: str) -> None:
+def keep(transaction: TableTransaction, known: KnownViews, definition: ViewDefinition, maintain: str) -> None:
     """Begin, go on with or end a view's difference table, as it is to be maintained now."""
-    known = all_segments(site.view, site.cache).get(definition.name)
+    site, segments = known.site, known.segments.get(definition.name)
     if maintain == AUTO:
-        if known is not None and known.fingerprint != definition.fingerprint:
+        if segments is not None and segments.fingerprint != definition.fingerprint:
             end(transaction, site.view, definition.name)
         return
     if maintain != EAGER:
-        if known is not None:
+        if segments is not None:
             end(transaction, site.view, definition.name)
         return
     obstacle = why_not_eager(definition, site)
@@ -130,7 +128,7 @@ def keep(transaction: TableTransaction, site: StoreState, definition: ViewDefini
             doing=f"defining view {definition.name!r}",
             hint="Say maintain='deferred' (--maintain deferred): its difference is then computed at each refresh",
         )
-    if known is None or known.broken or known.fingerprint != definition.fingerprint:
+    if segments is None or segments.broken or segments.fingerprint != definition.fingerprint:
         begin(transaction, site.view, site.cache, definition)
 
 
@@ -142,42 +140,45 @@ def why_not_eager(definition: ViewDefinition, site: StoreState) -> str:
     return f"{above[0]} is a what-if" if above else ""
 
 
-def chosen(site: StoreState, definition: ViewDefinition) -> Choice | None:
+def chosen(known: KnownViews, definition: ViewDefinition, newest: CopyRecord) -> Choice | None:
     """How the traffic of a view's copies says that it should be maintained; None while too little was seen.
 
     Every refresh of every copy counts: the copy that is refreshed most often has the fewest changes to wait for.
+    `newest` is a copy's record that was written since the state was read.
     """
-    copies = [one for one in copy_records(site.view, site.cache).values() if one.view == definition.name]
+    records = {**known.copies, newest.name: newest}
+    copies = [one for one in records.values() if one.view == definition.name]
     seen = [one for one in copies if one.measured.get("refreshes", 0) > SEEN and CHANGED in one.measured]
     if not seen:
         return None
     often = min(seen, key=lambda one: one.measured[CHANGED])
-    rows = sum(site.count(relation) for relation in definition.relations)
-    traffic = load(rows, often.held, often.measured[CHANGED], keyed=bool(definition.key))
+    traffic = load(known.count(definition.name), often.held, often.measured[CHANGED], keyed=bool(definition.key))
     return choose(traffic, prices(often.measured))
 
 
-def retune(home: ViewHost, name: str) -> None:
-    """Let `auto` follow what was measured.
+def retune(home: ViewHost, known: KnownViews, newest: CopyRecord) -> None:
+    """Let `auto` follow what was measured, once a copy of the view was refreshed.
 
     A copy that stands at an old state goes on from it when the view becomes eager; the other way round, its next
     refresh is a repair.
     """
-    with home.state() as view:
-        known = KnownViews(StoreState(view, home.cache))
-        record = known.records.get(name)
-        if record is None or record.maintain != AUTO:
-            return
-        definition = known.definition(name)
-        choice = None if why_not_eager(definition, known.site) else chosen(known.site, definition)
-        eager = name in all_segments(view, home.cache)
-    if choice is not None and (choice.maintain == EAGER) != eager:
+    name = newest.view
+    record = known.records.get(name)
+    if record is None or record.maintain != AUTO:
+        return
+    definition = known.definition(name)
+    choice = None if why_not_eager(definition, known.site) else chosen(known, definition, newest)
+    if choice is None or (choice.maintain == EAGER) == (name in known.segments):
+        return
+    maintain = choice.maintain
 
-        def work(transaction: TableTransaction) -> None:
-            with home.state() as now:
-                if choice.maintain == DEFERRED:
-                    end(transaction, now, name)
-                elif name not in all_segments(now, home.cache):
-                    begin(transaction, now, home.cache, definition)
+    def work(transaction: TableTransaction) -> None:
+        with known_views(home) as now:
+            if now.records.get(name) != record:
+                return
+            if maintain == DEFERRED:
+                end(transaction, now.site.view, name)
+            elif name not in now.segments:
+                begin(transaction, now.site.view, now.site.cache, now.definition(name))
 
-        home.autocommit(work)
+    home.autocommit(work)

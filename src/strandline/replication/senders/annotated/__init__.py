@@ -1,27 +1,44 @@
 """Annotated base tables: copies kept fresh by differential refresh (Lindsay et al. 1986)."""
 
-from strandline.replication.senders.annotated.annotated_base import Base, base, bases, define_copy
+from strandline.replication.senders.annotated.annotation import (
+    annotate,
+    check_algorithm,
+    check_same,
+    define_copy,
+    wanted_copy,
+)
 from strandline.replication.senders.annotated.base_table import BaseTable, describe
-from strandline.replication.senders.annotated.catalog import BaseCopyRecord
-from strandline.replication.senders.annotated.copy import Refresh, opened
-from strandline.replication.senders.annotated.delivery import check_history, obstacle
-from strandline.replication.senders.annotated.fix_up import BaseSite, Sending, differential, fix_up_base, offer
+from strandline.replication.senders.annotated.catalog import BaseCatalog, BaseCopyRecord, BaseRecord
+from strandline.replication.senders.annotated.delivery import check_history, definition_of, obstacle
+from strandline.replication.senders.annotated.fix_up import (
+    BaseSite,
+    Sending,
+    differential,
+    fix_up_base,
+    offer,
+    opened,
+)
+from strandline.replication.senders.annotated.sender import AnnotatedSender
 
 __all__ = [
-    "Base",
+    "AnnotatedSender",
+    "BaseCatalog",
     "BaseCopyRecord",
+    "BaseRecord",
     "BaseSite",
     "BaseTable",
-    "Refresh",
     "Sending",
-    "base",
-    "bases",
+    "annotate",
+    "check_algorithm",
     "check_history",
+    "check_same",
     "define_copy",
+    "definition_of",
     "describe",
     "differential",
     "fix_up_base",
     "obstacle",
     "offer",
     "opened",
+    "wanted_copy",
 ]

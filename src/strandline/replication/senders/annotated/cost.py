@@ -1,23 +1,24 @@
-"""What a refresh is measured against: the ideal algorithm, the full one, and the curves of figures 8 and 9.
-
-The ideal transmits only actual changes to the restricted snapshot, and only the last one for each entry. The
-expectations hold for random updates that keep their qualification, the message that ends a refresh left out; `q` is
-the part of the base that qualifies, `u` the part that was updated since the last refresh.
-
-Differential or full: what each way is expected to cost, before it is taken.
+"""Differential or full: what each way of refreshing a base's copy is expected to cost, before it is taken.
 
 The paper: a differential trades a scan of the base, and updates of its annotations, for messages and updates of the
 snapshot; where an index finds the qualified entries, repopulating may be cheaper. Costs are in units of reading one
 row of the base; the weights are rough and stand here once.
+
+Also what refreshes are measured against, the curves of figures 8 and 9: the ideal algorithm transmits only actual
+changes to the restricted snapshot, and only the last one for each entry. The expectations hold for random updates that
+keep their qualification, the message that ends a refresh left out; `q` is the part of the base that qualifies, `u` the
+part that was updated since the last refresh.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from strandline.replication.explanation import BaseFacts, Explanation, RefreshWay
 from strandline.replication.senders.annotated.base_table import PAPER
+from strandline.replication.senders.sender import FULL
 
 QUALIFYING = (0.01, 0.05, 0.25, 0.50, 0.75, 1.00)
 """The curves that figures 8 and 9 draw."""
@@ -57,56 +58,10 @@ FIND = 2.0
 ACTIVITY = 0.05
 """The part of a base that is taken to change between two refreshes, until there is something to count."""
 
-DIFFERENTIAL, FULL, REPAIR, FIRST = "differential", "full", "repair", "first"
+DIFFERENTIAL = "differential"
 
 
-@dataclass(frozen=True)
-class BaseFacts:
-    """What is known before a refresh. `changed` counts inserts, updates and deletes since the last fix-up and, where
-    other copies were refreshed since, what they fixed up; `indexed` says whether an index serves the restriction."""
-
-    rows: int
-    held: int
-    changed: int
-    indexed: bool
-    restricted: bool
-    algorithm: str
-
-
-@dataclass(frozen=True)
-class RefreshEstimate:
-    """One way's expected messages and cost."""
-
-    method: str
-    messages: float
-    cost: float
-
-
-@dataclass(frozen=True)
-class BaseExplanation:
-    """Both estimates, the choice, and why; `obstacle` says why no differential is possible, if none is."""
-
-    facts: BaseFacts
-    differential: RefreshEstimate
-    full: RefreshEstimate
-    method: str
-    why: str
-    obstacle: str = ""
-
-    def __str__(self) -> str:
-        lines = [
-            f"{self.method}: {self.why}",
-            f"  base {self.facts.rows} rows, copy {self.facts.held}, "
-            f"{self.facts.changed} changed since the last refresh",
-        ]
-        for way in (self.differential, self.full):
-            lines.append(f"  {way.method:12} about {way.messages:.0f} messages, cost {way.cost:.0f}")
-        if self.obstacle:
-            lines.append(f"  no differential: {self.obstacle}")
-        return "\n".join(lines)
-
-
-def estimate(facts: BaseFacts) -> tuple[RefreshEstimate, RefreshEstimate]:
+def estimate(facts: BaseFacts) -> tuple[RefreshWay, RefreshWay]:
     """The differential's and the full refresh's."""
     rows = max(facts.rows, 1)
     q = min(facts.held / rows, 1.0)
@@ -116,8 +71,8 @@ def estimate(facts: BaseFacts) -> tuple[RefreshEstimate, RefreshEstimate]:
     differential = facts.rows * SCAN + facts.changed * FIX + messages * SEND
     full = facts.held * FIND if uses_index(facts) else facts.rows * SCAN + facts.changed * FIX
     return (
-        RefreshEstimate(DIFFERENTIAL, messages, differential),
-        RefreshEstimate(FULL, float(facts.held), full + facts.held * SEND),
+        RefreshWay(DIFFERENTIAL, messages, cost=differential),
+        RefreshWay(FULL, float(facts.held), cost=full + facts.held * SEND),
     )
 
 
@@ -131,14 +86,13 @@ def uses_index(facts: BaseFacts) -> bool:
     return facts.indexed and facts.restricted and facts.held * FIND < facts.rows * SCAN
 
 
-def explain(facts: BaseFacts, obstacle: str = "") -> BaseExplanation:
+def explain(facts: BaseFacts, obstacle: str = "") -> Explanation:
     """The choice by expected cost."""
-    differential, full = estimate(facts)
+    differential, full = ways = estimate(facts)
     if obstacle:
-        return BaseExplanation(facts, differential, full, FULL, "a differential is not possible", obstacle)
-    if full.cost < differential.cost:
-        way = (
-            "an index finds the qualified rows" if uses_index(facts) else "so much changed that sending all is cheaper"
-        )
-        return BaseExplanation(facts, differential, full, FULL, way)
-    return BaseExplanation(facts, differential, full, DIFFERENTIAL, "sending what changed is cheaper")
+        return Explanation(facts, ways, FULL, "a differential is not possible", obstacle=obstacle)
+    if full.cost >= differential.cost:
+        return Explanation(facts, ways, DIFFERENTIAL, "sending what changed is cheaper")
+    if uses_index(facts):
+        return Explanation(facts, ways, FULL, "an index finds the qualified rows")
+    return Explanation(facts, ways, FULL, "so much changed that sending all is cheaper")

@@ -1,14 +1,13 @@
-"""Bringing a copy up to date: what was found in the base becomes messages, and the copy takes them.
+"""What was found in a base becomes messages, and the copy takes them.
 
 The base commits first, with the position that it offers; then the copy takes messages and position in one transaction;
 then the base notes that it did. Stopped anywhere in between, the copy still says truly where it stands, and the next
 refresh starts from there.
 
-The first content of a copy: ranges of addresses that Spark tasks, or threads, read side by side without any lock.
-
-Fix-up gives a time; every piece takes entries that have not changed since; whatever has changed meanwhile is found by
-the differential that follows. So pieces may be read at any time and in any order, and a first copy that was stopped
-goes on with the ranges that it still lacks.
+The first content of a copy is read by Spark tasks, or threads, by ranges of addresses, side by side and without any
+lock. Fix-up gives a time; every piece takes entries that have not changed since; whatever has changed meanwhile is
+found by the differential that follows. So pieces may be read at any time and in any order, and a first copy that was
+stopped goes on with the ranges that it still lacks.
 """
 
 from __future__ import annotations
@@ -26,8 +25,9 @@ from strandline.errors import StateError
 from strandline.relations import Address, connect
 from strandline.replication.copy_state import CopyState
 from strandline.replication.definition import RANGES, CopyDefinition
-from strandline.replication.full_copy import Pieces, SentPieces, deliver, next_envelope, stream, write_piece
-from strandline.replication.message import Position, load_message, ranges_message
+from strandline.replication.delivery import Sent, deliver, deliver_content, next_envelope
+from strandline.replication.full_copy import Pieces, stream, write_piece
+from strandline.replication.message import Position, ranges_message
 from strandline.replication.senders.annotated.base_table import TIME, describe
 from strandline.replication.senders.annotated.catalog import BaseCatalog, BaseCopyRecord, BaseRecord
 from strandline.replication.senders.annotated.fix_up import (
@@ -39,6 +39,7 @@ from strandline.replication.senders.annotated.fix_up import (
     rows_schema,
 )
 from strandline.replication.senders.annotated.program import ALL, SOME
+from strandline.replication.senders.annotated.verification import compare_mended, rows_at
 from strandline.replication.targets import Replica
 from strandline.values import quoted
 
@@ -74,40 +75,56 @@ def obstacle(record: BaseRecord, position: Position) -> str:
 
 def send_differential(
     site: BaseSite, copy: BaseCopyRecord, replica: Replica, state: CopyState
-) -> tuple[CopyState, SentPieces]:
-    """One differential refresh, as one message."""
-    assert state.position is not None
-    found = differential(site, copy, state.position.time, trusted=state.position == copy.offered)
+) -> tuple[CopyState, Sent]:
+    """One differential refresh, as one message. Messages are counted as the paper does."""
+    since = _position(state, copy)
+    found = differential(site, copy, since.time, trusted=since == copy.offered)
     rows = _as_copied(state.definition, found.rows)
     message = ranges_message(state.definition, next_envelope(state), found.ranges, rows, found.position)
-    state = replica.apply(message)
-    return state, SentPieces(len(found.messages), len(message.encode()))
+    state, sent = deliver(replica, message)
+    return state, replace(sent, messages=len(found.messages))
 
 
 def send_full(
     site: BaseSite, copy: BaseCopyRecord, replica: Replica, state: CopyState, *, anchored: bool
-) -> tuple[CopyState, SentPieces]:
+) -> tuple[CopyState, Sent]:
     """All qualified rows in one state of the base, read into a spool so that writers wait no longer than that."""
-    database = site.table.database
     with Spool() as spool:
         path = os.path.join(spool.path, "full.arrow")
-        with database.transaction():
+        with site.table.database.transaction():
             record = fix_up_base(site, copy)[0] if anchored else site.record(lock=True)
             sql = site.copy_program(record, copy).texts[ALL]
             _spool(path, rows_schema(site, copy.columns), row_batches(site, copy.columns, sql))
             position = offer(site, copy, record, anchored=anchored)
-        sent = SentPieces()
-        with pa.memory_map(path) as source:
-            reader = pa.ipc.open_file(source)
-            pieces = max(reader.num_record_batches, 1)
-            for number in range(pieces):
-                batches = [reader.get_batch(number)] if reader.num_record_batches else []
-                table = pa.Table.from_batches(batches, schema=reader.schema)
-                message = load_message(state.definition, next_envelope(state), _as_copied(state.definition, table))
-                last = number == pieces - 1
-                message = replace(message, first=number == 0, last=last, position=position if last else None)
-                state, sent = deliver(replica, message, sent)
-    return state, sent
+        pieces = (_as_copied(state.definition, piece) for piece in _spooled(path))
+        return deliver_content(replica, state, pieces, position)
+
+
+def send_repair(site: BaseSite, copy: BaseCopyRecord, replica: Replica, state: CopyState) -> tuple[CopyState, Sent]:
+    """What the base and the copy differ in, once everything is left out that can't be read, as one message."""
+    with site.table.database.transaction():
+        record, _ = fix_up_base(site, copy)
+        comparison = compare_mended(site, copy, replica, state.definition)
+        rows = _as_copied(state.definition, rows_at(site, copy, comparison.coming))
+        position = offer(site, copy, record)
+    message = ranges_message(state.definition, next_envelope(state), comparison.ranges, rows, position)
+    return deliver(replica, message)
+
+
+def _position(state: CopyState, copy: BaseCopyRecord) -> Position:
+    if state.position is None:
+        raise StateError("the copy is empty", doing=f"refreshing {copy.name!r}", hint="Refresh it")
+    return state.position
+
+
+def _spooled(path: str) -> Iterator[pa.Table]:
+    """What was spooled, batch by batch; one empty table if there is nothing."""
+    with pa.memory_map(path) as source:
+        reader = pa.ipc.open_file(source)
+        for number in range(reader.num_record_batches):
+            yield pa.Table.from_batches([reader.get_batch(number)])
+        if not reader.num_record_batches:
+            yield reader.schema.empty_table()
 
 
 def _spool(path: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
@@ -129,12 +146,15 @@ SPARK_FROM = 1 << 30
 
 def send_first(
     site: BaseSite, copy: BaseCopyRecord, replica: Replica, state: CopyState, runner: str
-) -> tuple[CopyState, SentPieces]:
+) -> tuple[CopyState, Sent]:
     """The first content, whole or what is left of it. It leads to the position at which it was begun."""
     facts = state.loading if state.loading is not None else _begun(site, copy)
     record = site.record()
     position = Position.from_json(facts["position"])
-    assert position is not None
+    if position is None:
+        raise StateError(
+            "its first content has no position", doing=f"going on with {copy.name!r}", hint="Drop the copy"
+        )
     if position.time < record.since:
         raise StateError(
             f"the first copy was begun at {position.time}, and the annotations were made anew at {record.since}",
@@ -165,16 +185,16 @@ def _begun(site: BaseSite, copy: BaseCopyRecord) -> Mapping[str, Any]:
 
 def _cuts(site: BaseSite, record: BaseRecord) -> list[int]:
     """Every so many entries an address: together one pass over the address's index."""
-    address, found = quoted(record.address), []
+    address, cuts = quoted(record.address), []
     above = ""
     for _ in range(record.rows // PIECE_ROWS):
         sql = f"SELECT {address} FROM {site.table.sql}{above} ORDER BY {address} LIMIT 1 OFFSET {PIECE_ROWS - 1}"
         here = site.table.database.execute(sql)
         if not here:
             break
-        found.append(int(here[0][0]))
-        above = f" WHERE {address} > {found[-1]}"
-    return found
+        cuts.append(int(here[0][0]))
+        above = f" WHERE {address} > {cuts[-1]}"
+    return cuts
 
 
 def _runner(site: BaseSite, runner: str) -> Runner:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from strandline.errors import KeysError, NotFound, StateError
-from strandline.relations import Database
+from strandline.relations import Address, Database, connect
 from strandline.replication.definition import ABOVE, UPTO
 from strandline.replication.message import Position
 from strandline.replication.senders.annotated import program as programs
@@ -26,6 +27,7 @@ from strandline.replication.senders.annotated.base_table import (
     TOUCHED,
     BaseColumn,
     BaseTable,
+    describe,
     fields,
 )
 from strandline.replication.senders.annotated.catalog import BaseCatalog, BaseCopyRecord, BaseRecord
@@ -106,6 +108,13 @@ class BaseSite:
 
     def _statements(self, record: BaseRecord) -> Statements:
         return Statements(self.table.database.dialect, self.table.sql, record.address, record.algorithm)
+
+
+@contextmanager
+def opened(address: Address) -> Iterator[BaseSite]:
+    """A base's database, open."""
+    with connect(address) as database:
+        yield BaseSite(describe(database, address), BaseCatalog(database, address.schema))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Whether a copy equals its query, row by row; and the differential that makes it so where it does not.
+"""Whether a base's copy equals its query, row by row; and the differential that makes it so where it does not.
 
 Both sides are read once, in batches; what is kept of a row is its address and its signature, 24 bytes. Rows that have
 to be sent are read in a second pass over the base.
@@ -22,6 +22,7 @@ from strandline.replication.senders.annotated.catalog import BaseCopyRecord
 from strandline.replication.senders.annotated.fix_up import BaseSite, row_batches, rows_schema
 from strandline.replication.senders.annotated.program import ALL
 from strandline.replication.targets import Replica
+from strandline.replication.verification import Verification
 from strandline.values import no_rows, row_signatures, scheme_of
 
 SHOWN = 10
@@ -29,32 +30,10 @@ Addresses = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class BaseVerification:
-    """How the copy compares with the query over the base as it is now. `addresses` names some of the differing.
-
-    `damaged` says what of the copy could not be read or does not belong there; rows were not compared then.
-    """
-
-    rows: int
-    missing: int = 0
-    extra: int = 0
-    different: int = 0
-    addresses: tuple[int, ...] = ()
-    damaged: tuple[str, ...] = ()
-
-    @property
-    def equal(self) -> bool:
-        return not (self.missing or self.extra or self.different or self.damaged)
-
-    def __bool__(self) -> bool:
-        return self.equal
-
-
-@dataclass(frozen=True)
 class CopyComparison:
     """The addresses at which base and copy differ: those that go, and those that come."""
 
-    verification: BaseVerification
+    verification: Verification
     gone: Addresses
     coming: Addresses
 
@@ -63,15 +42,15 @@ class CopyComparison:
         return pa.table({ABOVE: pa.array(self.gone - 1), UPTO: pa.array(self.gone)})
 
 
-def verify(site: BaseSite, copy: BaseCopyRecord, replica: Replica, definition: CopyDefinition) -> BaseVerification:
+def verify(site: BaseSite, copy: BaseCopyRecord, replica: Replica, definition: CopyDefinition) -> Verification:
     """The comparison, or what stands in its way."""
     damaged = tuple(replica.damage())
     if damaged:
-        return BaseVerification(copy.held, damaged=damaged)
+        return Verification(copy.held, damaged=damaged)
     try:
         return compare(site, copy, replica, definition).verification
     except _UnreadableError as error:
-        return BaseVerification(copy.held, damaged=(str(error),))
+        return Verification(copy.held, damaged=(str(error),))
 
 
 def compare_mended(
@@ -95,11 +74,10 @@ def compare(site: BaseSite, copy: BaseCopyRecord, replica: Replica, definition: 
     extra = np.setdiff1d(held.address, wanted.address)
     different = _different(wanted, held)
     unlike = np.sort(np.concatenate([missing, extra, different]))
-    found = BaseVerification(
-        len(wanted.address), len(missing), len(extra), len(different), tuple(unlike[:SHOWN].tolist())
-    )
+    shown = tuple(unlike[:SHOWN].tolist())
+    verification = Verification(len(wanted.address), len(missing), len(extra), len(different), addresses=shown)
     gone, coming = np.sort(np.concatenate([extra, different])), np.sort(np.concatenate([missing, different]))
-    return CopyComparison(found, gone, coming)
+    return CopyComparison(verification, gone, coming)
 
 
 def rows_at(site: BaseSite, copy: BaseCopyRecord, addresses: Addresses) -> pa.Table:
@@ -151,5 +129,5 @@ def _different(wanted: _Signed, held: _Signed) -> Addresses:
     addresses, first, times = np.unique(held.address, return_index=True, return_counts=True)
     common, here, there = np.intersect1d(wanted.address, addresses, assume_unique=True, return_indices=True)
     unlike = np.any(wanted.words[here] != held.words[first[there]], axis=1) | (times[there] > 1)
-    found: Addresses = common[unlike]
-    return found
+    differing: Addresses = common[unlike]
+    return differing

@@ -1,6 +1,5 @@
 """Copies of views: the net difference since a copy's own position (Chao, Diehr and Saharia 1996)."""
 
-from strandline.replication.senders.view.copy import Copy
-from strandline.replication.senders.view.delivery import held
+from strandline.replication.senders.view.sender import ViewSender, copy_definition
 
-__all__ = ["Copy", "held"]
+__all__ = ["ViewSender", "copy_definition"]

@@ -1,10 +1,11 @@
-"""Whether a copy equals its view: checksums by range, then the ranges that differ row by row.
+"""Whether a copy equals its source, and the comparison by checksums of ranges, then row by row where those differ.
 
-Where the copy's own system computes signatures (`replicas.range_checksums`), only checksums travel, and the rows of
+Where the copy's own system computes signatures (`targets/range_checksums.py`), only checksums travel, and the rows of
 ranges that differ. Elsewhere the copy's file is read here, twice and a batch at a time: rows go into ranges by the
 leading bits of a signature of what identifies them (the key, or the whole row), a range's checksum is the sum of its
 rows' signatures modulo 2¹²⁸, and only the rows of ranges whose checksums differ are held and compared. Their
-differential is what mends the copy.
+differential is what mends the copy. Copies whose rows stand at addresses are compared by these, without holding rows:
+see `senders/annotated/verification.py`.
 """
 
 from __future__ import annotations
@@ -29,23 +30,29 @@ Words = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Verification:
-    """How a copy compares with its view at the position that it stands at."""
+    """How a copy compares with what it should hold: `rows` of them.
+
+    `ranges` were compared, and `differing_ranges` of them differ; `read` rows of the copy were read here. `misplaced`
+    counted rows stand under the signature of another row: somebody edited them. `addresses` names some of the differing
+    rows of a base's copy. `damaged` says what of the copy could not be read or does not belong there; rows were not
+    compared then.
+    """
 
     rows: int
     missing: int = 0
     extra: int = 0
     different: int = 0
-    ranges: int = RANGES
+    ranges: int = 0
     differing_ranges: int = 0
     read: int = 0
-    """Rows of the copy that were read here."""
     misplaced: int = 0
-    """Counted rows that stand under the signature of another row: somebody edited them."""
     repaired: bool = False
+    addresses: tuple[int, ...] = ()
+    damaged: tuple[str, ...] = ()
 
     @property
     def equal(self) -> bool:
-        return not (self.missing or self.extra or self.different)
+        return not (self.missing or self.extra or self.different or self.damaged)
 
     def __bool__(self) -> bool:
         return self.equal
@@ -56,15 +63,15 @@ def compare(definition: CopyDefinition, replica: Replica, wanted: pa.Table) -> t
     mine = restore(wanted, definition.schema)
     checksums = replica.checksums()
     if checksums is None:
-        told, old, new = _read_here(definition, replica, mine)
+        verification, old, new = _read_here(definition, replica, mine)
     else:
-        told, old, new = _asked_there(definition, checksums, mine)
-    if not told.differing_ranges:
-        return told, _nothing(definition)
-    found = difference(old, new, list(definition.key) or None)
-    counts = found.header.counts
-    told = replace(told, missing=counts.inserted, extra=counts.deleted, different=counts.updated)
-    return told, found
+        verification, old, new = _asked_there(definition, checksums, mine)
+    if not verification.differing_ranges:
+        return verification, _nothing(definition)
+    changes = difference(old, new, list(definition.key) or None)
+    counts = changes.header.counts
+    unlike = replace(verification, missing=counts.inserted, extra=counts.deleted, different=counts.updated)
+    return unlike, changes
 
 
 def mended(definition: CopyDefinition, replica: Replica, wanted: pa.Table) -> tuple[Verification, ChangeSet]:
@@ -89,13 +96,13 @@ def _read_here(definition: CopyDefinition, replica: Replica, mine: pa.Table) -> 
         count += len(rows)
         misplaced += _misplaced(definition, stored)
     unlike = np.flatnonzero(np.any(_carried(theirs) != _carried(here.sums), axis=1))
-    told = Verification(len(mine), differing_ranges=len(unlike), read=count, misplaced=misplaced)
+    verification = Verification(len(mine), ranges=RANGES, differing_ranges=len(unlike), read=count, misplaced=misplaced)
     old = [no_rows(definition.schema)]
     if len(unlike):
         for stored in _tables(definition, replica.rows()):
             rows = _expanded(definition, stored)
             old.append(rows.filter(pa.array(np.isin(_by_range(rows, definition).ranges, unlike))))
-    return told, pa.concat_tables(old), mine.filter(pa.array(np.isin(here.ranges, unlike)))
+    return verification, pa.concat_tables(old), mine.filter(pa.array(np.isin(here.ranges, unlike)))
 
 
 def _asked_there(definition: CopyDefinition, checksums: RangeChecksums, mine: pa.Table) -> _Compared:
@@ -109,8 +116,8 @@ def _asked_there(definition: CopyDefinition, checksums: RangeChecksums, mine: pa
     held = pa.concat_tables([no_rows(definition.stored), *_tables(definition, batches)])
     old = _expanded(definition, held)
     new = _expanded(definition, stored.filter(pa.array(np.isin(ranges, unlike))) if unlike else stored.slice(0, 0))
-    told = Verification(len(mine), ranges=16**DIGITS, differing_ranges=len(unlike), read=len(old))
-    return replace(told, misplaced=_misplaced(definition, held)), old, new
+    verification = Verification(len(mine), ranges=16**DIGITS, differing_ranges=len(unlike), read=len(old))
+    return replace(verification, misplaced=_misplaced(definition, held)), old, new
 
 
 def _tables(definition: CopyDefinition, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -1,0 +1,111 @@
+"""Annotating a base table, and defining copies of it: written into its database, in one transaction each.
+
+A table that is annotated already is not touched; what was dropped of the annotations is made again, and then no
+differential starts before that.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+
+from strandline.changes import check_columns
+from strandline.errors import InputError
+from strandline.relations import Address
+from strandline.replication.definition import PREFIX
+from strandline.replication.senders.annotated import base_table
+from strandline.replication.senders.annotated.base_table import ADDRESS, ALGORITHMS, MARKED, PAPER, UNHELD, fields
+from strandline.replication.senders.annotated.catalog import BaseCopyRecord, BaseRecord
+from strandline.replication.senders.annotated.fix_up import BaseSite
+from strandline.replication.senders.annotated.program import check_restriction, restriction
+from strandline.values import quoted
+
+
+def check_algorithm(algorithm: str | None) -> None:
+    """Refuses what is neither of the two."""
+    if algorithm is not None and algorithm not in ALGORITHMS:
+        raise InputError(f"{algorithm!r} is no algorithm", doing="annotating", hint=f"Use {', '.join(ALGORITHMS)}")
+
+
+def annotate(site: BaseSite, algorithm: str | None) -> None:
+    """Adds what is missing, in one transaction; a table that is annotated already is not touched."""
+    known = site.catalog.base(site.name)
+    if known is not None and algorithm not in (None, known.algorithm):
+        raise InputError(
+            f"the base is annotated for {known.algorithm!r}",
+            doing=f"annotating {site.table.address.shown}",
+            hint="Release it first, or leave the algorithm out",
+        )
+    record = known or _new_record(site, algorithm or MARKED)
+    wanted = [*fields(record.algorithm), *([ADDRESS] if record.own_address else [])]
+    whole = known is not None and set(wanted) <= site.table.present and site.table.has_trigger()
+    if whole:
+        return
+    with site.table.database.transaction():
+        site.table.lock()
+        site.catalog.make()
+        site.table.drop_trigger()
+        site.table.annotate(wanted)
+        site.table.create_trigger(record.address, fields(record.algorithm))
+        if known is not None:
+            record = replace(record, since=record.time + 1, rows=0)
+        site.catalog.put_base(record)
+        site.program(record)
+
+
+def _new_record(site: BaseSite, algorithm: str) -> BaseRecord:
+    taken = sorted(site.table.present & {*fields(MARKED)})
+    if taken:
+        raise InputError(
+            f"the table already has a column {taken[0]!r}, and no record says whose it is",
+            doing=f"annotating {site.table.address.shown}",
+            hint=f"Columns that begin with {PREFIX} are ours: drop it",
+        )
+    key = site.table.integer_key()
+    return BaseRecord(site.name, secrets.token_hex(8), key or ADDRESS, key is None, algorithm)
+
+
+def wanted_copy(site: BaseSite, target: Address, where: str | None, columns: Sequence[str] | None) -> BaseCopyRecord:
+    """The record of a copy that a user asks for, still without a name; its restriction is checked by the database."""
+    record = site.record()
+    schema = site.table.schema
+    chosen = tuple(schema.names if columns is None else columns)
+    check_columns(schema, chosen, "choosing the columns of a copy")
+    restricted = restriction(where, schema, site.table.database.dialect)
+    check_restriction(restricted, where, site.table.database, site.table.sql)
+    return BaseCopyRecord("", record.table, 0, target.shown, chosen, where, restricted.sql, restricted.columns)
+
+
+def check_same(known: BaseCopyRecord | None, wanted: BaseCopyRecord) -> None:
+    """Refuses a copy of a name that another one has."""
+    if known is None:
+        return
+    if (known.base, known.where, known.columns, known.target) != (
+        wanted.base,
+        wanted.where,
+        wanted.columns,
+        wanted.target,
+    ):
+        raise InputError(
+            f"there is a copy {known.name!r} already, with another target, restriction or columns",
+            doing="replicating",
+            hint="Give this one a name of its own, or drop that one",
+        )
+
+
+def define_copy(site: BaseSite, wanted: BaseCopyRecord) -> None:
+    """Records the copy, with a bit of its own while there are any. A bit that a dropped copy used is cleared first."""
+    database = site.table.database
+    with database.transaction():
+        site.table.lock()
+        record = site.record(lock=True)
+        used = {copy.bit for copy in site.catalog.copies(record.table)}
+        bit = next((number for number in range(base_table.BITS) if number not in used), None)
+        if bit is not None and bit < record.bits and record.algorithm != PAPER:
+            unheld, mask = quoted(UNHELD), 1 << bit
+            database.execute(f"UPDATE {site.table.sql} SET {unheld} = {unheld} - {mask} WHERE ({unheld} & {mask}) <> 0")
+        site.catalog.put_base(replace(record, bits=max(record.bits, 0 if bit is None else bit + 1)))
+        copy = replace(wanted, bit=bit)
+        site.catalog.put_copy(copy)
+        site.prepare(record, copy)

@@ -1,0 +1,209 @@
+"""Copies of annotated base tables, refreshed by the differential algorithm (Lindsay, Haas, Mohan, Pirahesh and Wilms).
+
+What the base knows of a copy is in its database, beside the base: where it stands (`taken`), what was last offered to
+it, and how many rows it holds. `refreshed` times come from the clock that a sender is given.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from strandline.errors import NotFound, StateError
+from strandline.relations import Address
+from strandline.replication.copy_state import CopyState
+from strandline.replication.delivery import Claimed, Sent
+from strandline.replication.explanation import BaseFacts, Explanation
+from strandline.replication.message import Position
+from strandline.replication.senders.annotated.catalog import BaseCopyRecord
+from strandline.replication.senders.annotated.cost import DIFFERENTIAL, at_activity, explain, uses_index
+from strandline.replication.senders.annotated.delivery import (
+    check_history,
+    definition_of,
+    obstacle,
+    send_differential,
+    send_first,
+    send_full,
+    send_repair,
+)
+from strandline.replication.senders.annotated.fix_up import BaseSite, opened
+from strandline.replication.senders.annotated.program import LAG
+from strandline.replication.senders.annotated.statements import Numbers
+from strandline.replication.senders.annotated.verification import verify
+from strandline.replication.senders.sender import AUTO, FIRST, FULL, REPAIR, Refresh
+from strandline.replication.targets import Replica
+from strandline.replication.verification import Verification
+
+METHODS = (AUTO, DIFFERENTIAL, FULL)
+RECOUNT = 0.1
+"""The part of a copy's rows that messages may concern before they are counted again."""
+
+
+class AnnotatedSender:
+    """The copies of one annotated base table."""
+
+    methods = METHODS
+
+    def __init__(self, base: Address, clock: Callable[[], float] = time.time) -> None:
+        self.base = base
+        self._clock = clock
+
+    def record(self, name: str) -> BaseCopyRecord:
+        with opened(self.base) as site:
+            return _record(site, name)
+
+    @contextmanager
+    def opened(self, name: str, runner: str) -> Iterator[AnnotatedSource]:
+        with opened(self.base) as site:
+            yield AnnotatedSource(site, _record(site, name), runner, self._clock)
+
+    def status(self, name: str) -> dict[str, Any]:
+        with opened(self.base) as site:
+            copy = _record(site, name)
+            return {
+                "name": name,
+                "base": copy.base,
+                "target": copy.target,
+                "position": None if copy.taken is None else copy.taken.time,
+                "lag": None if copy.taken is None else _facts(site, copy, copy.taken).changed,
+                "expected": copy.expected.get("method"),
+                **copy.last,
+            }
+
+    def let_go(self, name: str) -> None:
+        """Nothing: annotations serve all copies, wherever they stand."""
+
+    def forget(self, name: str) -> None:
+        with opened(self.base) as site, site.table.database.transaction():
+            site.catalog.drop_copy(name)
+            site.program(site.record())  # the one UPDATE of a fix-up knows all copies
+
+
+@dataclass(frozen=True)
+class AnnotatedSource:
+    """One copy, as an open connection to its base sees it."""
+
+    site: BaseSite
+    copy: BaseCopyRecord
+    runner: str
+    clock: Callable[[], float]
+
+    @property
+    def target(self) -> str:
+        return self.copy.target
+
+    @property
+    def method(self) -> str:
+        return self.copy.method
+
+    def claim(self, replica: Replica) -> Claimed:
+        """A copy with other columns than the base's is refused: rows at addresses are sent with all of them."""
+        replica.create(definition_of(self.site, self.site.record(), self.copy))
+        return Claimed(replica.claim())
+
+    def plan(self, claimed: Claimed, method: str) -> AnnotatedPlan:
+        position, name = claimed.state.position, self.copy.name
+        if method == REPAIR:
+            if position is None:
+                raise StateError("the copy is empty", doing=f"repairing {name!r}", hint="Refresh it")
+            return AnnotatedPlan(self, REPAIR, "compared row by row")
+        if position is None:
+            return AnnotatedPlan(self, FIRST, "the copy was empty")
+        record = self.site.record()
+        if method != FULL:
+            check_history(record, self.copy, position)
+        if method == AUTO:
+            facts = _facts(self.site, self.copy, position)
+            chosen = explain(facts, obstacle(record, position))
+            return AnnotatedPlan(self, chosen.method, chosen.obstacle or chosen.why, not uses_index(facts))
+        trouble = "" if method == FULL else obstacle(record, position)
+        if trouble:
+            raise StateError(
+                f"no differential is possible: {trouble}",
+                doing=f"refreshing {name!r}",
+                hint="refresh(method='full') makes the next one possible",
+            )
+        return AnnotatedPlan(self, method, "asked for")
+
+    def explain(self, state: CopyState | None) -> Explanation:
+        if state is None or state.position is None:
+            raise StateError("the copy is empty: the first refresh fills it", doing=f"explaining {self.copy.name!r}")
+        position = state.position
+        return explain(_facts(self.site, self.copy, position), obstacle(self.site.record(), position))
+
+    def verify(self, replica: Replica) -> Verification:
+        state = replica.state()
+        if state is None:
+            raise NotFound("there is no copy", doing=f"verifying {self.copy.name!r}", hint="Refresh it")
+        return verify(self.site, self.copy, replica, state.definition)
+
+
+@dataclass(frozen=True)
+class AnnotatedPlan:
+    """How a copy comes to the base's present state; `anchored` says whether the next differential may start there."""
+
+    source: AnnotatedSource
+    method: str
+    why: str
+    anchored: bool = True
+
+    def send(self, replica: Replica, state: CopyState) -> tuple[CopyState, Sent]:
+        site, copy = self.source.site, self.source.copy
+        if self.method == FIRST:
+            state, sent = send_first(site, copy, replica, state, self.source.runner)
+            state, more = send_differential(site, _note_taken(site, copy.name, state), replica, state)
+            return state, sent + more
+        if self.method == FULL:
+            return send_full(site, copy, replica, state, anchored=self.anchored)
+        if self.method == REPAIR:
+            return send_repair(site, copy, replica, state)
+        return send_differential(site, copy, replica, state)
+
+    def note(self, replica: Replica, state: CopyState, done: Refresh, sending: float) -> None:
+        site, position = self.source.site, state.position
+        last = {"method": done.method, "messages": done.messages, "bytes": done.bytes}
+        last["seconds"] = round(done.seconds, 3)
+        last["refreshed"] = datetime.fromtimestamp(self.source.clock(), UTC).isoformat(timespec="seconds")
+        with site.table.database.transaction():
+            copy = replace(_record(site, self.source.copy.name), taken=position, last=last)
+            copy = _counted(copy, replica, done.messages)
+            if self.method == FIRST and position is not None:
+                expected = explain(at_activity(_facts(site, copy, position)))
+                copy = replace(copy, expected={"method": expected.method, "why": expected.why})
+            site.catalog.put_copy(copy)
+
+
+def _record(site: BaseSite, name: str) -> BaseCopyRecord:
+    record = site.catalog.copy(name)
+    if record is None or record.base != site.name:
+        raise NotFound(f"there is no copy {name!r} of {site.name!r}", doing="opening a copy")
+    return record
+
+
+def _facts(site: BaseSite, copy: BaseCopyRecord, position: Position) -> BaseFacts:
+    record = site.record()
+    program = site.copy_program(record, copy)
+    rows, changed = program.run(site.table.database, LAG, Numbers(since=position.time))[0]
+    indexed = bool(copy.restricted_by) and site.table.has_index(copy.restricted_by)
+    deleted = max(record.rows - rows, 0)
+    return BaseFacts(rows, copy.held, (changed or 0) + deleted, indexed, copy.where is not None, record.algorithm)
+
+
+def _note_taken(site: BaseSite, name: str, state: CopyState) -> BaseCopyRecord:
+    """Notes in the base where the copy now stands."""
+    with site.table.database.transaction():
+        copy = replace(_record(site, name), taken=state.position)
+        site.catalog.put_copy(copy)
+    return copy
+
+
+def _counted(copy: BaseCopyRecord, replica: Replica, messages: int) -> BaseCopyRecord:
+    """Counts what the copy holds, if enough has changed: small refreshes must not cost a scan of the copy."""
+    uncounted = copy.uncounted + messages
+    if uncounted <= RECOUNT * copy.held:
+        return replace(copy, uncounted=uncounted)
+    return replace(copy, held=replica.count(), uncounted=0)

@@ -1,0 +1,305 @@
+"""Copies of views and of tables: the net difference since a copy's own position (Chao, Diehr and Saharia 1996).
+
+A refresh reads the store once, into a `RefreshContext`. Then the copy is claimed, its position says what it lacks, the
+aim is made a position, the message is taken by the copy with that position, and the store notes it in one commit: a
+refresh that is stopped anywhere leaves the copy at one of two positions that the store both knows.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from strandline.changes import COUNTED, KEYED
+from strandline.errors import StateError
+from strandline.replication.copy_state import CopyState
+from strandline.replication.definition import CopyDefinition
+from strandline.replication.delivery import Claimed, Sent, claim, deliver, deliver_content, next_envelope
+from strandline.replication.explanation import Explanation, RefreshFacts
+from strandline.replication.message import Message, Position, changes_message, segment
+from strandline.replication.senders.sender import AUTO, FIRST, FULL, NOTHING, REPAIR, Refresh
+from strandline.replication.senders.view.cost import DIFFERENCE, explain
+from strandline.replication.targets import Replica
+from strandline.replication.verification import Verification, compare, mended
+from strandline.tables import COPIES, TableTransaction
+from strandline.values import plain_schema
+from strandline.views import (
+    ENTERING,
+    ChangeSource,
+    CopyRecord,
+    NetDifference,
+    RefreshContext,
+    Seen,
+    Subscription,
+    ViewHost,
+    ViewPosition,
+    change_source,
+    changes_since,
+    collapse_unused,
+    expire,
+    known_views,
+    put,
+    refresh_context,
+    release,
+    remove,
+    retune,
+    try_entering,
+    with_seen,
+)
+
+NO_START = "the copy's position is not one that a difference may start from"
+SEEN = 0.1
+"""The part of its time after which a refresh that sent nothing is written down."""
+PIECE_ROWS = 500_000
+"""So many rows go in one message of a whole content."""
+
+
+class ViewSender:
+    """The copies of one version of a store."""
+
+    methods = (AUTO, DIFFERENCE, FULL, REPAIR)
+
+    def __init__(self, home: ViewHost) -> None:
+        self._home = home
+
+    def record(self, name: str) -> CopyRecord:
+        with known_views(self._home) as known:
+            return known.copy(name)
+
+    @contextmanager
+    def opened(self, name: str, runner: str) -> Iterator[ViewSource]:
+        with refresh_context(self._home, name, runner) as context, change_source(context) as changes:
+            yield ViewSource(context, changes)
+
+    def status(self, name: str) -> dict[str, Any]:
+        with known_views(self._home) as known:
+            record = known.copy(name)
+            taken = None if record.taken is None else record.taken.commit
+            relations = known.definition(record.view).relations
+            touched = max(int(one.changed) for relation in relations for one in known.site.domains_below(relation))
+            return {
+                "name": name,
+                "view": record.view,
+                "target": record.target,
+                "where": record.where,
+                "position": taken,
+                "lag": None if taken is None else max(touched - taken, 0),
+                "rows": record.held,
+                "refreshed": _shown_time(record.seen),
+                "keep": record.keep,
+                **record.last,
+            }
+
+    def let_go(self, name: str) -> None:
+        release(self._home, self.record(name))
+
+    def forget(self, name: str) -> None:
+        record = self.record(name)
+        release(self._home, record)
+        self._home.autocommit(lambda transaction: remove(transaction, COPIES, name))
+        collapse_unused(self._home, record.view)
+
+
+@dataclass(frozen=True)
+class ViewSource:
+    """One copy at one state of its store."""
+
+    context: RefreshContext
+    changes: ChangeSource
+
+    method = AUTO
+
+    @property
+    def target(self) -> str:
+        return self.context.record.target
+
+    @property
+    def definition(self) -> CopyDefinition:
+        return copy_definition(self.context.wanted, self.context.record.id)
+
+    def claim(self, replica: Replica) -> Claimed:
+        return claim(replica, self.definition)
+
+    def plan(self, claimed: Claimed, method: str) -> ViewPlan:
+        """A copy whose columns were not those of the view goes its own way, whatever was asked for."""
+        state, record = claimed.state, self.context.record
+        if claimed.anew:
+            return ViewPlan(self, FULL, claimed.anew)
+        if claimed.evolved:
+            return ViewPlan(self, FULL if method == FULL else REPAIR, claimed.evolved)
+        if state.position is None:
+            gone = record.taken is not None
+            why = "nothing of the copy was at its target any more" if gone else "the copy was empty"
+            return ViewPlan(self, FIRST, why)
+        if method in (FULL, REPAIR):
+            return ViewPlan(self, method, "asked for")
+        position = view_position(state.position)
+        net = NO_START if position is None else self.changes.difference(position)
+        if isinstance(net, str):
+            if method == DIFFERENCE:
+                doing = f"refreshing {record.name!r}"
+                raise StateError(f"no difference is known: {net}", doing=doing, hint="Say method='repair'")
+            return ViewPlan(self, REPAIR, net)
+        return self._difference(net)
+
+    def _difference(self, net: NetDifference) -> ViewPlan:
+        anew = self.context.wanted.definition.regenerated
+        why = f"computed anew: {anew}" if anew else "net since its position"
+        if not len(net.rows):
+            return ViewPlan(self, NOTHING, "nothing changed")
+        if net.parts:
+            statements = sum(len(part.statements) for part in net.parts)
+            why = f"net since its position, with {statements} statements for their rows"
+        return ViewPlan(self, DIFFERENCE, why, net)
+
+    def explain(self, state: CopyState | None) -> Explanation:
+        context, record = self.context, self.context.record
+        if state is None or state.position is None:
+            raise StateError("the copy is empty: the first refresh fills it", doing=f"explaining {record.name!r}")
+        position = view_position(state.position)
+        changed = NO_START if position is None else changes_since(context, position)
+        facts = RefreshFacts(
+            context.known.count(record.view),
+            record.held,
+            changed if isinstance(changed, int) else None,
+            keyed=bool(context.wanted.definition.key),
+            eager=context.segments is not None,
+            obstacle="" if isinstance(changed, int) else changed,
+        )
+        return explain(facts, record.measured)
+
+    def verify(self, replica: Replica) -> Verification:
+        doing = f"verifying {self.context.record.name!r}"
+        state = replica.state()
+        if state is None or state.position is None:
+            raise StateError("the copy is empty", doing=doing, hint="Refresh it")
+        if state.definition != self.definition:
+            why = "the view's columns or its key have changed, and the copy still has the old ones"
+            raise StateError(why, doing=doing, hint="Refresh it")
+        return compare(state.definition, replica, self.context.rows())[0]
+
+
+@dataclass(frozen=True)
+class ViewPlan:
+    """How a copy comes to the view's present state. `net` is the difference to send, where it is known."""
+
+    source: ViewSource
+    method: str
+    why: str
+    net: NetDifference | None = None
+
+    def send(self, replica: Replica, state: CopyState) -> tuple[CopyState, Sent]:
+        """Nothing is sent before its position is one that the store keeps."""
+        if self.method == NOTHING:
+            return state, Sent()
+        changes = self.source.changes
+        position = recorded_position(changes.fix())
+        if self.net is not None:
+            return deliver(replica, difference_message(state, self.source.context.wanted, self.net, position))
+        if self.method != REPAIR:
+            return deliver_content(replica, state, _pieces(changes.rows()), position)
+        verification, repairs = mended(state.definition, replica, changes.rows())
+        if verification.misplaced:
+            # Messages name counted rows by their signatures, so each must stand under its own first.
+            replica.evolve(state.definition)
+        return deliver(replica, changes_message(state.definition, next_envelope(state), repairs, position))
+
+    def note(self, replica: Replica, state: CopyState, done: Refresh, sending: float) -> None:
+        """One commit says where the copy stands and what the refresh cost; then what is no longer needed goes."""
+        context, changes = self.source.context, self.source.changes
+        if self.method == NOTHING:
+            self._note_seen()
+            return
+        position = None if state.position is None else view_position(state.position)
+        if position is None:
+            raise StateError("the copy does not say where it stands", doing=f"refreshing {context.record.name!r}")
+        held, seen = replica.count(), self._seen(done, sending)
+        last = {"method": done.method, "messages": done.messages, "bytes": done.bytes}
+        last["seconds"] = round(done.seconds, 3)
+
+        def work(transaction: TableTransaction) -> CopyRecord:
+            with known_views(context.home) as newest:
+                record = newest.copy(context.record.name)
+                measured = with_seen(record.measured, seen)
+                record = replace(record, taken=position, offered=None, last=last, held=held, measured=measured)
+                record = replace(record, seen=context.home.pages.now())
+                put(transaction, record, exists=True)
+                changes.tidy(transaction, newest, record)
+                return record
+
+        record = context.home.autocommit(work)
+        changes.settle(position)
+        retune(context.home, context.known, record)
+        expire(context.home, context.known, but=record.name)
+
+    def _note_seen(self) -> None:
+        """Nothing was sent: that the copy was here is written down now and then, as its time begins anew."""
+        home, record = self.source.context.home, self.source.context.record
+        if home.pages.now() - record.seen > record.keep * SEEN:
+            here = replace(record, seen=home.pages.now())
+            home.autocommit(lambda transaction: put(transaction, here, exists=True))
+
+    def _seen(self, done: Refresh, sending: float) -> Seen:
+        """What this refresh tells of costs: a difference of comparing, anything else of scanning."""
+        context, net = self.source.context, self.net
+        rows = context.known.count(context.record.view)
+        if net is None:
+            return Seen(rows, None, done.messages, done.bytes, scanning=sending)
+        eager = context.segments is not None
+        comparing = None if eager else done.seconds - sending
+        entering = ENTERING.take(context.home.cache, context.record.view)
+        if entering is None and not eager:
+            entering = try_entering(context.wanted.definition, net.rows, time.perf_counter)
+        seen = Seen(rows, net.changed, done.messages, done.bytes, comparing=comparing, sending=sending)
+        return replace(seen, entering=entering)
+
+
+def copy_definition(subscription: Subscription, source: str) -> CopyDefinition:
+    """What a copy of this subscription holds; `source` is the copy's id."""
+    view = subscription.definition
+    return CopyDefinition(plain_schema(view.schema), KEYED if view.key else COUNTED, view.key, source)
+
+
+def recorded_position(position: ViewPosition) -> Position:
+    """The position as a copy records it."""
+    rest = [position.store, position.lineage, position.version, position.view, position.id]
+    return Position(position.commit, json.dumps(rest))
+
+
+def view_position(recorded: Position) -> ViewPosition | None:
+    """The position that a copy recorded; None if it is not one of a view, or no difference may start from it."""
+    if not recorded.anchored:
+        return None
+    try:
+        store, lineage, version, view, commit_id = json.loads(recorded.token)
+    except (ValueError, TypeError):
+        return None
+    return ViewPosition(store, lineage, version, view, recorded.time, commit_id)
+
+
+def difference_message(state: CopyState, wanted: Subscription, net: NetDifference, position: Position) -> Message:
+    """A net difference as the copy's next message: its rows or, where statements stand for some, its parts in order."""
+    definition, envelope = state.definition, next_envelope(state)
+    if not net.parts:
+        return changes_message(definition, envelope, wanted.change_set(net.rows), position)
+    *earlier, last = net.parts
+    segments = tuple(segment(definition, wanted.change_set(part.rows), part.statements) for part in earlier)
+    message = changes_message(definition, envelope, wanted.change_set(last.rows), position)
+    return replace(message, earlier=segments)
+
+
+def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
+    yield rows.slice(0, PIECE_ROWS)
+    for start in range(PIECE_ROWS, len(rows), PIECE_ROWS):
+        yield rows.slice(start, PIECE_ROWS)
+
+
+def _shown_time(seconds: float) -> str | None:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds") if seconds else None
