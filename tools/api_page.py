@@ -34,11 +34,12 @@ CLASSES = (
     ("TableTransaction", "strandline.tables", "what `store.transaction` gives"),
     ("Snapshot", "strandline.store", "what `store.snapshot()` without a name gives"),
     ("WhatIf", "strandline.store", "what `table.what_if` and `store.what_if` give"),
-    ("Base", "strandline.replication.senders.annotated.annotated_base", "what `sl.base` gives"),
-    ("BaseCopy", "strandline.replication.senders.annotated.copy", "what `base.replicate` gives"),
-    ("Refresh", "strandline.replication.senders.annotated.copy", "what `copy.refresh` gives"),
+    ("Base", "strandline.replication", "what `sl.base` gives"),
     ("View", "strandline.store", "what `store.view` gives"),
-    ("Copy", "strandline.replication.senders.view.copy", "what `view.replicate` gives"),
+    ("Copy", "strandline.replication", "what `view.replicate` and `base.replicate` give"),
+    ("Refresh", "strandline.replication", "what `copy.refresh` gives"),
+    ("Verification", "strandline.replication", "what `copy.verify` gives"),
+    ("Explanation", "strandline.replication", "what `copy.explain` gives"),
     ("Dump", "strandline.dumps", "what `store.dump` gives"),
     ("Restored", "strandline.dumps", "what `sl.restore` gives"),
     ("Dumps", "strandline.dumps", "the dumps at a target"),
@@ -55,6 +56,7 @@ OURS = {
     "TableTransaction": {"ended"},
     "Base": {"record"},
     "Copy": {"record"},
+    "Explanation": {"to_json"},
     "View": {"definition"},
     "WhatIf": {"bytes", "parts", "relation", "rows"},
 }
@@ -94,8 +96,7 @@ def _function(name: str, function: Callable[..., Any]) -> str:
 
 
 def _class(name: str, found: type, origin: str) -> str:
-    title = f"{name} ({found.__module__.removeprefix('strandline.').split('.')[0]})" if name == "Copy" else name
-    lines = [f"## {title}\n", f"{origin[0].upper()}{origin[1:]}.\n", f"{words(found)}\n"]
+    lines = [f"## {name}\n", f"{origin[0].upper()}{origin[1:]}.\n", f"{words(found)}\n"]
     values = [field for field in getattr(found, "__dataclass_fields__", {}) if not field.startswith("_")]
     if values:
         lines.append(f"Fields: {', '.join(f'`{field}`' for field in values)}.\n")

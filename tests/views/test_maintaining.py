@@ -14,7 +14,7 @@ from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
 from strandline.views import catalog
 from strandline.views.difference_table import all_segments
-from strandline.views.known_views import known_views
+from strandline.views.known_views import read_views
 from strandline.views.maintenance import MAINTAIN, Seen, prices, retune, with_seen
 
 ROWS = 1000
@@ -36,7 +36,7 @@ def measured(store: Store, copy: Copy, **found: float) -> None:
         catalog.put(transaction, replace(copy.record, measured={**prices, **found}), exists=True)
 
     store.autocommit(work)
-    with known_views(store) as known:
+    with read_views(store) as known:
         retune(store, known, copy.record)
 
 

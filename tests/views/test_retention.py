@@ -15,14 +15,14 @@ from strandline.storage import MemoryStorage
 from strandline.store import Store, create, create_on
 from strandline.store import open as open_store
 from strandline.views.difference_table import all_segments
-from strandline.views.known_views import known_views
+from strandline.views.known_views import read_views
 from strandline.views.retention import DAY, UNUSED, expire
 
 MAINTAIN = pytest.mark.parametrize("maintain", ["eager", "deferred"])
 
 
 def expired(store: Store) -> list[str]:
-    with known_views(store) as known:
+    with read_views(store) as known:
         return expire(store, known)
 
 

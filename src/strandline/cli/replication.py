@@ -1,12 +1,8 @@
-"""`strandline base`: annotated base tables in a database.
+"""The commands about copies: `base`, `replicate`, `refresh`, `replicas`, `forget`.
 
-`strandline replicate`: a copy of a base, of a view or of a table, somewhere else.
-
-`strandline refresh`: copies brought up to date.
-
-`strandline replicas`: the copies of a base or of a store, and how fresh they are.
-
-`strandline forget`: what a store keeps for copies and streams that will not come back.
+`base` makes tables of a database bases of copies; `replicate` makes a copy of a base, of a view or of a table;
+`refresh` brings copies up to date; `replicas` lists them and says how fresh they are; `forget` frees what a store keeps
+for copies and streams that will not come back.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """What a copy remembers about itself, and whether it takes a message. Pure: every kind of copy asks here.
 
-A copy whose columns change keeps its rows: from one definition to another of the same form, key and source.
-
-Columns that go are dropped; columns that come are empty; a column of another type keeps its values where the new type
-holds all of them, and is empty otherwise. Counted rows stand under other signatures then, so they are written again.
-What is then wrong or missing is the sender's to find and to send, so the copy's position is no longer one that a
+`Evolution` leads from one definition to another of the same form, key and source. A copy whose columns change keeps its
+rows: columns that go are dropped; columns that come are empty; a column of another type keeps its values where the new
+type holds all of them, and is empty otherwise. Counted rows stand under other signatures then, so they are written
+again. What is then wrong or missing is the sender's to find and to send, so the copy's position is no longer one that a
 difference may start from.
 """
 

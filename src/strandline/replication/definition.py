@@ -92,8 +92,8 @@ class CopyDefinition:
     @cached_property
     def fingerprint(self) -> str:
         """A digest of all of this, carried by every message."""
-        said = json.dumps([self.form, list(self.key), self.source, self.schema.to_string()], ensure_ascii=True)
-        return hashlib.sha256(said.encode()).hexdigest()[:32]
+        text = json.dumps([self.form, list(self.key), self.source, self.schema.to_string()], ensure_ascii=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -110,12 +110,12 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """What `strandline refresh --explain --json` prints."""
-        told: dict[str, Any] = {"facts": asdict(self.facts), "method": self.method, "why": self.why}
+        facts, choice = {"facts": asdict(self.facts)}, {"method": self.method, "why": self.why}
         if self.maintain is None:
             ways = {way.method: _chosen(way, "method", "messages", "cost") for way in self.ways}
-            return {**told, **ways, "obstacle": self.obstacle}
-        ways_by_seconds = [_chosen(way, "method", "messages", "bytes", "seconds") for way in self.ways]
-        return {**told, "ways": ways_by_seconds, "maintain": asdict(self.maintain)}
+            return {**facts, **ways, **choice, "obstacle": self.obstacle}
+        timed = [_chosen(way, "method", "messages", "bytes", "seconds") for way in self.ways]
+        return {**facts, "ways": timed, **choice, "maintain": asdict(self.maintain)}
 
 
 def _chosen(way: RefreshWay, *names: str) -> dict[str, Any]:

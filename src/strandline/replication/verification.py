@@ -52,6 +52,7 @@ class Verification:
 
     @property
     def equal(self) -> bool:
+        """Whether the copy holds just what it should."""
         return not (self.missing or self.extra or self.different or self.damaged)
 
     def __bool__(self) -> bool:

@@ -31,9 +31,9 @@ from strandline.views import (
     has,
     in_spark_sql,
     keep,
-    known_views,
     on_spark,
     put,
+    read_views,
     regenerate,
     remove,
     subscribe,
@@ -68,13 +68,13 @@ class View:
     @property
     def definition(self) -> ViewDefinition:
         """What it means now."""
-        with known_views(self._home) as known:
+        with read_views(self._home) as known:
             return known.definition(self.name)
 
     @property
     def sql(self) -> str:
         """Its text."""
-        with known_views(self._home) as known:
+        with read_views(self._home) as known:
             record = known.records.get(self.name)
             return f'SELECT * FROM "{self.name}"' if record is None else record.sql
 
@@ -90,7 +90,7 @@ class View:
 
     def to_arrow(self, *, at: Any = None, runner: str = "auto") -> pa.Table:
         """Its rows, now or at a state."""
-        with known_views(self._home, at) as known:
+        with read_views(self._home, at) as known:
             return regenerate(known.definition(self.name), known.site, self._home.running(runner))
 
     def to_spark(self, *, at: Any = None, by: str = "kernels", session: SparkSession | None = None) -> DataFrame:
@@ -100,7 +100,7 @@ class View:
         """
         if by not in ("kernels", "sql"):
             raise InputError(f"{by!r} computes nothing", doing=f"reading {self.name!r}", hint="Say kernels or sql")
-        with known_views(self._home, at) as known:
+        with read_views(self._home, at) as known:
             site, definition = known.site, known.definition(self.name)
             if by == "sql":
                 return in_spark_sql(definition, lambda name: self._frame(site, name, at))
@@ -113,7 +113,7 @@ class View:
 
     def changes(self, *, since: Any, until: Any = None, runner: str = "auto") -> Changes:
         """What changed in it from one state to another, or to now, by delta queries."""
-        with known_views(self._home, since) as older, known_views(self._home, until) as newer:
+        with read_views(self._home, since) as older, read_views(self._home, until) as newer:
             sites = TwoStates(older.site, newer.site)
             definition = newer.definition(self.name)
             if definition.regenerated:
@@ -126,7 +126,7 @@ class View:
 
         `change` is a row or several, or a change set; `relation` says what it changes, where the view reads several.
         """
-        with known_views(self._home) as known:
+        with read_views(self._home) as known:
             return why(known.definition(self.name), known.site, change, relation)
 
     def replicate(
@@ -148,7 +148,7 @@ class View:
         chosen = None if columns is None else tuple(columns)
         wanted = CopyRecord(name or address.table, self.name, address.shown, secrets.token_hex(8), where, chosen)
         wanted = replace(wanted, keep=duration(keep, f"replicating {self.name!r}"))
-        with known_views(self._home) as known:
+        with read_views(self._home) as known:
             subscription = subscribe(known.definition(self.name), where, columns)
             before = known.copies.get(wanted.name)
         _check_same(before, wanted)
@@ -166,7 +166,7 @@ class View:
 
     def copies(self) -> list[Copy]:
         """Its copies."""
-        with known_views(self._home) as known:
+        with read_views(self._home) as known:
             names = [one.name for one in known.copies.values() if one.view == self.name]
         return [Copy(ViewSender(self._home), name) for name in names]
 
@@ -184,7 +184,7 @@ def create_view(home: ViewHost, name: str, sql: str, *, strict: bool = True, mai
         raise InputError(f"{name!r} is no name for a view", doing=doing)
 
     def work(transaction: TableTransaction) -> None:
-        with known_views(home) as known:
+        with read_views(home) as known:
             before = known.records.get(name)
             if before is None and name in known.site.names():
                 raise InputError(
@@ -203,7 +203,7 @@ def create_view(home: ViewHost, name: str, sql: str, *, strict: bool = True, mai
 
 def open_view(home: ViewHost, name: str) -> View:
     """An existing view; a table or what-if as the view that it is."""
-    with known_views(home) as known:
+    with read_views(home) as known:
         if name not in known.records:
             known.definition(name)
     return View(home, name)
@@ -212,7 +212,7 @@ def open_view(home: ViewHost, name: str) -> View:
 def drop_view(home: ViewHost, name: str) -> None:
     """Drop a view that nothing stands on."""
     doing = f"dropping view {name!r}"
-    with known_views(home) as known:
+    with read_views(home) as known:
         if name not in known.records:
             listed = ", ".join(known.records) or "none"
             raise NotFound(f"there is no view {name!r}", doing=doing, hint=f"The views are: {listed}")
@@ -225,7 +225,7 @@ def drop_view(home: ViewHost, name: str) -> None:
 
     def work(transaction: TableTransaction) -> None:
         remove(transaction, VIEWS, name)
-        with known_views(home) as known:
+        with read_views(home) as known:
             if name in known.segments:
                 end(transaction, known.site.view, name)
 
@@ -234,7 +234,7 @@ def drop_view(home: ViewHost, name: str) -> None:
 
 def list_views(home: ViewHost) -> list[ViewListing]:
     """The views, the oldest first."""
-    with known_views(home) as known:
+    with read_views(home) as known:
         counts = [one.view for one in known.copies.values()]
         found = []
         for record in known.records.values():
@@ -249,7 +249,7 @@ def list_views(home: ViewHost) -> list[ViewListing]:
 
 def copies(home: ViewHost) -> list[Copy]:
     """All copies of views and tables, by name."""
-    with known_views(home) as known:
+    with read_views(home) as known:
         return [Copy(ViewSender(home), name) for name in known.copies]
 
 
@@ -261,7 +261,7 @@ def open_copy(home: ViewHost, name: str, target: str | None = None) -> Copy:
 
 
 def _add_copy(transaction: TableTransaction, home: ViewHost, record: CopyRecord) -> None:
-    with known_views(home) as known:
+    with read_views(home) as known:
         put(transaction, record, exists=has(known.site.view, COPIES))
 
 

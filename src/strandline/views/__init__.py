@@ -1,7 +1,7 @@
 """Remote views by difference tables (Chao, Diehr & Saharia 1996).
 
 define, ViewDefinition         what a view is: select, project, inner joins
-known_views, KnownViews        what a store says of its views at one state
+read_views, KnownViews         what a store says of its views at one state
 refresh_context, change_source what a refresh of a copy reads, and its difference
 """
 
@@ -31,7 +31,7 @@ from strandline.views.delta_query import TwoStates, delta_rows
 from strandline.views.difference_table import end, try_entering
 from strandline.views.eager import derive
 from strandline.views.join import JoinRunner
-from strandline.views.known_views import KnownViews, ViewHost, known_views
+from strandline.views.known_views import KnownViews, ViewHost, read_views
 from strandline.views.maintenance import (
     CHANGED,
     ENTERING,
@@ -96,12 +96,12 @@ __all__ = [
     "in_spark_sql",
     "inserts",
     "keep",
-    "known_views",
     "load",
     "messages",
     "on_spark",
     "prices",
     "put",
+    "read_views",
     "refresh_context",
     "regenerate",
     "release",

@@ -1,16 +1,13 @@
-"""Where a copy stands: (store, lineage, version, fingerprint of the view, commit number, commit id).
+"""Which views a store has, which copies of them, and where the copies stand.
 
-The id is that of the commit itself, as the version's pointer records it.
+Records are rows of hidden tables, so they are transactional, snapshotted and dumped like the rest. A view is kept as
+its text; what it means is found anew against the relations of a state. A copy's record says where it is, what it is
+known to hold (`taken`) and what was last sent to it (`offered`), as the store's own idea of positions.
 
-Two histories that reach the same commit number differ in the rest: a store that was restored has an identity of its
-own, and so has a branch; a folder that was copied and went on apart differs in the id of the commit. A message leads
-from one position to the next and applies only where the copy is at the first.
-
-Which views a store has, and which copies of them: hidden tables, so that they are transactional, snapshotted and
-dumped like the rest.
-
-A view is kept as its text; what it means is found anew against the relations of a state. A copy's record says where it
-is, what it is known to hold (`taken`) and what was last sent to it (`offered`), as the store's own idea of positions.
+A position is (store, lineage, version, fingerprint of the view, commit number, commit id); the id is that of the commit
+itself, as the version's pointer records it. Two histories that reach the same commit number differ in the rest: a store
+that was restored has an identity of its own, and so has a branch; a folder that was copied and went on apart differs in
+the id of the commit. A message leads from one position to the next and applies only where the copy is at the first.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from strandline.tables import COPIES, VIEWS, PageCache, TableReader, TableTransa
 
 @dataclass(frozen=True)
 class ViewPosition:
-    """See the module. `lineage` is the storage name of the version's pointer, which is never used again."""
+    """A view at one commit. `lineage` is the storage name of the version's pointer, which is never used again."""
 
     store: str
     lineage: str
@@ -110,14 +107,14 @@ class CopyRecord:
 
 def view_records(view: ReadView, cache: PageCache) -> dict[str, ViewRecord]:
     """All views of a state by name, the oldest first."""
-    found = [ViewRecord(**record) for record in _records(view, cache, VIEWS)]
-    return {one.name: one for one in sorted(found, key=lambda one: one.number)}
+    records = [ViewRecord(**record) for record in _records(view, cache, VIEWS)]
+    return {one.name: one for one in sorted(records, key=lambda one: one.number)}
 
 
 def copy_records(view: ReadView, cache: PageCache) -> dict[str, CopyRecord]:
     """All copies of a state by name."""
-    found = [CopyRecord.from_json(record) for record in _records(view, cache, COPIES)]
-    return {one.name: one for one in sorted(found, key=lambda one: one.name)}
+    records = [CopyRecord.from_json(record) for record in _records(view, cache, COPIES)]
+    return {one.name: one for one in sorted(records, key=lambda one: one.name)}
 
 
 def put(transaction: TableTransaction, record: ViewRecord | CopyRecord, *, exists: bool) -> None:

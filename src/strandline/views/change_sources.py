@@ -29,7 +29,7 @@ from strandline.views.catalog import CopyRecord, ViewPosition
 from strandline.views.delta_query import TwoStates, delta_rows
 from strandline.views.difference_table import Segments
 from strandline.views.join import Join, JoinRunner, counted_once, net, without_counts
-from strandline.views.known_views import KnownViews, ViewHost, known_views
+from strandline.views.known_views import KnownViews, ViewHost, read_views
 from strandline.views.pins import let_go, pin, pinned, position_at
 from strandline.views.range_modifications import RangeStatement, audience
 from strandline.views.regeneration import regenerate
@@ -264,7 +264,7 @@ class SegmentChangeSource:
     def _offer(self, transaction: TableTransaction, *, close: bool) -> None:
         """Close the open segment, and write down, in the same commit, that the copy may come to stand at the next."""
         view, whole = self.context.record.view, self.context.wanted.whole
-        with known_views(self.context.home) as newest:
+        with read_views(self.context.home) as newest:
             segments = newest.segments.get(view)
             if segments is None or not self._is_sound(segments):
                 segments = difference_table.begin(transaction, newest.site.view, newest.site.cache, whole)

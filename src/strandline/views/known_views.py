@@ -117,7 +117,7 @@ class KnownViews:
 
 
 @contextmanager
-def known_views(home: ViewHost, at: Any = None) -> Iterator[KnownViews]:
+def read_views(home: ViewHost, at: Any = None) -> Iterator[KnownViews]:
     """What a store says of views, now or at a state, readable inside."""
     with home.state(at) as view:
         yield KnownViews(StoreState(view, home.cache))

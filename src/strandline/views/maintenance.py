@@ -23,7 +23,7 @@ from strandline.views.catalog import AUTO, DEFERRED, EAGER, CopyRecord
 from strandline.views.cost import Choice, Load, Prices, choose
 from strandline.views.definition import ViewDefinition
 from strandline.views.difference_table import begin, end
-from strandline.views.known_views import KnownViews, ViewHost, known_views
+from strandline.views.known_views import KnownViews, ViewHost, read_views
 from strandline.views.store_state import StoreState
 
 CHANGED, SCAN, RELEVANCE, MAINTAIN, MESSAGE, ROW_BYTES = "changed", "scan", "relevance", "maintain", "message", "bytes"
@@ -173,7 +173,7 @@ def retune(home: ViewHost, known: KnownViews, newest: CopyRecord) -> None:
     maintain = choice.maintain
 
     def work(transaction: TableTransaction) -> None:
-        with known_views(home) as now:
+        with read_views(home) as now:
             if now.records.get(name) != record:
                 return
             if maintain == DEFERRED:

@@ -19,7 +19,7 @@ from strandline.pages import ReadView, TableId
 from strandline.tables import DIFFERENCE, SEGMENTS, TableTransaction
 from strandline.views import catalog, difference_table
 from strandline.views.catalog import CopyRecord
-from strandline.views.known_views import KnownViews, ViewHost, known_views
+from strandline.views.known_views import KnownViews, ViewHost, read_views
 from strandline.views.pins import let_go, pinned
 
 DAY = 86400.0
@@ -54,7 +54,7 @@ def release(home: ViewHost, record: CopyRecord) -> None:
     """
 
     def work(transaction: TableTransaction) -> bool:
-        with known_views(home) as newest:
+        with read_views(home) as newest:
             there = newest.copies.get(record.name)
             if there is None or there.seen != record.seen:
                 return False
@@ -70,10 +70,10 @@ def collapse_unused(home: ViewHost, name: str) -> None:
     """`collapse` in a transaction of its own."""
 
     def work(transaction: TableTransaction) -> None:
-        with known_views(home) as newest:
+        with read_views(home) as newest:
             collapse(transaction, newest, name)
 
-    with known_views(home) as known:
+    with read_views(home) as known:
         segments = known.segments.get(name)
     if segments is not None and not segments.broken:
         home.autocommit(work)

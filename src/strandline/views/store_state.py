@@ -28,6 +28,7 @@ from strandline.tables import (
     changed_rows,
     encode_key,
     encode_keys,
+    find_table,
     is_of_views,
 )
 from strandline.values import no_rows
@@ -140,10 +141,9 @@ class StoreState:
         return difference(old.select(wanted), new.select(wanted)).rows
 
     def _changed(self, older: StoreState, relation: str, record: TableSchema) -> tuple[pa.Table, pa.Table]:
-        before, after = older.view.find_domain(relation), self.view.find_domain(relation)
-        assert before is not None
-        assert after is not None
-        ids = {column.id for column in TableSchema.from_bytes(older.view.record(before.domain)).columns}
+        before, old_record = find_table(older.view, relation)
+        after, _ = find_table(self.view, relation)
+        ids = {column.id for column in old_record.columns}
         if before.domain != after.domain or not ids <= {column.id for column in record.columns}:
             return older.rows(relation, record.names), self.rows(relation, record.names)
         old, new = changed_rows(self.cache, older.view, self.view, after.domain, record)

@@ -1,9 +1,8 @@
-"""A copy in a database gets other columns: `ALTER TABLE`, so that indexes, rights and annotations of the table stay.
+"""Copies in databases: DuckDB, SQLite, PostgreSQL. A message and the position that it leads to are one transaction.
 
-A copy's table that a hand has altered, dropped or filled with what is no value of its column: found, and made fit to
-be compared again.
-
-Copies in databases: DuckDB, SQLite, PostgreSQL. A message and the position it leads to are one transaction.
+A copy gets other columns by `ALTER TABLE`, so that indexes, rights and annotations of the table stay (`SqlEvolution`);
+a counted one is written again. A table that a hand has altered, dropped or filled with what is no value of its column
+is found (`lost`), and made fit to be compared again (`made_anew`, `without_unreadable_rows`).
 """
 
 from __future__ import annotations
@@ -77,14 +76,12 @@ PAGE = 4096
 
 def lost(database: Database, layout: Layout, found: Sequence[tuple[str, str]], state: CopyState) -> list[str]:
     """What of the tables that users and we read is gone or altered; `found` is how the database describes the data."""
-    told = []
+    damage = []
     if state.layout and tuple(found) != state.layout:
-        told.append(
-            f"the table {layout.data_name!r} was altered" if found else f"the table {layout.data_name!r} is gone"
-        )
+        damage.append(f"the table {layout.data_name!r} {'was altered' if found else 'is gone'}")
     if layout.hides and not database.columns(layout.address.table, layout.address.schema):
-        told.append(f"the view {layout.address.table!r} is gone")
-    return told
+        damage.append(f"the view {layout.address.table!r} is gone")
+    return damage
 
 
 def made_anew(database: Database, layout: Layout, *, data: bool) -> None:
@@ -153,7 +150,7 @@ class SqlReplica:
 
     def create(self, definition: CopyDefinition) -> CopyState:
         layout = self._layout(definition)
-        assert layout.held  # refuses what can't be held, before anything is written
+        layout.check_holdable()
         with self._database.transaction():
             self._database.execute(
                 f"CREATE TABLE IF NOT EXISTS {self._states} (name text PRIMARY KEY, state text NOT NULL)"
@@ -169,7 +166,7 @@ class SqlReplica:
 
     def evolve(self, definition: CopyDefinition) -> str:
         new = self._layout(definition)
-        assert new.held  # refuses what can't be held, before anything is written
+        new.check_holdable()
         try:
             with self._database.transaction():
                 state = self._locked_state()

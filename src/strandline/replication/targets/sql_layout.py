@@ -37,6 +37,10 @@ class Layout:
         kind = {"duckdb": "DuckDB", "sqlite": "SQLite", "postgres": "PostgreSQL"}[self.dialect]
         return held_columns(self.definition.stored, HOLDERS[self.dialect], kind)
 
+    def check_holdable(self) -> None:
+        """Refuses columns that this kind of database can't hold exactly, before anything is written."""
+        _ = self.held
+
     @property
     def hides(self) -> bool:
         return bool(len(self.definition.ours))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -355,10 +355,8 @@ class StoreReplica:
         found: dict[str, int] = dict.fromkeys(wanted.tolist(), 0)
         for entry in reader.entries(ALL):
             least, greatest = (
-                decode_first(key or b"", reader.schema.key_types) for key in (entry.least, entry.greatest)
+                cast(bytes, decode_first(key or b"", reader.schema.key_types)) for key in (entry.least, entry.greatest)
             )
-            assert isinstance(least, bytes)
-            assert isinstance(greatest, bytes)
             first = np.searchsorted(wanted, least.decode())
             if first == len(wanted) or wanted[first] > greatest.decode():
                 continue

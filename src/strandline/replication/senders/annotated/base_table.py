@@ -1,6 +1,6 @@
-"""The "funny" names of the extra fields and of our own tables in a base's database.
+"""Base tables as their databases describe them: columns in Arrow's types, the address, and the annotations' DDL.
 
-Base tables as their databases describe them: columns in Arrow's types, the address, and the annotations' DDL.
+Also the "funny" names of the extra fields, and of our own tables in a base's database.
 """
 
 from __future__ import annotations

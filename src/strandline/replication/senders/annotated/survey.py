@@ -1,16 +1,16 @@
-"""Figure 3 without sorting the base: between two changed entries only the least and greatest qualified one matter.
+"""Fix-up and figure 3 without sorting the base, for PostgreSQL: SQL texts for `program`, over `Statements`.
 
-The entries that make messages (`MET`) cut the addresses into runs. Where they are few, `sent_by_lookup` finds LastQual
-of each, and the entry that a deletion makes known, along the address's index. Where they are many, one unordered,
-parallel scan gives for each run its least and greatest qualified address (`width_bucket` finds the run by binary
-search), and `sent_by_runs` does the rest among these. For PostgreSQL and the marked algorithm.
+*What changed and what is gone*, by one unordered scan. It leaves one row for each block of 64 addresses: bits that say
+which entries of it were there at the last fix-up (`kept`) and to which addresses of the block entries of it point back
+(`expected`), and where changed entries are stored (`fresh`). An address that is expected and not kept is gone, so the
+chain is broken at the next kept entry; the first kept entry of a block is broken if it does not point to the last one
+before the block. Only what changed is read again.
 
-What changed and what is gone, by one unordered scan that sorts nothing. For PostgreSQL.
-
-The scan leaves one row for each block of 64 addresses: bits that say which entries of it were there at the last fix-up
-(`kept`) and to which addresses of the block entries of it point back (`expected`), and where changed entries are stored
-(`fresh`). An address that is expected and not kept is gone, so the chain is broken at the next kept entry; the first
-kept entry of a block is broken if it does not point to the last one before the block. Only what changed is read again.
+*What is sent* (marked algorithm): between two changed entries only the least and greatest qualified one matter. The
+entries that make messages (`MET`) cut the addresses into runs. Where they are few, `sent_by_lookup` finds LastQual of
+each, and the entry that a deletion makes known, along the address's index. Where they are many, one unordered, parallel
+scan gives for each run its least and greatest qualified address (`width_bucket` finds the run by binary search), and
+`sent_by_runs` does the rest among these.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ from strandline.views import (
     changes_since,
     collapse_unused,
     expire,
-    known_views,
     put,
+    read_views,
     refresh_context,
     release,
     remove,
@@ -70,7 +70,7 @@ class ViewSender:
         self._home = home
 
     def record(self, name: str) -> CopyRecord:
-        with known_views(self._home) as known:
+        with read_views(self._home) as known:
             return known.copy(name)
 
     @contextmanager
@@ -79,7 +79,7 @@ class ViewSender:
             yield ViewSource(context, changes)
 
     def status(self, name: str) -> dict[str, Any]:
-        with known_views(self._home) as known:
+        with read_views(self._home) as known:
             record = known.copy(name)
             taken = None if record.taken is None else record.taken.commit
             relations = known.definition(record.view).relations
@@ -225,7 +225,7 @@ class ViewPlan:
         last["seconds"] = round(done.seconds, 3)
 
         def work(transaction: TableTransaction) -> CopyRecord:
-            with known_views(context.home) as newest:
+            with read_views(context.home) as newest:
                 record = newest.copy(context.record.name)
                 measured = with_seen(record.measured, seen)
                 record = replace(record, taken=position, offered=None, last=last, held=held, measured=measured)
