@@ -21,7 +21,8 @@ import pyarrow as pa
 
 from strandline.changes import COUNTED, ChangeSet, Header, counted_header, difference, keyed_difference, keyed_header
 from strandline.differential.comparators import Comparator, comparators_for
-from strandline.relations import Scan, read_scan, read_table, schema_from_text, schema_to_text
+from strandline.relations import Scan, read_scan, read_table
+from strandline.storage import JsonRecord
 from strandline.values import Numbers, comparable, key_numbers, no_rows, parse_condition
 
 COPY = "_copy"
@@ -121,7 +122,7 @@ def _values(table: pa.Table, other: pa.Table, names: Sequence[str], places: Numb
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(JsonRecord):
     """What is compared. `old_schema` and `new_schema` are the sides' columns that take part, under their common names.
 
     Without a key rows are compared as a whole and counted. `rules` are comparators by column, kind or `*`. With `pair`
@@ -169,28 +170,9 @@ class Comparison:
         """The new side's columns that are compared."""
         return pa.schema([self.new_schema.field(name) for name in self.header.columns if name != COPY])
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "old_schema": schema_to_text(self.old_schema),
-            "new_schema": schema_to_text(self.new_schema),
-            "key": list(self.key),
-            "rules": dict(self.rules),
-            "pair": self.pair,
-        }
-
-    @staticmethod
-    def from_json(record: Mapping[str, Any]) -> Comparison:
-        return Comparison(
-            old_schema=schema_from_text(record["old_schema"]),
-            new_schema=schema_from_text(record["new_schema"]),
-            key=tuple(record["key"]),
-            rules=record["rules"],
-            pair=record["pair"],
-        )
-
 
 @dataclass(frozen=True)
-class Side:
+class Side(JsonRecord):
     """Scans of one relation. `columns` are read from the files and come out under the names in `names`.
 
     `where` is the condition that rows must meet; it may speak of columns that are not compared, which then stand
@@ -205,25 +187,6 @@ class Side:
 
     def with_scans(self, scans: Sequence[Scan]) -> Side:
         return replace(self, scans=tuple(scans))
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "scans": [scan.to_json() for scan in self.scans],
-            "columns": list(self.columns),
-            "names": list(self.names),
-            "schema": schema_to_text(self.schema),
-            "where": self.where,
-        }
-
-    @staticmethod
-    def from_json(record: Mapping[str, Any]) -> Side:
-        return Side(
-            scans=tuple(Scan.from_json(scan) for scan in record["scans"]),
-            columns=tuple(record["columns"]),
-            names=tuple(record["names"]),
-            schema=schema_from_text(record["schema"]),
-            where=record["where"],
-        )
 
     @property
     def bytes(self) -> int:

@@ -30,6 +30,7 @@ from strandline.pages import (
     encode_page,
     encode_ref,
 )
+from strandline.storage import JsonRecord
 
 FORMAT = 1
 """The number of the dumps' format. A greater one is refused: this program would not understand it."""
@@ -124,18 +125,11 @@ class ManifestPart:
 
 
 @dataclass(frozen=True, slots=True)
-class DumpScope:
+class DumpScope(JsonRecord):
     """What is dumped: everything, one version, or some tables of a version."""
 
     version: str | None = None
     tables: tuple[str, ...] | None = None
-
-    def to_json(self) -> Json:
-        return {"version": self.version, "tables": None if self.tables is None else list(self.tables)}
-
-    @staticmethod
-    def from_json(body: Json) -> DumpScope:
-        return DumpScope(body["version"], None if body["tables"] is None else tuple(body["tables"]))
 
     def __str__(self) -> str:
         chosen = [] if self.tables is None else [", ".join(self.tables)]

@@ -14,10 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 from strandline.engine import Spool
+from strandline.storage import JsonRecord, text_form
 
 
 @dataclass(frozen=True)
-class Scan:
+class Scan(JsonRecord):
     """One file to read, with the relation's whole schema.
 
     `row_groups` counts row groups of a Parquet file or record batches of an Arrow file; None means all of them.
@@ -35,32 +36,6 @@ class Scan:
     rows: int | None = None
     bytes: int = 0
     spool: Spool | None = field(default=None, compare=False, repr=False)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "format": self.format,
-            "path": self.path,
-            "schema": schema_to_text(self.schema),
-            "row_groups": list(self.row_groups) if self.row_groups is not None else None,
-            "constants": dict(self.constants),
-            "options": dict(self.options),
-            "rows": self.rows,
-            "bytes": self.bytes,
-        }
-
-    @staticmethod
-    def from_json(record: Mapping[str, Any]) -> Scan:
-        groups = record["row_groups"]
-        return Scan(
-            format=record["format"],
-            path=record["path"],
-            schema=schema_from_text(record["schema"]),
-            row_groups=tuple(groups) if groups is not None else None,
-            constants=record["constants"],
-            options=record["options"],
-            rows=record["rows"],
-            bytes=record["bytes"],
-        )
 
 
 def merged(scans: Iterable[Scan]) -> list[Scan]:
@@ -88,3 +63,6 @@ def schema_to_text(schema: pa.Schema) -> str:
 
 def schema_from_text(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+text_form(pa.Schema, schema_to_text, schema_from_text)

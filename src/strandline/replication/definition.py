@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from strandline.changes import COUNTED, KEYED, OURS, check_key, check_schema
 from strandline.errors import InputError, KeysError, SchemaError
-from strandline.relations import schema_from_text, schema_to_text
+from strandline.storage import JsonRecord
 from strandline.values import plain_schema, row_signatures, scheme_of
 
 RANGES = "ranges"
@@ -36,7 +34,7 @@ RANGE_SCHEMA = pa.schema([(ABOVE, pa.int64()), (UPTO, pa.int64())])
 
 
 @dataclass(frozen=True)
-class CopyDefinition:
+class CopyDefinition(JsonRecord):
     """The columns of a copy, its form, and its source: the one stream of messages that it takes."""
 
     schema: pa.Schema
@@ -94,20 +92,6 @@ class CopyDefinition:
         """A digest of all of this, carried by every message."""
         text = json.dumps([self.form, list(self.key), self.source, self.schema.to_string()], ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": schema_to_text(self.schema),
-            "form": self.form,
-            "key": list(self.key),
-            "source": self.source,
-        }
-
-    @staticmethod
-    def from_json(record: Mapping[str, Any]) -> CopyDefinition:
-        return CopyDefinition(
-            schema_from_text(record["schema"]), record["form"], tuple(record["key"]), str(record["source"])
-        )
 
 
 def signed(definition: CopyDefinition, rows: pa.Table) -> pa.Table:

@@ -11,6 +11,7 @@ See `seam.py` for what every backend promises.
 
 from strandline.storage.durable_file import building, flush, put_in_place, replacing, write_flushed
 from strandline.storage.file_lock import locked
+from strandline.storage.json_codec import JsonRecord, text_form
 from strandline.storage.local import LocalStorage, get_in_passing, put_in_passing
 from strandline.storage.memory import MemoryStorage, OverlayStorage
 from strandline.storage.object_store import ObjectStorage
@@ -19,6 +20,7 @@ from strandline.storage.seam import Storage, Stored, Token, auditing, checked_na
 from strandline.storage.url import open_storage
 
 __all__ = [
+    "JsonRecord",
     "LocalStorage",
     "MemoryStorage",
     "ObjectStorage",
@@ -37,5 +39,6 @@ __all__ = [
     "put_in_place",
     "replacing",
     "retried",
+    "text_form",
     "write_flushed",
 ]

@@ -20,11 +20,12 @@ from typing import Any
 import pyarrow as pa
 
 from strandline.pages import ReadView
+from strandline.storage import JsonRecord
 from strandline.tables import COPIES, VIEWS, PageCache, TableReader, TableTransaction
 
 
 @dataclass(frozen=True)
-class ViewPosition:
+class ViewPosition(JsonRecord):
     """A view at one commit. `lineage` is the storage name of the version's pointer, which is never used again."""
 
     store: str
@@ -33,13 +34,6 @@ class ViewPosition:
     view: str
     commit: int
     id: str
-
-    def to_json(self) -> dict[str, Any]:
-        return dict(self.__dict__)
-
-    @staticmethod
-    def from_json(record: Mapping[str, Any] | None) -> ViewPosition | None:
-        return None if record is None else ViewPosition(**record)
 
 
 EAGER, DEFERRED, AUTO = "eager", "deferred", "auto"
@@ -50,7 +44,7 @@ _SCHEMA = pa.schema([pa.field("name", pa.string()), pa.field("record", pa.string
 
 
 @dataclass(frozen=True)
-class ViewRecord:
+class ViewRecord(JsonRecord):
     """A view: `number` orders them by age, so that a view stands only on older ones."""
 
     name: str
@@ -59,12 +53,9 @@ class ViewRecord:
     strict: bool = True
     maintain: str = AUTO
 
-    def to_json(self) -> dict[str, Any]:
-        return dict(self.__dict__)
-
 
 @dataclass(frozen=True)
-class CopyRecord:
+class CopyRecord(JsonRecord):
     """A copy of a view or of a table (`view` names either); `id` is chance, so a dropped copy's target is no other's.
 
     `where` and `columns` restrict what it holds.
@@ -88,26 +79,10 @@ class CopyRecord:
     last: Mapping[str, Any] = field(default_factory=dict)
     measured: Mapping[str, float] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        taken = None if self.taken is None else self.taken.to_json()
-        columns = None if self.columns is None else list(self.columns)
-        return {
-            **self.__dict__,
-            "taken": taken,
-            "columns": columns,
-            "last": dict(self.last),
-            "measured": dict(self.measured),
-        }
-
-    @staticmethod
-    def from_json(record: Mapping[str, Any]) -> CopyRecord:
-        columns = None if record["columns"] is None else tuple(record["columns"])
-        return CopyRecord(**{**record, "taken": ViewPosition.from_json(record["taken"]), "columns": columns})
-
 
 def view_records(view: ReadView, cache: PageCache) -> dict[str, ViewRecord]:
     """All views of a state by name, the oldest first."""
-    records = [ViewRecord(**record) for record in _records(view, cache, VIEWS)]
+    records = [ViewRecord.from_json(record) for record in _records(view, cache, VIEWS)]
     return {one.name: one for one in sorted(records, key=lambda one: one.number)}
 
 

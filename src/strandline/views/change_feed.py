@@ -55,7 +55,7 @@ class FeedOffset:
     @staticmethod
     def from_json(record: Mapping[str, Any]) -> FeedOffset:
         rest = {name: value for name, value in record.items() if name != "follower"}
-        return FeedOffset(str(record["follower"]), ViewPosition.from_json(rest or None))
+        return FeedOffset(str(record["follower"]), ViewPosition.from_json(rest) if rest else None)
 
 
 class ChangeFeed:

@@ -36,8 +36,8 @@ from strandline.engine import (
     machine_memory,
 )
 from strandline.errors import SqlError
-from strandline.relations import Scan, open_relation, read_scan, schema_from_text, schema_to_text
-from strandline.storage import Storage
+from strandline.relations import Scan, open_relation, read_scan
+from strandline.storage import JsonRecord, Storage
 from strandline.tables import table_relation
 from strandline.values import no_rows, plain, plain_schema, quoted, readable, restore
 from strandline.views.definition import ViewDefinition, sql_text
@@ -54,7 +54,7 @@ _Matches = tuple[dict[str, pa.Array | None], dict[str, pa.ChunkedArray]]
 
 
 @dataclass(frozen=True)
-class Join:
+class Join(JsonRecord):
     """A definition's query as plain text, so that it can travel to workers.
 
     `taken` leads from outputs to the alias and column that they are, `computed` to their expressions. `read` lists, for
@@ -90,27 +90,6 @@ class Join:
         """Everything of an occurrence that the query needs."""
         wanted = {*self.read[alias], *(name for owner, name in self.taken.values() if owner == alias)}
         return tuple(sorted(wanted))
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "aliases": list(self.aliases),
-            "where": self.where,
-            "taken": {name: list(source) for name, source in self.taken.items()},
-            "computed": dict(self.computed),
-            "read": {alias: list(names) for alias, names in self.read.items()},
-            "schema": schema_to_text(self.schema),
-        }
-
-    @staticmethod
-    def from_json(record: Mapping[str, Any]) -> Join:
-        return Join(
-            tuple(record["aliases"]),
-            record["where"],
-            {name: (source[0], source[1]) for name, source in record["taken"].items()},
-            dict(record["computed"]),
-            {alias: tuple(names) for alias, names in record["read"].items()},
-            schema_from_text(record["schema"]),
-        )
 
     @property
     def rows_schema(self) -> pa.Schema:

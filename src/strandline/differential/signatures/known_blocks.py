@@ -29,13 +29,14 @@ from strandline.differential.signatures.signature_file import (
     sort_segment,
 )
 from strandline.relations import Scan, parquet_file
+from strandline.storage import JsonRecord
 from strandline.values import no_rows
 
 READ_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)
-class KnownBlock:
+class KnownBlock(JsonRecord):
     """A row group that was signed. `least` and `greatest` are the numbers of its keys, both inclusive."""
 
     shape: str
@@ -43,9 +44,6 @@ class KnownBlock:
     rows: int
     least: int
     greatest: int
-
-    def to_json(self) -> dict[str, Any]:
-        return dict(vars(self))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ import pyarrow.types as pt
 
 from strandline.differential.comparators import Comparator, parse_comparator
 from strandline.errors import FormatError
-from strandline.relations import schema_from_text, schema_to_text
+from strandline.storage import JsonRecord
 from strandline.values import DEFAULT_SEED, Scheme, column_row_signatures, comparable, row_signatures, signature
 
 Numbers = npt.NDArray[np.int64]
@@ -37,7 +37,7 @@ def rename_fields(schema: pa.Schema, names: Mapping[str, str]) -> pa.Schema:
 
 
 @dataclass(frozen=True)
-class SignatureSpec:
+class SignatureSpec(JsonRecord):
     """How the segments of one relation are made: the key and its types, the scheme, what is kept beside it."""
 
     key: tuple[str, ...]
@@ -61,28 +61,9 @@ class SignatureSpec:
         key = tuple(names.get(name, name) for name in self.key)
         return replace(self, key=key, key_schema=rename_fields(self.key_schema, names), scheme=scheme)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "key": list(self.key),
-            "key_schema": schema_to_text(self.key_schema),
-            "scheme": self.scheme.to_json(),
-            "column_signatures": self.column_signatures,
-            "pointers": self.pointers,
-        }
-
-    @staticmethod
-    def from_json(record: Mapping[str, Any]) -> SignatureSpec:
-        return SignatureSpec(
-            key=tuple(record["key"]),
-            key_schema=schema_from_text(record["key_schema"]),
-            scheme=Scheme.from_json(record["scheme"]),
-            column_signatures=bool(record["column_signatures"]),
-            pointers=bool(record["pointers"]),
-        )
-
 
 @dataclass(frozen=True)
-class SignatureSegment:
+class SignatureSegment(JsonRecord):
     """A segment's file, and what is known of it without opening it. Both bounds are inclusive."""
 
     path: str
@@ -91,13 +72,6 @@ class SignatureSegment:
     checksum: int
     least: int
     greatest: int
-
-    def to_json(self) -> dict[str, Any]:
-        return dict(vars(self))
-
-    @staticmethod
-    def from_json(record: Mapping[str, Any]) -> SignatureSegment:
-        return SignatureSegment(**{name: record[name] for name in SignatureSegment.__dataclass_fields__})
 
 
 def sign(table: pa.Table, making: SignatureSpec, file: int | None = None, first_row: int = 0) -> pa.Table:

@@ -27,6 +27,7 @@ import pyarrow as pa
 from strandline.errors import InputError, SchemaError, SqlError
 from strandline.pages import StateEdit, Transaction
 from strandline.relations import in_duckdb, parse_address
+from strandline.storage import JsonRecord
 from strandline.tables import ROW, UpdateStatement, find_table, net_rows, rows_of_pairs
 from strandline.values import parse_condition, parse_expression, quoted
 from strandline.views.catalog import CopyRecord, copy_records
@@ -61,7 +62,7 @@ class RangeModification:
 
 
 @dataclass(frozen=True)
-class RangeStatement:
+class RangeStatement(JsonRecord):
     """`UPDATE … SET … WHERE …` over the copy's own columns, in its dialect: names, and SQL that we made ourselves."""
 
     set: tuple[tuple[str, str], ...]
@@ -71,13 +72,6 @@ class RangeStatement:
         """The statement; `table` is quoted already."""
         values = ", ".join(f"{quoted(name)} = {value}" for name, value in self.set)
         return f"UPDATE {table} SET {values}" + ("" if self.where is None else f" WHERE {self.where}")
-
-    def to_json(self) -> dict[str, Any]:
-        return {"set": [list(pair) for pair in self.set], "where": self.where}
-
-    @staticmethod
-    def from_json(record: Mapping[str, Any]) -> RangeStatement:
-        return RangeStatement(tuple((name, value) for name, value in record["set"]), record["where"])
 
 
 @dataclass(frozen=True)
