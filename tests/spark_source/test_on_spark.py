@@ -11,6 +11,7 @@ import pytest
 
 import strandline as sl
 from strandline.engine.spark_runner import SparkRunner
+from strandline.spark_source.register import release
 from strandline.store import Store
 from strandline.tables import bulk_write
 
@@ -44,6 +45,15 @@ def test_a_dataframe_is_pinned_when_it_is_loaded(registered: Any, shop: Store) -
     assert frame.where("id = 3").select("qty", "name").collect() == [(100, "n3")]
     assert frame.count() == 5000, "another query of the same frame has its own filter"
     assert orders(registered, shop).count() == 1000
+
+
+def test_release_gives_the_session_its_own_reader_back(registered: Any, shop: Store) -> None:
+    pinning = type(registered)
+    release()
+    assert type(registered) is pinning.strandline_session_class
+    assert orders(registered, shop).count() == 5000, "the sources stay registered"
+    sl.register(registered)
+    assert type(registered) is pinning
 
 
 def test_states_branches_columns_and_conditions_are_chosen_by_options(registered: Any, shop: Store) -> None:

@@ -25,10 +25,10 @@ from pyspark.sql.datasource import (
 from strandline.errors import EngineError, InputError, NotFound, SnapshotExpired, StrandlineError
 from strandline.relations import read_relation
 from strandline.spark_source import leases, readers
-from strandline.spark_source.leases import Holdings, Keeper, KeeperAddress, Pinned, ask
+from strandline.spark_source.leases import Leases, LeaseServer, LeaseServerAddress, PinnedState, call_leases
 from strandline.spark_source.options import ReadRequest, read_request, write_request
 from strandline.spark_source.readers import PrunedTableRows, TableRows, condition_of
-from strandline.spark_source.staged_write import Staged, new_job, stage, staged_relation, sweep
+from strandline.spark_source.staged_write import StagedAttempt, new_job_id, stage, staged_relation, sweep
 from strandline.storage import LocalStorage
 from strandline.store import Store, create_on
 from strandline.tables import Limits
@@ -41,9 +41,9 @@ def rows_of(reader: TableRows) -> list[dict[str, Any]]:
     return [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
 
 
-def pinned(store: Store, **request: Any) -> tuple[Holdings, Pinned]:
-    holdings = Holdings()
-    return holdings, holdings.pin(ReadRequest(store.url, "orders", **request))
+def pinned(store: Store, **request: Any) -> tuple[Leases, PinnedState]:
+    leases_ = Leases()
+    return leases_, leases_.pin(ReadRequest(store.url, "orders", **request))
 
 
 @pytest.mark.parametrize(
@@ -91,19 +91,19 @@ def test_filters_are_said_in_sql_or_left_to_spark(given: Filter, sql: str | None
 
 
 def test_a_pinned_state_is_read_whatever_is_committed_after(shop: Store) -> None:
-    holdings, found = pinned(shop)
+    leases_, found = pinned(shop)
     reader = TableRows(found, "orders", pa.schema([("qty", pa.int64()), ("id", pa.int64())]), "id < 12")
     before = rows_of(reader)
     assert [row["qty"] for row in before] == [*[100] * 10, 3, 4]
     shop.table("orders").delete(where="id < 4000")
     shop.table("orders").update(set={"qty": "0"})
     assert rows_of(reader) == before
-    holdings.release()
+    leases_.release()
 
 
 def test_reading_too_late_is_an_error_and_never_wrong_rows(shop: Store) -> None:
-    holdings, found = pinned(shop)
-    holdings.release()
+    leases_, found = pinned(shop)
+    leases_.release()
     for number in range(3):
         shop.table("orders").update(set={"qty": str(number)})
     with pytest.raises(SnapshotExpired, match="Name a snapshot"):
@@ -111,31 +111,31 @@ def test_reading_too_late_is_an_error_and_never_wrong_rows(shop: Store) -> None:
 
 
 def test_the_state_asked_for_longest_ago_is_let_go_first(shop: Store) -> None:
-    holdings = Holdings(limit=2)
+    leases_ = Leases(limit=2)
     found = []
     for number in range(3):
-        found.append(holdings.pin(ReadRequest(shop.url, "orders")))
+        found.append(leases_.pin(ReadRequest(shop.url, "orders")))
         shop.table("orders").update(where="id = 1", set={"qty": str(number)})
     wanted = pa.schema([("qty", pa.int64())])
     kept = [rows_of(TableRows(one, "orders", wanted, "id = 1")) for one in found[1:]]
     assert kept == [[{"qty": 0}], [{"qty": 1}]]
-    holdings._stores[shop.url].shared.pages.beat()  # publishes that the first state is no longer read
+    leases_._stores[shop.url].shared.pages.beat()  # publishes that the first state is no longer read
     shop.table("orders").update(set={"qty": "5"})
     with pytest.raises(SnapshotExpired):
         rows_of(TableRows(found[0], "orders", wanted, None))
-    holdings.release()
+    leases_.release()
 
 
 def test_a_state_is_a_snapshot_a_commit_or_a_time(shop: Store) -> None:
-    holdings = Holdings()
+    leases_ = Leases()
     for at, qty in (("monday", 1), ("1", 1), ("2", 100), (dt.datetime.now().isoformat(), 100), (None, 100)):
-        found = holdings.pin(ReadRequest(shop.url, "orders", at=at))
+        found = leases_.pin(ReadRequest(shop.url, "orders", at=at))
         assert rows_of(TableRows(found, "orders", pa.schema([("qty", pa.int64())]), "id = 1")) == [{"qty": qty}], at
     with pytest.raises(NotFound, match="The snapshots are monday"):
-        holdings.pin(ReadRequest(shop.url, "orders", at="tuesday"))
+        leases_.pin(ReadRequest(shop.url, "orders", at="tuesday"))
     with pytest.raises(NotFound, match="no version idea"):
-        holdings.pin(ReadRequest(shop.url, "orders", version="idea"))
-    holdings.release()
+        leases_.pin(ReadRequest(shop.url, "orders", version="idea"))
+    leases_.release()
 
 
 def test_pages_outside_the_condition_are_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def test_pages_outside_the_condition_are_not_opened(tmp_path: Path, monkeypatch:
         store.create_table("orders", pa.schema([("id", pa.int64()), ("qty", pa.int64())]), key="id")
         for first in range(0, 300, 50):
             store.table("orders").insert([{"id": n, "qty": n % 7} for n in range(first, first + 50)])
-        holdings, found = pinned(store)
+        leases_, found = pinned(store)
         schema = store.table("orders").schema
         everything = TableRows(found, "orders", schema, None)
         assert len(everything.partitions()) > 2
@@ -156,51 +156,51 @@ def test_pages_outside_the_condition_are_not_opened(tmp_path: Path, monkeypatch:
         assert list(pushed.pushFilters(filters)) == filters, "Spark applies them again"
         assert len(pushed.partitions()) == 1
         assert [row["id"] for row in rows_of(pushed)] == [0, 1, 2, 3, 4, 5, 7]
-        holdings.release()
+        leases_.release()
 
 
-def test_a_keeper_answers_for_its_process_and_tells_its_errors(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_server_answers_for_its_process_with_its_errors(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(shop.url).parent)
-    keeper = Keeper()
+    server = LeaseServer()
     try:
-        assert ask(keeper.address, Holdings.enlist, "shop").url == shop.url
-        found = ask(keeper.address, Holdings.pin, ReadRequest("shop", "orders"))
+        assert call_leases(server.address, Leases.store_process, "shop").url == shop.url
+        found = call_leases(server.address, Leases.pin, ReadRequest("shop", "orders"))
         assert found.url == shop.url
-        parts = ask(keeper.address, Holdings.changes, ReadRequest("shop", "orders", since="monday"))
+        parts = call_leases(server.address, Leases.changes, ReadRequest("shop", "orders", since="monday"))
         assert parts.header.counts.updated == 10
         assert all(os.path.exists(path) for path in parts.paths)
         with pytest.raises(NotFound, match="no snapshot tuesday"):
-            ask(keeper.address, Holdings.pin, ReadRequest("shop", "orders", at="tuesday"))
-        stranger = KeeperAddress(keeper.address.path, b"guess")
+            call_leases(server.address, Leases.pin, ReadRequest("shop", "orders", at="tuesday"))
+        stranger = LeaseServerAddress(server.address.path, b"guess")
         with pytest.raises(EngineError):
-            ask(stranger, Holdings.enlist, "shop")
+            call_leases(stranger, Leases.store_process, "shop")
     finally:
-        keeper.close()
+        server.close()
 
 
-def test_without_a_keeper_states_are_pinned_here_and_changes_are_refused(shop: Store) -> None:
-    gone = KeeperAddress("/nowhere/keeper", b"")
-    assert ask(gone, Holdings.pin, ReadRequest(shop.url, "orders")).url == shop.url
+def test_without_a_lease_server_states_are_pinned_here_and_changes_are_refused(shop: Store) -> None:
+    gone = LeaseServerAddress("/nowhere/leases", b"")
+    assert call_leases(gone, Leases.pin, ReadRequest(shop.url, "orders")).url == shop.url
     with pytest.raises(InputError, match="can't be reached"):
-        ask(gone, Holdings.changes, ReadRequest(shop.url, "orders", since="monday"))
-    leases._own.release()
+        call_leases(gone, Leases.changes, ReadRequest(shop.url, "orders", since="monday"))
+    leases._local_leases.release()
 
 
 def test_a_state_pinned_by_a_reader_travels_as_text_and_changes_end_there(shop: Store) -> None:
-    holdings = Holdings()
+    leases_ = Leases()
     rows, changes = ReadRequest(shop.url, "orders"), ReadRequest(shop.url, "orders", since="monday")
-    text, until = holdings.pinned(rows), holdings.pinned(changes)
+    text, until = leases_.pin_as_text(rows), leases_.pin_as_text(changes)
     assert text is not None
     shop.table("orders").delete()
-    reader = TableRows(Pinned.from_text(text), "orders", shop.table("orders").schema, "id = 3")
+    reader = TableRows(PinnedState.from_text(text), "orders", shop.table("orders").schema, "id = 3")
     assert rows_of(reader) == [{"id": 3, "qty": 100, "name": "n3"}]
-    assert holdings.changes(replace(changes, pinned=until)).header.counts.deleted == 0
-    assert holdings.changes(changes).header.counts.deleted == 5000
-    holdings.release()
+    assert leases_.changes(replace(changes, pinned=until)).header.counts.deleted == 0
+    assert leases_.changes(changes).header.counts.deleted == 5000
+    leases_.release()
 
 
 def test_a_store_that_only_spark_can_open_is_not_pinned_here(tmp_path: Path) -> None:
-    assert Holdings().pinned(ReadRequest(str(tmp_path / "elsewhere"), "orders")) is None
+    assert Leases().pin_as_text(ReadRequest(str(tmp_path / "elsewhere"), "orders")) is None
 
 
 def batch(*ids: int) -> pa.RecordBatch:
@@ -213,7 +213,7 @@ def test_attempts_at_one_partition_never_clash_and_all_of_them_are_swept(tmp_pat
     again = stage(storage, "job", (0, 0), [batch(1), batch(2)])
     speculative = stage(storage, "job", (0, 1), [batch(1), batch(2)])
     assert [one.slot for one in (first, again, speculative)] == [0, 1, 2]
-    assert stage(storage, "job", (1, 0), []) == Staged("job", 1, 0)
+    assert stage(storage, "job", (1, 0), []) == StagedAttempt("job", 1, 0)
     other = stage(storage, "another", (0, 0), [batch(9)])
     rows = read_relation(staged_relation(storage.url, [again], pa.schema([("id", pa.int64())])))
     assert rows.to_pylist() == [{"id": 1}, {"id": 2}]
@@ -235,7 +235,7 @@ def test_an_attempt_that_fails_takes_back_what_it_wrote(tmp_path: Path, monkeypa
 
 def test_what_a_dead_writer_has_staged_is_named_by_check_and_removed_on_demand(shop: Store) -> None:
     storage = LocalStorage(Path(shop.url))
-    alive, dead = new_job(shop.shared.pages.process), new_job(0)
+    alive, dead = new_job_id(shop.shared.pages.process), new_job_id(0)
     kept, left = (stage(storage, job, (0, 0), [batch(1), batch(2)]).names() for job in (alive, dead))
     report = shop.check()
     assert report.unreachable == left

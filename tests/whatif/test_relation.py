@@ -257,10 +257,10 @@ def test_the_data_source_reads_and_writes_what_ifs(spark: Any, tmp_path: Path) -
 def test_what_the_data_source_can_not_do_with_a_what_if_is_said_before_any_job(tmp_path: Path) -> None:
     from pyspark.sql.types import LongType, StructField, StructType
 
-    from strandline.spark_source.leases import Holdings
+    from strandline.spark_source.leases import Leases
     from strandline.spark_source.options import ReadRequest, WriteRequest
     from strandline.spark_source.readers import holds_what_if, what_if_schema
-    from strandline.spark_source.writer import checked
+    from strandline.spark_source.writer import check_write
 
     path = str(tmp_path / "shop")
     rows = StructType([StructField("id", LongType()), StructField("v", LongType())])
@@ -268,19 +268,19 @@ def test_what_the_data_source_can_not_do_with_a_what_if_is_said_before_any_job(t
         three_levels(store)
         store.snapshot("then")
         store.what_if("two").delete(where="id = 4")
-    holdings = Holdings()
-    pinned = holdings.pin(ReadRequest(path, "two"))
+    leases = Leases()
+    pinned = leases.pin(ReadRequest(path, "two"))
     assert (holds_what_if(pinned, "two"), holds_what_if(pinned, "t")) == (True, False)
     with pytest.raises(InputError, match="takes no filters"):
         what_if_schema(pinned, ReadRequest(path, "two", pushdown=True))
     with pytest.raises(SqlError, match="nowhere"):
         what_if_schema(pinned, ReadRequest(path, "two", where="nowhere = 1"))
     with pytest.raises(InputError, match="future"):
-        holdings.pin(ReadRequest(path, "two", as_of="999"))
-    assert holdings.changes(ReadRequest(path, "two", since="then")).header.counts.deleted == 1
+        leases.pin(ReadRequest(path, "two", as_of="999"))
+    assert leases.changes(ReadRequest(path, "two", since="then")).header.counts.deleted == 1
     with pytest.raises(InputError, match="can't be overwritten"):
-        checked(WriteRequest(path, "two", overwrite=True), holdings.enlist(path), rows)
-    holdings.release()
+        check_write(WriteRequest(path, "two", overwrite=True), leases.store_process(path), rows)
+    leases.release()
 
 
 def test_a_relation_before_a_purge_is_refused() -> None:

@@ -1,12 +1,12 @@
-"""Keeping alive what DataFrames read: states of stores, and change sets in a spool.
+"""Leases: this process keeps readable what DataFrames read, states of stores and change sets in a spool.
 
-Spark reads late and in other processes, so whoever makes a DataFrame needs somebody who lives as long as it may be
-used. That is the process that called `register`: a `Keeper` there listens on a local socket, and Spark's planner asks
-it to pin a state (a snapshot above the floor that the process publishes in the store, invariant 7) or to run a
-differential. When the keeper can't be reached (a Connect server on another machine), the planner pins for itself, for
-as long as its process lives and is believed alive; whoever reads later gets `SnapshotExpired`, never wrong rows.
+Spark reads late and in other processes, so what a DataFrame reads has to be kept by a process that lives as long as the
+DataFrame may be used. That is the process that called `register`: a `LeaseServer` there listens on a local socket, and
+Spark's planner asks it to pin a state (a snapshot above the floor that the process publishes in the store, invariant 7)
+or to run a differential. When the server can't be reached (a Connect server on another machine), the planner's process
+pins for itself, for as long as it lives; whoever reads later gets `SnapshotExpired`, never wrong rows.
 
-At most `HELD` states and change sets are kept; the one that was asked for longest ago goes first.
+At most `MAX_LEASES` states and change sets are kept; the one that was asked for longest ago is given up first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from strandline.changes import Changes, Header
 from strandline.errors import EngineError, InputError, StrandlineError
 from strandline.pages import Objects, ReadView, State, parse_at, state_at
 from strandline.spark_source.options import ReadRequest, StreamRequest
-from strandline.spark_source.staged_write import Job, Staged, write
+from strandline.spark_source.staged_write import StagedAttempt, WriteJob, commit_staged
 from strandline.storage import open_storage
 from strandline.store import Store
 from strandline.store import open as open_store
@@ -39,20 +39,20 @@ from strandline.whatif import commit_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HELD = 64
+MAX_LEASES = 64
 
 
 @dataclass(frozen=True)
-class KeeperAddress:
-    """Where a keeper listens; travels inside the registered class to Spark's planner."""
+class LeaseServerAddress:
+    """Where a lease server listens; pickled with the registered class to Spark's planner."""
 
     path: str
     secret: bytes
 
 
 @dataclass(frozen=True)
-class Pinned:
-    """A state that is being kept, and where its store is. `scan` is the scan time of a what-if; None: the state's."""
+class PinnedState:
+    """A state under lease, and where its store is. `scan` is the scan time of a what-if; None: the state's."""
 
     url: str
     state: State
@@ -62,22 +62,22 @@ class Pinned:
         return json.dumps([self.url, self.state.to_json(), self.scan])
 
     @staticmethod
-    def from_text(text: str) -> Pinned:
+    def from_text(text: str) -> PinnedState:
         url, state, scan = json.loads(text)
-        return Pinned(url, State.from_json(state), scan)
+        return PinnedState(url, State.from_json(state), scan)
 
 
 @dataclass(frozen=True)
-class Enlisted:
-    """A store, and the number that the process has there which answers for a write."""
+class StoreProcess:
+    """A store, and the number in its registry of the process that is responsible for a write."""
 
     url: str
     process: int
 
 
 @dataclass(frozen=True)
-class Parts:
-    """A change set in part files that are being kept."""
+class ChangeParts:
+    """A change set in part files under lease."""
 
     header: Header
     paths: tuple[str, ...]
@@ -87,8 +87,8 @@ class Closable(Protocol):
     def close(self) -> None: ...
 
 
-class _Kept:
-    """A change set; its spool goes when nobody refers to it."""
+class _ChangesLease:
+    """Keeps a change set: its spool is deleted when nothing refers to it."""
 
     def __init__(self, changes: Changes) -> None:
         self.changes: Changes | None = changes
@@ -97,122 +97,123 @@ class _Kept:
         self.changes = None
 
 
-class Holdings:
-    """What one process keeps. Safe for many threads."""
+class Leases:
+    """What one process keeps readable. Safe for many threads."""
 
-    def __init__(self, limit: int = HELD) -> None:
+    def __init__(self, limit: int = MAX_LEASES) -> None:
         self.session: SparkSession | None = None
         self._limit = limit
         self._mutex = threading.RLock()
         self._stores: dict[str, Store] = {}
-        self._held: OrderedDict[object, Closable] = OrderedDict()
+        self._leases: OrderedDict[object, Closable] = OrderedDict()
 
-    def locate(self, path: str) -> str:
-        """Where a path leads from this process: relative paths are the user's."""
+    def _locate(self, path: str) -> str:
+        """The URL of a path; relative paths are resolved in this process, the user's."""
         return open_storage(path).url
 
-    def enlist(self, path: str) -> Enlisted:
-        """Where a store is, and the number of this process there: what a write stages goes by it."""
-        store = self._version(path, None)
-        return Enlisted(store.url, store.shared.pages.process)
+    def store_process(self, path: str) -> StoreProcess:
+        """Where a store is, and the number of this process there, which names the objects that a write stages."""
+        store = self._open_version(path, None)
+        return StoreProcess(store.url, store.shared.pages.process)
 
-    def write(self, job: Job, staged: Sequence[Staged]) -> None:
+    def commit(self, job: WriteJob, staged: Sequence[StagedAttempt]) -> None:
         """Commit what tasks have staged."""
-        write(job, staged, self.session)
+        commit_staged(job, staged, self.session)
 
-    def pin(self, request: ReadRequest) -> Pinned:
-        """Keep the state that a request asks for."""
-        store = self._version(request.path, request.version)
+    def pin(self, request: ReadRequest) -> PinnedState:
+        """Take a lease of the state that a request asks for."""
+        store = self._open_version(request.path, request.version)
         when = parse_at(store.pages, request.as_of)
         scan = None if when is None else commit_of(store, when, f"Reading {request.table}")
         snapshot = state_at(store.pages, parse_at(store.pages, request.at))
-        pinned = Pinned(store.url, snapshot.view.state, scan)
-        self._keep((store.url, store.name, snapshot.commit, pinned.state.domains), snapshot)
+        pinned = PinnedState(store.url, snapshot.view.state, scan)
+        self._add_lease((store.url, store.name, snapshot.commit, pinned.state.domains), snapshot)
         return pinned
 
-    def pinned(self, request: ReadRequest) -> str | None:
-        """Keep the state that a request asks for, and give it as text; None when this process can't open the store.
+    def pin_as_text(self, request: ReadRequest) -> str | None:
+        """Pin the state that a request asks for, and return it as text; None when this process can't open the store.
 
-        Of changes it is the later state that is kept.
+        Of changes it is the later state that is pinned.
         """
         try:
-            self._version(request.path, None)
+            self._open_version(request.path, None)
         except StrandlineError:
             return None
         later = request if request.since is None else replace(request, at=request.until)
         return self.pin(later).to_text()
 
-    def changes(self, request: ReadRequest) -> Parts:
+    def changes(self, request: ReadRequest) -> ChangeParts:
         """What changed in a table, computed now."""
-        store = self._version(request.path, request.version)
+        store = self._open_version(request.path, request.version)
         since, until = parse_at(store.pages, request.since), parse_at(store.pages, request.until)
         if request.pinned is None:
-            return self._parts(store.changes(request.table, since=since, until=until))
-        state = Pinned.from_text(request.pinned).state
-        return self._parts(store.changes(request.table, since=since, until=ReadView(state, Objects(store.storage))))
+            return self._lease_changes(store.changes(request.table, since=since, until=until))
+        state = PinnedState.from_text(request.pinned).state
+        view = ReadView(state, Objects(store.storage))
+        return self._lease_changes(store.changes(request.table, since=since, until=view))
 
-    def stream(self, request: StreamRequest) -> tuple[str, Any]:
+    def stream_columns(self, request: StreamRequest) -> tuple[str, Any]:
         """Where a stream's store is, and the columns of its rows."""
         from strandline.spark_source.stream import stream_schema
 
-        store = self._version(request.path, request.version)
+        store = self._open_version(request.path, request.version)
         return store.url, stream_schema(store, request)
 
-    def diff(self, old: str, new: str, options: Mapping[str, Any]) -> Parts:
+    def diff(self, old: str, new: str, options: Mapping[str, Any]) -> ChangeParts:
         """What changed between two extracts, computed now."""
         from strandline.differential import diff
 
-        return self._parts(diff(old, new, session=self.session, **options))
+        return self._lease_changes(diff(old, new, session=self.session, **options))
 
     def release(self) -> None:
-        """Let go of everything, and leave the stores."""
+        """Give up all leases, and close the stores."""
         with self._mutex:
-            held, stores = list(self._held.values()), list(self._stores.values())
-            self._held.clear()
+            leases, stores = list(self._leases.values()), list(self._stores.values())
+            self._leases.clear()
             self._stores.clear()
-        for one in (*held, *stores):
+        for closable in (*leases, *stores):
             with suppress(StrandlineError):
-                one.close()
+                closable.close()
 
-    def _version(self, path: str, version: str | None) -> Store:
-        url = self.locate(path)
+    def _open_version(self, path: str, version: str | None) -> Store:
+        url = self._locate(path)
         with self._mutex:
             if url not in self._stores:
                 self._stores[url] = open_store(url, session=self.session)
             store = self._stores[url]
         return store if version is None else store.version(version)
 
-    def _parts(self, changes: Changes) -> Parts:
+    def _lease_changes(self, changes: Changes) -> ChangeParts:
         paths = tuple(part.path for part in changes.parts)
-        parts = Parts(changes.header, paths)
-        self._keep(object(), _Kept(changes))
+        parts = ChangeParts(changes.header, paths)
+        self._add_lease(object(), _ChangesLease(changes))
         return parts
 
-    def _keep(self, name: object, one: Closable) -> None:
+    def _add_lease(self, name: object, lease: Closable) -> None:
         with self._mutex:
-            gone = [self._held.pop(name, None)]
-            self._held[name] = one
-            while len(self._held) > self._limit:
-                gone.append(self._held.popitem(last=False)[1])
-        for each in gone:
-            if each is not None:
-                each.close()
+            given_up = [self._leases.pop(name, None)]
+            self._leases[name] = lease
+            while len(self._leases) > self._limit:
+                given_up.append(self._leases.popitem(last=False)[1])
+        for older in given_up:
+            if older is not None:
+                older.close()
 
 
-class Keeper:
-    """Answers Spark's planner on behalf of this process."""
+class LeaseServer:
+    """Answers Spark's planner: calls methods of this process's `Leases` that other processes ask for."""
 
     def __init__(self) -> None:
-        self.holdings = Holdings()
+        self.leases = Leases()
         self._folder = tempfile.mkdtemp(prefix="strandline-")
-        self.address = KeeperAddress(os.path.join(self._folder, "keeper"), secrets.token_bytes(32))
+        self.address = LeaseServerAddress(os.path.join(self._folder, "leases"), secrets.token_bytes(32))
         self._listener = Listener(self.address.path, family="AF_UNIX", backlog=16, authkey=self.address.secret)
-        threading.Thread(target=self._listen, name="strandline-keeper", daemon=True).start()
+        threading.Thread(target=self._listen, name="strandline-leases", daemon=True).start()
         atexit.register(self.close)
 
     def close(self) -> None:
         self._listener.close()
-        self.holdings.release()
+        self.leases.release()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _listen(self) -> None:
@@ -223,14 +224,14 @@ class Keeper:
                 continue
             except OSError:
                 return
-            threading.Thread(target=self._answer, args=(connection,), name="strandline-keeper", daemon=True).start()
+            threading.Thread(target=self._answer, args=(connection,), name="strandline-leases", daemon=True).start()
 
     def _answer(self, connection: Connection[Any, Any]) -> None:
         with connection, suppress(EOFError, OSError):
             name, arguments = connection.recv()
             answer: tuple[str, Any]
             try:
-                answer = "done", VERBS[name](self.holdings, *arguments)
+                answer = "done", METHODS[name](self.leases, *arguments)
             except StrandlineError as error:
                 answer = "error", error.to_json()
             except Exception as error:
@@ -238,31 +239,32 @@ class Keeper:
             connection.send(answer)
 
 
-VERBS: dict[str, Callable[..., Any]] = {
-    verb.__name__: verb
-    for verb in (
-        Holdings.enlist,
-        Holdings.write,
-        Holdings.pin,
-        Holdings.changes,
-        Holdings.diff,
-        Holdings.stream,
+METHODS: dict[str, Callable[..., Any]] = {
+    method.__name__: method
+    for method in (
+        Leases.store_process,
+        Leases.commit,
+        Leases.pin,
+        Leases.changes,
+        Leases.diff,
+        Leases.stream_columns,
     )
 }
+"""What other processes may call."""
 
-_own = Holdings()
+_local_leases = Leases()
 
 
-def ask(address: KeeperAddress | None, verb: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a method of `Holdings` in the process that registered the source, or else in this one."""
+def call_leases(address: LeaseServerAddress | None, method: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a method of `Leases` in the process that registered the source, or else in this one."""
     try:
         if address is None:
             raise FileNotFoundError
         with Client(address.path, family="AF_UNIX", authkey=address.secret) as connection:
-            connection.send((verb.__name__, arguments))
+            connection.send((method.__name__, arguments))
             kind, answer = connection.recv()
     except (FileNotFoundError, ConnectionRefusedError):
-        return verb(_alone(verb), *arguments)
+        return method(_local_leases_for(method), *arguments)
     except (OSError, EOFError, AuthenticationError) as error:
         raise EngineError(f"the process that called register gave no answer: {error}", doing="asking it") from None
     if kind == "error":
@@ -270,12 +272,14 @@ def ask(address: KeeperAddress | None, verb: Callable[..., Any], *arguments: Any
     return answer
 
 
-def _alone(verb: Callable[..., Any]) -> Holdings:
-    """This process as its own keeper: good for pins, which die with it unharmed, but not for files in a spool."""
-    if verb in (Holdings.changes, Holdings.diff):
+def _local_leases_for(method: Callable[..., Any]) -> Leases:
+    """The leases of this process, when the server can't be reached. They serve for pins, but not for files in a spool,
+    which would be gone with this process.
+    """
+    if method in (Leases.changes, Leases.diff):
         raise InputError(
             "the process that called register can't be reached from Spark's driver",
             doing="computing changes",
             hint="Call register on the driver's machine, or use store.changes(…).to_spark() or sl.diff(…).to_spark()",
         )
-    return _own
+    return _local_leases

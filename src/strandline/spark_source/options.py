@@ -1,7 +1,7 @@
 """The options of the data sources: checked when a DataFrame is made, before any job, with an example in every error.
 
-Spark calls the sources in processes of its own, and shows their errors to the user as text: `plainly` keeps it to our
-words, without a stack trace.
+Spark calls the sources in processes of its own, and shows their errors to the user as text: `without_traceback` keeps
+the stack trace out of it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ STREAM_EXAMPLE = (
 DIFF_EXAMPLE = 'spark.read.format("strandline.diff").option("old", "a.parquet").option("new", "b.parquet").load()'
 
 BEGINNING = "beginning"
-"""Where a stream starts unless told otherwise: all rows that are there, then what changes."""
-READING = ("path", "table", "at", "as_of", "version", "since", "until", "columns", "where", "pushdown")
-STREAMING = ("path", "table", "view", "version", "startingat")
-WRITING = ("path", "table", "version", "merge", "key", "message")
-DIFFING = ("old", "new", "key", "algorithm", "columns", "ignore", "where", "duplicates", "format", "memory")
+"""Where a stream starts by default: all rows that are there, then what changes."""
+READ_OPTIONS = ("path", "table", "at", "as_of", "version", "since", "until", "columns", "where", "pushdown")
+STREAM_OPTIONS = ("path", "table", "view", "version", "startingat")
+WRITE_OPTIONS = ("path", "table", "version", "merge", "key", "message")
+DIFF_OPTIONS = ("old", "new", "key", "algorithm", "columns", "ignore", "where", "duplicates", "format", "memory")
 
 
 PINNED = "pinned"
@@ -79,11 +79,11 @@ class WriteRequest:
 def stream_request(options: Mapping[str, str]) -> StreamRequest:
     """The options of a stream."""
     doing = "following changes"
-    check_known(options, STREAMING, doing, STREAM_EXAMPLE)
+    check_known(options, STREAM_OPTIONS, doing, STREAM_EXAMPLE)
     kinds = [kind for kind in ("table", "view") if options.get(kind)]
     if len(kinds) != 1:
-        told = "both table and view are given" if kinds else "the option 'table' or 'view' is missing"
-        raise InputError(told, doing=doing, hint=f"For example {STREAM_EXAMPLE}")
+        why = "both table and view are given" if kinds else "the option 'table' or 'view' is missing"
+        raise InputError(why, doing=doing, hint=f"For example {STREAM_EXAMPLE}")
     if kinds == ["table"] and not is_stream(options):
         raise InputError(
             "of a table, startingAt tells its changes from its rows, and it is missing",
@@ -100,7 +100,7 @@ def stream_request(options: Mapping[str, str]) -> StreamRequest:
 
 
 def is_stream(options: Mapping[str, str]) -> bool:
-    """Whether the options ask for a stream: Spark does not tell when it asks for the schema, so an option must.
+    """Whether the options ask for a stream: when Spark asks for the schema it does not say, so an option has to.
 
     A view is read by streams alone; a table is read in both ways.
     """
@@ -110,7 +110,7 @@ def is_stream(options: Mapping[str, str]) -> bool:
 def read_request(options: Mapping[str, str]) -> ReadRequest:
     """The options of a read."""
     doing = "reading a table of a store"
-    check_known(options, READING, doing, READ_EXAMPLE)
+    check_known(options, READ_OPTIONS, doing, READ_EXAMPLE)
     request = ReadRequest(
         path=required(options, "path", doing, READ_EXAMPLE),
         table=required(options, "table", doing, READ_EXAMPLE),
@@ -119,9 +119,9 @@ def read_request(options: Mapping[str, str]) -> ReadRequest:
         as_of=options.get("as_of"),
         since=options.get("since"),
         until=options.get("until"),
-        columns=names(options.get("columns")),
+        columns=parse_names(options.get("columns")),
         where=options.get("where"),
-        pushdown=truth(options, "pushdown", doing),
+        pushdown=parse_flag(options, "pushdown", doing),
         pinned=options.get(PINNED),
     )
     if request.since is None and request.until is not None:
@@ -138,13 +138,13 @@ def read_request(options: Mapping[str, str]) -> ReadRequest:
 def write_request(options: Mapping[str, str], *, overwrite: bool) -> WriteRequest:
     """The options of a write."""
     doing = "writing into a store"
-    check_known(options, WRITING, doing, WRITE_EXAMPLE)
+    check_known(options, WRITE_OPTIONS, doing, WRITE_EXAMPLE)
     request = WriteRequest(
         path=required(options, "path", doing, WRITE_EXAMPLE),
         table=required(options, "table", doing, WRITE_EXAMPLE),
         version=options.get("version"),
         merge=options.get("merge"),
-        key=names(options.get("key")),
+        key=parse_names(options.get("key")),
         message=options.get("message", ""),
         overwrite=overwrite,
     )
@@ -173,12 +173,12 @@ def required(options: Mapping[str, str], name: str, doing: str, example: str) ->
     return value
 
 
-def names(text: str | None) -> tuple[str, ...]:
+def parse_names(text: str | None) -> tuple[str, ...]:
     """Names separated by commas."""
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
-def truth(options: Mapping[str, str], name: str, doing: str) -> bool:
+def parse_flag(options: Mapping[str, str], name: str, doing: str) -> bool:
     value = options.get(name, "false").lower()
     if value not in ("true", "false"):
         raise InputError(f"{name} is {value!r}", doing=doing, hint="Say true or false")
@@ -186,8 +186,8 @@ def truth(options: Mapping[str, str], name: str, doing: str) -> bool:
 
 
 @contextmanager
-def plainly() -> Iterator[None]:
-    """Inside, an error of ours is shown by Spark without a stack trace. For Spark's own Python processes only."""
+def without_traceback() -> Iterator[None]:
+    """Inside, Spark shows our errors without a stack trace. For Spark's own Python processes only."""
     try:
         yield
     except StrandlineError as error:

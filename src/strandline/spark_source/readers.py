@@ -1,10 +1,7 @@
-"""Spark's filters as SQL conditions over a table's columns. What is not translated is left to Spark.
+"""Readers of the batch sources, pickled to Spark's workers: the rows of a table at a pinned state, one Spark partition
+for each group of neighbouring pages; the rows of a what-if, one for each key range; a change set, one for each part.
 
-Reading the rows of a table at a pinned state: one Spark partition for each group of neighbouring pages.
-
-Reading the rows of a what-if at a pinned state: one Spark partition for each key range.
-
-Reading a change set that is kept in part files: one Spark partition for each part.
+Spark's filters become SQL conditions where that is exact; the others are left to Spark.
 """
 
 from __future__ import annotations
@@ -34,8 +31,8 @@ from strandline.engine import cut_by_bytes
 from strandline.errors import InputError, SnapshotExpired
 from strandline.pages import Entry, Objects, ReadView
 from strandline.relations import Scan, read_scan
-from strandline.spark_source.leases import Parts, Pinned
-from strandline.spark_source.options import ReadRequest, plainly
+from strandline.spark_source.leases import ChangeParts, PinnedState
+from strandline.spark_source.options import ReadRequest, without_traceback
 from strandline.storage import open_storage
 from strandline.tables import ROW, PageCache, TableReader, key_bounds
 from strandline.values import is_plain_text, quoted, quoted_text, spark_table
@@ -50,29 +47,29 @@ _COMPARISONS: dict[type[Filter], str] = {
 }
 
 
-def condition_of(one: Filter, schema: pa.Schema) -> str | None:
-    """The filter in SQL, or None when it can't be said exactly.
+def condition_of(filter_: Filter, schema: pa.Schema) -> str | None:
+    """The filter in SQL, or None when there is no exact form.
 
-    Only types that compare in SQL as they do in Spark are taken: whole numbers, text, dates, truth values.
+    Only types that compare in SQL as they do in Spark are translated: whole numbers, text, dates, truth values.
     """
-    path: tuple[str, ...] = getattr(one, "attribute", ())
+    path: tuple[str, ...] = getattr(filter_, "attribute", ())
     if len(path) != 1 or path[0] not in schema.names:
         return None
     column = quoted(path[0])
     kind = schema.field(path[0]).type
-    if isinstance(one, IsNull):
+    if isinstance(filter_, IsNull):
         return f"{column} IS NULL"
-    if isinstance(one, IsNotNull):
+    if isinstance(filter_, IsNotNull):
         return f"{column} IS NOT NULL"
-    if isinstance(one, In):
-        literals = [_literal(value, kind) for value in one.value if value is not None]
+    if isinstance(filter_, In):
+        literals = [_literal(value, kind) for value in filter_.value if value is not None]
         if not literals or any(literal is None for literal in literals):
             return None
         return f"{column} IN ({', '.join(literal for literal in literals if literal is not None)})"
-    operator = _COMPARISONS.get(type(one))
+    operator = _COMPARISONS.get(type(filter_))
     if operator is None:
         return None
-    literal = _literal(getattr(one, "value", None), kind)
+    literal = _literal(getattr(filter_, "value", None), kind)
     return None if literal is None else f"{column} {operator} {literal}"
 
 
@@ -101,26 +98,27 @@ class TableRows(DataSourceReader):  # type: ignore[misc]
     when filters are pushed down, so that another query of the same DataFrame would get the rows of the wrong filter.
     """
 
-    def __init__(self, pinned: Pinned, table: str, schema: pa.Schema, where: str | None) -> None:
+    def __init__(self, pinned: PinnedState, table: str, schema: pa.Schema, where: str | None) -> None:
         self.pinned = pinned
         self.table = table
         self.schema = schema
         self.where = where
 
     def partitions(self) -> Sequence[InputPartition]:
-        with plainly():
+        with without_traceback():
             reader = open_table(self.pinned, self.table)
             entries = reader.entries(key_bounds(reader.condition(self.where), reader.schema))
             return [InputPartition([int(entry.number) for entry in group]) for group in grouped(entries)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        with plainly():
+        with without_traceback():
             reader = open_table(self.pinned, self.table)
             condition = reader.condition(self.where)
             bounds = key_bounds(condition, reader.schema)
             for number in partition.value or ():
                 entry = reader.view.entry(reader.entry.domain, number)
-                assert entry is not None
+                if entry is None:
+                    raise SnapshotExpired(f"page {number} of {self.table} is gone", doing="reading a table")
                 rows = reader.rows(entry, self.schema.names, condition, bounds)
                 yield from batches(rows, self.schema)
 
@@ -129,26 +127,25 @@ class PrunedTableRows(TableRows):
     """Takes filters from Spark too. Only for a DataFrame of which one query is made: see `TableRows`."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
-        with plainly():
+        with without_traceback():
             reader = open_table(self.pinned, self.table)
-            taken = [self.where] if self.where is not None else []
-            for one in filters:
-                condition = condition_of(one, reader.schema.arrow_schema)
+            conditions = [self.where] if self.where is not None else []
+            for filter_ in filters:
+                condition = condition_of(filter_, reader.schema.arrow_schema)
                 if condition is not None:
-                    taken.append(condition)
-                # Spark applies all of them again: here they only spare reading.
-                yield one
-            self.where = " AND ".join(f"({one})" for one in taken) or None
+                    conditions.append(condition)
+                # Spark applies all of them again: here they only save reading.
+                yield filter_
+            self.where = " AND ".join(f"({condition})" for condition in conditions) or None
 
 
-def open_table(pinned: Pinned, table: str) -> TableReader:
-    """A table at a pinned state; takes no part in the store, whose state is kept by others."""
-    view = ReadView(pinned.state, Objects(open_storage(pinned.url)))
-    return TableReader(view, table, PageCache(limit=0))
+def open_table(pinned: PinnedState, table: str) -> TableReader:
+    """A table at a pinned state; another process has the store open and keeps the state."""
+    return TableReader(_view(pinned), table, PageCache(limit=0))
 
 
-def table_schema(pinned: Pinned, request: ReadRequest) -> pa.Schema:
-    """The columns that a request can give; what is wrong with its condition is said now."""
+def table_schema(pinned: PinnedState, request: ReadRequest) -> pa.Schema:
+    """The columns that a request can give; a mistake in its condition is an error now."""
     reader = open_table(pinned, request.table)
     condition = reader.condition(request.where)
     if condition is not None:
@@ -167,7 +164,7 @@ def grouped(entries: Iterable[Entry]) -> list[list[Entry]]:
 
 
 def batches(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows in Spark's types, in batches of the size that it likes."""
+    """Rows in Spark's types, in batches of at most `BATCH_ROWS` rows."""
     exact = pa.Table.from_arrays([rows.column(name) for name in schema.names], schema=schema)
     yield from spark_table(exact).combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
 
@@ -175,20 +172,20 @@ def batches(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 class WhatIfRows(DataSourceReader):  # type: ignore[misc]
     """Pickled to Spark's workers: a state, a what-if, the columns to give, the condition that rows satisfy."""
 
-    def __init__(self, pinned: Pinned, name: str, schema: pa.Schema, where: str | None) -> None:
+    def __init__(self, pinned: PinnedState, name: str, schema: pa.Schema, where: str | None) -> None:
         self.pinned = pinned
         self.name = name
         self.schema = schema
         self.where = where
 
     def partitions(self) -> Sequence[InputPartition]:
-        with plainly():
+        with without_traceback():
             relation = open_what_if(self.pinned, self.name)
             bounds = key_bounds(relation.reader.condition(self.where), relation.reader.schema)
             return [InputPartition(part.scan.to_json()) for part in replace(relation, bounds=bounds).parts([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        with plainly():
+        with without_traceback():
             if partition.value is None:
                 return
             condition = open_what_if(self.pinned, self.name).reader.condition(self.where)
@@ -200,18 +197,18 @@ class WhatIfRows(DataSourceReader):  # type: ignore[misc]
                 yield from batches(rows, self.schema)
 
 
-def open_what_if(pinned: Pinned, name: str) -> WhatIfRelation:
-    """A what-if at a pinned state; takes no part in the store, whose state is kept by others."""
+def open_what_if(pinned: PinnedState, name: str) -> WhatIfRelation:
+    """A what-if at a pinned state; another process has the store open and keeps the state."""
     return relation_of(_view(pinned), PageCache(limit=0), name, pinned.url, scan=pinned.scan)
 
 
-def holds_what_if(pinned: Pinned, name: str) -> bool:
+def holds_what_if(pinned: PinnedState, name: str) -> bool:
     """Whether a pinned state has a what-if of that name."""
     return is_what_if(_view(pinned), PageCache(limit=0), name)
 
 
-def what_if_schema(pinned: Pinned, request: ReadRequest) -> pa.Schema:
-    """The columns that a request can give; what is wrong with its condition is said now."""
+def what_if_schema(pinned: PinnedState, request: ReadRequest) -> pa.Schema:
+    """The columns that a request can give; a mistake in its condition is an error now."""
     if request.pushdown:
         raise InputError("a what-if takes no filters from Spark", doing="reading a what-if", hint="Use where instead")
     reader = open_what_if(pinned, request.table).reader
@@ -222,14 +219,14 @@ def what_if_schema(pinned: Pinned, request: ReadRequest) -> pa.Schema:
     return pa.schema([reader.schema.arrow_schema.field(name) for name in names])
 
 
-def _view(pinned: Pinned) -> ReadView:
+def _view(pinned: PinnedState) -> ReadView:
     return ReadView(pinned.state, Objects(open_storage(pinned.url)))
 
 
 class ChangeRows(DataSourceReader):  # type: ignore[misc]
     """Pickled to Spark's workers: where the parts are, and which of their columns to give."""
 
-    def __init__(self, parts: Parts, schema: pa.Schema) -> None:
+    def __init__(self, parts: ChangeParts, schema: pa.Schema) -> None:
         self.parts = parts
         self.schema = schema
 
@@ -237,7 +234,7 @@ class ChangeRows(DataSourceReader):  # type: ignore[misc]
         return [InputPartition(path) for path in self.parts.paths]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        with plainly():
+        with without_traceback():
             if partition.value is None:
                 return
             try:

@@ -1,66 +1,113 @@
-"""Pinning a state when `load()` is called, also where Spark asks a Python source for nothing then.
+"""`register`: the data sources in a session, and a `spark.read` that pins the state of a store when `load()` is called.
 
-Over Connect a server makes a source for each action, and with `.schema(…)` a classic session makes one at the first
-action. So the readers of a registered session pin the state themselves, in this process, and hand it along in an option
-of their own. What this process can't open (a store that only the server sees) is left to Spark, unpinned.
-
-`register`: the data sources in a session.
+Spark calls a Python data source at `load()` only on a classic session and without `.schema(…)`. Elsewhere it makes the
+source at the first action, or anew for each. So a registered session gets a reader that pins in this process and passes
+the pinned state on in an option of its own. A store that only the server can open is left to Spark, unpinned.
+docs/decisions/0005-pinning-at-load.md says why it is done this way. `release` undoes it.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from strandline.engine import is_connect
-from strandline.spark_source.leases import Holdings, Keeper
+from strandline.spark_source.leases import Leases, LeaseServer
 from strandline.spark_source.options import PINNED, read_request
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
 SOURCE = "strandline"
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+_registered: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The sessions whose `read` pins."""
 
 
-def pin_at_load(spark: SparkSession, holdings: Holdings) -> None:
-    """From now on `spark.read` pins what it reads of stores; everything else about the session stays as it is."""
-    kind: Any = type(spark)
-    spark.__class__ = _pinning_session(kind, holdings)
+def register(spark: SparkSession | None = None) -> SparkSession:
+    """Makes `strandline` and `strandline.diff` known to a session (default: Strandline's own), and returns it.
+
+    This process keeps readable what DataFrames of the session read, until it ends or calls `release`.
+    """
+    from strandline.engine import prepare, session
+    from strandline.spark_source.data_sources import DiffSource, TableSource
+
+    spark = session() if spark is None else prepare(spark)
+    server = _lease_server()
+    server.leases.session = spark
+    spark.conf.set(PUSHDOWN, "true")
+    for source in (TableSource, DiffSource):
+        # A class made for this registration: it is pickled by value, and with it the lease server's address.
+        members = {"lease_server": server.address, "__module__": "strandline_registered"}
+        bound = type(source.__name__, (source,), members)
+        spark.dataSource.register(bound)
+    pin_at_load(spark, server.leases)
+    return spark
+
+
+def release() -> None:
+    """Give up every state that DataFrames of this process keep readable; reading one of them may then fail.
+
+    Registered sessions get their own `read` back, which pins no more where Spark itself does not, until `register`.
+    """
+    for spark in list(_registered):
+        spark.__class__ = type(spark).strandline_session_class
+    _registered.clear()
+    _lease_server().leases.release()
 
 
 @functools.cache
-def _pinning_session(kind: Any, holdings: Holdings) -> Any:
-    if hasattr(kind, "strandline_reader"):
-        return kind
+def _lease_server() -> LeaseServer:
+    return LeaseServer()
+
+
+def pin_at_load(spark: SparkSession, leases: Leases) -> None:
+    """From now on `spark.read` pins what it reads of stores; everything else about the session stays as it is."""
+    # `read` is a property, so an attribute of this one session can't replace it: the session's class has to change.
+    session_class: Any = type(spark)
+    spark.__class__ = _pinning_session(session_class, leases)
+    _registered.add(spark)
+
+
+@functools.cache
+def _pinning_session(session_class: Any, leases: Leases) -> Any:
+    if hasattr(session_class, "strandline_session_class"):
+        return session_class
 
     def read(self: Any) -> Any:
-        plain: Any = type(kind.read.fget(self))
-        return _pinning_reader(plain, holdings)(self)
+        reader_class: Any = type(session_class.read.fget(self))
+        return _pinning_reader(reader_class, leases)(self)
 
-    # It goes by its old name and module, by which sessions of both kinds are told apart.
-    names = {"__module__": kind.__module__, "__doc__": kind.__doc__, "read": property(read), "strandline_reader": True}
-    return type(kind.__name__, (kind,), names)
+    # It keeps its name and module, by which classic and Connect sessions are told apart.
+    members = {
+        "__module__": session_class.__module__,
+        "__doc__": session_class.__doc__,
+        "read": property(read),
+        "strandline_session_class": session_class,
+    }
+    return type(session_class.__name__, (session_class,), members)
 
 
 @functools.cache
-def _pinning_reader(kind: Any, holdings: Holdings) -> Any:
-    names = {"__module__": kind.__module__, "__doc__": kind.__doc__, "holdings": holdings}
-    return type(kind.__name__, (_PinningReader, kind), names)
+def _pinning_reader(reader_class: Any, leases: Leases) -> Any:
+    members = {"__module__": reader_class.__module__, "__doc__": reader_class.__doc__, "leases": leases}
+    return type(reader_class.__name__, (_PinningReader, reader_class), members)
 
 
 class _PinningReader:
-    """Stands before Spark's own reader: notes what it is told, and pins when it loads."""
+    """Stands before Spark's own reader: remembers format and options, and pins at `load()`."""
 
-    holdings: Holdings
+    leases: Leases
 
     def __init__(self, spark: SparkSession) -> None:
         super().__init__(spark)  # type: ignore[call-arg]
         self._lazy = is_connect(spark)
         self._source: str | None = None
-        self._told: dict[str, str] = {}
+        self._given: dict[str, str] = {}
 
     def format(self, source: str) -> Any:
         self._source = source
@@ -71,7 +118,7 @@ class _PinningReader:
         return super().schema(schema)  # type: ignore[misc]
 
     def option(self, key: str, value: Any) -> Any:
-        self._told[key.lower()] = str(value).lower() if isinstance(value, bool) else str(value)
+        self._given[key.lower()] = str(value).lower() if isinstance(value, bool) else str(value)
         return super().option(key, value)  # type: ignore[misc]
 
     def options(self, **options: Any) -> Any:
@@ -88,49 +135,16 @@ class _PinningReader:
         if isinstance(path, os.PathLike):
             path = os.fspath(path)
         if self._source == SOURCE and self._lazy and (path is None or isinstance(path, str)):
-            self._pin(self._told if path is None else {**self._told, "path": path})
+            self._pin(self._given if path is None else {**self._given, "path": path})
         return super().load(path)  # type: ignore[misc]
 
-    def _pin(self, told: dict[str, str]) -> None:
+    def _pin(self, options: dict[str, str]) -> None:
         from strandline.spark_source.data_sources import TableSource
 
-        request = read_request(told)
-        pinned = self.holdings.pinned(request)
+        request = read_request(options)
+        pinned = self.leases.pin_as_text(request)
         if pinned is not None:
             self.option(PINNED, pinned)
             if request.since is None:
-                # What is wrong with the request is said now, not at the first action.
-                TableSource(told).columns(replace(request, pinned=pinned))
-
-
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-
-
-def register(spark: SparkSession | None = None) -> SparkSession:
-    """Makes `strandline` and `strandline.diff` known to a session (default: Strandline's own), and returns it.
-
-    This process keeps readable what DataFrames of the session read, until it ends or calls `release`.
-    """
-    from strandline.engine import prepare, session
-    from strandline.spark_source.data_sources import DiffSource, TableSource
-
-    spark = session() if spark is None else prepare(spark)
-    keeper = _keeper()
-    keeper.holdings.session = spark
-    spark.conf.set(PUSHDOWN, "true")
-    for source in (TableSource, DiffSource):
-        # A class of this very registration: it travels by value, and with it where the keeper listens.
-        bound = type(source.__name__, (source,), {"keeper": keeper.address, "__module__": "strandline_registered"})
-        spark.dataSource.register(bound)
-    pin_at_load(spark, keeper.holdings)
-    return spark
-
-
-def release() -> None:
-    """Let go of every state that DataFrames of this process keep readable; reading one of them may then fail."""
-    _keeper().holdings.release()
-
-
-@functools.cache
-def _keeper() -> Keeper:
-    return Keeper()
+                # A mistake in the request is an error now, not at the first action.
+                TableSource(options).columns(replace(request, pinned=pinned))

@@ -1,13 +1,12 @@
-"""Where tasks leave rows until they are committed: Parquet objects under `staging/` in the store's own storage.
+"""A write in two phases: tasks stage rows as Parquet objects under `staging/` in the store's own storage; then one
+transaction commits them.
 
-Their names are `<job>-<partition>-<slot>-<chunk>`, and a job begins with the number of the process that answers for it.
-Slots and chunks are dense, so whatever lost attempts left is found by probing when the job ends. What is left when that
-process dies before is named by `check`, which removes it on demand. No state of the store names any of it.
+Names are `<job>-<partition>-<slot>-<chunk>`, and a job begins with the number of the process responsible for it. Slots
+and chunks are dense, so what lost attempts left is found by probing when the job ends. What is left when that process
+dies before is named by `check`, which removes it on demand. No state of the store names any of it.
 
-Committing what the tasks of a write have staged: one transaction, whose pages workers write when there is much.
-
-It runs in the process that called `register`, which has the session; without it in the process in which Spark calls
-`commit`, where there is none: then all the work is done there, range by range.
+The commit runs in the process that called `register`, which has the session: workers write the pages when there is
+much. When that can't be reached it runs where Spark calls `commit`, without a session, range by range.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ STAGING_ATTEMPTS = 4
 
 
 @dataclass(frozen=True)
-class Staged:
-    """What one attempt wrote into the slot of its partition: the rows and the bytes of each chunk."""
+class StagedAttempt:
+    """What one attempt at a task wrote into a slot of its partition: the rows and the bytes of each chunk."""
 
     job: str
     partition: int
@@ -55,8 +54,8 @@ class Staged:
         return [chunk_name(self.job, self.partition, self.slot, chunk) for chunk in range(len(self.chunks))]
 
 
-def new_job(process: int) -> str:
-    """The name of a write that this process of the store answers for."""
+def new_job_id(process: int) -> str:
+    """The name of a write; `process` is the process of the store that is responsible for it."""
     return f"{process:x}-{secrets.token_hex(8)}"
 
 
@@ -64,27 +63,27 @@ def chunk_name(job: str, partition: int, slot: int, chunk: int) -> str:
     return f"staging/{job}-{partition}-{slot}-{chunk}.parquet"
 
 
-def stage(storage: Storage, job: str, place: tuple[int, int], rows: Iterable[pa.RecordBatch]) -> Staged:
+def stage(storage: Storage, job: str, place: tuple[int, int], rows: Iterable[pa.RecordBatch]) -> StagedAttempt:
     """Write the rows of one attempt; `place` is its partition and its number. Nothing is left when it fails."""
     partition, slot = place
-    staged = Staged(job, partition, slot)
+    staged = StagedAttempt(job, partition, slot)
     try:
         for table in _tables(rows):
             slot, size = _put(storage, staged, table)
-            staged = Staged(job, partition, slot, (*staged.chunks, (len(table), size)))
+            staged = StagedAttempt(job, partition, slot, (*staged.chunks, (len(table), size)))
     except BaseException:
-        delete(storage, staged.names())
+        delete_objects(storage, staged.names())
         raise
     return staged
 
 
-def staged_relation(store: str, staged: Sequence[Staged], schema: pa.Schema) -> ScannedRelation:
+def staged_relation(store: str, staged: Sequence[StagedAttempt], schema: pa.Schema) -> ScannedRelation:
     """The rows that these attempts wrote, as a relation that workers read from the store's storage."""
     options = {"module": __name__, "store": store}
     scans = tuple(
         Scan(FORMAT, name, schema, options=options, rows=rows, bytes=size)
-        for one in staged
-        for name, (rows, size) in zip(one.names(), one.chunks, strict=True)
+        for attempt in staged
+        for name, (rows, size) in zip(attempt.names(), attempt.chunks, strict=True)
     )
     return ScannedRelation("the rows of a DataFrame", schema, scans)
 
@@ -102,17 +101,17 @@ def sweep(storage: Storage, job: str, partitions: int) -> None:
     """Delete everything that a job staged, whichever attempts wrote it."""
     for partition in range(partitions):
         slot = 0
-        while (found := _found(storage, job, partition, slot)) or slot < STAGING_ATTEMPTS - 1:
-            delete(storage, found)
+        while (chunks := _chunks_of_slot(storage, job, partition, slot)) or slot < STAGING_ATTEMPTS - 1:
+            delete_objects(storage, chunks)
             slot += 1
 
 
-def delete(storage: Storage, names: Iterable[str]) -> None:
+def delete_objects(storage: Storage, names: Iterable[str]) -> None:
     for name in names:
         storage.delete(name)
 
 
-def _put(storage: Storage, staged: Staged, table: pa.Table) -> tuple[int, int]:
+def _put(storage: Storage, staged: StagedAttempt, table: pa.Table) -> tuple[int, int]:
     """Write one chunk; the slot that it went to, and its bytes. A slot that another attempt has taken is left alone."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", compression_level=1)
@@ -140,22 +139,22 @@ def _tables(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting)
 
 
-def _found(storage: Storage, job: str, partition: int, slot: int) -> list[str]:
-    found: list[str] = []
+def _chunks_of_slot(storage: Storage, job: str, partition: int, slot: int) -> list[str]:
+    chunks: list[str] = []
     while True:
-        name = chunk_name(job, partition, slot, len(found))
+        name = chunk_name(job, partition, slot, len(chunks))
         try:
             storage.get_range(name, 0, 1)
         except NotFound:
-            return found
-        found.append(name)
+            return chunks
+        chunks.append(name)
 
 
 @dataclass(frozen=True)
-class Job:
-    """A checked write. `replaces` says that the table is dropped and made again, its shape being another.
+class WriteJob:
+    """A checked write. `replaces`: the table is dropped and created again, because its columns or key differ.
 
-    `supposes` says that it goes into a what-if.
+    `into_what_if`: the rows go into a what-if.
     """
 
     id: str
@@ -164,25 +163,25 @@ class Job:
     schema: pa.Schema
     creates: bool
     replaces: bool
-    supposes: bool = False
+    into_what_if: bool = False
 
 
 @contextmanager
 def opened_version(url: str, version: str | None, session: SparkSession | None = None) -> Iterator[Store]:
-    """A version of a store for a while; what was opened here keeps nobody from dropping it afterwards."""
+    """A version of a store, open inside the block only."""
     with open_store(url, session=session) as store:
         yield store if version is None else store.version(version)
 
 
-def write(job: Job, staged: Sequence[Staged], session: SparkSession | None) -> None:
+def commit_staged(job: WriteJob, staged: Sequence[StagedAttempt], session: SparkSession | None) -> None:
     """All rows in one transaction; without a session the work is done in this process."""
     rows = staged_relation(job.url, staged, job.schema)
     with opened_version(job.url, job.request.version, session) as store:
         _commit(store, job, rows, "auto" if session is not None else "inline")
 
 
-def _commit(store: Store, job: Job, rows: Relation, runner: str) -> None:
-    if job.supposes:
+def _commit(store: Store, job: WriteJob, rows: Relation, runner: str) -> None:
+    if job.into_what_if:
         what_if = store.what_if(job.request.table)
         what_if.insert(read_relation(rows)) if job.request.merge is None else what_if.upsert(read_relation(rows))
         return
@@ -194,7 +193,7 @@ def _commit(store: Store, job: Job, rows: Relation, runner: str) -> None:
     retried(once, ATTEMPTS)
 
 
-def _write(transaction: TableTransaction, job: Job, rows: Relation) -> None:
+def _write(transaction: TableTransaction, job: WriteJob, rows: Relation) -> None:
     request = job.request
     if job.replaces:
         transaction.drop_table(request.table)

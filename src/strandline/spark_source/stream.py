@@ -1,8 +1,8 @@
 """The stream of a table's or a view's changes: `spark.readStream.format("strandline")`.
 
-A batch is the net change between two marks. Spark writes marks into its checkpoint before it plans a batch, and the
+A batch is the net change between two offsets. Spark writes offsets into its checkpoint before it plans a batch, and the
 state of each is kept in the store until the batch after it is planned, so that a query that was stopped, at whatever
-point, reads the very same batch again. The reader lives in a process of Spark's driver, as long as the query does.
+point, reads the same batch again. The reader lives in a process of Spark's driver, as long as the query does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from strandline.changes import Changes, read_batches
 from strandline.errors import NotFound, SnapshotExpired, StrandlineError
 from strandline.pages import parse_at
-from strandline.spark_source.options import BEGINNING, StreamRequest, plainly
+from strandline.spark_source.options import BEGINNING, StreamRequest, without_traceback
 from strandline.spark_source.readers import batches
 from strandline.store import Store
 from strandline.store import open as open_store
@@ -50,49 +50,48 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._store: Store | None = None
         self._planned: dict[int, Changes] = {}
         self._initial: FeedOffset | None = None
-        self._enough: int | None = None
+        self._last_commit: int | None = None
         """The commit at which a query that wants just what is there may end."""
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        with plainly():
-            self._enough = int(self._opened().pages.look().commit)
+        with without_traceback():
+            self._last_commit = int(self._opened().pages.look().commit)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's names, all of them)
-        with plainly():
-            if self._initial is None:  # Spark asks more than once, and each mark is kept
-                self._initial = starting_mark(self._opened(), self._following(), self._request.starting)
+        with without_traceback():
+            if self._initial is None:  # Spark asks more than once, and each offset is kept
+                self._initial = starting_offset(self._opened(), self._feed(), self._request.starting)
             return self._initial.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
-        with plainly():
-            mark = FeedOffset.from_json(start)
-            if self._enough is not None and mark.position is not None and mark.position.commit >= self._enough:
+        with without_traceback():
+            offset = FeedOffset.from_json(start)
+            position, last = offset.position, self._last_commit
+            if last is not None and position is not None and position.commit >= last:
                 return start
-            return self._following().latest(mark).to_json()
+            return self._feed().latest(offset).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        with plainly():
+        with without_traceback():
             until = FeedOffset.from_json(end)
             if start == end or until.position is None:
                 return []
             commit = until.position.commit
             first = FeedOffset.from_json(start).position is None
-            pieces = self._following().first_splits(until) if first else None
+            pieces = self._feed().first_splits(until) if first else None
             if pieces is not None:
                 return [InputPartition(StreamPartition(commit, piece=one)) for one in pieces]
             # Kept here until the batch is confirmed: the files go when nobody refers to them.
-            self._planned[commit] = Changes.of(self._following().changes(FeedOffset.from_json(start), until))
+            self._planned[commit] = Changes.of(self._feed().changes(FeedOffset.from_json(start), until))
             parts = self._planned[commit]._stored.parts
             return [InputPartition(StreamPartition(commit, part.path)) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        with plainly():
+        with without_traceback():
             part: StreamPartition = partition.value
             try:
-                found = (
-                    read_batches([part.path], self._rows) if part.piece is None else inserts(part.piece).to_batches()
-                )
-                for batch in found:
+                piece = part.piece
+                for batch in read_batches([part.path], self._rows) if piece is None else inserts(piece).to_batches():
                     rows = pa.Table.from_batches([batch])
                     commit = pa.array([part.commit] * len(rows), pa.int64())
                     yield from batches(rows.append_column(COMMIT, commit), self._columns)
@@ -104,11 +103,11 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 ) from None
 
     def commit(self, end: dict[str, Any]) -> None:
-        with plainly():
-            mark = FeedOffset.from_json(end)
-            self._following().confirm(mark)
-            if mark.position is not None:
-                for commit in [one for one in self._planned if one <= mark.position.commit]:
+        with without_traceback():
+            offset = FeedOffset.from_json(end)
+            self._feed().confirm(offset)
+            if offset.position is not None:
+                for commit in [one for one in self._planned if one <= offset.position.commit]:
                     del self._planned[commit]
 
     def stop(self) -> None:
@@ -127,18 +126,18 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         version = self._request.version
         return self._store if version is None else self._store.version(version)
 
-    def _following(self) -> ChangeFeed:
+    def _feed(self) -> ChangeFeed:
         return ChangeFeed(self._opened(), self._request.name)
 
 
-class Refused(DataSourceStreamReader):  # type: ignore[misc]
-    """Says what is wrong when it is asked: PySpark 4.3 hides the reason if no reader is made at all."""
+class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
+    """Raises the error when it is called: PySpark 4.3 hides the reason if no reader is made at all."""
 
     def __init__(self, error: StrandlineError) -> None:
         self._error = error
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        with plainly():
+        with without_traceback():
             raise self._error
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
@@ -154,9 +153,9 @@ class Refused(DataSourceStreamReader):  # type: ignore[misc]
 
 def stream_schema(store: Store, request: StreamRequest) -> pa.Schema:
     """The columns of a stream's rows; refuses a name that is no table, what-if or view as asked for."""
-    known = [*store.tables(), *(one.name for one in store.what_ifs())]
+    known = [*store.tables(), *(what_if.name for what_if in store.what_ifs())]
     if request.kind == "view":  # a table, or a what-if, is the view of itself
-        known = [*(one.name for one in store.views()), *known]
+        known = [*(view.name for view in store.views()), *known]
     if request.name not in known:
         raise NotFound(
             f"there is no {request.kind} {request.name}",
@@ -166,10 +165,10 @@ def stream_schema(store: Store, request: StreamRequest) -> pa.Schema:
     return ChangeFeed(store, request.name).schema()
 
 
-def starting_mark(store: Store, following: ChangeFeed, starting: str) -> FeedOffset:
-    """The mark at a state: `beginning`, `now`, a snapshot's name, a commit number, a time."""
+def starting_offset(store: Store, feed: ChangeFeed, starting: str) -> FeedOffset:
+    """The offset at a state: `beginning`, `now`, a snapshot's name, a commit number, a time."""
     if starting == BEGINNING:
-        return following.beginning()
+        return feed.beginning()
     at = None if starting == "now" else parse_at(store.pages, starting)
     with store.hold(at) as snapshot:
-        return following.at(snapshot)
+        return feed.at(snapshot)

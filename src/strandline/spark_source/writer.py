@@ -1,4 +1,4 @@
-"""Writing a DataFrame into a table: tasks stage rows, `commit` makes one transaction of them (`committing`).
+"""Writing a DataFrame into a table: tasks stage rows, `commit` makes one transaction of them (`staged_write`).
 
 Spark calls `commit` in a process of its own, which asks the one that called `register` to do it.
 """
@@ -15,9 +15,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from strandline.errors import InputError, NotFound
-from strandline.spark_source.leases import Enlisted, Holdings, KeeperAddress, ask
-from strandline.spark_source.options import WRITE_EXAMPLE, WriteRequest, plainly
-from strandline.spark_source.staged_write import Job, Staged, new_job, opened_version, stage, sweep
+from strandline.spark_source.leases import Leases, LeaseServerAddress, StoreProcess, call_leases
+from strandline.spark_source.options import WRITE_EXAMPLE, WriteRequest, without_traceback
+from strandline.spark_source.staged_write import StagedAttempt, WriteJob, new_job_id, opened_version, stage, sweep
 from strandline.storage import open_storage
 from strandline.store import Store, WhatIf
 from strandline.tables import TableReader, TableSchema, fitted
@@ -30,45 +30,47 @@ DOING = "writing into a store"
 class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
     """What one task tells `commit`."""
 
-    staged: Staged
+    staged: StagedAttempt
 
 
 class TableWriter(DataSourceArrowWriter):  # type: ignore[misc]
     """Pickled to Spark's workers and to the process that commits."""
 
-    def __init__(self, job: Job, keeper: KeeperAddress | None) -> None:
+    def __init__(self, job: WriteJob, lease_server: LeaseServerAddress | None) -> None:
         self.job = job
-        self.keeper = keeper
+        self.lease_server = lease_server
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
-        with plainly():
+        with without_traceback():
             context = TaskContext.get()
             place = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
             return TaskMessage(stage(open_storage(self.job.url), self.job.id, place, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        with plainly():
+        with without_traceback():
             storage = open_storage(self.job.url)
             try:
                 staged = [message.staged for message in messages if isinstance(message, TaskMessage)]
-                ask(self.keeper, Holdings.write, self.job, staged)
+                call_leases(self.lease_server, Leases.commit, self.job, staged)
             finally:
                 sweep(storage, self.job.id, len(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        with plainly():
+        with without_traceback():
             sweep(open_storage(self.job.url), self.job.id, len(messages))
 
 
-def checked(request: WriteRequest, enlisted: Enlisted, schema: StructType) -> Job:
-    """The write, once everything that can be known beforehand is known to fit."""
-    url, id = enlisted.url, new_job(enlisted.process)
+def check_write(request: WriteRequest, process: StoreProcess, schema: StructType) -> WriteJob:
+    """The write, after everything was checked that can be checked before rows come."""
+    url, id_ = process.url, new_job_id(process.process)
     rows = to_arrow_schema(schema, timezone="UTC")
     with opened_version(url, request.version) as store:
-        if any(one.name == request.table for one in store.what_ifs()):
-            return _supposed(request, Job(id, url, request, rows, False, False), store.what_if(request.table))
+        if any(what_if.name == request.table for what_if in store.what_ifs()):
+            job = WriteJob(id_, url, request, rows, creates=False, replaces=False, into_what_if=True)
+            _check_what_if(job, store.what_if(request.table))
+            return job
         record = _record(store, request.table)
-    job = Job(id, url, request, rows, creates=record is None, replaces=False)
+    job = WriteJob(id_, url, request, rows, creates=record is None, replaces=False)
     if record is None:
         if not request.key and request.merge is not None:
             raise NotFound(
@@ -78,7 +80,7 @@ def checked(request: WriteRequest, enlisted: Enlisted, schema: StructType) -> Jo
             )
         return job
     if request.overwrite and (request.key not in ((), record.key) or set(rows.names) != set(record.names)):
-        return Job(job.id, url, request, rows, creates=False, replaces=True)
+        return replace(job, replaces=True)
     if request.key not in ((), record.key):
         raise InputError(
             f"{request.table} has the key {', '.join(record.key) or '(none)'}, not {', '.join(request.key)}",
@@ -90,15 +92,15 @@ def checked(request: WriteRequest, enlisted: Enlisted, schema: StructType) -> Jo
     return job
 
 
-def _supposed(request: WriteRequest, job: Job, what_if: WhatIf) -> Job:
-    """A write into a what-if: an insert or upsert; it has its base's key and columns."""
+def _check_what_if(job: WriteJob, what_if: WhatIf) -> None:
+    """A what-if takes inserts and upserts; it has its base's key and columns."""
+    request = job.request
     if request.overwrite or request.key not in ((), what_if.key):
         hint = "Drop the what-if and make it again, or append"
         raise InputError(f"{request.table} is a what-if: it can't be overwritten", doing=DOING, hint=hint)
     record = what_if.relation().reader.schema
     _check_merge(request, record)
     fitted(no_rows(job.schema), record, f"Writing into {request.table}")
-    return replace(job, supposes=True)
 
 
 def _record(store: Store, table: str) -> TableSchema | None:
