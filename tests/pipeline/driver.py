@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import strandline as sl
-from strandline.cli.pipeline import facts, means_of
+from strandline.cli.pipeline import run_json, run_options
 from strandline.differential import plan
 from strandline.pipeline import Pipeline, read_settings
 
@@ -46,8 +46,9 @@ def main(folder: Path) -> list[Any]:
         rows = {"id": list(ids), "price": [float(n % 997 + (night if n % 40 == 0 else 0)) for n in ids]}
         pq.write_table(pa.table(rows), folder / "orders.parquet", row_group_size=700)
         pq.write_table(pa.table({"line": [f"line {n % 7}" for n in ids]}), folder / "log.parquet", row_group_size=900)
-        ran = Pipeline(read_settings(folder / "shop.toml"), means=means_of("auto" if night else "spark", None)).run()
-        runs.append(facts(ran))
+        options = run_options("auto" if night else "spark", None)
+        ran = Pipeline(read_settings(folder / "shop.toml"), options=options).run()
+        runs.append(run_json(ran))
         with sl.open(folder / "shop.store") as store:
             assert store.table("orders").to_arrow().to_pydict() == rows
             assert store.table("log").count() == len(ids)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import strandline as sl
-from strandline.pipeline import Pipeline, Ran, RunMeans, read_settings
+from strandline.pipeline import Pipeline, RunOptions, RunResult, read_settings
 
 ORDERS = pa.schema([("id", pa.int64()), ("state", pa.string()), ("price", pa.float64())])
 Rows = list[dict[str, Any]]
@@ -50,13 +50,13 @@ class Shop:
 
         return Pipeline(
             read_settings(self.folder / "shop.toml"),
-            means=RunMeans(runner),
+            options=RunOptions(runner),
             environment=self.environment,
             clock=lambda: self.now,
             watch=passed,
         )
 
-    def run(self, watch: Callable[[str], None] | None = None, runner: str = "auto") -> Ran:
+    def run(self, watch: Callable[[str], None] | None = None, runner: str = "auto") -> RunResult:
         return self.pipeline(watch, runner).run()
 
     def rows(self, table: str = "orders", at: str | None = None) -> Rows:

@@ -13,7 +13,7 @@ from tests.cli.command import Command, bytes_below
 from tests.pipeline.shop import Shop, orders
 
 from strandline.errors import InUse
-from strandline.pipeline.pipeline import stopping, until_next, watch
+from strandline.pipeline.pipeline import stop_on_signals, until_next, watch
 
 FILE = """
 store = "shop.store"
@@ -153,7 +153,7 @@ def test_watching_runs_at_every_multiple_until_it_is_stopped() -> None:
 
 
 def test_a_signal_ends_watching_after_the_run_under_way(command: Command, shop: Shop) -> None:
-    with stopping() as stop:
+    with stop_on_signals() as stop:
         os.kill(os.getpid(), 15)
         assert stop.wait(5)
     threading.Timer(1.5, lambda: os.kill(os.getpid(), 15)).start()

@@ -212,7 +212,7 @@ def test_every_kind_of_source_and_copy_through_nights_of_churn_stops_drift_and_a
             shop.run(stop)
         except Crash:
             shop.run()
-        assert shop.pipeline().notes(1)[0]["behind"] == {}
+        assert shop.pipeline().history(1)[0]["behind"] == {}
         if night in (1, 3, NIGHTS):
             world.expect_all()
     shop.sqlite("ops.db", "DELETE FROM ops WHERE id > 1000")
@@ -228,12 +228,12 @@ def test_every_kind_of_source_and_copy_through_nights_of_churn_stops_drift_and_a
 def test_an_annotated_base_sends_what_changed_and_nothing_else(world: World) -> None:
     world.pass_a_night()
     first = world.shop.run()
-    assert "read whole" in first.found["annotated_ops"].why
+    assert "read whole" in first.sources["annotated_ops"].why
     world.shop.sqlite("ops.db", "UPDATE annotated_ops SET price = 77 WHERE id = 1001")
     world.server.run("DELETE FROM annotated_server WHERE id = 1002")
     second = world.shop.run()
     for name in ("annotated_ops", "annotated_server"):
-        assert (second.found[name].how, second.found[name].counts.rows) == ("annotated", 1)
+        assert (second.sources[name].how, second.sources[name].counts.rows) == ("annotated", 1)
     assert second.step is not None
     third = world.shop.run()
     assert third.step is None
@@ -247,7 +247,7 @@ def test_an_annotated_base_restored_from_a_backup_is_read_whole_again(world: Wor
     world.shop.run()
     (world.shop.folder / "ops.db").write_bytes(backup)
     ran = world.shop.run()
-    assert "different histories" in ran.found["annotated_ops"].why
+    assert "different histories" in ran.sources["annotated_ops"].why
     world.expect_all()
 
 

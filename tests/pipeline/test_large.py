@@ -50,7 +50,7 @@ def test_large_extracts_are_loaded_compared_and_applied_on_spark(
         rows = extract(shop, night)
         planned = shop.pipeline().plan().sources[0]
         ran = shop.run()
-        found = ran.found["orders"]
+        found = ran.sources["orders"]
         assert (planned.how, planned.runner) == (found.how, "spark")
         ways.append((found.how, found.facts.get("runner")))
         assert {name: [row[name] for row in shop.rows()] for name in rows} == rows

@@ -75,8 +75,8 @@ def test_what_a_copy_was_sent_earlier_is_not_counted_again(ran: Any, shop: Shop)
 def test_the_stages_stand_in_the_order_of_the_run(ran: Any) -> None:
     page = Path(ran.report).read_text("utf-8")
     told = re.findall(r'<span class="stage-\d+">(\w+) ', page)
-    assert told == [name for name in step.ORDER if name in told]
-    assert set(ran.stages) <= set(step.ORDER)
+    assert told == [name for name in step.STAGES if name in told]
+    assert set(ran.stages) <= set(step.STAGES)
 
 
 def test_each_step_has_its_page_and_the_latest_is_always_at_hand(ran: Any, shop: Shop) -> None:

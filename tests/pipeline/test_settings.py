@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strandline.errors import InputError, NotFound
 from strandline.pipeline import duration, read_settings
 from strandline.pipeline.places import Secrets
-from strandline.pipeline.settings import Guards, Settings
+from strandline.pipeline.settings import Guards, PipelineSettings
 
 GOOD = """
 store = "shop.store"
@@ -46,7 +46,7 @@ keep = "7 daily"
 """
 
 
-def settings(folder: Path, text: str) -> Settings:
+def settings(folder: Path, text: str) -> PipelineSettings:
     path = folder / "shop.toml"
     path.write_text(text, "utf-8")
     return read_settings(path)

@@ -44,7 +44,7 @@ def test_a_table_follows_the_latest_extract_step_by_step(shop: Shop) -> None:
         assert shop.rows() == rows
     assert shop.snapshots() == ["shop-0001", "shop-0002", "shop-0003"]
     assert [shop.rows(at=name) for name in shop.snapshots()] == nights
-    counts = ran.found["orders"].counts
+    counts = ran.sources["orders"].counts
     assert (counts.inserted, counts.updated, counts.deleted, counts.unchanged) == (0, 2, 1, 0)
     assert counts.columns == {"state": 1, "price": 1}
 
@@ -56,7 +56,7 @@ def test_a_second_run_on_the_same_extract_changes_nothing(shop: Shop) -> None:
     before = shop.commits()
     again = shop.run()
     assert again.step is None
-    assert again.found["orders"].how == "nothing"
+    assert again.sources["orders"].how == "nothing"
     assert (shop.commits(), shop.snapshots()) == (before, ["shop-0001"])
 
 
@@ -75,7 +75,7 @@ def test_several_tables_change_in_one_commit(shop: Shop) -> None:
         assert len(steps) == 2
         assert store.tables() == ["log", "orders", "staff"]
     assert (shop.rows("log"), shop.rows("staff")) == ([*orders(5, 5, 5), *orders(6)], orders(7))
-    assert ran.found["staff"].how == "nothing"
+    assert ran.sources["staff"].how == "nothing"
 
 
 def test_what_others_did_to_a_table_is_undone_unless_signatures_are_asked_for(shop: Shop) -> None:
@@ -94,7 +94,7 @@ def test_signatures_stand_for_the_last_extract(shop: Shop) -> None:
     for night in range(1, 5):
         extract(shop, night, [*orders(*range(100)), *orders(100 + night, price=float(night))])
         ran = shop.run()
-        ways.append((ran.found["orders"].how, ran.found["orders"].counts.rows))
+        ways.append((ran.sources["orders"].how, ran.sources["orders"].counts.rows))
         if night == 3:
             with sl.open(shop.folder / "shop.store") as store:
                 store.table("orders").update(where="id = 1", values={"price": 100.0})
@@ -111,7 +111,7 @@ def test_auto_takes_signatures_for_a_large_table_that_nobody_touched(
     ways = []
     for night in range(1, 6):
         extract(shop, night, orders(*range(night)))
-        ways.append(shop.run().found["orders"].how)
+        ways.append(shop.run().sources["orders"].how)
         if night == 3:
             with sl.open(shop.folder / "shop.store") as store:
                 store.table("orders").delete(where="id = 1")
@@ -128,7 +128,7 @@ def test_damaged_signatures_are_done_without(shop: Shop) -> None:
         for name in names:
             os.truncate(os.path.join(folder, name), 3)
     extract(shop, 3, orders(*range(3)))
-    assert shop.run().found["orders"].how == "store"
+    assert shop.run().sources["orders"].how == "store"
     assert shop.rows() == orders(*range(3))
 
 
@@ -149,12 +149,12 @@ def test_new_columns_are_taken_in_and_types_widened(shop: Shop) -> None:
     extract(shop, 2, rows, wide)
     ran = shop.run()
     assert shop.rows() == rows
-    assert ran.found["orders"].drift.to_json() == {
+    assert ran.sources["orders"].drift.to_json() == {
         "added": ["note string"],
         "widened": ["qty int64"],
         "kept": [],
     }
-    assert (ran.found["orders"].counts.updated, ran.found["orders"].counts.inserted) == (1, 1)
+    assert (ran.sources["orders"].counts.updated, ran.sources["orders"].counts.inserted) == (1, 1)
 
 
 def test_a_column_that_vanished_stops_the_step_or_is_kept(shop: Shop) -> None:
@@ -184,7 +184,7 @@ def test_text_without_values_or_with_other_looks_has_the_table_s_types(shop: Sho
     shop.write('store = "shop.store"\n[sources.orders]\nfrom = "orders.csv"\nkey = "id"\n')
     for text in ("id,code,qty\n1,a7,3\n2,b8,4\n", "id,code,qty\n1,7,\n2,8,\n"):
         (shop.folder / "orders.csv").write_text(text)
-        assert not shop.run().found["orders"].drift.any
+        assert not shop.run().sources["orders"].drift.any
     assert shop.rows() == [{"id": 1, "code": "7", "qty": None}, {"id": 2, "code": "8", "qty": None}]
     (shop.folder / "orders.csv").write_text("id,code,qty\n1,7,2.5\n2,8,\n")
     with pytest.raises(GuardTripped, match=r"writing the source 'orders'.* double does not become int64.*Nothing was"):
@@ -193,7 +193,7 @@ def test_text_without_values_or_with_other_looks_has_the_table_s_types(shop: Sho
     with pytest.raises(GuardTripped, match=r"qty was int64 and is string.*say types"):
         shop.run()
     (shop.folder / "orders.csv").write_text("id,code,qty\n")
-    assert shop.run().found["orders"].counts.deleted == 2
+    assert shop.run().sources["orders"].counts.deleted == 2
 
 
 def test_any_drift_is_refused_where_the_file_says_so(shop: Shop) -> None:
@@ -233,7 +233,7 @@ def test_a_guard_stops_the_step_before_anything_is_applied(
         shop.run()
     assert words in str(told.value)
     assert (shop.commits(), len(shop.rows()), len(shop.rows("staff"))) == (before, 10, 1)
-    assert shop.pipeline().notes(1)[0]["kind"] == "GuardTripped"
+    assert shop.pipeline().history(1)[0]["kind"] == "GuardTripped"
 
 
 def test_a_source_that_vanished_is_named_and_nothing_is_applied(shop: Shop) -> None:

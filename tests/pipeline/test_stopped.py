@@ -139,8 +139,8 @@ def on(storage: FaultyStorage | MemoryStorage, monkeypatch: pytest.MonkeyPatch) 
         return create_on(storage, surroundings=Environment())
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "open", opened)
-        patched.setattr(module, "create", created)
+        patched.setattr(module, "open_store", opened)
+        patched.setattr(module, "create_store", created)
         yield
 
 

@@ -17,7 +17,7 @@ from strandline.changes.shape import BEFORE, CHANGED, ChangeSet, Counts, Header
 from strandline.changes.table_difference import difference
 from strandline.report import Example, RunFacts, pick_examples, summary_json, summary_view, summary_words
 from strandline.report.examples import one_line, shortened_pair
-from strandline.report.run_facts import bytes_told, facts_told, probability_told, seconds_told
+from strandline.report.run_facts import describe_facts, format_bytes, format_probability, format_seconds
 
 FACTS = RunFacts(
     algorithm="kb",
@@ -158,16 +158,16 @@ def test_json_says_null_for_what_nobody_counted() -> None:
 
 
 def test_numbers_are_told_in_the_units_that_people_use() -> None:
-    assert [bytes_told(n) for n in (0, 1023, 1536, 157_286_400, 2**41)] == [
+    assert [format_bytes(n) for n in (0, 1023, 1536, 157_286_400, 2**41)] == [
         "0 bytes",
         "1,023 bytes",
         "1.5 KiB",
         "150 MiB",
         "2 TiB",
     ]
-    assert [seconds_told(s) for s in (0.0123, 1.5, 125.0, 9000.0)] == ["12.3 ms", "1.5 s", "2 min 5 s", "2 h 30 min"]
-    assert [probability_told(p) for p in (0.0, 0.25, 5.4e-13, 3e-5)] == ["0", "0.25", "5.4e-13", "3.0e-5"]
-    told = dict(facts_told(FACTS))
+    assert [format_seconds(s) for s in (0.0123, 1.5, 125.0, 9000.0)] == ["12.3 ms", "1.5 s", "2 min 5 s", "2 h 30 min"]
+    assert [format_probability(p) for p in (0.0, 0.25, 5.4e-13, 3e-5)] == ["0", "0.25", "5.4e-13", "3.0e-5"]
+    told = dict(describe_facts(FACTS))
     assert told["Runs to the first miss, on average"] == "never"
     assert told["Rows read"] == "5,000,000 before, 5,010,000 after"
     assert "Shuffled" not in told

@@ -1,12 +1,5 @@
-"""`strandline apply`: a relation after a change set.
-
-`strandline invert`: the change set that undoes another.
-
-`strandline compose`: several change sets as one.
-
-`strandline show`: what a saved change set holds.
-
-`strandline changes`: what changed in a table from one state to another.
+"""`strandline apply`, `invert`, `compose` and `show` for saved change sets; `strandline changes` for a table's changes
+from one state to another.
 """
 
 from __future__ import annotations
@@ -166,34 +159,34 @@ def changes(store: str, table: str, since: str, until: str | None, as_json: bool
 
     with tables_of(store, given["version"]) as opened:
         older, newer = parse_at(opened.pages, since), parse_at(opened.pages, until)
-        found = opened.changes(table, since=older, until=newer)
-    _write(found, given)
+        result = opened.changes(table, since=older, until=newer)
+    _write(result, given)
     if as_json:
-        emit_json(summary_json(found.header))
+        emit_json(summary_json(result.header))
     else:
-        _print(found, given["limit"])
-    return 1 if found.header.counts.rows else 0
+        _print(result, given["limit"])
+    return 1 if result.header.counts.rows else 0
 
 
-def _write(found: Changes, given: dict[str, Any]) -> None:
+def _write(result: Changes, given: dict[str, Any]) -> None:
     from strandline.changes import ChangeSet
     from strandline.report import Out, format_of, html_report, positions_by_key, write_out, write_text
 
     if given["out"]:
         if format_of(given["out"]) == "changes" and given["layout"] == "changes":
-            found.save(given["out"])
+            result.save(given["out"])
         else:
             out = Out(given["out"], layout=given["layout"], table=given["sql_table"], dialect=given["dialect"])
-            write_out(found.header, found.tables(), out)
+            write_out(result.header, result.tables(), out)
     if given["html_path"]:
-        rows = found.to_arrow()
-        where = positions_by_key(ChangeSet(found.header, rows))
-        write_text([html_report(found.header, rows, where=where)], given["html_path"])
+        rows = result.to_arrow()
+        where = positions_by_key(ChangeSet(result.header, rows))
+        write_text([html_report(result.header, rows, where=where)], given["html_path"])
 
 
-def _print(found: Changes, limit: int) -> None:
+def _print(result: Changes, limit: int) -> None:
     from strandline.changes import ChangeSet
     from strandline.report import pick_examples, summary_view
 
-    shown = pick_examples(ChangeSet(found.header, found.to_arrow()), limit) if limit else []
-    console().print(summary_view(found.header, examples=shown))
+    shown = pick_examples(ChangeSet(result.header, result.to_arrow()), limit) if limit else []
+    console().print(summary_view(result.header, examples=shown))

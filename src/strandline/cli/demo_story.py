@@ -20,7 +20,7 @@ from strandline.cli.demo_shop import OperationalDatabase
 from strandline.dumps import restore
 from strandline.engine import session
 from strandline.errors import StrandlineError
-from strandline.pipeline import Pipeline, Ran, RunMeans, read_settings
+from strandline.pipeline import Pipeline, RunOptions, RunResult, read_settings
 from strandline.store import Store
 from strandline.store import open as open_store
 
@@ -115,8 +115,8 @@ def _open(story: Story) -> None:
 def _first_night(story: Story) -> None:
     story.step("Night 1: the first extract is loaded, in one transaction for all tables.")
     ran = _night(story)
-    rows = sum(found.counts.inserted for found in ran.found.values())
-    story.tell(f"{rows:,} rows in {len(ran.found)} tables; snapshot {_snapshot(ran)}. {ran.seconds:.1f} s.")
+    rows = sum(source.counts.inserted for source in ran.sources.values())
+    story.tell(f"{rows:,} rows in {len(ran.sources)} tables; snapshot {_snapshot(ran)}. {ran.seconds:.1f} s.")
     _tell_copies(story, ran)
     with open_store(story.store) as store:
         made = store.dump(story.home / "backups", level=0)
@@ -220,31 +220,31 @@ def _farewell(story: Story) -> None:
     story.say(f"The report of the last run: {story.figures['report']}")
 
 
-def _night(story: Story) -> Ran:
+def _night(story: Story) -> RunResult:
     story.shop.extract(story.home / "extracts")
     return _run(story)
 
 
-def _run(story: Story) -> Ran:
-    ran = Pipeline(read_settings(story.home / "shop.toml"), means=RunMeans("spark")).run()
+def _run(story: Story) -> RunResult:
+    ran = Pipeline(read_settings(story.home / "shop.toml"), options=RunOptions("spark")).run()
     if ran.behind:
         raise StrandlineError(str(ran.behind), doing="refreshing the demo's copies")
     story.figures["report"] = ran.report
     return ran
 
 
-def _tell_changes(story: Story, ran: Ran) -> None:
-    for found in ran.found.values():
-        counts = found.counts
+def _tell_changes(story: Story, ran: RunResult) -> None:
+    for source in ran.sources.values():
+        counts = source.counts
         if counts.rows:
             touched = [name for name, count in (counts.columns or {}).items() if count]
             columns = f" ({', '.join(touched)})" if touched else ""
             words = f"+{counts.inserted:,} ~{counts.updated:,}{columns} −{counts.deleted:,}"
-            story.tell(f"{found.source.name}: {words}, by {found.how}.")
+            story.tell(f"{source.source.name}: {words}, by {source.how}.")
     story.tell(f"One step, snapshot {_snapshot(ran)}. {ran.seconds:.1f} s.")
 
 
-def _tell_copies(story: Story, ran: Ran) -> None:
+def _tell_copies(story: Story, ran: RunResult) -> None:
     for name, copy in (ran.last.replicas if ran.last else {}).items():
         sent, full = int(copy["bytes"]), int(copy["full_bytes"])
         share = f", {sent / full:.0%} of a full copy's {full / 1e3:.0f} kB" if copy["method"] != "first" else ""
@@ -258,7 +258,7 @@ def _contents(store: Store) -> dict[str, Any]:
     return {name: store.table(name).to_arrow() for name in store.tables()}
 
 
-def _snapshot(ran: Ran) -> str:
+def _snapshot(ran: RunResult) -> str:
     return ran.step.snapshot if ran.step else "none"
 
 

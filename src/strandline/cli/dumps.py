@@ -1,9 +1,4 @@
-"""`strandline dump`: a dump of a store, while others work on it.
-
-`strandline dumps`: the dumps at a place, drawn, verified, pruned.
-
-`strandline restore`: a store, a branch or tables out of dumps.
-"""
+"""`strandline dump`, `dumps` and `restore`: dumps of a store, what is at a target, and stores or tables from it."""
 
 from __future__ import annotations
 
@@ -14,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from strandline.cli.output import console, emit_json, pairs, running, say
-from strandline.cli.store_access import control, instant, json_option, several, size, store_argument, when
+from strandline.cli.store_access import byte_count, control, count_of, iso_time, json_option, local_time, store_argument
 from strandline.engine import set_quiet
 
 if TYPE_CHECKING:
@@ -75,13 +70,14 @@ def dump(
         scope: dict[str, Any] = {"tables": tables or None, "version": version}
         made = make(pages, target, level=level, key_file=key_file, runner=runner, hurry=hurry, **scope)
     if as_json:
-        emit_json({**asdict(made), "taken": instant(made.taken)})
+        emit_json({**asdict(made), "taken": iso_time(made.taken)})
         return 0
     if made.notice:
         say(made.notice)
     upon = f", upon {made.parent}" if made.parent else ""
-    say(f"{made.id}: level {made.level} as of {when(made.taken)}{upon}.")
-    say(f"{several(made.pages, 'page')}, {size(made.bytes)}, {made.freed:,} freed since, in {made.seconds:.1f} s.")
+    say(f"{made.id}: level {made.level} as of {local_time(made.taken)}{upon}.")
+    copied = f"{count_of(made.pages, 'page')}, {byte_count(made.bytes)}"
+    say(f"{copied}, {made.freed:,} freed since, in {made.seconds:.1f} s.")
     return 0
 
 
@@ -131,7 +127,7 @@ def dumps(
         if as_json:
             emit_json({"id": made.id, "pages": made.pages, "bytes": made.bytes})
         else:
-            say(f"{made.id}: {several(made.pages, 'page')}, {size(made.bytes)}, in {made.seconds:.1f} s.")
+            say(f"{made.id}: {count_of(made.pages, 'page')}, {byte_count(made.bytes)}, in {made.seconds:.1f} s.")
         return 0
     return _draw(here, as_json)
 
@@ -146,14 +142,14 @@ def _draw(here: Dumps, as_json: bool) -> int:
     for line in draw(entries):
         console().print(line, markup=False, soft_wrap=True)
     complete = [one for one in entries if one.complete]
-    say(f"{several(len(complete), 'dump')}, {size(sum(one.bytes for one in complete))}.")
+    say(f"{count_of(len(complete), 'dump')}, {byte_count(sum(one.bytes for one in complete))}.")
     return 0
 
 
 def _facts(one: DumpEntry) -> dict[str, Any]:
     names = ("id", "state", "store", "level", "parent", "pages", "bytes", "commit", "synthetic")
     known = {name: getattr(one, name) for name in names}
-    return {**known, "taken": instant(one.taken), "scope": str(one.scope)}
+    return {**known, "taken": iso_time(one.taken), "scope": str(one.scope)}
 
 
 def _verify(here: Dumps, as_json: bool) -> int:
@@ -165,11 +161,11 @@ def _verify(here: Dumps, as_json: bool) -> int:
     for one in report.damages:
         console().print(f"{one.dump}: {one.what}", markup=False, soft_wrap=True)
     if report.ok:
-        counts = f"{several(len(report.whole), 'dump')}, {several(report.pages, 'page')}"
-        say(f"All is well: {counts}, {size(report.bytes)} read back.")
+        counts = f"{count_of(len(report.whole), 'dump')}, {count_of(report.pages, 'page')}"
+        say(f"All is well: {counts}, {byte_count(report.bytes)} read back.")
     else:
         last = report.whole[-1] if report.whole else "none"
-        say(f"{several(len(report.whole), 'dump')} can be restored, the last of them: {last}.")
+        say(f"{count_of(len(report.whole), 'dump')} can be restored, the last of them: {last}.")
     return 0 if report.ok else 1
 
 
@@ -191,9 +187,9 @@ def _removed(done: Pruned, as_json: bool) -> int:
         console().print(f"remove  {id_}{'  incomplete' if id_ in done.attempts else ''}", markup=False, soft_wrap=True)
     count = len(done.removed) + len(done.attempts)
     if done.confirmed:
-        say(f"{count:,} removed, {size(done.bytes)}.")
+        say(f"{count:,} removed, {byte_count(done.bytes)}.")
     else:
-        say(f"Would remove {count:,}, {size(done.bytes)}. Nothing was done; add --confirm to do it.")
+        say(f"Would remove {count:,}, {byte_count(done.bytes)}. Nothing was done; add --confirm to do it.")
     return 0
 
 
@@ -238,12 +234,12 @@ def restore(
     what: dict[str, Any] = {"at": _meant(at), "version": version, "tables": chosen or None, "branch": branch}
     done = bring_back(target, path, key_file=key_file, runner=runner, **what)
     if as_json:
-        emit_json({**asdict(done), "taken": instant(done.taken)})
+        emit_json({**asdict(done), "taken": iso_time(done.taken)})
         return 0
     place = f"{', '.join(done.tables)} in {path}" if done.tables else path
     place += f", branch {branch}" if branch else ""
-    say(f"{place}: as of {when(done.taken)}, from {' → '.join(done.chain)}.")
-    say(f"{several(done.pages, 'page')}, {size(done.bytes)}, every checksum verified, in {done.seconds:.1f} s.")
+    say(f"{place}: as of {local_time(done.taken)}, from {' → '.join(done.chain)}.")
+    say(f"{count_of(done.pages, 'page')}, {byte_count(done.bytes)}, every checksum verified, in {done.seconds:.1f} s.")
     return 0
 
 

@@ -1,10 +1,5 @@
-"""`strandline query`: SQL over the tables of a store.
-
-`strandline log`: what happened to a store.
-
-`strandline space`: who holds which bytes.
-
-`strandline check`: is everything in order?
+"""`strandline query`, `log`, `space` and `check`: SQL over a store's tables, its history, who holds which bytes, and
+whether everything is in order.
 """
 
 from __future__ import annotations
@@ -16,18 +11,18 @@ import click
 from strandline.cli.output import emit_json, running, say
 from strandline.cli.store_access import (
     STATE,
+    byte_count,
     control,
-    instant,
+    count_of,
+    iso_time,
     json_option,
-    several,
+    local_time,
     show_rows,
-    size,
     storage_of,
     store_argument,
     tables_of,
     version_of,
     version_option,
-    when,
 )
 
 if TYPE_CHECKING:
@@ -103,13 +98,15 @@ def log(store: str, limit: int, version: str, as_json: bool) -> int:
             {
                 "version": version,
                 "log": [
-                    {"commit": one.commit, "when": instant(one.when), "kind": one.kind, "message": one.message}
+                    {"commit": one.commit, "when": iso_time(one.when), "kind": one.kind, "message": one.message}
                     for one in entries
                 ],
             }
         )
         return 0
-    show_rows(("commit", "when", "what", "message"), [(e.commit, when(e.when), e.kind, e.message) for e in entries])
+    show_rows(
+        ("commit", "when", "what", "message"), [(e.commit, local_time(e.when), e.kind, e.message) for e in entries]
+    )
     return 0
 
 
@@ -150,8 +147,8 @@ def space(store: str, by: tuple[str, ...], as_json: bool) -> int:
                 _state(row) if "snapshot" in chosen else "(all)",
                 row["table"] or ("(catalog)" if "table" in chosen else "(all)"),
                 row["pages"],
-                size(row["bytes"]),
-                size(row["alone"]),
+                byte_count(row["bytes"]),
+                byte_count(row["alone"]),
             )
             for row in rows
         ],
@@ -213,5 +210,5 @@ def check(store: str, repair: bool, as_json: bool) -> int:
     if report.unreachable:
         say(f"{len(report.unreachable):,} objects are unreachable; --repair deletes them: {report.unreachable[0]}, …")
     if report.ok:
-        say(f"All is well: {several(report.objects, 'page')}, {size(report.bytes)}.")
+        say(f"All is well: {count_of(report.objects, 'page')}, {byte_count(report.bytes)}.")
     return 0 if report.ok else 1

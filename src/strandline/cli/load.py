@@ -1,7 +1,4 @@
-"""`strandline create`: a new store.
-
-`strandline load`: rows into a table.
-"""
+"""`strandline create` and `load`: a new store, and rows into a table."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""`strandline`: finds the command, runs it, and turns what goes wrong into one readable paragraph.
+"""`strandline`: finds the command, runs it, and turns errors into one readable paragraph; and `strandline completion`.
 
-Exit codes: 0 fine, 1 differences found or a check that failed, 2 trouble. With `--json` a failure is a JSON object
-on standard output too, so that a program that reads it always finds one.
-
-`strandline completion`: what a shell needs to complete commands, options and files.
+Exit codes: 0 fine, 1 differences found or a check that failed, 2 trouble. With `--json` a failure is a JSON object on
+standard output too, so that a program that reads it always finds one. Help and completion load neither Arrow nor Spark.
 """
 
 from __future__ import annotations
@@ -37,14 +35,14 @@ COMMANDS = {
     **dict.fromkeys(("demo", "bench"), "demo"),
     "completion": "main",
 }
-"""Each command and the file that it stands in, in the order of the help."""
+"""Each command and its file, in the order of the help."""
 TROUBLE = 2
 TRACEBACK = "STRANDLINE_TRACEBACK"
-"""Set, it lets a mistake of ours through with its stack trace."""
+"""Set, an internal error is shown with its stack trace."""
 
 
 class Commands(click.Group):
-    """The commands by name; the file of a command is imported when it is asked for."""
+    """The commands by name; the file of a command is imported on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -79,35 +77,37 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except (click.Abort, KeyboardInterrupt, Cancelled):
-        code = _trouble({"error": "Cancelled", "why": "stopped by the user"}, "Stopped.", wants_json)
+        code = _report_trouble({"error": "Cancelled", "why": "stopped by the user"}, "Stopped.", as_json=wants_json)
     except click.ClickException as error:
-        code = _trouble({"error": "UsageError", "why": error.format_message()}, _usage(error), wants_json)
+        code = _report_trouble(
+            {"error": "UsageError", "why": error.format_message()}, _usage(error), as_json=wants_json
+        )
     except StrandlineError as error:
         words = str(error)
-        code = _trouble(error.to_json(), f"strandline: {words[:1].upper()}{words[1:]}", wants_json)
+        code = _report_trouble(error.to_json(), f"strandline: {words[:1].upper()}{words[1:]}", as_json=wants_json)
     except BrokenPipeError:
         sys.stderr.close()
         code = TROUBLE
     except OSError as error:
         record = {"error": "StorageError", "why": str(error)}
-        code = _trouble(record, f"strandline: the machine refused: {error}.", wants_json)
+        code = _report_trouble(record, f"strandline: the machine refused: {error}.", as_json=wants_json)
     except Exception as error:
         if os.environ.get(TRACEBACK):
             raise
         record = {"error": "InternalError", "why": f"{type(error).__name__}: {error}"}
-        code = _trouble(record, f"strandline: {_unforeseen(error)}", wants_json)
+        code = _report_trouble(record, f"strandline: {_internal_error(error)}", as_json=wants_json)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _unforeseen(error: Exception) -> str:
+def _internal_error(error: Exception) -> str:
     return (
         f"this should not have happened: {type(error).__name__}: {error}. It is a mistake in Strandline, not yours; "
         f"please report it with what {TRACEBACK}=1 shows."
     )
 
 
-def _trouble(record: dict[str, str], words: str, wants_json: bool) -> int:
-    if wants_json:
+def _report_trouble(record: dict[str, str], words: str, *, as_json: bool) -> int:
+    if as_json:
         emit_json(record)
     complain(words)
     return TROUBLE
@@ -143,9 +143,10 @@ def completion(context: click.Context, shell: str, as_json: bool) -> int:
     """
     from click.shell_completion import get_completion_class
 
-    found = get_completion_class(shell)
-    assert found is not None
-    script = found(context.find_root().command, {}, "strandline", VARIABLE).source()
+    shell_class = get_completion_class(shell)
+    if shell_class is None:
+        raise click.UsageError(f"There is no completion for {shell}.", context)
+    script = shell_class(context.find_root().command, {}, "strandline", VARIABLE).source()
     if as_json:
         emit_json({"shell": shell, "script": script})
     else:

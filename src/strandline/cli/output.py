@@ -1,6 +1,5 @@
-"""What commands print: one JSON object on standard output, words and tables for people, errors on standard error.
-
-Options that several commands share, and how they reach the engine.
+"""What commands print, and the options that several of them share: one JSON object on standard output, words and tables
+for people, errors on standard error.
 """
 
 from __future__ import annotations

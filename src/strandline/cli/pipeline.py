@@ -1,8 +1,5 @@
-"""`strandline run`: one run of a declared pipeline, or one after another on a schedule.
-
-`strandline plan`: what a run of a pipeline would do and cost, without doing it.
-
-`strandline status`: how a pipeline stands.
+"""`strandline run`, `plan` and `status`: a declared pipeline run once or on a schedule, what a run would do, and its
+last runs.
 """
 
 from __future__ import annotations
@@ -15,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from strandline.cli.output import complain, console, emit_json, running, say
-from strandline.cli.store_access import instant, json_option, show_rows, size, when
+from strandline.cli.store_access import byte_count, iso_time, json_option, local_time, show_rows
 from strandline.engine import VARIABLE
 
 if TYPE_CHECKING:
-    from strandline.pipeline import Pipeline, Ran, RunMeans
+    from strandline.pipeline import Pipeline, RunOptions, RunResult
 
 
 FAILED = 1
@@ -47,100 +44,100 @@ def run(file: str, wait: bool, watching: bool, every: str, remote: str | None, r
     """
     from strandline.pipeline import Pipeline, duration, read_settings
 
-    pipeline = Pipeline(read_settings(file), means=means_of(runner, remote))
+    pipeline = Pipeline(read_settings(file), options=run_options(runner, remote))
     if not watching:
-        return one_run(pipeline, wait=wait, as_json=as_json)
+        return run_once(pipeline, wait=wait, as_json=as_json)
     return _watch(pipeline, duration(every), wait=wait, as_json=as_json)
 
 
 def _watch(pipeline: Pipeline, period: float, *, wait: bool, as_json: bool) -> int:
     from strandline.errors import StrandlineError
-    from strandline.pipeline import stopping, watch
+    from strandline.pipeline import stop_on_signals, watch
 
     def once() -> None:
         try:
-            one_run(pipeline, wait=wait, as_json=as_json)
+            run_once(pipeline, wait=wait, as_json=as_json)
         except StrandlineError as error:
             if as_json:
                 emit_json({"outcome": "failed", **error.to_json()})
             complain(f"strandline: {error}")
 
-    with stopping() as stop:
+    with stop_on_signals() as stop:
         watch(once, period, stop, time.time)
     say("Stopped watching.")
     return 0
 
 
-def one_run(pipeline: Pipeline, *, wait: bool, as_json: bool) -> int:
-    """One run, told; the exit code."""
+def run_once(pipeline: Pipeline, *, wait: bool, as_json: bool) -> int:
+    """One run, printed; the exit code."""
     from strandline.errors import GuardTripped
 
     try:
-        ran = pipeline.run(wait=wait)
+        result = pipeline.run(wait=wait)
     except GuardTripped as error:
         if as_json:
             emit_json({"outcome": "stopped", **error.to_json()})
         say(f"Stopped: {error}")
         return FAILED
     if as_json:
-        emit_json(facts(ran))
+        emit_json(run_json(result))
     else:
-        tell(ran)
-    return FAILED if ran.behind else 0
+        print_run(result)
+    return FAILED if result.behind else 0
 
 
-def means_of(runner: str, remote: str | None) -> RunMeans:
+def run_options(runner: str, remote: str | None) -> RunOptions:
     """Where the work runs: on Spark as soon as a master or server is named."""
-    from strandline.pipeline import RunMeans
+    from strandline.pipeline import RunOptions
 
     if remote:
         os.environ[VARIABLE] = remote
-    return RunMeans("spark" if runner == "auto" and os.environ.get(VARIABLE) else runner)
+    return RunOptions("spark" if runner == "auto" and os.environ.get(VARIABLE) else runner)
 
 
-def facts(ran: Ran) -> dict[str, Any]:
+def run_json(result: RunResult) -> dict[str, Any]:
     """A run as JSON."""
-    outcome = "step" if ran.step else "nothing new"
+    outcome = "step" if result.step else "nothing new"
     return {
         "outcome": outcome,
-        "pipeline": ran.pipeline,
-        "started": instant(ran.started),
-        "seconds": round(ran.seconds, 3),
-        "step": ran.step.number if ran.step else None,
-        "resumed": ran.resumed.number if ran.resumed else None,
-        "snapshot": ran.step.snapshot if ran.step else None,
-        "sources": {name: found.to_json() for name, found in ran.found.items()},
-        "stages": dict(ran.stages),
-        "replicas": dict(ran.last.replicas) if ran.last else {},
-        "dumps": dict(ran.last.dumps) if ran.last else {},
-        "behind": ran.behind,
-        "report": ran.report,
+        "pipeline": result.pipeline,
+        "started": iso_time(result.started),
+        "seconds": round(result.seconds, 3),
+        "step": result.step.number if result.step else None,
+        "resumed": result.resumed.number if result.resumed else None,
+        "snapshot": result.step.snapshot if result.step else None,
+        "sources": {name: source.to_json() for name, source in result.sources.items()},
+        "stages": dict(result.stages),
+        "replicas": dict(result.last.replicas) if result.last else {},
+        "dumps": dict(result.last.dumps) if result.last else {},
+        "behind": result.behind,
+        "report": result.report,
     }
 
 
-def tell(ran: Ran) -> None:
+def print_run(result: RunResult) -> None:
     """A run in words."""
-    if ran.resumed:
-        say(f"Finished step {ran.resumed.number}, which an earlier run had left.")
-    for name, found in ran.found.items():
-        counts = found.counts
+    if result.resumed:
+        say(f"Finished step {result.resumed.number}, which an earlier run had left.")
+    for name, source in result.sources.items():
+        counts = source.counts
         words = f"{counts.inserted:,} inserted, {counts.updated:,} updated, {counts.deleted:,} deleted"
-        say(f"{name}: {words} ({found.how}: {found.why}).")
-    if ran.step:
-        say(f"Step {ran.step.number}, snapshot {ran.step.snapshot}.")
+        say(f"{name}: {words} ({source.how}: {source.why}).")
+    if result.step:
+        say(f"Step {result.step.number}, snapshot {result.step.snapshot}.")
     else:
         say("Nothing new: no step was taken.")
-    for name, result in (ran.last.replicas if ran.last else {}).items():
-        if not result.get("error") and result.get("at", 0) >= ran.started:
-            sent = f"{result['messages']:,} messages, {size(result['bytes'])}"
-            say(f"{name}: {result['method']}, {sent}; a full refresh: about {size(result['full_bytes'])}.")
-    for name, result in (ran.last.dumps if ran.last else {}).items():
-        if not result.get("error") and result.get("at", 0) >= ran.started:
-            say(f"{name}: level {result['level']}, {size(result['bytes'])}, {result['id']}.")
-    for name, why in ran.behind.items():
+    for name, copy in (result.last.replicas if result.last else {}).items():
+        if not copy.get("error") and copy.get("at", 0) >= result.started:
+            sent = f"{copy['messages']:,} messages, {byte_count(copy['bytes'])}"
+            say(f"{name}: {copy['method']}, {sent}; a full refresh: about {byte_count(copy['full_bytes'])}.")
+    for name, dump in (result.last.dumps if result.last else {}).items():
+        if not dump.get("error") and dump.get("at", 0) >= result.started:
+            say(f"{name}: level {dump['level']}, {byte_count(dump['bytes'])}, {dump['id']}.")
+    for name, why in result.behind.items():
         say(f"Behind: {name}. {why} The next run tries again.")
-    if ran.report:
-        say(f"Report: {ran.report}")
+    if result.report:
+        say(f"Report: {result.report}")
 
 
 @click.command()
@@ -158,30 +155,30 @@ def plan(file: str, remote: str | None, runner: str, as_json: bool) -> int:
     """
     from strandline.pipeline import Pipeline, read_settings
 
-    found = Pipeline(read_settings(file), means=means_of(runner, remote)).plan()
+    planned = Pipeline(read_settings(file), options=run_options(runner, remote)).plan()
     if as_json:
-        emit_json({**asdict(found), "new": found.new, "trouble": found.trouble})
-        return 1 if found.trouble else 0
+        emit_json({**asdict(planned), "new": planned.new, "trouble": planned.trouble})
+        return 1 if planned.trouble else 0
     out = console()
-    if found.resumes is not None:
-        out.print(f"First finishes step {found.resumes}, which an earlier run left.", markup=False)
-    heading = f"Step {found.step}, snapshot {found.snapshot}:" if found.new else "Nothing new, no step:"
+    if planned.resumes is not None:
+        out.print(f"First finishes step {planned.resumes}, which an earlier run left.", markup=False)
+    heading = f"Step {planned.step}, snapshot {planned.snapshot}:" if planned.new else "Nothing new, no step:"
     out.print(heading, markup=False)
-    for source in found.sources:
+    for source in planned.sources:
         if source.trouble:
             out.print(f"  {source.name}: would stop the step. {source.trouble}", markup=False)
             continue
         rows = "" if source.rows is None else f"{source.rows:,} rows, "
-        out.print(f"  {source.name}: {source.extract} ({rows}{size(source.bytes)})", markup=False)
-        reads = f"; reads about {size(source.reads)} ({source.runner})" if source.reads else ""
+        out.print(f"  {source.name}: {source.extract} ({rows}{byte_count(source.bytes)})", markup=False)
+        reads = f"; reads about {byte_count(source.reads)} ({source.runner})" if source.reads else ""
         out.print(f"    {source.how}: {source.why}{reads}", markup=False)
         for kind in ("added", "widened", "kept"):
             if source.drift.get(kind):
                 out.print(f"    columns {kind}: {', '.join(source.drift[kind])}", markup=False)
-    for name, words in {**found.replicas, **found.dumps}.items():
+    for name, words in {**planned.replicas, **planned.dumps}.items():
         out.print(f"  {name}: {words}", markup=False)
     say("Nothing was done.")
-    return 1 if found.trouble else 0
+    return 1 if planned.trouble else 0
 
 
 @click.command()
@@ -198,37 +195,39 @@ def status(file: str, last: int, as_json: bool) -> int:
     from strandline.pipeline import Pipeline, read_settings
 
     pipeline = Pipeline(read_settings(file))
-    found, notes = pipeline.status(last), pipeline.notes(last)
+    state, runs = pipeline.status(last), pipeline.history(last)
     if as_json:
-        emit_json({**asdict(found), "runs": [{**note, "started": instant(note["started"])} for note in notes]})
+        emit_json({**asdict(state), "runs": [{**run_, "started": iso_time(run_["started"])} for run_ in runs]})
         return 0
     show_rows(
         ("run", "seconds", "outcome"),
-        [(when(note["started"]), note["seconds"], _outcome(note)) for note in notes],
+        [(local_time(run_["started"]), run_["seconds"], _outcome(run_)) for run_ in runs],
         "Runs",
     )
     names = ("source", "extract", "detected", "step", "age")
-    rows: list[Any] = [(s["name"], s["extract"], s["how"], s["step"], _span(s["age"])) for s in found.sources]
+    rows: list[Any] = [(s["name"], s["extract"], s["how"], s["step"], _span(s["age"])) for s in state.sources]
     show_rows(names, rows, "Sources")
-    show_rows(("table", "rows", "bytes"), [(t["name"], t["rows"], size(t["bytes"])) for t in found.tables], "Tables")
-    if found.replicas:
+    show_rows(
+        ("table", "rows", "bytes"), [(t["name"], t["rows"], byte_count(t["bytes"])) for t in state.tables], "Tables"
+    )
+    if state.replicas:
         rows = [
-            (r["name"], r["of"], r["to"], r["position"], r["lag"], r["error"] or r["method"]) for r in found.replicas
+            (r["name"], r["of"], r["to"], r["position"], r["lag"], r["error"] or r["method"]) for r in state.replicas
         ]
         show_rows(("copy", "of", "to", "step", "steps behind", "last"), rows, "Copies")
-    if found.dumps:
-        rows = [(d["name"], d["last"], d["level"], _span(d["age"]), d["error"]) for d in found.dumps]
+    if state.dumps:
+        rows = [(d["name"], d["last"], d["level"], _span(d["age"]), d["error"]) for d in state.dumps]
         show_rows(("dumps", "last", "level", "age", "trouble"), rows, "Dumps")
-    if not notes:
+    if not runs:
         say("It has not run yet.")
     return 0
 
 
-def _outcome(note: dict[str, Any]) -> str:
-    if note.get("error"):
-        return str(note["error"])
-    behind = f"; behind: {', '.join(note['behind'])}" if note.get("behind") else ""
-    return (f"step {note['step']}" if note.get("step") else "nothing new") + behind
+def _outcome(outcome: dict[str, Any]) -> str:
+    if outcome.get("error"):
+        return str(outcome["error"])
+    behind = f"; behind: {', '.join(outcome['behind'])}" if outcome.get("behind") else ""
+    return (f"step {outcome['step']}" if outcome.get("step") else "nothing new") + behind
 
 
 def _span(seconds: float | None) -> str | None:

@@ -1,13 +1,4 @@
-"""`strandline snapshot`: a state kept under a name.
-
-`strandline snapshots`: the named states.
-
-`strandline branch`: a writable version of a store.
-
-`strandline branches`: the versions of a store.
-
-`strandline drop`: a snapshot, a branch or a table.
-"""
+"""`strandline snapshot`, `snapshots`, `branch`, `branches` and `drop`: named states and versions of a store."""
 
 from __future__ import annotations
 
@@ -18,18 +9,18 @@ import click
 from strandline.cli.output import emit_json, say
 from strandline.cli.store_access import (
     STATE,
+    byte_count,
+    check_name,
     control,
-    found,
-    instant,
+    iso_time,
     json_option,
+    local_time,
     show_rows,
-    size,
     storage_of,
     store_argument,
     tables_of,
     version_of,
     version_option,
-    when,
 )
 from strandline.errors import InputError
 
@@ -54,7 +45,7 @@ def snapshot(store: str, name: str | None, tables: tuple[str, ...], version: str
         opened = version_of(pages, version)
         domains = {entry.name: entry.domain for entry in opened.look().domains()}
         for table in chosen:
-            found(sorted(domains), table, "table")
+            check_name(sorted(domains), table, "table")
         record = opened.name_snapshot(name, domains=[domains[table] for table in chosen] if chosen else None)
     if as_json:
         emit_json({"snapshot": name, "commit": record.commit, "version": version, "tables": chosen or None})
@@ -86,13 +77,16 @@ def snapshots(store: str, version: str, as_json: bool) -> int:
         rows.append((one, sorted(held) if held is not None else None))
     if as_json:
         listed = [
-            {"name": one.name, "commit": one.commit, "taken": instant(one.taken), "tables": held} for one, held in rows
+            {"name": one.name, "commit": one.commit, "taken": iso_time(one.taken), "tables": held} for one, held in rows
         ]
         emit_json({"version": version, "snapshots": listed})
         return 0
     show_rows(
         ("name", "commit", "taken", "tables"),
-        [(one.name, one.commit, when(one.taken), "all" if held is None else ", ".join(held)) for one, held in rows],
+        [
+            (one.name, one.commit, local_time(one.taken), "all" if held is None else ", ".join(held))
+            for one, held in rows
+        ],
     )
     return 0
 
@@ -181,9 +175,10 @@ def drop(store: str, kind: str, name: str, confirm: bool, version: str, as_json:
     if as_json:
         emit_json({"kind": kind, "name": name, "dropped": confirm, "bytes": freed})
     elif confirm:
-        say(f"The {kind} {name} is dropped; it alone held {size(freed)}.")
+        say(f"The {kind} {name} is dropped; it alone held {byte_count(freed)}.")
     else:
-        say(f"Would drop the {kind} {name}, which alone holds {size(freed)}. Nothing was done; add --confirm to do it.")
+        size = byte_count(freed)
+        say(f"Would drop the {kind} {name}, which alone holds {size}. Nothing was done; add --confirm to do it.")
     return 0
 
 
@@ -199,9 +194,9 @@ def _freed(store: str, kind: str, name: str, version: str) -> int:
                     "main can't be dropped", doing="Dropping main", hint="Delete the store's folder instead"
                 )
         elif kind == "snapshot":
-            found([one.name for one in version_of(pages, version).snapshots()], name, "snapshot")
+            check_name([one.name for one in version_of(pages, version).snapshots()], name, "snapshot")
         else:
-            found(sorted(one.name for one in version_of(pages, version).look().domains()), name, "table")
+            check_name(sorted(one.name for one in version_of(pages, version).look().domains()), name, "table")
 
     storage = storage_of(store)
     if kind == "branch":

@@ -1,9 +1,7 @@
-"""What the store's commands share: opening a store, naming a state, and printing rows.
+"""What the store's commands share: opening a store, naming a state or a side of a comparison, and printing rows.
 
 Commands of the control plane open the pages alone: no Arrow, no SQL and no Spark is imported for them, so that they
 answer at once.
-
-A side of a comparison on the command line: a path, or `STORE#NAME`, a table or what-if of a store.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ STATE = "a snapshot, a commit number or a time"
 
 
 class NoRows:
-    """Stands where tables put rows onto pages: the control plane commits none."""
+    """Installer and validator of the control plane, which commits no rows."""
 
     def install(self, edit: Any, changes: Any) -> None:
         raise AssertionError("the control plane changes no rows")
@@ -63,7 +61,7 @@ def storage_of(path: str) -> Storage:
 
 @contextmanager
 def control(path: str) -> Iterator[PageStore]:
-    """A store's control plane, for a while."""
+    """A store's control plane, open inside the block."""
     from strandline.pages import open_store
 
     with open_store(storage_of(path), NoRows(), NoRows()) as pages:
@@ -72,25 +70,25 @@ def control(path: str) -> Iterator[PageStore]:
 
 @contextmanager
 def tables_of(path: str, version: str = "main") -> Iterator[Store]:
-    """A store with its tables, for a while."""
+    """A store with its tables, open inside the block."""
     from strandline.store import open_on
 
     with open_on(storage_of(path)) as store:
-        found(store.branches(), version, "branch")
+        check_name(store.branches(), version, "branch")
         yield store if version == "main" else store.version(version)
 
 
 def version_of(pages: PageStore, name: str) -> PageVersion:
-    """A branch; which there are is said when it is not there."""
-    found(sorted(pages.versions()), name, "branch")
+    """A branch; an error names those that there are."""
+    check_name(sorted(pages.versions()), name, "branch")
     return pages.version(name)
 
 
-def found(names: Sequence[str], name: str, kind: str) -> None:
-    """Refuses a name that is not among those that there are."""
+def check_name(names: Sequence[str], name: str, kind: str) -> None:
+    """Refuses a name that is not among `names`, which the error lists."""
     if name not in names:
-        several = {"branch": "branches"}.get(kind, f"{kind}s")
-        hint = f"The {several} are {', '.join(names[:20])}" if names else f"There are no {several} yet"
+        plural = {"branch": "branches"}.get(kind, f"{kind}s")
+        hint = f"The {plural} are {', '.join(names[:20])}" if names else f"There are no {plural} yet"
         raise NotFound(f"there is no {kind} {name}", doing=f"Looking for the {kind} {name}", hint=hint)
 
 
@@ -104,22 +102,22 @@ def show_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], title: str = 
         sys.stdout.write("\t".join("" if value is None else _flat(value) for value in row) + "\n")
 
 
-def when(seconds: float) -> str:
+def local_time(seconds: float) -> str:
     """A time for people: local, to the second."""
     return dt.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def instant(seconds: float) -> str:
+def iso_time(seconds: float) -> str:
     """A time for programs: ISO, in UTC."""
     return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat()
 
 
-def several(count: int, noun: str) -> str:
+def count_of(count: int, noun: str) -> str:
     """A count with its noun: 1 page, 2 pages."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def size(count: int) -> str:
+def byte_count(count: int) -> str:
     """A number of bytes for people."""
     amount = float(count)
     for unit in ("B", "KB", "MB", "GB"):
@@ -153,7 +151,7 @@ def open_side(text: str | None, stack: ExitStack) -> Any:
     store = stack.enter_context(tables_of(path))
     name, _, state = name.partition("@")
     at = parse_at(store.pages, state or None)
-    found(_relations(store, at), name, "table")
+    check_name(_relations(store, at), name, "table")
     return store.named(name, at)
 
 

@@ -1,9 +1,9 @@
 """Annotated bases as sources: the base says itself what changed since the position that the journal holds (R*).
 
 The base commits first, with the position that it offers; the store's transaction takes the changes and the position
-together; then the base notes that they were taken. Stopped in between, the journal still says truly where the table
-stands, and the base knows both positions. A base that was never read, or that belongs to another history (restored
-from a backup, made anew), is read whole, as any extract, and compared.
+together; then the base records that they were taken. Stopped in between, the journal still has the table's position,
+and the base knows both positions. A base that was never read, or that belongs to another history (restored from a
+backup, created again), is read whole, as any extract, and compared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from strandline.changes import ChangeSet, Counts, difference
 from strandline.errors import InputError, StateError
-from strandline.pipeline.detection import KnownState, SourceChanges
+from strandline.pipeline.detection import SourceChanges, TableState
 from strandline.pipeline.extracts import Extract, table_relation
 from strandline.pipeline.settings import SourceSettings
 from strandline.relations import Address
@@ -42,12 +42,12 @@ from strandline.store import Store
 from strandline.values import no_rows, quoted
 
 RANGES_IN_SQL = 32
-"""So many ranges are asked for one by one; more are cut out of what lies between the first and the last."""
+"""Up to so many ranges are read by one condition; more are filtered out of all rows above the first."""
 
 
 @dataclass(frozen=True)
-class Whole:
-    """The base read whole, with the position that belongs to it and why no differential was taken."""
+class WholeBase:
+    """The base read whole, with its position and why no differential was taken."""
 
     extract: Extract
     position: Position
@@ -65,12 +65,14 @@ def obstacle_to_annotating(source: SourceSettings, address: Address) -> str:
     with opened(address) as site:
         key = site.table.integer_key()
     if key is None or source.key != (key,):
-        said = f"its primary key is {key}" if key else "it has no integer primary key"
-        return f"an annotated base feeds a table whose key is its integer primary key, and {said}"
+        why = f"its primary key is {key}" if key else "it has no integer primary key"
+        return f"an annotated base feeds a table whose key is its integer primary key, and {why}"
     return ""
 
 
-def take(store: Store, source: SourceSettings, address: Address, known: KnownState, name: str) -> SourceChanges | Whole:
+def read_base_changes(
+    store: Store, source: SourceSettings, address: Address, table: TableState, name: str
+) -> SourceChanges | WholeBase:
     """What the base says changed since the table's position; or the whole base, if it can't say."""
     trouble = obstacle_to_annotating(source, address)
     if trouble:
@@ -81,8 +83,8 @@ def take(store: Store, source: SourceSettings, address: Address, known: KnownSta
     started = time.perf_counter()
     with opened(address) as site:
         copy = _copy(site, store, source, name)
-        position = Position.from_json((known.last or {}).get("position"))
-        why = _why_whole(site, copy, position, known)
+        position = Position.from_json((table.last or {}).get("position"))
+        why = _why_whole(site, copy, position, table)
         if why or position is None:
             return _whole(site, copy, source, why)
         sending = differential(site, copy, position.time, trusted=position == copy.offered)
@@ -92,9 +94,9 @@ def take(store: Store, source: SourceSettings, address: Address, known: KnownSta
         address.shown,
         "annotated",
         f"the base says what changed since its time {position.time}",
-        before=known.rows,
+        before=table.rows,
         changes=changes,
-        counts=replace(changes.header.counts, unchanged=_unchanged(known.rows, changes.header.counts)),
+        counts=replace(changes.header.counts, unchanged=_unchanged(table.rows, changes.header.counts)),
         position=sending.position.to_json(),
         bytes_read=sending.rows.nbytes + sending.messages.nbytes,
         seconds=time.perf_counter() - started,
@@ -103,8 +105,8 @@ def take(store: Store, source: SourceSettings, address: Address, known: KnownSta
     )
 
 
-def note_taken(address: Address, name: str, position: Position, held: int) -> None:
-    """Tells the base that the store took what it offered. Saying it again does no harm."""
+def acknowledge(address: Address, name: str, position: Position, held: int) -> None:
+    """Tells the base that the store took what it offered. May be repeated."""
     with opened(address) as site, site.table.database.transaction():
         copy = site.catalog.copy(name)
         if copy is not None and copy.taken != position:
@@ -120,23 +122,23 @@ def address_text(address: Address) -> str:
 
 def _copy(site: BaseSite, store: Store, source: SourceSettings, name: str) -> BaseCopyRecord:
     columns = tuple(site.table.schema.names)
-    known = site.catalog.copy(name)
-    wanted = BaseCopyRecord(name, site.name, 0, f"strandline:///{store.url}#{source.table}", columns)
-    if known is None:
-        define_copy(site, wanted)
-        known = site.catalog.copy(name)
-        assert known is not None
-    if known.columns != columns:
-        known = replace(known, columns=columns)
+    record = site.catalog.copy(name)
+    if record is None:
+        define_copy(site, BaseCopyRecord(name, site.name, 0, f"strandline:///{store.url}#{source.table}", columns))
+        record = site.catalog.copy(name)
+    if record is None:
+        raise StateError(f"the base has no copy {name} after it was defined", doing=f"reading {source.name}")
+    if record.columns != columns:
+        record = replace(record, columns=columns)
         with site.table.database.transaction():
-            site.catalog.put_copy(known)
-    return known
+            site.catalog.put_copy(record)
+    return record
 
 
-def _why_whole(site: BaseSite, copy: BaseCopyRecord, position: Position | None, known: KnownState) -> str:
-    if not known.exists or position is None:
+def _why_whole(site: BaseSite, copy: BaseCopyRecord, position: Position | None, table: TableState) -> str:
+    if not table.exists or position is None:
         return "the base was not read before"
-    if known.record is not None and set(known.record.names) != set(copy.columns):
+    if table.record is not None and set(table.record.names) != set(copy.columns):
         return "the base's columns changed"
     record = site.record()
     try:
@@ -146,17 +148,17 @@ def _why_whole(site: BaseSite, copy: BaseCopyRecord, position: Position | None, 
     return obstacle(record, position)
 
 
-def _whole(site: BaseSite, copy: BaseCopyRecord, source: SourceSettings, why: str) -> Whole:
+def _whole(site: BaseSite, copy: BaseCopyRecord, source: SourceSettings, why: str) -> WholeBase:
     database = site.table.database
     with database.transaction():
         record, _ = fix_up_base(site, copy)
         relation = table_relation(site.table)
         position = offer(site, copy, record)
-    return Whole(Extract(source, relation, site.table.address.shown), position, why)
+    return WholeBase(Extract(source, relation, site.table.address.shown), position, why)
 
 
 def _changes(store: Store, source: SourceSettings, sending: Sending) -> ChangeSet:
-    """The net change set of ranges to empty and rows to put: what is in the ranges now against what shall be."""
+    """The net change set of ranges to empty and rows to put: the rows in the ranges now against those sent."""
     ranges = sending.ranges
     old = _inside(store, source, ranges.column(ABOVE).to_pylist(), ranges.column(UPTO).to_pylist())
     incoming = sending.rows.select(old.column_names)
@@ -176,7 +178,7 @@ def _rows_of(store: Store, source: SourceSettings, incoming: pa.Table, old: pa.T
 
 
 def _inside(store: Store, source: SourceSettings, above: Sequence[int], upto: Sequence[int | None]) -> pa.Table:
-    """The table's rows whose keys lie in the ranges (above, upto]; a range without an end goes on for ever."""
+    """The table's rows whose keys lie in the ranges (above, upto]; a range without an end is unbounded."""
     key = source.key[0]
     table = store.table(source.table)
     pairs = [(a, u) for a, u in zip(above, upto, strict=True) if u is None or u > a]

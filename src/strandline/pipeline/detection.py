@@ -1,19 +1,16 @@
-"""What a source brought: the changes of one table, how they were found, and what the journal keeps of it.
-
-Schema drift: an extract whose columns differ from the table's.
-
-`add` takes new columns in and widens types; a column that vanished, or whose type does not hold the old values, stops
-the step. `keep` also goes on without a vanished column: rows that stay keep what they hold. `refuse` stops at any
-difference. The comparison is made as if the table had its new shape already.
-
-Detecting: what changed at a source since the table was last like it, by the way that fits, with the reason.
+"""What changed at a source since the table was last like it: the way that fits, with the reason, and the changes.
 
 - `store`: the extract is compared with the table. Exact, and also undoes what others did to the table.
 - `signatures`: the extract is compared with signatures of the last one; the table is not read. Changes that others
   made to the table stay.
-- `annotated`: a base table of a database says itself what changed (see `annotated`).
+- `annotated`: a base table of a database says itself what changed (see `annotated_source`).
 - `auto`: annotated if the table is a base already; signatures for a table of 64 MiB or more that nobody else touched;
   the store otherwise. All three then lead to the same table.
+
+Schema drift is an extract whose columns differ from the table's. `add` adds new columns and widens types; a column that
+vanished, or whose type does not hold the old values, stops the step. `keep` also goes on without a vanished column:
+rows that stay keep what they hold. `refuse` stops at any difference. The comparison is made as if the table had its new
+columns already.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes import Changes, ChangeSet, Counts, Header, difference
+from strandline.changes import Changes, ChangeSet, Counts, difference
 from strandline.differential import find_changes, is_state
 from strandline.engine import INLINE_LIMIT
 from strandline.errors import GuardTripped, InputError, KeysError, SchemaError, StateError
@@ -58,8 +55,8 @@ class ExtractDrift:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "added": [f"{one.name} {one.type}" for one in self.added],
-            "widened": [f"{one.name} {one.type}" for one in self.widened],
+            "added": [f"{column.name} {column.type}" for column in self.added],
+            "widened": [f"{column.name} {column.type}" for column in self.widened],
             "kept": list(self.kept),
         }
 
@@ -71,8 +68,8 @@ NO_DRIFT = ExtractDrift()
 class SourceChanges:
     """One source's part of a step. Exactly one of `rows` (a new table), `changes`, or neither (nothing new).
 
-    `before` is how many rows the table had. `state` names the folder of signatures that stand for the extract once the
-    step has happened; `position` is where an annotated base stands then. `identity` tells the extract again.
+    `before` is how many rows the table had. `state` names the folder of signatures of the extract, once the step has
+    happened; `position` is that of an annotated base then. `identity` recognizes the extract.
     """
 
     source: SourceSettings
@@ -94,20 +91,16 @@ class SourceChanges:
     new: bool = True
     facts: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def header(self) -> Header | None:
-        return None if self.changes is None else self.changes.header
-
     def put(self, transaction: TableTransaction) -> None:
-        """The source's part of the step's one transaction."""
+        """Adds this to the step's one transaction."""
         table = self.source.table
         if self.rows is not None:
             transaction.create_table(table, self.rows, key=self.source.key or None)
             return
-        for one in self.drift.added:
-            transaction.add_column(table, one.name, one.type)
-        for one in self.drift.widened:
-            transaction.widen_column(table, one.name, one.type)
+        for column in self.drift.added:
+            transaction.add_column(table, column.name, column.type)
+        for column in self.drift.widened:
+            transaction.widen_column(table, column.name, column.type)
         if self.changes is not None and self.counts.rows:
             transaction.apply(table, self.changes, lenient=self.lenient)
 
@@ -201,11 +194,11 @@ def _plain(field: pa.Field) -> pa.Field:
 
 
 SIGNATURES_FROM = INLINE_LIMIT
-"""A smaller table is read sooner than signatures are kept."""
+"""For a smaller table, reading it costs less than keeping signatures."""
 
 
 @dataclass(frozen=True)
-class RunMeans:
+class RunOptions:
     """Where work runs."""
 
     runner: str = "auto"
@@ -213,8 +206,8 @@ class RunMeans:
 
 
 @dataclass(frozen=True)
-class KnownState:
-    """What is known of a source's table before its extract is read.
+class TableState:
+    """A source's table before its extract is read.
 
     `last` is what the journal says of the source; `edited` whether others changed the table since that step. `moved`
     is the commit that last changed it.
@@ -231,8 +224,8 @@ class KnownState:
 
 
 @dataclass(frozen=True)
-class DetectionWay:
-    """How a source will be detected, and why; `drift` is what its columns ask for."""
+class DetectionPlan:
+    """How the changes of a source are detected, and why; `drift` is how its columns differ."""
 
     how: str
     why: str
@@ -240,28 +233,27 @@ class DetectionWay:
     keep_signatures: bool = False
 
 
-def known_of(store: Store, source: SourceSettings, last: Step | None, states: str) -> KnownState:
-    """Looks at the table and at what the last step left."""
-    said = None if last is None else last.sources.get(source.name)
+def read_table_state(store: Store, source: SourceSettings, last: Step | None, states: str) -> TableState:
+    """The state of a source's table, with what the last step recorded of the source."""
+    recorded = None if last is None else last.sources.get(source.name)
     with store.state() as view:
         entry = view.find_domain(source.table)
         if entry is None:
-            return KnownState(exists=False, last=said)
+            return TableState(exists=False, last=recorded)
         reader = TableReader(view, source.table, store.cache)
         moved = max(entry.changed, entry.root.born if entry.root is not None else 0)
         rows = entry.root.sums.rows if entry.root is not None else 0
         size = entry.root.sums.bytes if entry.root is not None else 0
-        edited = said is None or last is None or last.commit is None or moved > last.commit
-    named = (said or {}).get("state")
-    folder = os.path.join(states, named) if named else None
-    return KnownState(
-        True, moved, rows, size, reader.schema, said, edited, folder if folder and is_state(folder) else None
-    )
+        edited = recorded is None or last is None or last.commit is None or moved > last.commit
+    name = (recorded or {}).get("state")
+    folder = os.path.join(states, name) if name else None
+    signatures = folder if folder and is_state(folder) else None
+    return TableState(True, moved, rows, size, reader.schema, recorded, edited, signatures)
 
 
-def check_key(source: SourceSettings, known: KnownState) -> None:
-    if known.record is not None and known.record.key != source.key:
-        has = ", ".join(known.record.key) or "no key"
+def check_key(source: SourceSettings, table: TableState) -> None:
+    if table.record is not None and table.record.key != source.key:
+        has = ", ".join(table.record.key) or "no key"
         raise InputError(
             f"the table {source.table!r} has {has}, and the source says {', '.join(source.key) or 'none'}",
             doing=f"detecting the changes of the source {source.name!r}",
@@ -269,97 +261,102 @@ def check_key(source: SourceSettings, known: KnownState) -> None:
         )
 
 
-def choose_way(source: SourceSettings, known: KnownState, extract: Extract) -> DetectionWay:
-    """Which way, and why. Refuses columns that drifted too far."""
-    if known.record is None:
-        return DetectionWay("load", "the table is new")
-    check_key(source, known)
-    drift = drift_of(source, known.record, extract.schema)
+def plan_detection(source: SourceSettings, table: TableState, extract: Extract) -> DetectionPlan:
+    """How to detect a source's changes, and why. Refuses columns that drifted too far."""
+    if table.record is None:
+        return DetectionPlan("load", "the table is new")
+    check_key(source, table)
+    drift = drift_of(source, table.record, extract.schema)
     check_drift(source, drift)
-    last = known.last or {}
+    last = table.last or {}
     if drift.any:
-        return DetectionWay("store", "the columns drifted, so every row is looked at", drift)
-    if extract.identity is not None and extract.identity == last.get("identity") and not known.edited:
-        return DetectionWay("nothing", f"the same extract as in step {last.get('step', '?')}")
+        return DetectionPlan("store", "the columns drifted, so every row is looked at", drift)
+    if extract.identity is not None and extract.identity == last.get("identity") and not table.edited:
+        return DetectionPlan("nothing", f"the same extract as in step {last.get('step', '?')}")
     if not source.key:
-        return DetectionWay("store", "rows without a key are counted against the table's")
-    large = known.bytes >= SIGNATURES_FROM
+        return DetectionPlan("store", "rows without a key are counted against the table's")
+    large = table.bytes >= SIGNATURES_FROM
     wanted = source.detect == "signatures" or (source.detect == "auto" and large)
     if not wanted:
-        told = "as the file says" if source.detect == "store" else "the table is small, and comparing with it is exact"
-        return DetectionWay("store", told)
-    if known.signatures is None:
-        return DetectionWay("store", "no signatures are saved yet: they are now", keep_signatures=True)
-    if source.detect == "auto" and known.edited:
-        return DetectionWay("store", "others changed the table since the last step", keep_signatures=True)
-    told = "as the file says" if source.detect == "signatures" else f"the table has {known.bytes:,} bytes"
-    return DetectionWay("signatures", f"{told}; its signatures are at hand", keep_signatures=True)
+        why = "as the file says" if source.detect == "store" else "the table is small, and comparing with it is exact"
+        return DetectionPlan("store", why)
+    if table.signatures is None:
+        return DetectionPlan("store", "no signatures are saved yet: they are now", keep_signatures=True)
+    if source.detect == "auto" and table.edited:
+        return DetectionPlan("store", "others changed the table since the last step", keep_signatures=True)
+    why = "as the file says" if source.detect == "signatures" else f"the table has {table.bytes:,} bytes"
+    return DetectionPlan("signatures", f"{why}; its signatures are at hand", keep_signatures=True)
 
 
-def detect(store: Store, extract: Extract, known: KnownState, next_state: str, means: RunMeans) -> SourceChanges:
+def detect_changes(
+    store: Store, extract: Extract, table: TableState, next_state: str, options: RunOptions
+) -> SourceChanges:
     """What one source brings. `next_state` is the folder for signatures of the extract, if they are kept."""
     started = time.perf_counter()
-    source, extract = extract.source, typed_as_the_table(extract, known.record)
-    way = choose_way(source, known, extract)
+    source, extract = extract.source, typed_as_the_table(extract, table.record)
+    plan = plan_detection(source, table, extract)
+    keep_in = next_state if plan.keep_signatures else None
+    detected = SourceChanges(source, extract.shown, plan.how, plan.why, table.rows)
     try:
-        found = _found(store, extract, known, (way, next_state), means)
+        if plan.how == "load":
+            detected = _load(detected, extract)
+        elif plan.how == "nothing":
+            unchanged, state = Counts(unchanged=table.rows), (table.last or {}).get("state")
+            detected = replace(detected, new=False, counts=unchanged, state=state)
+        elif plan.drift.any:
+            old, new = store.table(source.table).to_arrow(), read_relation(extract.relation)
+            changes = difference_under_drift(source, old, new, plan.drift)
+            size = table.bytes + extract.relation.bytes
+            detected = replace(detected, changes=changes, counts=changes.header.counts, bytes_read=size)
+        elif plan.how == "signatures":
+            detected = _compare_with_signatures(detected, store, extract, (table.signatures, keep_in), options)
+        else:
+            detected = _compare(detected, extract, store.table(source.table).relation(), keep_in, options)
     except KeysError as error:
         raise GuardTripped(
             error.why, doing=f"detecting the changes of the source {source.name!r}", hint=error.hint
         ) from None
     seconds = time.perf_counter() - started
-    return replace(found, identity=extract.identity, taken=extract.taken, drift=way.drift, seconds=seconds)
+    return replace(detected, identity=extract.identity, taken=extract.taken, drift=plan.drift, seconds=seconds)
 
 
-def _found(
-    store: Store, extract: Extract, known: KnownState, way: tuple[DetectionWay, str], means: RunMeans
+def _load(detected: SourceChanges, extract: Extract) -> SourceChanges:
+    rows = extract.relation.rows
+    counts = Counts(inserted=len(read_relation(extract.relation, ())) if rows is None else rows, unchanged=0)
+    return replace(detected, rows=extract.relation, counts=counts, bytes_read=extract.relation.bytes)
+
+
+def _compare_with_signatures(
+    detected: SourceChanges, store: Store, extract: Extract, folders: tuple[str | None, str | None], options: RunOptions
 ) -> SourceChanges:
-    chosen, next_state = way
-    source = extract.source
-    base = SourceChanges(source, extract.shown, chosen.how, chosen.why, known.rows)
-    if chosen.how == "load":
-        counts = Counts(inserted=extract.relation.rows or 0, unchanged=0)
-        if extract.relation.rows is None:
-            counts = replace(counts, inserted=len(read_relation(extract.relation, ())))
-        return replace(base, rows=extract.relation, counts=counts, bytes_read=extract.relation.bytes)
-    if chosen.how == "nothing":
-        return replace(base, new=False, counts=Counts(unchanged=known.rows), state=(known.last or {}).get("state"))
-    if chosen.drift.any:
-        old, new = store.table(source.table).to_arrow(), read_relation(extract.relation)
-        changes = difference_under_drift(source, old, new, chosen.drift)
-        size = known.bytes + extract.relation.bytes
-        return replace(base, changes=changes, counts=changes.header.counts, bytes_read=size)
-    return _compared(store, extract, known, (base, chosen, next_state), means)
-
-
-def _compared(
-    store: Store, extract: Extract, known: KnownState, plan: tuple[SourceChanges, DetectionWay, str], means: RunMeans
-) -> SourceChanges:
-    base, way, next_state = plan
-    source = extract.source
-    old: Any = known.signatures if way.how == "signatures" else store.table(source.table).relation()
-    options: dict[str, Any] = {"save_state": next_state} if way.keep_signatures else {}
+    """Compares with the signatures in the first folder and keeps new ones in the second; with the table if the
+    signatures are of another kind.
+    """
+    signatures, keep_in = folders
     try:
-        changes = find_changes(
-            old, extract.relation, source.key or None, runner=means.runner, session=means.session, **options
-        )
+        return _compare(detected, extract, signatures, keep_in, options)
     except StateError:
-        if way.how != "signatures":
-            raise
-        again = DetectionWay("store", "the saved signatures don't fit any more", keep_signatures=True)
-        told = replace(base, how=again.how, why=again.why)
-        return _compared(store, extract, known, (told, again, next_state), means)
+        detected = replace(detected, how="store", why="the saved signatures don't fit any more")
+        return _compare(detected, extract, store.table(extract.source.table).relation(), keep_in, options)
+
+
+def _compare(
+    detected: SourceChanges, extract: Extract, old: Any, keep_in: str | None, options: RunOptions
+) -> SourceChanges:
+    """Compares `old`, a relation or a folder of signatures, with the extract; keeps its signatures in `keep_in`."""
+    kept: dict[str, Any] = {} if keep_in is None else {"save_state": keep_in}
+    changes = find_changes(
+        old, extract.relation, extract.source.key or None, runner=options.runner, session=options.session, **kept
+    )
     changes.keep_state()
-    run = changes.run
-    facts = {"algorithm": run.algorithm, "runner": run.runner, "miss_probability": run.miss_probability}
-    header = changes.header
+    run, counts = changes.run, changes.header.counts
     return replace(
-        base,
+        detected,
         changes=changes,
-        lenient=way.how == "signatures",
-        counts=header.counts,
-        state=os.path.basename(next_state) if way.keep_signatures else None,
+        lenient=detected.how == "signatures",
+        counts=counts,
+        state=None if keep_in is None else os.path.basename(keep_in),
         bytes_read=run.work.bytes_read,
-        new=extract.identity is not None or bool(header.counts.rows),
-        facts=facts,
+        new=extract.identity is not None or bool(counts.rows),
+        facts={"algorithm": run.algorithm, "runner": run.runner, "miss_probability": run.miss_probability},
     )

@@ -1,14 +1,11 @@
 """Extracts: what a source holds now, opened as a relation, with an identity that tells whether it was seen before.
 
-The identity of files is the path, size and time of each; that of a database's table is nothing, since only reading
-it tells whether it changed. Tables of one database are read in one transaction, so that an extract of several is one
-state of it.
+The identity of files is the path, size and time of each; a database's table has none, since only reading shows whether
+it changed. Tables of one database are read in one transaction, so that their extracts are one state of it.
 
-Extracts of text, which hold no types: what is guessed over tonight's values gives way to what the table has.
-
-An empty column, codes that happen to be numbers tonight, a file without a row: the guess is another type than that of
-the nights before, and nothing drifted. So where the guess differs, the table's type is tried; the guess stays where a
-value does not fit it, and that is drift.
+Text holds no types, and what is guessed from the values of one night (an empty column, codes that happen to be
+numbers, a file without a row) may differ from the night before though nothing drifted. So where the guess differs from
+the table's type, that is tried; the guess stays where a value does not fit it, and that is drift.
 """
 
 from __future__ import annotations
@@ -59,22 +56,22 @@ class Extract:
         return self.relation.schema
 
 
-def extracts(sources: Sequence[SourceSettings], secrets: Secrets) -> dict[str, Extract]:
+def open_extracts(sources: Sequence[SourceSettings], secrets: Secrets) -> dict[str, Extract]:
     """The extracts of all sources, by the sources' names; those of one database in one state of it."""
     with ExitStack() as open_:
         databases: dict[str, Database] = {}
-        found = {}
+        by_name = {}
         for source in sources:
             if not is_database(secrets.fill(source.location, f"opening the source {source.name!r}")):
-                found[source.name] = open_extract(source, secrets)
+                by_name[source.name] = open_extract(source, secrets)
                 continue
             address = address_of(source, secrets)
             if address.location not in databases:
                 database = open_.enter_context(connect(address, create=False))
                 open_.enter_context(_one_state(database))
                 databases[address.location] = database
-            found[source.name] = _of_table(source, databases[address.location], address)
-        return found
+            by_name[source.name] = _of_table(source, databases[address.location], address)
+        return by_name
 
 
 def open_extract(source: SourceSettings, secrets: Secrets) -> Extract:
@@ -85,14 +82,15 @@ def open_extract(source: SourceSettings, secrets: Secrets) -> Extract:
         address = address_of(source, secrets)
         with connect(address, create=False) as database:
             return _of_table(source, database, address)
-    path = _picked(source, path)
+    path = _pick_path(source, path)
     identity, taken = _identity(path)
     return Extract(source, _opened(source, path), secrets.scrub(path), identity, taken, path)
 
 
 def with_types(extract: Extract, types: Mapping[str, pa.DataType]) -> Extract:
-    """The extract with some columns read as these types; an error where a value is none of its type."""
-    assert extract.path is not None
+    """The extract of files with some columns read as these types; an error where a value is none of its type."""
+    if extract.path is None:
+        return extract
     return replace(extract, relation=_opened(extract.source, extract.path, types))
 
 
@@ -102,7 +100,7 @@ def _opened(source: SourceSettings, path: str, types: Mapping[str, pa.DataType] 
     return open_relation(path, format=reading.format, options=options)
 
 
-def described(source: SourceSettings, secrets: Secrets) -> Extract:
+def describe_extract(source: SourceSettings, secrets: Secrets) -> Extract:
     """A table of a database without its rows: its columns, how many rows it has, and about how many bytes."""
     address = address_of(source, secrets)
     with connect(address, create=False) as database:
@@ -111,8 +109,8 @@ def described(source: SourceSettings, secrets: Secrets) -> Extract:
         return Extract(source, _Described(address.shown, table.schema, rows), address.shown)
 
 
-def check_still(extract: Extract) -> None:
-    """Refuses files that changed while they were read: what was found is of no one state of them."""
+def check_unchanged(extract: Extract) -> None:
+    """Refuses files that changed while they were read: the rows may be of two states of them."""
     if extract.path is not None and _identity(extract.path)[0] != extract.identity:
         raise GuardTripped(
             f"{extract.shown} changed while it was read",
@@ -166,19 +164,19 @@ def _one_state(database: Database) -> Iterator[None]:
         database.execute("ROLLBACK")
 
 
-def _picked(source: SourceSettings, path: str) -> str:
+def _pick_path(source: SourceSettings, path: str) -> str:
     """The path to read: of a glob with `pick = "latest"` the newest match, later names first where times are equal."""
     if source.pick != "latest":
         return path
     pattern = os.path.join(path, "*") if os.path.isdir(path) else path
-    found = [one for one in glob.glob(pattern) if not os.path.basename(one).startswith((".", "_"))]
-    if not found:
+    matches = [match for match in glob.glob(pattern) if not os.path.basename(match).startswith((".", "_"))]
+    if not matches:
         raise NotFound(
             "there is no file that matches",
             doing=f"picking the latest of {source.location}",
             hint="See what the folder holds, or write the pattern anew",
         )
-    return max(found, key=lambda one: (_newest(one), one))
+    return max(matches, key=lambda match: (_newest(match), match))
 
 
 def _newest(path: str) -> float:
@@ -197,37 +195,37 @@ def _identity(path: str) -> tuple[str, float | None]:
 
 def _files(path: str) -> list[str]:
     tops = [path] if os.path.exists(path) else glob.glob(path)
-    found = []
+    files = []
     for top in tops:
         if not os.path.isdir(top):
-            found.append(top)
+            files.append(top)
             continue
         for folder, _, names in os.walk(top):
-            found += [os.path.join(folder, name) for name in names]
-    return found
+            files += [os.path.join(folder, name) for name in names]
+    return files
 
 
 def typed_as_the_table(extract: Extract, record: TableSchema | None) -> Extract:
     """The extract, its columns of the table's types where all values have them. Only text is looked at again."""
     if record is None or extract.path is None or not isinstance(extract.relation, SpooledRelation):
         return extract
-    other = _guessed_otherwise(extract, record)
-    if not other:
+    types = _types_guessed_otherwise(extract, record)
+    if not types:
         return extract
     with suppress(StrandlineError):
-        return with_types(extract, other)
-    fitting = {name: kind for name, kind in other.items() if _fits(extract, name, kind)}
+        return with_types(extract, types)
+    fitting = {name: kind for name, kind in types.items() if _fits(extract, name, kind)}
     return with_types(extract, fitting) if fitting else extract
 
 
-def _guessed_otherwise(extract: Extract, record: TableSchema) -> dict[str, pa.DataType]:
-    found = {}
+def _types_guessed_otherwise(extract: Extract, record: TableSchema) -> dict[str, pa.DataType]:
+    types = {}
     for field in extract.schema:
         if field.name in record.names and field.name not in extract.source.reading.types:
             kind = record.arrow_schema.field(field.name).type
             if plain_type(field.type) != plain_type(kind) and common_type(kind, field.type) != kind:
-                found[field.name] = kind
-    return found
+                types[field.name] = kind
+    return types
 
 
 def _fits(extract: Extract, name: str, kind: pa.DataType) -> bool:

@@ -1,16 +1,9 @@
-"""When a copy is due: at every run, once in each period of the calendar, or so long after the last refresh.
+"""Finishing a step that has been committed: notices to bases, the snapshot, views, copies and dumps that are due, and
+dropping old snapshots.
 
-Old snapshots of a pipeline: which a rule such as `7 daily, 4 weekly` keeps, and dropping the others.
-
-Copies of tables and views: each is brought to the store's present state by what changed since its own position.
-
-The store keeps each copy's position and difference (see `views`); here the pipeline's names and addresses are put to
-them, and what went over is set against what sending everything would take.
-
-Finishing a step that has happened: notices to bases, the snapshot, views, copies and dumps that are due.
-
-Everything here may be done again: what is done already is found done. A copy or a dump that fails is noted, the others
-go on, and the next run tries it again.
+Everything here may be repeated: what is done already is found done. A copy or a dump that fails is recorded, the others
+go on, and the next run tries it again. The store keeps each copy's position (see `replication`); the journal records
+what a refresh sent, beside what sending everything would take.
 """
 
 from __future__ import annotations
@@ -18,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -27,15 +21,17 @@ from strandline.errors import InUse, StrandlineError
 from strandline.pipeline import annotated_source
 from strandline.pipeline.extracts import address_of
 from strandline.pipeline.journal import Journal, Step
-from strandline.pipeline.settings import DumpTo, ReplicaOf, ViewOf
-from strandline.pipeline.step import Bench, Stages, sweep_signatures
+from strandline.pipeline.settings import DumpSettings, ReplicaSettings, ViewSettings
+from strandline.pipeline.step import PipelineContext, Stages, sweep_signatures
 from strandline.relations import parse_address
 from strandline.replication import Position
 from strandline.store import Store
 
 
-def is_due(replica: ReplicaOf, last: Mapping[str, Any] | None, now: float) -> bool:
-    """Whether a copy shall be refreshed; `last` is what the journal says of its last good refresh, if anything.
+def is_due(replica: ReplicaSettings, last: Mapping[str, Any] | None, now: float) -> bool:
+    """Whether to refresh a copy: at every run, once in each period of the calendar, or so long after the last refresh.
+
+    `last` is what the journal records of its last good refresh.
 
     One whose last attempt failed is always due.
     """
@@ -49,58 +45,52 @@ def is_due(replica: ReplicaOf, last: Mapping[str, Any] | None, now: float) -> bo
 
 
 @dataclass(frozen=True)
-class Taken:
-    """A snapshot of a step, as the calendar sees it."""
+class StepSnapshot:
+    """A snapshot of a step, as `kept_by` takes it."""
 
     id: str
     taken: float
 
 
-def retire(store: Store, names: Iterable[str], rule: str) -> list[str]:
-    """Drops the snapshots among `names` that the rule does not keep; which they were.
+def drop_old_snapshots(store: Store, names: Iterable[str], rule: str) -> None:
+    """Drops the snapshots among `names`, the pipeline's own, that a rule such as `7 daily, 4 weekly` does not keep.
 
-    One that a branch stands on stays. Snapshots that are not the pipeline's own are never touched.
+    One that a branch stands on stays.
     """
     ours = set(names)
-    found = [Taken(record.name, record.taken) for record in store.snapshots() if record.name in ours]
-    kept = kept_by(found, parse_rule(rule))
-    dropped = []
-    for one in found:
-        if one.id in kept:
-            continue
-        try:
-            store.drop_snapshot(one.id)
-            dropped.append(one.id)
-        except InUse:
-            continue
-    return dropped
+    snapshots = [StepSnapshot(record.name, record.taken) for record in store.snapshots() if record.name in ours]
+    kept = kept_by(snapshots, parse_rule(rule))
+    for snapshot in snapshots:
+        if snapshot.id not in kept:
+            with suppress(InUse):
+                store.drop_snapshot(snapshot.id)
 
 
 FIRST, FULL = "first", "full"
 
 
-def keep_view(store: Store, view: ViewOf) -> None:
+def define_view(store: Store, view: ViewSettings) -> None:
     """Defines a view, or gives it a new text; does nothing if it is there with this one."""
-    known = {one.name: one.sql for one in store.views()}
+    known = {defined.name: defined.sql for defined in store.views()}
     if known.get(view.name) != view.sql:
         store.view(view.name, view.sql, strict=view.strict)
 
 
-def ship(
-    store: Store, replica: ReplicaOf, name: str, url: str, last: Mapping[str, Any] | None, runner: str
+def refresh_copy(
+    store: Store, replica: ReplicaSettings, name: str, url: str, last: Mapping[str, Any] | None, runner: str
 ) -> dict[str, Any]:
-    """Brings a copy, called `name` in the store, up to date; what that took.
+    """Brings a copy, called `name` in the store, up to date, by what changed since its own position.
 
-    `last` is what the last refresh took: the size of a row is known from the first one.
+    The result is what the journal records; `last` is that of the last refresh, from which the size of a row is known.
     """
     known = {copy.name: copy for copy in store.copies()}
     shown = parse_address(url).shown
-    there = known.get(name)
-    if there is not None and (there.record.view, there.record.target) == (replica.of, shown):
+    present = known.get(name)
+    if present is not None and (present.record.view, present.record.target) == (replica.of, shown):
         copy = store.copy(name, url)
-        done = copy.refresh(replica.method, runner=runner)
-        result = {"method": done.method, "messages": done.messages, "bytes": done.bytes, "why": done.why}
-        result |= {"seconds": round(done.seconds, 3), "position": done.position}
+        sent = copy.refresh(replica.method, runner=runner)
+        result = {"method": sent.method, "messages": sent.messages, "bytes": sent.bytes, "why": sent.why}
+        result |= {"seconds": round(sent.seconds, 3), "position": sent.position}
     else:
         copy = store.view(replica.of).replicate(url, name=name, runner=runner)
         taken = copy.record.taken
@@ -118,47 +108,48 @@ def _against_everything(result: Mapping[str, Any], rows: int, last: Mapping[str,
 
 
 ALL_STEPS = 1_000_000
-Doing = Callable[[], dict[str, Any]]
+Work = Callable[[], dict[str, Any]]
 
 
-def finish(bench: Bench, step: Step, stages: Stages, now: float) -> Step:
-    """The rest of a step, once it has happened, whoever began it."""
-    journal = Journal(bench.store, bench.settings.name)
+def finish_step(context: PipelineContext, step: Step, stages: Stages, now: float) -> Step:
+    """The rest of a step once it is committed, by whichever run."""
+    journal = Journal(context.store, context.settings.name)
     step = replace(step, commit=journal.commit_of(step))
     with stages.stage("notice"):
-        _tell_bases(bench, step)
+        _acknowledge_bases(context, step)
     with stages.stage("snapshot"):
-        take_snapshot(bench, step)
-    step = refresh_and_dump(bench, step, stages, now)
-    step = replace(step, tables=_sizes(bench), finished=True, stages={**step.stages, **stages.seconds})
+        take_snapshot(context, step)
+    step = refresh_and_dump(context, step, stages, now)
+    step = replace(step, tables=context.table_sizes(), finished=True, stages={**step.stages, **stages.seconds})
     stages.at("finish")
     journal.update(step)
-    if bench.settings.keep is not None:
-        retire(bench.store, [one.snapshot for one in journal.steps(ALL_STEPS)], bench.settings.keep)
-    sweep_signatures(bench, step)
+    if context.settings.keep is not None:
+        names = [earlier.snapshot for earlier in journal.steps(ALL_STEPS)]
+        drop_old_snapshots(context.store, names, context.settings.keep)
+    sweep_signatures(context, step)
     return step
 
 
-def refresh_and_dump(bench: Bench, step: Step, stages: Stages, now: float) -> Step:
+def refresh_and_dump(context: PipelineContext, step: Step, stages: Stages, now: float) -> Step:
     """Views, copies and dumps, as far as they are due."""
     views, replicas, dumps = {}, dict(step.replicas), dict(step.dumps)
     with stages.stage("views"):
-        for view in bench.settings.views:
-            views[view.name] = _attempt(bench, now, None, partial(_keep, bench, view))
+        for view in context.settings.views:
+            views[view.name] = _attempt(context, now, None, partial(_define, context, view))
     with stages.stage("replicas"):
-        for replica in bench.settings.replicas:
+        for replica in context.settings.replicas:
             if is_due(replica, replicas.get(replica.name), now):
                 last = replicas.get(replica.name)
-                done = _attempt(bench, now, last, partial(_refresh, bench, step, replica, last))
-                replicas[replica.name] = {**done, "of": replica.of, "to": replica.to}
+                result = _attempt(context, now, last, partial(_refresh, context, step, replica, last))
+                replicas[replica.name] = {**result, "of": replica.of, "to": replica.to}
                 stages.at(f"refreshed {replica.name}")
     with stages.stage("dumps"):
-        for dump in bench.settings.dumps:
-            made = _attempt(bench, now, dumps.get(dump.name), partial(_dump, bench, dump))
+        for dump in context.settings.dumps:
+            made = _attempt(context, now, dumps.get(dump.name), partial(_dump, context, dump))
             if made.get("level") is not None or made.get("error"):
                 dumps[dump.name] = made
                 stages.at(f"dumped {dump.name}")
-    known = {replica.name for replica in bench.settings.replicas}, {dump.name for dump in bench.settings.dumps}
+    known = {replica.name for replica in context.settings.replicas}, {dump.name for dump in context.settings.dumps}
     return replace(
         step,
         views=views,
@@ -167,39 +158,39 @@ def refresh_and_dump(bench: Bench, step: Step, stages: Stages, now: float) -> St
     )
 
 
-def take_snapshot(bench: Bench, step: Step) -> None:
+def take_snapshot(context: PipelineContext, step: Step) -> None:
     """Names the step's state, unless that was done."""
-    if step.snapshot not in [record.name for record in bench.store.snapshots()]:
-        bench.store.snapshot(step.snapshot)
+    if step.snapshot not in [record.name for record in context.store.snapshots()]:
+        context.store.snapshot(step.snapshot)
 
 
-def _tell_bases(bench: Bench, step: Step) -> None:
-    for source in bench.settings.sources:
-        said = step.sources.get(source.name, {})
-        position = Position.from_json(said.get("position"))
+def _acknowledge_bases(context: PipelineContext, step: Step) -> None:
+    for source in context.settings.sources:
+        position = Position.from_json(step.sources.get(source.name, {}).get("position"))
         if position is not None:
-            rows = bench.store.table(source.table).count()
-            annotated_source.note_taken(address_of(source, bench.secrets), bench.copy_name(source), position, rows)
+            rows = context.store.table(source.table).count()
+            annotated_source.acknowledge(address_of(source, context.secrets), context.copy_name(source), position, rows)
 
 
-def _keep(bench: Bench, view: ViewOf) -> dict[str, Any]:
-    keep_view(bench.store, view)
+def _define(context: PipelineContext, view: ViewSettings) -> dict[str, Any]:
+    define_view(context.store, view)
     return {"sql": view.sql}
 
 
-def _refresh(bench: Bench, step: Step, replica: ReplicaOf, last: Mapping[str, Any] | None) -> dict[str, Any]:
-    url = bench.secrets.fill(replica.to, f"opening the copy {replica.name!r}")
-    name = f"{bench.settings.name}.{replica.name}"
-    return {**ship(bench.store, replica, name, url, last, bench.means.runner), "step": step.number}
+def _refresh(
+    context: PipelineContext, step: Step, replica: ReplicaSettings, last: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    url = context.secrets.fill(replica.to, f"opening the copy {replica.name!r}")
+    name = f"{context.settings.name}.{replica.name}"
+    return {**refresh_copy(context.store, replica, name, url, last, context.options.runner), "step": step.number}
 
 
-def _dump(bench: Bench, dump: DumpTo) -> dict[str, Any]:
-    target = bench.secrets.fill(dump.to, f"dumping to {dump.name!r}")
-    level = bench.store.dump_due(target, schedule=dump.schedule, key_file=dump.key_file)
+def _dump(context: PipelineContext, dump: DumpSettings) -> dict[str, Any]:
+    target = context.secrets.fill(dump.to, f"dumping to {dump.name!r}")
+    level = context.store.dump_due(target, schedule=dump.schedule, key_file=dump.key_file)
     if level is None:
         return {"level": None, "to": dump.to}
-    means = bench.means
-    made = bench.store.dump(target, level=level, key_file=dump.key_file, runner=means.runner)
+    made = context.store.dump(target, level=level, key_file=dump.key_file, runner=context.options.runner)
     if dump.keep is not None:
         Dumps(target, key_file=dump.key_file).prune(dump.keep, confirm=True)
     return {
@@ -212,28 +203,15 @@ def _dump(bench: Bench, dump: DumpTo) -> dict[str, Any]:
     }
 
 
-def _attempt(bench: Bench, now: float, last: Mapping[str, Any] | None, do: Doing) -> dict[str, Any]:
-    """What was done, or why it could not be; then the last good refresh stays on record beside the error."""
+def _attempt(context: PipelineContext, now: float, last: Mapping[str, Any] | None, do: Work) -> dict[str, Any]:
+    """The result for the journal, or the error; then the last good refresh stays on record beside it."""
     started = time.perf_counter()
     try:
-        done = do()
-        if done.get("method") == "nothing" and last is not None and not last.get("error"):
-            return {**last, "checked": now, "step": done["step"]}
-        return {**done, "at": now, "error": None}
+        result = do()
+        if result.get("method") == "nothing" and last is not None and not last.get("error"):
+            return {**last, "checked": now, "step": result["step"]}
+        return {**result, "at": now, "error": None}
     except (StrandlineError, OSError) as error:
-        told = str(error) if isinstance(error, StrandlineError) else f"the machine refused: {error}"
-        kept = {} if last is None else {**last}
+        text = str(error) if isinstance(error, StrandlineError) else f"the machine refused: {error}"
         seconds = round(time.perf_counter() - started, 3)
-        return {**kept, "error": bench.secrets.scrub(told), "failed_at": now, "failed_seconds": seconds}
-
-
-def _sizes(bench: Bench) -> dict[str, Any]:
-    with bench.store.state() as view:
-        wanted = {source.table for source in bench.settings.sources}
-        return {
-            entry.name: {"rows": entry.root.sums.rows, "bytes": entry.root.sums.bytes, "pages": entry.root.sums.pages}
-            if entry.root is not None
-            else {"rows": 0, "bytes": 0, "pages": 0}
-            for entry in view.domains()
-            if entry.name in wanted
-        }
+        return {**(last or {}), "error": context.secrets.scrub(text), "failed_at": now, "failed_seconds": seconds}

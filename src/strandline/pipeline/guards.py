@@ -16,7 +16,7 @@ _SHOWN = 5
 
 
 def guard_extract(extract: Extract, now: float, *, rows_too: bool = True) -> None:
-    """What can be said before the rows are compared: columns, freshness, number of rows; then what needs reading."""
+    """Checks before rows are compared: columns, freshness, number of rows; then, `rows_too`, what needs reading."""
     source, guards = extract.source, extract.source.guards
     needed = (*source.key, *guards.required, *(name for names in guards.unique for name in names))
     missing = [name for name in dict.fromkeys(needed) if name not in extract.schema.names]
@@ -34,9 +34,9 @@ def guard_extract(extract: Extract, now: float, *, rows_too: bool = True) -> Non
         _check_unique(extract, names)
 
 
-def guard_changes(found: SourceChanges) -> None:
-    """What can be said once the changes are known: how large they are against the table as it was."""
-    guards, counts, before = found.source.guards, found.counts, found.before
+def guard_changes(changes: SourceChanges) -> None:
+    """Checks once the changes are known: their size against the table as it was."""
+    guards, counts, before = changes.source.guards, changes.counts, changes.before
     if not before:
         return
     for what, count, allowed in (
@@ -46,17 +46,17 @@ def guard_changes(found: SourceChanges) -> None:
         if allowed is not None and count / before > allowed:
             seen = f"{counts.inserted:,} inserted, {counts.updated:,} updated, {counts.deleted:,} deleted"
             share = f"{count:,} of {before:,} rows {what} ({count / before:.1%}; allowed are {allowed:.1%})"
-            raise _tripped(found.source, f"{share}: {seen} by {found.shown}")
+            raise _tripped(changes.source, f"{share}: {seen} by {changes.shown}")
 
 
 def _check_unique(extract: Extract, names: Sequence[str]) -> None:
     rows = read_relation(extract.relation, list(names))
     groups = rows.group_by(list(names)).aggregate([([], "count_all")])
-    again = groups.filter(pc.greater(groups.column("count_all"), 1))
-    if len(again):
-        shown = [tuple(row[name] for name in names) for row in again.slice(0, _SHOWN).to_pylist()]
-        values = ", ".join(str(one[0] if len(one) == 1 else one) for one in shown)
-        more = f" and {len(again) - _SHOWN:,} more" if len(again) > _SHOWN else ""
+    repeated = groups.filter(pc.greater(groups.column("count_all"), 1))
+    if len(repeated):
+        shown = [tuple(row[name] for name in names) for row in repeated.slice(0, _SHOWN).to_pylist()]
+        values = ", ".join(str(key[0] if len(key) == 1 else key) for key in shown)
+        more = f" and {len(repeated) - _SHOWN:,} more" if len(repeated) > _SHOWN else ""
         raise _tripped(extract.source, f"({', '.join(names)}) is not unique in {extract.shown}: {values}{more}")
 
 

@@ -1,7 +1,7 @@
 """The journal: one row for each step, in the store itself, written by the very transaction that applies the step.
 
-So a step has happened exactly if its row is there, and the row says all that is needed to finish it: which extract
-each source had, which signatures stand for it, which position an annotated base offered, how the snapshot is called.
+So a step has happened exactly if its row is there, and the row has all that is needed to finish it: the extract of each
+source, its signatures, the position that an annotated base offered, the name of the snapshot.
 `finished` is set by a second commit, when snapshot, views, replicas and dumps are done. Never holds a secret.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from strandline.changes import OURS
-from strandline.errors import Conflict, KeysError
+from strandline.errors import Conflict, KeysError, StateError
 from strandline.store import Store
 from strandline.tables import TableTransaction
 
@@ -36,7 +36,7 @@ STEPS = f"{OURS}pipeline_steps"
 
 @dataclass(frozen=True)
 class Step:
-    """A step as the journal knows it. `sources` and what follows are JSON by name.
+    """A step as the journal records it. `sources` and what follows are JSON by name.
 
     `commit` is the number of the commit that was the step; the row itself can't know it before, so it is filled in
     afterwards, from the store's log if need be.
@@ -81,7 +81,7 @@ _RECORDED = ("snapshot", "commit", "sources", "stages", "views", "replicas", "du
 
 
 def message_of(step: Step) -> str:
-    """How the step's commit is called in the store's log."""
+    """The message of the step's commit in the store's log."""
     return f"pipeline {step.pipeline} step {step.number}"
 
 
@@ -94,8 +94,8 @@ class Journal:
 
     def last(self) -> Step | None:
         """The last step that happened."""
-        found = self.steps(1)
-        return found[0] if found else None
+        steps = self.steps(1)
+        return steps[0] if steps else None
 
     def steps(self, count: int) -> list[Step]:
         """The last steps, oldest first."""
@@ -121,8 +121,11 @@ class Journal:
         """The number of the commit that was the step: the store's log has it under the step's message."""
         if step.commit is not None:
             return step.commit
-        found = [entry.commit for entry in self._store.log() if entry.message == message_of(step)]
-        return int(found[-1])
+        commits = [entry.commit for entry in self._store.log() if entry.message == message_of(step)]
+        if not commits:
+            why = f"the store's log has no commit of step {step.number} of the pipeline {step.pipeline!r}"
+            raise StateError(why, doing=f"finishing step {step.number}")
+        return int(commits[-1])
 
     def update(self, step: Step) -> None:
         """Replaces the row of a step that happened."""

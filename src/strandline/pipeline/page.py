@@ -1,9 +1,7 @@
-"""What a run's page adds to the style of reports.
+"""The page of a run: what came in, what changed, the tree of versions, what copies took, time, and the last steps.
 
-The page of a run: what came in, what changed, the tree of versions, what copies took, time, and the last steps.
-
-Self-contained: no script, nothing loaded from anywhere. Every text passes through `safe`. Places are shown as the
-pipeline's file writes them, so no secret is on the page.
+Self-contained: the style of reports with some additions, no script, nothing loaded from anywhere. Every text passes
+through `safe`. Paths and URLs are shown as the pipeline's file has them, so no secret is on the page.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from typing import Any
 from strandline._version import __version__
 from strandline.pipeline.journal import Step
 from strandline.pipeline.pictures import VersionLine, bars, safe, tree
-from strandline.pipeline.step import ORDER
+from strandline.pipeline.step import STAGES
 from strandline.report import MARK, STYLE
 from strandline.storage import replacing
 
@@ -81,7 +79,7 @@ SHOWN_SHARE = 0.004
 
 @dataclass(frozen=True)
 class RunPage:
-    """What a page tells: the step (the last one, when the run took none), those before it, and the versions."""
+    """What a page shows: the step (the last one, when the run took none), those before it, and the versions."""
 
     step: Step
     history: Sequence[Step]
@@ -214,9 +212,9 @@ def _columns(source: Mapping[str, Any]) -> str:
 
 
 def _versions(page: RunPage) -> str:
-    told = f"{len(page.lines)} {'version' if len(page.lines) == 1 else 'versions'}"
+    versions = f"{len(page.lines)} {'version' if len(page.lines) == 1 else 'versions'}"
     count = sum(len(line.snapshots) for line in page.lines)
-    note = f"{told}, {count} snapshots; filled: this step's; the last dot of a line is its present state"
+    note = f"{versions}, {count} snapshots; filled: this step's; the last dot of a line is its present state"
     picture = tree(page.lines, page.step.snapshot)
     return f"<h2>Versions and snapshots <small>{note}</small></h2><figure class='picture card'>{picture}</figure>"
 
@@ -224,26 +222,26 @@ def _versions(page: RunPage) -> str:
 def _copies(step: Step) -> str:
     if not step.replicas:
         return ""
-    cards = "".join(_copy(name, one, step) for name, one in step.replicas.items())
+    cards = "".join(_copy(name, copy, step) for name, copy in step.replicas.items())
     return f"<h2>Copies <small>what went over, against sending everything</small></h2>{cards}"
 
 
-def _copy(name: str, one: Mapping[str, Any], step: Step) -> str:
-    behind = step.number - int(one.get("step") or 0)
+def _copy(name: str, copy: Mapping[str, Any], step: Step) -> str:
+    behind = step.number - int(copy.get("step") or 0)
     state = f"<span class='bad'>{behind} steps behind</span>" if behind else "<span class='good'>up to date</span>"
-    sent, full = int(one.get("bytes") or 0), int(one.get("full_bytes") or 0)
-    messages, all_messages = int(one.get("messages") or 0), int(one.get("full_messages") or 0)
-    words = f"{safe(one.get('method'))}: {safe(one.get('why'))}; {messages:,} messages against {all_messages:,}"
-    if one.get("at") and not _in_step(one, step):
+    sent, full = int(copy.get("bytes") or 0), int(copy.get("full_bytes") or 0)
+    messages, all_messages = int(copy.get("messages") or 0), int(copy.get("full_messages") or 0)
+    words = f"{safe(copy.get('method'))}: {safe(copy.get('why'))}; {messages:,} messages against {all_messages:,}"
+    if copy.get("at") and not _in_step(copy, step):
         # On record is the last refresh that sent something, and that was an earlier step's.
-        sent, words = 0, f"nothing to send; the last that was sent, {_when(one['at'])}: {words}"
+        sent, words = 0, f"nothing to send; the last that was sent, {_when(copy['at'])}: {words}"
     most = max(sent, full)
     bars_ = f"{_versus('sent', sent, most, 'sent')}{_versus('a full copy', full, most, 'full')}"
-    if one.get("method") is None:
+    if copy.get("method") is None:
         words, bars_ = "never reached yet", ""
     return (
-        f"<div class='card table-card'><h3>{safe(name)} <small class='note'>{safe(one.get('of', ''))} → "
-        f"{safe(one.get('to', ''))} · {state}</small></h3><p class='note'>{words}</p>"
+        f"<div class='card table-card'><h3>{safe(name)} <small class='note'>{safe(copy.get('of', ''))} → "
+        f"{safe(copy.get('to', ''))} · {state}</small></h3><p class='note'>{words}</p>"
         f"<div class='versus'>{bars_}</div></div>"
     )
 
@@ -260,10 +258,10 @@ def _dumps(step: Step) -> str:
     if not step.dumps:
         return ""
     rows = [
-        f"<tr><td>{safe(name)}</td><td>{safe(one.get('to', ''))}</td><td><code>{safe(one.get('id', ''))}</code></td>"
-        f"<td class='number'>{safe(one.get('level', ''))}</td>"
-        f"<td class='number'>{_bytes(int(one.get('bytes') or 0))}</td></tr>"
-        for name, one in step.dumps.items()
+        f"<tr><td>{safe(name)}</td><td>{safe(dump.get('to', ''))}</td><td><code>{safe(dump.get('id', ''))}</code></td>"
+        f"<td class='number'>{safe(dump.get('level', ''))}</td>"
+        f"<td class='number'>{_bytes(int(dump.get('bytes') or 0))}</td></tr>"
+        for name, dump in step.dumps.items()
     ]
     head = _header("dumps", "to", "last", "level|", "size|")
     return f"<h2>Dumps</h2><div class='card scroll'><table class='plain'>{head}{''.join(rows)}</table></div>"
@@ -271,7 +269,7 @@ def _dumps(step: Step) -> str:
 
 def _stages(page: RunPage) -> str:
     total = sum(page.stages.values()) or 1.0
-    stages = [(name, page.stages[name]) for name in ORDER if page.stages.get(name, 0.0) >= SHOWN_SHARE * total]
+    stages = [(name, page.stages[name]) for name in STAGES if page.stages.get(name, 0.0) >= SHOWN_SHARE * total]
     strip = "".join(
         f'<i class="stage-{place % STAGE_COLOURS}" style="flex: {seconds / total:.4f} 1 0" title="{safe(name)}"></i>'
         for place, (name, seconds) in enumerate(stages)
@@ -298,9 +296,9 @@ def _trends(history: Sequence[Step]) -> str:
         ("bytes of tables", "store", [float(_held(step)) for step in history], _bytes),
     ]
     cards = []
-    for name, kind, values, told in charts:
-        words = [f"{label}: {told(value)}" for label, value in zip(labels, values, strict=True)]
-        now = told(values[-1]) if values else "–"
+    for name, kind, values, formatted in charts:
+        words = [f"{label}: {formatted(value)}" for label, value in zip(labels, values, strict=True)]
+        now = formatted(values[-1]) if values else "–"
         cards.append(f"<div class='card trend-card'><b>{now}</b><span>{name}</span>{bars(values, words, kind)}</div>")
     note = f"{len(history)} of them, the newest on the right; heights grow with the square root"
     heading = f"<h2>The last steps <small>{note}</small></h2>"
@@ -323,16 +321,16 @@ def _changed(source: Mapping[str, Any]) -> int:
 
 
 def _sent(step: Step) -> int:
-    return sum(int(one.get("bytes") or 0) for one in step.replicas.values() if _in_step(one, step))
+    return sum(int(copy.get("bytes") or 0) for copy in step.replicas.values() if _in_step(copy, step))
 
 
-def _in_step(one: Mapping[str, Any], step: Step) -> bool:
+def _in_step(copy: Mapping[str, Any], step: Step) -> bool:
     """Whether the refresh on record is one for this step: a copy that had nothing to take keeps the one before."""
-    return float(one.get("at") or 0.0) >= step.started
+    return float(copy.get("at") or 0.0) >= step.started
 
 
 def _held(step: Step) -> int:
-    return sum(int(one.get("bytes", 0)) for one in step.tables.values())
+    return sum(int(table.get("bytes", 0)) for table in step.tables.values())
 
 
 def _drift(source: Mapping[str, Any]) -> str:

@@ -31,14 +31,14 @@ def lines_of(store: Store) -> list[VersionLine]:
     versions = {name: store.version(name) for name in store.branches()}
     pointers = {name: version.pages.pointer() for name, version in versions.items()}
     objects = {pointer.object: name for name, pointer in pointers.items()}
-    found = []
+    lines = []
     for name, version in versions.items():
         base: ForkBase | None = pointers[name].base
         parent = None if base is None else objects.get(base.parent)
-        kept = tuple((one.name, int(one.commit)) for one in version.snapshots())
+        kept = tuple((snapshot.name, int(snapshot.commit)) for snapshot in version.snapshots())
         fork = None if base is None else int(base.commit)
-        found.append(VersionLine(name, parent, fork, kept, int(pointers[name].commit)))
-    return _parents_first(found)
+        lines.append(VersionLine(name, parent, fork, kept, int(pointers[name].commit)))
+    return _parents_first(lines)
 
 
 def tree(lines: Sequence[VersionLine], marked: str) -> str:
@@ -132,16 +132,16 @@ def _parents_first(lines: Sequence[VersionLine]) -> list[VersionLine]:
     """Depth first, so that a child stands below its parent."""
     known = {line.name for line in lines}
     roots = [line for line in lines if line.parent not in known]
-    found: list[VersionLine] = []
+    ordered: list[VersionLine] = []
     waiting = sorted(roots, key=lambda line: (line.name != "main", line.name))
     while waiting:
         line = waiting.pop(0)
-        found.append(line)
+        ordered.append(line)
         children = sorted(
-            (one for one in lines if one.parent == line.name), key=lambda one: (-(one.fork or 0), one.name)
+            (child for child in lines if child.parent == line.name), key=lambda child: (-(child.fork or 0), child.name)
         )
         waiting = [*children, *waiting]
-    return found
+    return ordered
 
 
 def _short(text: str, width: int) -> str:

@@ -1,22 +1,16 @@
-"""One run at a time on this machine: an flock, which the kernel releases when its process ends, however it ends.
+"""`Pipeline`: a declared nightly job over one store. One run takes one consistent step, or finds nothing to do.
 
-The file's existence means nothing. Across machines the store decides: two runs that take the same step insert the
-same journal row, and the second is refused at its commit.
+The recipe of a run: finish the step that an earlier run left unfinished, if any; collect what the sources bring; commit
+it all in one transaction, which is the step; finish it. A run that brings nothing new takes no step, but refreshes
+copies that are behind and dumps what is due.
 
-One run after another on a schedule: at every multiple of a period, until it is told to stop.
-
-A run that fails is told and the next one comes in its time. A signal stops between runs; a run under way is finished.
-
-`Pipeline`: a declared nightly job over one store. One run takes one consistent step, or finds nothing to do.
-
-The recipe of a run: finish the step that an earlier run left unfinished, if any; gather what the sources bring; apply
-it all in one transaction, whose commit is the step; finish it. A run that brings nothing new takes no step, but
-refreshes copies that are behind and dumps what is due.
+On one machine a lock allows one run at a time. Across machines the store decides: two runs that take the same step
+insert the same journal row, and the second is refused at its commit. `watch` repeats runs at every multiple of a
+period: a run that fails is reported and the next one comes in its time; a signal stops between runs, never within one.
 """
 
 from __future__ import annotations
 
-import builtins
 import json
 import os
 import signal
@@ -29,23 +23,28 @@ from types import FrameType
 from typing import Any
 
 from strandline.errors import InUse, NotFound, StrandlineError
-from strandline.pipeline.detection import RunMeans, SourceChanges
-from strandline.pipeline.finish import finish, refresh_and_dump
+from strandline.pipeline.detection import RunOptions, SourceChanges
+from strandline.pipeline.finish import finish_step, refresh_and_dump
 from strandline.pipeline.journal import Journal, Step
 from strandline.pipeline.page import RunPage, write_page
 from strandline.pipeline.pictures import lines_of
 from strandline.pipeline.places import Secrets
-from strandline.pipeline.plan import RunPlan, plan
-from strandline.pipeline.settings import Settings
+from strandline.pipeline.plan import RunPlan, plan_run
+from strandline.pipeline.settings import PipelineSettings
 from strandline.pipeline.status import PipelineStatus, pipeline_status
-from strandline.pipeline.step import Bench, Gathered, Stages, Watch, apply, gather
+from strandline.pipeline.step import PipelineContext, Stages, StepChanges, Watch, collect_changes, commit_step
 from strandline.storage import MemoryStorage, locked, retried
-from strandline.store import Store, create, create_on, open
+from strandline.store import Store, create_on
+from strandline.store import create as create_store
+from strandline.store import open as open_store
 
 
 @contextmanager
-def one_run(folder: str, *, wait: bool) -> Iterator[None]:
-    """Holds the lock of a work folder; if another process has it, waits for its end or is an error."""
+def run_lock(folder: str, *, wait: bool) -> Iterator[None]:
+    """Holds the lock of a work folder; if another process has it, waits for its end or is an error.
+
+    It is an flock, which the kernel releases however its process ends. That the file exists means nothing.
+    """
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "lock")
     with ExitStack() as held:
@@ -63,7 +62,7 @@ def one_run(folder: str, *, wait: bool) -> Iterator[None]:
 
 
 def _holder(path: str) -> str:
-    with builtins.open(path, "rb") as file:
+    with open(path, "rb") as file:
         return file.read(20).decode("ascii", "replace").strip() or "unknown"
 
 
@@ -84,14 +83,14 @@ def until_next(now: float, period: float) -> float:
 
 
 @contextmanager
-def stopping() -> Iterator[threading.Event]:
+def stop_on_signals() -> Iterator[threading.Event]:
     """An event that SIGTERM and SIGINT set; the signals' old handlers are put back at the end."""
     event = threading.Event()
 
-    def asked(number: int, frame: FrameType | None) -> None:
+    def set_event(number: int, frame: FrameType | None) -> None:
         event.set()
 
-    before = {number: signal.signal(number, asked) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, set_event) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield event
     finally:
@@ -100,14 +99,14 @@ def stopping() -> Iterator[threading.Event]:
 
 
 ATTEMPTS = 5
-"""How often a step is taken anew when others change its tables meanwhile."""
+"""How often a step is tried when others change its tables meanwhile."""
 RUNS = "runs.jsonl"
 HISTORY = 30
 """How many steps a page looks back."""
 
 
 @dataclass(frozen=True)
-class Ran:
+class RunResult:
     """What one run did. `step` is the step that it took, None when nothing was new; `resumed` one that it finished."""
 
     pipeline: str
@@ -116,7 +115,7 @@ class Ran:
     step: Step | None = None
     resumed: Step | None = None
     last: Step | None = None
-    found: Mapping[str, SourceChanges] = field(default_factory=dict)
+    sources: Mapping[str, SourceChanges] = field(default_factory=dict)
     stages: Mapping[str, float] = field(default_factory=dict)
     report: str | None = None
 
@@ -134,119 +133,127 @@ class Pipeline:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: PipelineSettings,
         *,
-        means: RunMeans | None = None,
+        options: RunOptions | None = None,
         environment: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.time,
         watch: Watch = lambda point: None,
     ) -> None:
         self.settings = settings
         self.secrets = Secrets(environment, settings.folder)
-        self._means = means or RunMeans()
+        self._options = options or RunOptions()
         self._clock = clock
         self._watch = watch
 
-    def run(self, *, wait: bool = False) -> Ran:
+    def run(self, *, wait: bool = False) -> RunResult:
         """One run. A second one on the same work folder waits for the first, or is refused."""
         started = self._clock()
-        with self._scrubbed(), one_run(self.settings.work, wait=wait):
+        with self._scrubbed(), run_lock(self.settings.work, wait=wait):
             try:
-                with self.opened(make=True) as store:
-                    ran = self._run(store, started)
+                with self.opened(create_missing=True) as store:
+                    result = self._run(store, started)
             except StrandlineError as error:
-                self._note({"started": started, "error": self.secrets.scrub(str(error)), "kind": type(error).__name__})
+                text = self.secrets.scrub(str(error))
+                self._append_to_history({"started": started, "error": text, "kind": type(error).__name__})
                 raise
-            self._note(
-                {"started": started, "step": None if ran.step is None else ran.step.number, "behind": ran.behind}
-            )
-            return ran
+            step = None if result.step is None else result.step.number
+            self._append_to_history({"started": started, "step": step, "behind": result.behind})
+            return result
 
     def plan(self) -> RunPlan:
         """What a run would do now; does nothing. A store that is not there yet is planned for in memory."""
         with self._scrubbed():
             try:
                 with self.opened() as store:
-                    return plan(self.bench(store), self._clock())
+                    return plan_run(self._context(store), self._clock())
             except NotFound:
                 with create_on(MemoryStorage()) as store:
-                    return plan(self.bench(store), self._clock())
+                    return plan_run(self._context(store), self._clock())
 
     def status(self, count: int = 10) -> PipelineStatus:
         """How the pipeline stands."""
         with self._scrubbed(), self.opened() as store:
-            return pipeline_status(self.bench(store), self._clock(), count)
+            return pipeline_status(self._context(store), self._clock(), count)
 
     @contextmanager
-    def opened(self, *, make: bool = False) -> Iterator[Store]:
-        """The pipeline's store, made if it is not there and `make` says so."""
+    def opened(self, *, create_missing: bool = False) -> Iterator[Store]:
+        """The pipeline's store."""
         url = self.secrets.fill(self.settings.store, "opening the pipeline's store")
-        session = self._means.session
+        session = self._options.session
         try:
-            store = open(url, session=session)
+            store = open_store(url, session=session)
         except NotFound:
-            if not make:
+            if not create_missing:
                 raise
-            store = create(url, session=session)
+            store = create_store(url, session=session)
         with store:
             yield store
 
-    def bench(self, store: Store) -> Bench:
-        return Bench(self.settings, store, self.secrets, self._means)
+    def _context(self, store: Store) -> PipelineContext:
+        return PipelineContext(self.settings, store, self.secrets, self._options)
 
-    def notes(self, count: int) -> list[dict[str, Any]]:
-        """What the last runs came to, failures included, oldest first."""
+    def history(self, count: int) -> list[dict[str, Any]]:
+        """The outcomes of the last runs, failures included, oldest first."""
         try:
-            with builtins.open(os.path.join(self.settings.work, RUNS)) as file:
+            with open(os.path.join(self.settings.work, RUNS)) as file:
                 return [json.loads(line) for line in file.readlines()[-count:]]
         except FileNotFoundError:
             return []
 
-    def _run(self, store: Store, started: float) -> Ran:
-        bench, stages = self.bench(store), Stages(self._watch)
+    def _run(self, store: Store, started: float) -> RunResult:
+        context, stages = self._context(store), Stages(self._watch)
         last = Journal(store, self.settings.name).last()
         resumed = None
         if last is not None and not last.finished:
-            resumed = last = finish(bench, last, stages, self._clock())
+            resumed = last = finish_step(context, last, stages, self._clock())
             stages = Stages(self._watch)
-        gathered, step = self._taken(bench, stages)
+        changes, step = self._take_step(context, stages)
         if step is not None:
-            last = finish(bench, step, stages, self._clock())
+            last = finish_step(context, step, stages, self._clock())
         elif last is not None:
-            last = self._again(bench, last, stages)
-        ran = Ran(
+            last = self._refresh_earlier_step(context, last, stages)
+        result = RunResult(
             pipeline=self.settings.name,
             started=started,
             seconds=self._clock() - started,
             step=last if step is not None else None,
             resumed=resumed,
             last=last,
-            found=gathered.found,
+            sources=changes.by_source,
             stages=stages.seconds,
         )
-        return replace(ran, report=self._reported(store, ran))
+        return replace(result, report=self._write_page(store, result))
 
-    def _reported(self, store: Store, ran: Ran) -> str | None:
-        """The page of a run; there is none before the first step."""
-        if ran.last is None:
+    def _write_page(self, store: Store, result: RunResult) -> str | None:
+        """Writes the page of a run, and returns its path; there is none before the first step."""
+        if result.last is None:
             return None
         history = Journal(store, self.settings.name).steps(HISTORY)
-        stages = ran.stages if ran.step is not None else ran.last.stages
-        page = RunPage(ran.last, history, lines_of(store), ran.started, ran.seconds, ran.step is not None, stages)
+        stages = result.stages if result.step is not None else result.last.stages
+        page = RunPage(
+            step=result.last,
+            history=history,
+            lines=lines_of(store),
+            started=result.started,
+            seconds=result.seconds,
+            new=result.step is not None,
+            stages=stages,
+        )
         return write_page(page, os.path.join(self.settings.work, "reports"))
 
-    def _again(self, bench: Bench, last: Step, stages: Stages) -> Step:
-        """Copies and dumps of a step that happened earlier; the journal changes only if they did."""
-        now = refresh_and_dump(bench, last, stages, self._clock())
-        if _done(now) != _done(last):
-            Journal(bench.store, self.settings.name).update(now)
-        return now
+    def _refresh_earlier_step(self, context: PipelineContext, last: Step, stages: Stages) -> Step:
+        """Refreshes copies and dumps of a step that happened earlier; the journal changes only if they did."""
+        step = refresh_and_dump(context, last, stages, self._clock())
+        if _results(step) != _results(last):
+            Journal(context.store, self.settings.name).update(step)
+        return step
 
-    def _taken(self, bench: Bench, stages: Stages) -> tuple[Gathered, Step | None]:
-        def take() -> tuple[Gathered, Step | None]:
-            last = Journal(bench.store, self.settings.name).last()
-            gathered = gather(bench, last, stages, self._clock())
-            return gathered, apply(bench, gathered, last, stages, self._clock()) if gathered.new else None
+    def _take_step(self, context: PipelineContext, stages: Stages) -> tuple[StepChanges, Step | None]:
+        def take() -> tuple[StepChanges, Step | None]:
+            last = Journal(context.store, self.settings.name).last()
+            changes = collect_changes(context, last, stages, self._clock())
+            return changes, commit_step(context, changes, last, stages, self._clock()) if changes.new else None
 
         return retried(take, ATTEMPTS)
 
@@ -257,14 +264,16 @@ class Pipeline:
         except StrandlineError as error:
             raise self.secrets.scrubbed(error) from None
 
-    def _note(self, record: Mapping[str, Any]) -> None:
+    def _append_to_history(self, record: Mapping[str, Any]) -> None:
         line = json.dumps({**record, "seconds": round(self._clock() - float(record["started"]), 3)})
-        with builtins.open(os.path.join(self.settings.work, RUNS), "a") as file:
+        with open(os.path.join(self.settings.work, RUNS), "a") as file:
             file.write(line + "\n")
 
 
-def _done(step: Step) -> list[dict[str, Any]]:
-    """What was done for a step, the times left out."""
+def _results(step: Step) -> list[dict[str, Any]]:
+    """The results of a step's views, copies and dumps, without times."""
     times = ("at", "checked", "failed_at", "failed_seconds")
     results = [*step.views.items(), *step.replicas.items(), *step.dumps.items()]
-    return [{"name": name, **{key: one for key, one in result.items() if key not in times}} for name, result in results]
+    return [
+        {"name": name, **{key: value for key, value in result.items() if key not in times}} for name, result in results
+    ]

@@ -13,14 +13,14 @@ from typing import Any
 from strandline.engine import INLINE_LIMIT
 from strandline.errors import StrandlineError
 from strandline.pipeline import annotated_source
-from strandline.pipeline.detection import KnownState, choose_way, known_of
-from strandline.pipeline.extracts import Extract, address_of, described, open_extract, typed_as_the_table
+from strandline.pipeline.detection import TableState, plan_detection, read_table_state
+from strandline.pipeline.extracts import Extract, address_of, describe_extract, open_extract, typed_as_the_table
 from strandline.pipeline.finish import is_due
 from strandline.pipeline.guards import guard_extract
 from strandline.pipeline.journal import Journal, Step
 from strandline.pipeline.places import is_database
-from strandline.pipeline.settings import SourceSettings
-from strandline.pipeline.step import Bench, is_annotated, named
+from strandline.pipeline.settings import DumpSettings, ReplicaSettings, SourceSettings
+from strandline.pipeline.step import PipelineContext, is_annotated, snapshot_name
 
 
 @dataclass(frozen=True)
@@ -62,72 +62,71 @@ class RunPlan:
         return any(source.how != "nothing" for source in self.sources)
 
 
-def plan(bench: Bench, now: float) -> RunPlan:
+def plan_run(context: PipelineContext, now: float) -> RunPlan:
     """What a run would do now."""
-    last = Journal(bench.store, bench.settings.name).last()
+    last = Journal(context.store, context.settings.name).last()
     number = 1 if last is None else last.number + 1
     return RunPlan(
-        pipeline=bench.settings.name,
+        pipeline=context.settings.name,
         step=number,
-        snapshot=named(bench.settings, number, now),
+        snapshot=snapshot_name(context.settings, number, now),
         resumes=last.number if last is not None and not last.finished else None,
-        sources=tuple(_source(bench, source, last, now) for source in bench.settings.sources),
-        replicas={one.name: _replica(one, last, now) for one in bench.settings.replicas},
-        dumps={one.name: _dump(bench, one) for one in bench.settings.dumps},
+        sources=tuple(_source(context, source, last, now) for source in context.settings.sources),
+        replicas={replica.name: _replica(replica, last, now) for replica in context.settings.replicas},
+        dumps={dump.name: _dump(context, dump) for dump in context.settings.dumps},
     )
 
 
-def _source(bench: Bench, source: SourceSettings, last: Step | None, now: float) -> SourcePlan:
-    known = known_of(bench.store, source, last, bench.states)
+def _source(context: PipelineContext, source: SourceSettings, last: Step | None, now: float) -> SourcePlan:
+    table = read_table_state(context.store, source, last, context.states)
     try:
-        return _planned(bench, source, known, now)
+        return _plan_source(context, source, table, now)
     except (StrandlineError, OSError) as error:
-        return SourcePlan(source.name, source.table, source.location, trouble=bench.secrets.scrub(str(error)))
+        return SourcePlan(source.name, source.table, source.location, trouble=context.secrets.scrub(str(error)))
 
 
-def _planned(bench: Bench, source: SourceSettings, known: KnownState, now: float) -> SourcePlan:
-    place = bench.secrets.fill(source.location, f"opening the source {source.name!r}")
-    look = described if is_database(place) else open_extract
-    extract = look(source, bench.secrets)
+def _plan_source(context: PipelineContext, source: SourceSettings, table: TableState, now: float) -> SourcePlan:
+    place = context.secrets.fill(source.location, f"opening the source {source.name!r}")
+    extract = (describe_extract if is_database(place) else open_extract)(source, context.secrets)
     guard_extract(extract, now, rows_too=False)
     base = SourcePlan(source.name, source.table, extract.shown, extract.relation.rows, extract.relation.bytes)
-    if is_annotated(bench, source):
-        return _base_plan(bench, source, known, base)
-    extract = typed_as_the_table(extract, known.record)
-    way = choose_way(source, known, extract)
+    if is_annotated(context, source):
+        return _base_plan(context, source, table, base)
+    extract = typed_as_the_table(extract, table.record)
+    detection = plan_detection(source, table, extract)
     reads = {"load": extract.relation.bytes, "nothing": 0, "signatures": extract.relation.bytes}
-    size = reads.get(way.how, extract.relation.bytes + known.bytes)
-    planned = replace(base, how=way.how, why=way.why, reads=size, drift=way.drift.to_json())
-    return replace(planned, runner=_runner(bench, extract, known))
+    size = reads.get(detection.how, extract.relation.bytes + table.bytes)
+    planned = replace(base, how=detection.how, why=detection.why, reads=size, drift=detection.drift.to_json())
+    return replace(planned, runner=_runner(context, extract, table))
 
 
-def _base_plan(bench: Bench, source: SourceSettings, known: KnownState, base: SourcePlan) -> SourcePlan:
-    address = address_of(source, bench.secrets)
+def _base_plan(context: PipelineContext, source: SourceSettings, table: TableState, base: SourcePlan) -> SourcePlan:
+    address = address_of(source, context.secrets)
     trouble = annotated_source.obstacle_to_annotating(source, address)
-    first = (known.last or {}).get("position") is None
+    first = (table.last or {}).get("position") is None
     why = "the base is read whole: it was not before" if first else "the base says what changed"
     return replace(base, how="annotated", why=why, trouble=trouble)
 
 
-def _runner(bench: Bench, extract: Extract, known: KnownState) -> str:
-    if bench.means.runner != "auto":
-        return bench.means.runner
-    return "spark" if extract.relation.bytes + known.bytes >= INLINE_LIMIT else "inline"
+def _runner(context: PipelineContext, extract: Extract, table: TableState) -> str:
+    if context.options.runner != "auto":
+        return context.options.runner
+    return "spark" if extract.relation.bytes + table.bytes >= INLINE_LIMIT else "inline"
 
 
-def _replica(replica: Any, last: Step | None, now: float) -> str:
-    said = None if last is None else last.replicas.get(replica.name)
-    if said is None:
+def _replica(replica: ReplicaSettings, last: Step | None, now: float) -> str:
+    recorded = None if last is None else last.replicas.get(replica.name)
+    if recorded is None:
         return "due: it is new"
-    if said.get("error"):
+    if recorded.get("error"):
         return "due: the last attempt failed"
-    return "due" if is_due(replica, said, now) else f"not due: every {replica.every}"
+    return "due" if is_due(replica, recorded, now) else f"not due: every {replica.every}"
 
 
-def _dump(bench: Bench, dump: Any) -> str:
+def _dump(context: PipelineContext, dump: DumpSettings) -> str:
     try:
-        target = bench.secrets.fill(dump.to, f"dumping to {dump.name!r}")
-        level = bench.store.dump_due(target, schedule=dump.schedule, key_file=dump.key_file)
+        target = context.secrets.fill(dump.to, f"dumping to {dump.name!r}")
+        level = context.store.dump_due(target, schedule=dump.schedule, key_file=dump.key_file)
     except (StrandlineError, OSError) as error:
-        return f"trouble: {bench.secrets.scrub(str(error))}"
+        return f"trouble: {context.secrets.scrub(str(error))}"
     return "none due" if level is None else f"level {level} is due"

@@ -1,9 +1,8 @@
-"""What a pipeline file says: sources, tables, views, replicas, dumps, as plain facts.
+"""The settings of a pipeline: sources, tables, views, replicas and dumps, as plain facts, read from a TOML file.
 
-Texts that may hold `${NAME}` are kept as they were written; `secret.Secrets` puts values in when something is opened,
-so that whatever is stored or shown of them shows the name and never the value.
-
-From a TOML file to `Settings`: every key is checked; what is wrong is named with its line and the nearest key.
+Every key is checked; what is wrong is named with its line and the nearest key. Texts that may hold `${NAME}` are kept
+as they were written; `Secrets` fills in values when something is opened, so that whatever is stored or shown has the
+name and never the value.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Guards:
 
 @dataclass(frozen=True)
 class ReadSettings:
-    """How a file is read, where name and content don't tell."""
+    """How a file is read, where name and content don't show it."""
 
     format: str | None = None
     types: Mapping[str, str] = field(default_factory=dict)
@@ -64,8 +63,8 @@ class SourceSettings:
 
 
 @dataclass(frozen=True)
-class ViewOf:
-    """A view of the store that the pipeline keeps defined; not `strict`, it may be one to compute anew each time."""
+class ViewSettings:
+    """A view that the pipeline keeps defined; if not `strict`, it may be one that is computed anew each time."""
 
     name: str
     sql: str
@@ -73,7 +72,7 @@ class ViewOf:
 
 
 @dataclass(frozen=True)
-class ReplicaOf:
+class ReplicaSettings:
     """A copy of a table or view. `every` is a period of the calendar or seconds; None: at every run."""
 
     name: str
@@ -84,8 +83,8 @@ class ReplicaOf:
 
 
 @dataclass(frozen=True)
-class DumpTo:
-    """A place for dumps, with the levels that are due by the calendar and, if given, the rule for keeping them."""
+class DumpSettings:
+    """A target for dumps, with its schedule of levels and, if given, the rule for keeping them."""
 
     name: str
     to: str
@@ -95,8 +94,8 @@ class DumpTo:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """A whole pipeline file. `folder` is where it stands: paths in it are meant from there."""
+class PipelineSettings:
+    """A whole pipeline file. Paths in it are relative to its `folder`."""
 
     name: str
     path: str
@@ -106,9 +105,9 @@ class Settings:
     snapshot: str = SNAPSHOT
     keep: str | None = None
     sources: tuple[SourceSettings, ...] = ()
-    views: tuple[ViewOf, ...] = ()
-    replicas: tuple[ReplicaOf, ...] = ()
-    dumps: tuple[DumpTo, ...] = ()
+    views: tuple[ViewSettings, ...] = ()
+    replicas: tuple[ReplicaSettings, ...] = ()
+    dumps: tuple[DumpSettings, ...] = ()
 
 
 T = TypeVar("T")
@@ -122,7 +121,7 @@ _GUARDS = ("changed", "deleted", "required", "unique", "fresh", "rows")
 _EXAMPLE = '[sources.orders]\nfrom = "orders-*.parquet"\nkey = "id"'
 
 
-def read_settings(path: str | os.PathLike[str]) -> Settings:
+def read_settings(path: str | os.PathLike[str]) -> PipelineSettings:
     """The pipeline in a file."""
     text = _text(path)
     shown = os.fspath(path)
@@ -130,7 +129,7 @@ def read_settings(path: str | os.PathLike[str]) -> Settings:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(str(error), doing=f"reading {shown}", hint="It has to be TOML: see docs/pipeline.md") from None
-    return _settings(Section(values, (), Document(shown, text)))
+    return _settings(Section(values, (), SettingsFile(shown, text)))
 
 
 def duration(text: str) -> float:
@@ -139,16 +138,16 @@ def duration(text: str) -> float:
     >>> duration("36h"), duration("90s")
     (129600.0, 90.0)
     """
-    found = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]+)\s*", text)
-    if not found or found[2] not in _SECONDS or found[1].count(".") > 1 or not float(found[1]):
+    match = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]+)\s*", text)
+    if not match or match[2] not in _SECONDS or match[1].count(".") > 1 or not float(match[1]):
         raise InputError(
             f"{text!r} is no duration", doing="reading a duration", hint="Say for example 90s, 30m, 36h, 2d"
         )
-    return float(found[1]) * _SECONDS[found[2]]
+    return float(match[1]) * _SECONDS[match[2]]
 
 
 @dataclass(frozen=True)
-class Document:
+class SettingsFile:
     """The file's text, to find the line of what is wrong."""
 
     path: str
@@ -158,9 +157,9 @@ class Document:
         """The line (from 1) of a key of a table, or of the table's header; None where neither stands on a line."""
         wanted, header, inside = _dotted(table), None, not table
         for number, line in enumerate(self.text.splitlines(), 1):
-            found = re.match(r"\s*\[+\s*(.+?)\s*\]+\s*(#.*)?$", line)
-            if found:
-                name = _unquoted(found[1])
+            heading = re.match(r"\s*\[+\s*(.+?)\s*\]+\s*(#.*)?$", line)
+            if heading:
+                name = _unquoted(heading[1])
                 inside = name == wanted
                 below = f"{name}.".startswith(_dotted([*table, key]) + ".")
                 header = number if inside or (key and below and header is None) else header
@@ -168,7 +167,7 @@ class Document:
                 return number
         return header
 
-    def trouble(self, why: str, table: Sequence[str], key: str = "", hint: str = "") -> InputError:
+    def error(self, why: str, table: Sequence[str], key: str = "", hint: str = "") -> InputError:
         line = self.line(table, key)
         where = f"{self.path}{f', line {line}' if line else ''}"
         return InputError(f"{why} in [{_dotted(table)}]" if table else why, doing=f"reading {where}", hint=hint)
@@ -180,56 +179,56 @@ class Section:
 
     values: Mapping[str, Any]
     table: tuple[str, ...]
-    document: Document
+    document: SettingsFile
 
     def only(self, known: Sequence[str], needed: Sequence[str] = ()) -> None:
         """Refuses a key that nobody reads, naming the nearest that is, and says which are missing."""
         for name in self.values:
             if name not in known:
-                # What is wanted and not there is meant sooner than what merely looks alike.
-                absent = [one for one in needed if one not in self.values]
+                # A required key that is missing is a likelier meaning than any other that looks alike.
+                absent = [key for key in needed if key not in self.values]
                 meant = did_you_mean(name, absent, most=1) or did_you_mean(name, known, most=1, cutoff=0.5)
-                raise self.trouble(f"there is no key {name!r}", name, meant or f"The keys are {', '.join(known)}")
+                raise self.error(f"there is no key {name!r}", name, meant or f"The keys are {', '.join(known)}")
         for name in needed:
             if name not in self.values:
-                raise self.trouble(f"the key {name!r} is missing", "", f"Add it: {name} = …")
+                raise self.error(f"the key {name!r} is missing", "", f"Add it: {name} = …")
 
-    def trouble(self, why: str, key: str = "", hint: str = "") -> InputError:
-        return self.document.trouble(why, self.table, key, hint)
+    def error(self, why: str, key: str = "", hint: str = "") -> InputError:
+        return self.document.error(why, self.table, key, hint)
 
     def text(self, key: str, default: str | None = None) -> Any:
         value = self.values.get(key, default)
         if value is not None and (not isinstance(value, str) or not value.strip()):
-            raise self.trouble(f"{key!r} has to be text, and is {value!r}", key)
+            raise self.error(f"{key!r} has to be text, and is {value!r}", key)
         return value
 
     def names(self, key: str) -> tuple[str, ...]:
         value = self.values.get(key, [])
         value = [value] if isinstance(value, str) else value
         if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
-            raise self.trouble(f"{key!r} has to be a name or a list of names, and is {value!r}", key)
+            raise self.error(f"{key!r} has to be a name or a list of names, and is {value!r}", key)
         return tuple(value)
 
     def one_of(self, key: str, allowed: Sequence[str]) -> str:
         value = self.values.get(key, allowed[0])
         if value not in allowed:
             hint = did_you_mean(str(value), allowed, most=1) or f"Choose one of {', '.join(allowed)}"
-            raise self.trouble(f"{key!r} is {value!r}", key, hint)
+            raise self.error(f"{key!r} is {value!r}", key, hint)
         return str(value)
 
     def read(self, key: str, reader: Callable[[Any], T]) -> T | None:
-        """What a reader makes of a key's value; its complaint is told with the line."""
+        """A key's value as a reader parses it; its error gets the line."""
         if key not in self.values:
             return None
         try:
             return reader(self.values[key])
         except StrandlineError as error:
-            raise self.trouble(f"{key!r}: {error.why}", key, error.hint) from None
+            raise self.error(f"{key!r}: {error.why}", key, error.hint) from None
 
     def inner(self, key: str) -> Section:
         value = self.values.get(key, {})
         if not isinstance(value, dict):
-            raise self.trouble(
+            raise self.error(
                 f"{key!r} has to be a table, and is {value!r}", key, f"Write [{_dotted([*self.table, key])}]"
             )
         return Section(value, (*self.table, key), self.document)
@@ -240,15 +239,15 @@ class Section:
         return [(name, outer.inner(name)) for name in outer.values]
 
 
-def _settings(top: Section) -> Settings:
+def _settings(top: Section) -> PipelineSettings:
     top.only(_TOP, ("store", "sources"))
     path = os.path.abspath(top.document.path)
     folder, stem = os.path.dirname(path), os.path.splitext(os.path.basename(path))[0]
     sources = tuple(_source(name, section) for name, section in top.each("sources"))
     if not sources:
-        raise top.trouble("there is no source", "sources", f"Add one:\n{_EXAMPLE}")
+        raise top.error("there is no source", "sources", f"Add one:\n{_EXAMPLE}")
     name = top.text("name", stem)
-    settings = Settings(
+    settings = PipelineSettings(
         name=name,
         path=path,
         folder=folder,
@@ -297,14 +296,14 @@ def _guards(section: Section) -> Guards:
     )
 
 
-def _view(name: str, section: Section) -> ViewOf:
+def _view(name: str, section: Section) -> ViewSettings:
     section.only(("sql", "strict"), ("sql",))
-    return ViewOf(name, section.text("sql").strip(), bool(section.values.get("strict", True)))
+    return ViewSettings(name, section.text("sql").strip(), bool(section.values.get("strict", True)))
 
 
-def _replica(name: str, section: Section) -> ReplicaOf:
+def _replica(name: str, section: Section) -> ReplicaSettings:
     section.only(("of", "to", "every", "method"), ("of", "to"))
-    return ReplicaOf(
+    return ReplicaSettings(
         name,
         of=section.text("of"),
         to=section.text("to"),
@@ -313,11 +312,11 @@ def _replica(name: str, section: Section) -> ReplicaOf:
     )
 
 
-def _dump(name: str, section: Section, folder: str) -> DumpTo:
+def _dump(name: str, section: Section, folder: str) -> DumpSettings:
     section.only(("to", "schedule", "keep", "key_file"), ("to",))
     section.read("schedule", parse_schedule)
     key_file = section.text("key_file")
-    return DumpTo(
+    return DumpSettings(
         name,
         to=section.text("to"),
         schedule=section.text("schedule", SCHEDULE),
@@ -326,23 +325,21 @@ def _dump(name: str, section: Section, folder: str) -> DumpTo:
     )
 
 
-def _check_names(settings: Settings, top: Section) -> None:
+def _check_names(settings: PipelineSettings, top: Section) -> None:
     """Refuses a table that two sources fill, and a copy of something that nobody makes."""
     tables = [source.table for source in settings.sources]
     for source in settings.sources:
         if tables.count(source.table) > 1:
-            raise top.document.trouble(
-                f"two sources fill the table {source.table!r}", ("sources", source.name), "table"
-            )
+            raise top.document.error(f"two sources fill the table {source.table!r}", ("sources", source.name), "table")
     known = [*tables, *(view.name for view in settings.views)]
     for view in settings.views:
         if view.name in tables:
-            raise top.document.trouble(f"{view.name!r} is the name of a table too", ("views", view.name))
+            raise top.document.error(f"{view.name!r} is the name of a table too", ("views", view.name))
     for replica in settings.replicas:
         if replica.of not in known:
             hint = did_you_mean(replica.of, known, most=1, cutoff=0.5) or f"There are {', '.join(known)}"
             why = f"there is no table or view {replica.of!r}"
-            raise top.document.trouble(why, ("replicas", replica.name), "of", hint)
+            raise top.document.error(why, ("replicas", replica.name), "of", hint)
 
 
 def _snapshot(top: Section, name: str) -> str:
@@ -351,9 +348,9 @@ def _snapshot(top: Section, name: str) -> str:
         first, second = (pattern.format(name=name, step=step, date="2024-01-01") for step in (1, 2))
     except (KeyError, IndexError, ValueError) as error:
         hint = "Use {name}, {step} and {date}, for example night-{step:04}"
-        raise top.trouble(f"'snapshot' is {pattern!r}: {error}", "snapshot", hint) from None
+        raise top.error(f"'snapshot' is {pattern!r}: {error}", "snapshot", hint) from None
     if first == second:
-        raise top.trouble(f"'snapshot' is {pattern!r}, the same for every step", "snapshot", "Put {step} into it")
+        raise top.error(f"'snapshot' is {pattern!r}, the same for every step", "snapshot", "Put {step} into it")
     return pattern
 
 
@@ -367,15 +364,15 @@ def _period(value: Any) -> str | float:
 
 def _rule(section: Section) -> str | None:
     section.read("keep", lambda value: parse_rule(str(value)))
-    found: str | None = section.text("keep")
-    return found
+    rule: str | None = section.text("keep")
+    return rule
 
 
 def _share(value: Any) -> float:
-    found = re.fullmatch(r"\s*([0-9]+\.?[0-9]*)\s*(%?)\s*", str(value))
-    if not found or isinstance(value, bool):
+    match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*)\s*(%?)\s*", str(value))
+    if not match or isinstance(value, bool):
         raise InputError(f"{value!r} is no share", hint='Say for example "30%" or 0.3')
-    return float(found[1]) / (100 if found[2] else 1)
+    return float(match[1]) / (100 if match[2] else 1)
 
 
 def _count(value: Any) -> int:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from strandline.pipeline.journal import Journal, Step
-from strandline.pipeline.step import Bench
+from strandline.pipeline.settings import DumpSettings, ReplicaSettings
+from strandline.pipeline.step import PipelineContext
 
 
 @dataclass(frozen=True)
 class PipelineStatus:
-    """What `strandline status` tells. Times are seconds since 1970; ages and lags are seconds before `now`."""
+    """What `strandline status` shows. Times are seconds since 1970; ages and lags are seconds before `now`."""
 
     pipeline: str
     now: float
@@ -23,69 +24,57 @@ class PipelineStatus:
     tables: tuple[Mapping[str, Any], ...]
 
 
-def pipeline_status(bench: Bench, now: float, count: int = 10) -> PipelineStatus:
+def pipeline_status(context: PipelineContext, now: float, count: int = 10) -> PipelineStatus:
     """How the pipeline stands; reads the journal and the page tables, no row."""
-    steps = tuple(Journal(bench.store, bench.settings.name).steps(count))
+    steps = tuple(Journal(context.store, context.settings.name).steps(count))
     last = steps[-1] if steps else None
     return PipelineStatus(
-        pipeline=bench.settings.name,
+        pipeline=context.settings.name,
         now=now,
         steps=steps,
-        sources=tuple(_source(one.name, last, now) for one in bench.settings.sources),
-        replicas=tuple(_replica(one.name, one.of, one.to, last, steps) for one in bench.settings.replicas),
-        dumps=tuple(_dump(one.name, one.to, last, now) for one in bench.settings.dumps),
-        tables=tuple(_tables(bench)),
+        sources=tuple(_source(source.name, last, now) for source in context.settings.sources),
+        replicas=tuple(_replica(replica, last, steps) for replica in context.settings.replicas),
+        dumps=tuple(_dump(dump, last, now) for dump in context.settings.dumps),
+        tables=tuple({"name": name, **sizes} for name, sizes in context.table_sizes().items()),
     )
 
 
 def _source(name: str, last: Step | None, now: float) -> dict[str, Any]:
-    said = {} if last is None else last.sources.get(name, {})
-    taken = said.get("taken")
+    recorded = {} if last is None else last.sources.get(name, {})
+    taken = recorded.get("taken")
     return {
         "name": name,
-        "extract": said.get("extract"),
-        "how": said.get("how"),
-        "step": said.get("step"),
+        "extract": recorded.get("extract"),
+        "how": recorded.get("how"),
+        "step": recorded.get("step"),
         "age": None if taken is None else now - taken,
     }
 
 
-def _replica(name: str, of: str, to: str, last: Step | None, steps: tuple[Step, ...]) -> dict[str, Any]:
-    said = {} if last is None else last.replicas.get(name, {})
-    at = said.get("step")
+def _replica(replica: ReplicaSettings, last: Step | None, steps: tuple[Step, ...]) -> dict[str, Any]:
+    recorded = {} if last is None else last.replicas.get(replica.name, {})
+    at = recorded.get("step")
     newer = [step for step in steps if at is not None and step.number > at]
     return {
-        "name": name,
-        "of": of,
-        "to": to,
+        "name": replica.name,
+        "of": replica.of,
+        "to": replica.to,
         "position": at,
         "lag": None if at is None or last is None else last.number - at,
         "lag_seconds": None if not newer or last is None else last.started - newer[0].started,
-        "method": said.get("method"),
-        "error": said.get("error"),
+        "method": recorded.get("method"),
+        "error": recorded.get("error"),
     }
 
 
-def _dump(name: str, to: str, last: Step | None, now: float) -> dict[str, Any]:
-    said = {} if last is None else last.dumps.get(name, {})
-    at = said.get("at")
+def _dump(dump: DumpSettings, last: Step | None, now: float) -> dict[str, Any]:
+    recorded = {} if last is None else last.dumps.get(dump.name, {})
+    at = recorded.get("at")
     return {
-        "name": name,
-        "to": to,
-        "last": said.get("id"),
-        "level": said.get("level"),
+        "name": dump.name,
+        "to": dump.to,
+        "last": recorded.get("id"),
+        "level": recorded.get("level"),
         "age": None if at is None else now - at,
-        "error": said.get("error"),
+        "error": recorded.get("error"),
     }
-
-
-def _tables(bench: Bench) -> list[dict[str, Any]]:
-    wanted = {source.table for source in bench.settings.sources}
-    with bench.store.state() as view:
-        found = []
-        for entry in view.domains():
-            if entry.name in wanted:
-                sums = entry.root.sums if entry.root is not None else None
-                rows, size, pages = (sums.rows, sums.bytes, sums.pages) if sums is not None else (0, 0, 0)
-                found.append({"name": entry.name, "rows": rows, "bytes": size, "pages": pages})
-        return found

@@ -1,18 +1,14 @@
-"""The stages of a run: how long each took, and who is told when one begins.
+"""A step up to its commit: extract, detect, guard, commit. Nothing durable happens before the commit.
 
-`watch` is called with the name of every point that a run passes; tests stop a run at each of them in turn.
-
-Taking a step up to its commit: extract, detect, guard, apply. Nothing that lasts happens before the commit.
-
-What is left by a run that was stopped earlier: positions that annotated bases offered and nobody took (the next run
-asks from the old one), folders of signatures that no journal row names (the next run sweeps them).
+What a run that was stopped earlier leaves: positions that annotated bases offered and nobody took (the next run asks
+from the old one), and folders of signatures that no journal row names (the next run removes them).
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import os
-import secrets as chance
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,23 +17,26 @@ from dataclasses import dataclass, replace
 
 from strandline.errors import Conflict, GuardTripped, SchemaError
 from strandline.pipeline import annotated_source
-from strandline.pipeline.detection import KnownState, RunMeans, SourceChanges, detect, known_of
-from strandline.pipeline.extracts import Extract, address_of, check_still, extracts
+from strandline.pipeline.detection import RunOptions, SourceChanges, TableState, detect_changes, read_table_state
+from strandline.pipeline.extracts import Extract, address_of, check_unchanged, open_extracts
 from strandline.pipeline.guards import guard_changes, guard_extract
 from strandline.pipeline.journal import Journal, Step, message_of
 from strandline.pipeline.places import Secrets, is_database
-from strandline.pipeline.settings import Settings, SourceSettings
+from strandline.pipeline.settings import PipelineSettings, SourceSettings
 from strandline.store import Store
 from strandline.tables import TableTransaction
 
 Watch = Callable[[str], None]
 
-ORDER = ("extract", "detect", "guard", "apply", "notice", "snapshot", "views", "replicas", "dumps")
+STAGES = ("extract", "detect", "guard", "apply", "notice", "snapshot", "views", "replicas", "dumps")
 """The stages as a run passes them."""
 
 
 class Stages:
-    """Times by stage, in the order in which they were entered."""
+    """Times by stage, in the order in which they were entered.
+
+    `watch` is called with the name of every point that a run passes; tests stop a run at each of them in turn.
+    """
 
     def __init__(self, watch: Watch) -> None:
         self.seconds: dict[str, float] = {}
@@ -59,13 +58,13 @@ class Stages:
 
 
 @dataclass(frozen=True)
-class Bench:
-    """What a step is taken with."""
+class PipelineContext:
+    """What a run works with: settings, the open store, secrets, and where work runs."""
 
-    settings: Settings
+    settings: PipelineSettings
     store: Store
     secrets: Secrets
-    means: RunMeans
+    options: RunOptions
 
     @property
     def states(self) -> str:
@@ -73,133 +72,147 @@ class Bench:
         return os.path.join(self.settings.work, "signatures")
 
     def copy_name(self, source: SourceSettings) -> str:
-        """How an annotated base calls the table that it feeds."""
+        """The name at an annotated base of the table that it feeds."""
         return f"{self.settings.name}.{source.table}"
+
+    def table_sizes(self) -> dict[str, dict[str, int]]:
+        """Rows, bytes and pages of the tables that sources fill, by name; read from the page tables."""
+        wanted = {source.table for source in self.settings.sources}
+        with self.store.state() as view:
+            sums = {entry.name: None if entry.root is None else entry.root.sums for entry in view.domains()}
+        return {
+            name: {"rows": total.rows, "bytes": total.bytes, "pages": total.pages}
+            if total is not None
+            else {"rows": 0, "bytes": 0, "pages": 0}
+            for name, total in sums.items()
+            if name in wanted
+        }
 
 
 @dataclass(frozen=True)
-class Gathered:
-    """All that a step would apply."""
+class StepChanges:
+    """What a step would commit: the changes of each source, and the state that its table had, by source name."""
 
-    found: Mapping[str, SourceChanges]
-    known: Mapping[str, KnownState]
+    by_source: Mapping[str, SourceChanges]
+    tables: Mapping[str, TableState]
 
     @property
     def new(self) -> bool:
-        return any(one.new for one in self.found.values())
+        return any(changes.new for changes in self.by_source.values())
 
 
-def gather(bench: Bench, last: Step | None, stages: Stages, now: float) -> Gathered:
-    """Extracts every source, finds what changed, and lets the guards look. Applies nothing."""
-    known = {source.name: known_of(bench.store, source, last, bench.states) for source in bench.settings.sources}
-    bases = [source for source in bench.settings.sources if is_annotated(bench, source)]
-    plain = [source for source in bench.settings.sources if source not in bases]
-    found: dict[str, SourceChanges] = {}
+def collect_changes(context: PipelineContext, last: Step | None, stages: Stages, now: float) -> StepChanges:
+    """Extracts every source, detects what changed, and checks the guards. Commits nothing."""
+    sources, store = context.settings.sources, context.store
+    tables = {source.name: read_table_state(store, source, last, context.states) for source in sources}
+    bases = [source for source in sources if is_annotated(context, source)]
+    plain = [source for source in sources if source not in bases]
+    by_source: dict[str, SourceChanges] = {}
     with stages.stage("extract"):
-        extracted = extracts(plain, bench.secrets)
+        extracted = open_extracts(plain, context.secrets)
         for extract in extracted.values():
             guard_extract(extract, now)
     with stages.stage("detect"):
-        for source in bench.settings.sources:
+        for source in sources:
             if source in bases:
-                found[source.name] = _from_base(bench, source, known[source.name], now)
+                by_source[source.name] = _detect_at_base(context, source, tables[source.name], now)
             else:
-                found[source.name] = _detected(bench, extracted[source.name], known[source.name])
+                by_source[source.name] = _detect_in_extract(context, extracted[source.name], tables[source.name])
             stages.at(f"detected {source.name}")
     with stages.stage("guard"):
         for extract in extracted.values():
-            check_still(extract)
-        for one in found.values():
-            guard_changes(one)
-    return Gathered(found, known)
+            check_unchanged(extract)
+        for changes in by_source.values():
+            guard_changes(changes)
+    return StepChanges(by_source, tables)
 
 
-def apply(bench: Bench, gathered: Gathered, last: Step | None, stages: Stages, now: float) -> Step:
+def commit_step(context: PipelineContext, changes: StepChanges, last: Step | None, stages: Stages, now: float) -> Step:
     """The commit: every table's changes, and the journal's row, in one transaction."""
-    step = _step(bench.settings, gathered, last, now)
-    journal = Journal(bench.store, bench.settings.name)
-    for source in bench.settings.sources:
-        if known_of(bench.store, source, last, bench.states).moved != gathered.known[source.name].moved:
+    step = _new_step(context.settings, changes, last, now)
+    journal = Journal(context.store, context.settings.name)
+    for source in context.settings.sources:
+        if read_table_state(context.store, source, last, context.states).moved != changes.tables[source.name].moved:
             raise Conflict(
                 f"the table {source.table!r} was changed while the source was compared",
                 doing=f"applying step {step.number}",
                 hint="Nothing was applied; run again",
             )
-    with stages.stage("apply"), bench.store.transaction(message_of(step)) as transaction:
-        for one in gathered.found.values():
-            _put(one, transaction)
+    with stages.stage("apply"), context.store.transaction(message_of(step)) as transaction:
+        for source_changes in changes.by_source.values():
+            _write_changes(source_changes, transaction)
         journal.write(transaction, step)
         stages.at("commit")
         commit = transaction.commit()
     return replace(step, commit=int(commit))
 
 
-def _put(found: SourceChanges, transaction: TableTransaction) -> None:
-    """Values that the table's types can't hold are drift, too; only writing them tells."""
+def _write_changes(changes: SourceChanges, transaction: TableTransaction) -> None:
+    """Adds a source's changes to the transaction. Values that the table's types can't hold are drift as well."""
     try:
-        found.put(transaction)
+        changes.put(transaction)
     except SchemaError as error:
-        if found.rows is not None:
+        if changes.rows is not None:
             raise
         raise GuardTripped(
             error.why,
-            doing=f"writing the source {found.source.name!r} into the table {found.source.table!r}",
+            doing=f"writing the source {changes.source.name!r} into the table {changes.source.table!r}",
             hint="Nothing was applied. Mend the extract; or drop the table, and it is loaded anew with the new type",
         ) from None
 
 
-def named(settings: Settings, number: int, now: float) -> str:
-    """What the snapshot of a step is called."""
+def snapshot_name(settings: PipelineSettings, number: int, now: float) -> str:
+    """The name of a step's snapshot."""
     day = dt.datetime.fromtimestamp(now).strftime("%Y-%m-%d")
     return settings.snapshot.format(name=settings.name, step=number, date=day)
 
 
-def _step(settings: Settings, gathered: Gathered, last: Step | None, now: float) -> Step:
+def _new_step(settings: PipelineSettings, changes: StepChanges, last: Step | None, now: float) -> Step:
     number = last.number + 1 if last is not None else 1
     before = last.sources if last is not None else {}
     sources = {}
-    for name, found in gathered.found.items():
-        kept = {**before.get(name, {}), **found.to_json()} if not found.new else found.to_json()
-        if found.position is None and not found.new:
-            kept["position"] = before.get(name, {}).get("position")
-        sources[name] = {**kept, "step": number if found.new else before.get(name, {}).get("step", number)}
-    step = Step(settings.name, number, now, named(settings, number, now), sources=sources)
+    for name, source in changes.by_source.items():
+        earlier = before.get(name, {})
+        record = source.to_json() if source.new else {**earlier, **source.to_json()}
+        if source.position is None and not source.new:
+            record["position"] = earlier.get("position")
+        sources[name] = {**record, "step": number if source.new else earlier.get("step", number)}
+    step = Step(settings.name, number, now, snapshot_name(settings, number, now), sources=sources)
     return step if last is None else replace(step, replicas=last.replicas, dumps=last.dumps)
 
 
-def is_annotated(bench: Bench, source: SourceSettings) -> bool:
+def is_annotated(context: PipelineContext, source: SourceSettings) -> bool:
     """Whether the source's base says itself what changed."""
-    place = bench.secrets.fill(source.location, f"opening the source {source.name!r}")
+    place = context.secrets.fill(source.location, f"opening the source {source.name!r}")
     if source.detect not in ("auto", "annotated") or not is_database(place):
         return False
     if source.detect == "annotated":
         return True
-    address = address_of(source, bench.secrets)
+    address = address_of(source, context.secrets)
     return annotated_source.is_base(address) and not annotated_source.obstacle_to_annotating(source, address)
 
 
-def _from_base(bench: Bench, source: SourceSettings, known: KnownState, now: float) -> SourceChanges:
-    address = address_of(source, bench.secrets)
-    taken = annotated_source.take(bench.store, source, address, known, bench.copy_name(source))
-    if isinstance(taken, SourceChanges):
-        return taken
-    guard_extract(taken.extract, now)
-    found = _detected(bench, taken.extract, known)
-    return replace(
-        found, why=f"{taken.why}, so it was read whole; {found.why}", position=taken.position.to_json(), new=True
-    )
+def _detect_at_base(context: PipelineContext, source: SourceSettings, table: TableState, now: float) -> SourceChanges:
+    address = address_of(source, context.secrets)
+    read = annotated_source.read_base_changes(context.store, source, address, table, context.copy_name(source))
+    if isinstance(read, SourceChanges):
+        return read
+    guard_extract(read.extract, now)
+    changes = _detect_in_extract(context, read.extract, table)
+    why = f"{read.why}, so it was read whole; {changes.why}"
+    return replace(changes, why=why, position=read.position.to_json(), new=True)
 
 
-def _detected(bench: Bench, extract: Extract, known: KnownState) -> SourceChanges:
-    next_state = os.path.join(bench.states, f"{extract.source.name}-{chance.token_hex(6)}")
-    return detect(bench.store, extract, known, next_state, bench.means)
+def _detect_in_extract(context: PipelineContext, extract: Extract, table: TableState) -> SourceChanges:
+    next_state = os.path.join(context.states, f"{extract.source.name}-{secrets.token_hex(6)}")
+    return detect_changes(context.store, extract, table, next_state, context.options)
 
 
-def sweep_signatures(bench: Bench, step: Step) -> None:
+def sweep_signatures(context: PipelineContext, step: Step) -> None:
     """Removes folders of signatures that the last step does not name."""
-    named_ones = {source.get("state") for source in step.sources.values()}
-    if not os.path.isdir(bench.states):
+    used = {source.get("state") for source in step.sources.values()}
+    if not os.path.isdir(context.states):
         return
-    for name in os.listdir(bench.states):
-        if name not in named_ones:
-            shutil.rmtree(os.path.join(bench.states, name), ignore_errors=True)
+    for name in os.listdir(context.states):
+        if name not in used:
+            shutil.rmtree(os.path.join(context.states, name), ignore_errors=True)

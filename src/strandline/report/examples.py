@@ -50,13 +50,13 @@ def pick_examples(changes: ChangeSet, limit: int = 3, cells: int = 8) -> list[Ex
     """Up to `limit` changes of each kind, each with up to `cells` cells: updates, then inserts, then deletes."""
     if changes.header.form == COUNTED:
         return _counted(changes, limit, cells)
-    found: list[Example] = []
+    examples: list[Example] = []
     for kind in reversed(KINDS):
         rows = np.flatnonzero(of_kind(changes.rows, kind))[:limit].tolist()
         if rows:
             part = ChangeSet(changes.header, changes.rows.take(rows))
-            found += _keyed(part, kind, cells)
-    return sorted(found, key=lambda example: example.kind != UPDATE)
+            examples += _keyed(part, kind, cells)
+    return sorted(examples, key=lambda example: example.kind != UPDATE)
 
 
 def one_line(value: str) -> str:
@@ -98,47 +98,47 @@ def _keyed(part: ChangeSet, kind: str, limit: int) -> list[Example]:
     keys = {name: python_values(part.rows.column(name)) for name in header.key}
     flags = differing(part) if kind == UPDATE else None
     unknown = kind == UPDATE and flags is None
-    found = []
+    examples = []
     for row in range(len(part.rows)):
         shown: list[Cell] = []
         for name in header.values:
             if flags is not None and not flags[name][row]:
                 continue
             shown += [
-                Cell(each.path, _told(each.before), _told(each.after))
+                Cell(each.path, _cell_text(each.before), _cell_text(each.after))
                 for each in cell_differences(part, name, [row])[0]
                 if kind == UPDATE or each.before is not None or each.after is not None
             ]
-        key = tuple((name, one_line(_told(values[row]) or "null")) for name, values in keys.items())
+        key = tuple((name, one_line(_cell_text(values[row]) or "null")) for name, values in keys.items())
         known = kind == INSERT or (header.knows_before and not unknown)
-        found.append(Example(kind, key, tuple(shown[:limit]), max(len(shown) - limit, 0), knows_before=known))
-    return found
+        examples.append(Example(kind, key, tuple(shown[:limit]), max(len(shown) - limit, 0), knows_before=known))
+    return examples
 
 
 def _counted(changes: ChangeSet, limit: int, cells: int) -> list[Example]:
     counts = np.asarray(changes.rows.column(COUNT), dtype=np.int64)
-    found = []
+    examples = []
     for kind, chosen in (("insert", counts > 0), ("delete", counts < 0)):
         rows = np.flatnonzero(chosen)[:limit].tolist()
         part = changes.rows.take(rows) if rows else changes.rows.slice(0, 0)
         columns = {name: python_values(part.column(name)) for name in changes.header.columns}
         for row, number in enumerate(rows):
-            told = [(name, _told(values[row])) for name, values in columns.items()]
-            shown = [Cell(n, *((None, v) if kind == "insert" else (v, None))) for n, v in told if v is not None]
+            cell_texts = [(name, _cell_text(values[row])) for name, values in columns.items()]
+            shown = [Cell(n, *((None, v) if kind == "insert" else (v, None))) for n, v in cell_texts if v is not None]
             hidden = max(len(shown) - cells, 0)
-            found.append(Example(kind, (), tuple(shown[:cells]), hidden, count=abs(int(counts[number]))))
-    return found
+            examples.append(Example(kind, (), tuple(shown[:cells]), hidden, count=abs(int(counts[number]))))
+    return examples
 
 
-def _told(value: Any) -> str | None:
+def _cell_text(value: Any) -> str | None:
     return None if value is None else text(value)
 
 
-def by_kind(found: Sequence[Example]) -> dict[str, list[Example]]:
+def by_kind(examples: Sequence[Example]) -> dict[str, list[Example]]:
     """The examples of each kind, in the order updates, inserts, deletes; kinds without examples are left out."""
     grouped: dict[str, list[Example]] = {}
     for kind in (UPDATE, INSERT, KINDS[0]):
-        chosen = [example for example in found if example.kind == kind]
+        chosen = [example for example in examples if example.kind == kind]
         if chosen:
             grouped[kind] = chosen
     return grouped

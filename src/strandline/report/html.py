@@ -1,6 +1,6 @@
-"""The parts of the HTML report, each a function from facts to markup. Every value passes through `safe`.
+"""The report as one HTML file that opens from disk: style and pictures inside, no scripts, no network.
 
-The report as one HTML file that opens from disk: style and pictures inside, no scripts, no network.
+Each part is a function from facts to markup. Every value passes through `safe`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from strandline.changes import COUNTED, DELETE, INSERT, UPDATE, ChangeSet, Heade
 from strandline.report.examples import Cell, Example, by_kind, one_line, pick_examples, shortened, shortened_pair
 from strandline.report.html_style import STYLE
 from strandline.report.positions import MARK, Positions, strip
-from strandline.report.run_facts import RunFacts, SchemaDrift, facts_told, schema_drift
+from strandline.report.run_facts import RunFacts, SchemaDrift, describe_facts, schema_drift
 from strandline.report.text_report import what_changed
 
 VALUE_WIDTH, FLOW_WIDTH = 220, 90
@@ -35,13 +35,13 @@ def safe(value: str) -> str:
 def tiles(header: Header) -> str:
     """The headline counts, and under them their shares of all rows."""
     counts, counted = header.counts, header.form == COUNTED
-    found = [
+    kinds = [
         (INSERT, counts.inserted, "+ added" if counted else "+ inserted"),
         (UPDATE, counts.updated, "~ updated"),
         (DELETE, counts.deleted, "− removed" if counted else "− deleted"),
         ("same", counts.unchanged, "= unchanged"),
     ]
-    shown = [each for each in found if not (counted and each[0] == UPDATE)]
+    shown = [each for each in kinds if not (counted and each[0] == UPDATE)]
     cards = [_tile(kind, count, name) for kind, count, name in shown]
     total = sum(count or 0 for _, count, _ in shown)
     shares = [
@@ -117,11 +117,11 @@ def drift_part(drift: SchemaDrift) -> str:
     return f"<h2>Schema</h2><div class='card'><table class='plain'>{''.join(lines)}</table></div>"
 
 
-def examples_part(found: Sequence[Example], header: Header) -> str:
+def examples_part(examples: Sequence[Example], header: Header) -> str:
     """A few changes of each kind, with the cells that differ."""
     totals = {UPDATE: header.counts.updated, INSERT: header.counts.inserted, DELETE: header.counts.deleted}
     parts = []
-    for kind, chosen in by_kind(found).items():
+    for kind, chosen in by_kind(examples).items():
         heading = {INSERT: "Added rows", DELETE: "Removed rows"}[kind] if header.form == COUNTED else _HEADINGS[kind]
         shown = sum(each.count or 1 for each in chosen)
         some = f"{shown:,} of {totals[kind]:,}" if totals[kind] > shown else "all"
@@ -140,8 +140,8 @@ def _example(example: Example) -> str:
         body = f"<table>{rows}</table>" if rows else ""
     else:
         tag = "del" if example.kind == DELETE else "ins"
-        told = [(cell.path, cell.before if tag == "del" else cell.after) for cell in example.cells]
-        pairs = "".join(f"<span><b>{safe(path)}</b> {_whole(value, tag, FLOW_WIDTH)}</span>" for path, value in told)
+        values = [(cell.path, cell.before if tag == "del" else cell.after) for cell in example.cells]
+        pairs = "".join(f"<span><b>{safe(path)}</b> {_whole(value, tag, FLOW_WIDTH)}</span>" for path, value in values)
         body = f'<div class="flow">{pairs}</div>' if pairs else ""
     return f'<article class="example card {example.kind}"><h3>{key}</h3>{body}{more}</article>'
 
@@ -175,17 +175,17 @@ def _marked(before: str, after: str) -> tuple[str, str]:
     for what, i, j, k, m in matcher.get_opcodes():
         what = "equal" if cut and (j >= end[0] and m >= end[1]) else what
         for side, words in zip(pieces, (old[i:j], new[k:m]), strict=True):
-            told = safe("".join(words))
-            side.append(told if what == "equal" or not told else f"<mark>{told}</mark>")
+            text = safe("".join(words))
+            side.append(text if what == "equal" or not text else f"<mark>{text}</mark>")
     return f'<del class="v">{"".join(pieces[0])}</del>', f'<ins class="v">{"".join(pieces[1])}</ins>'
 
 
 def facts_part(facts: RunFacts | None) -> str:
     """How the result was found out: the algorithm, what it read, how sure it is."""
-    told = facts_told(facts) if facts is not None else []
-    if not told:
+    described = describe_facts(facts) if facts is not None else []
+    if not described:
         return ""
-    pairs = "".join(f"<dt>{safe(name)}</dt><dd>{safe(value)}</dd>" for name, value in told)
+    pairs = "".join(f"<dt>{safe(name)}</dt><dd>{safe(value)}</dd>" for name, value in described)
     return f'<h2>How this was found out</h2><dl class="facts card">{pairs}</dl>'
 
 
@@ -236,13 +236,13 @@ def html_report(
 
 def _cautions(header: Header) -> list[str]:
     """What a reader must know before trusting the counts."""
-    told = []
+    cautions = []
     if header.partial:
         columns = ", ".join((*header.added, *header.removed, *header.retyped))
-        told.append(f"The schema changed, and these columns were not compared: {columns}.")
+        cautions.append(f"The schema changed, and these columns were not compared: {columns}.")
     if header.inexact:
-        told.append("Comparators with a tolerance were used: chains of small changes may go unseen.")
-    return told
+        cautions.append("Comparators with a tolerance were used: chains of small changes may go unseen.")
+    return cautions
 
 
 def _footer(header: Header) -> str:

@@ -1,11 +1,8 @@
-"""The cells of a keyed change set: which of them differ, and what stood in them before and after.
+"""Layouts: the same changes, arranged for different readers.
 
-The layout with one row for each changed cell.
-
-Layouts: the same changes, arranged for different readers.
-
-Every layout starts with the key columns and `_change`, and its schema depends on the header alone, so that parts of
-a large set can be laid out one after the other. Where a name is taken, an underscore is added to the layout's own.
+Every layout starts with the key columns and `_change`, and its schema depends on the header alone, so that parts of a
+large set can be laid out one after the other. Where a name is taken, an underscore is added to the layout's own. Which
+cells of an update differ comes from its `_changed`, or from its before image, with paths inside nested values.
 """
 
 from __future__ import annotations
@@ -112,8 +109,8 @@ def _named(column: pa.ChunkedArray, values: Sequence[str]) -> dict[str, Flags]:
         lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else pa.nulls(0, column.type)
     flags = np.zeros((len(values), len(lists)), dtype=bool)
     places = pc.index_in(pc.list_flatten(lists), pa.array(values, pa.string())).fill_null(-1)
-    found, parents = np.asarray(places, dtype=np.int64), np.asarray(pc.list_parent_indices(lists), dtype=np.int64)
-    flags[found[found >= 0], parents[found >= 0]] = True
+    ranks, parents = np.asarray(places, dtype=np.int64), np.asarray(pc.list_parent_indices(lists), dtype=np.int64)
+    flags[ranks[ranks >= 0], parents[ranks >= 0]] = True
     return {name: flags[place] for place, name in enumerate(values)}
 
 
@@ -162,8 +159,8 @@ def column_by_column(changes: ChangeSet) -> pa.Table:
 def column_by_column_schema(header: Header) -> pa.Schema:
     """The schema of the layout, which depends on the header alone."""
     names = ["_column", *(["_before"] if header.knows_before else []), "_after"]
-    told = [pa.field(fresh(name, header.key), pa.string()) for name in names]
-    return pa.schema([*(header.rows_schema.field(name) for name in (*header.key, CHANGE)), *told])
+    text_fields = [pa.field(fresh(name, header.key), pa.string()) for name in names]
+    return pa.schema([*(header.rows_schema.field(name) for name in (*header.key, CHANGE)), *text_fields])
 
 
 def fresh(name: str, taken: Sequence[str]) -> str:
@@ -176,17 +173,17 @@ def fresh(name: str, taken: Sequence[str]) -> str:
 def _drawn(changes: ChangeSet, cells: _Cells) -> pa.Table:
     header = changes.header
     order = np.lexsort((np.asarray(cells.places, dtype=np.int64), np.asarray(cells.rows, dtype=np.int64)))
-    found = [cells.found[place] for place in order]
+    differing_cells = [cells.found[place] for place in order]
     rows = pa.array(np.asarray(cells.rows, dtype=np.int64)[order])
     columns = [changes.rows.column(name).take(rows) for name in (*header.key, CHANGE)]
-    told: list[list[Any]] = [[each.path or None for each in found]]
-    told += [[_told(each.before) for each in found]] if header.knows_before else []
-    told.append([_told(each.after) for each in found])
-    columns += [pa.chunked_array([pa.array(values, pa.string())]) for values in told]
+    texts: list[list[Any]] = [[each.path or None for each in differing_cells]]
+    texts += [[_value_text(each.before) for each in differing_cells]] if header.knows_before else []
+    texts.append([_value_text(each.after) for each in differing_cells])
+    columns += [pa.chunked_array([pa.array(values, pa.string())]) for values in texts]
     return pa.Table.from_arrays(columns, schema=column_by_column_schema(header))
 
 
-def _told(value: Any) -> str | None:
+def _value_text(value: Any) -> str | None:
     return None if value is None else text(value)
 
 

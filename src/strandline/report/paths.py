@@ -37,7 +37,7 @@ def changed_paths(before_value: Any, after_value: Any, name: str = "") -> list[s
     >>> changed_paths({"zip": 1, "city": "Oslo"}, {"zip": 2, "city": "Oslo"}, "address")
     ['address.zip']
     """
-    return [found.path for found in differences(before_value, after_value, name)]
+    return [difference.path for difference in differences(before_value, after_value, name)]
 
 
 def differences(before: Any, after: Any, name: str = "") -> list[Difference]:
@@ -98,39 +98,39 @@ def _both_maps(before: Any, after: Any) -> bool:
 
 
 def _in_structs(before: dict[str, Any], after: dict[str, Any], name: str) -> list[Difference]:
-    found = []
+    places = []
     for field in dict.fromkeys((*before, *after)):
         path = f"{name}.{field}" if _PLAIN_NAME.fullmatch(field) else f"{name}.`{field}`"
         if field in before and field in after:
-            found += differences(before[field], after[field], path)
+            places += differences(before[field], after[field], path)
         else:
-            found.append(Difference(path, before.get(field), after.get(field)))
-    return found
+            places.append(Difference(path, before.get(field), after.get(field)))
+    return places
 
 
 def _in_lists(before: list[Any], after: list[Any], name: str) -> list[Difference]:
-    found = []
+    places = []
     for place in range(max(len(before), len(after))):
         path = f"{name}[{place}]"
         if place < min(len(before), len(after)):
-            found += differences(before[place], after[place], path)
+            places += differences(before[place], after[place], path)
         else:
-            found.append(Difference(path, *(side[place] if place < len(side) else None for side in (before, after))))
-    return found
+            places.append(Difference(path, *(side[place] if place < len(side) else None for side in (before, after))))
+    return places
 
 
 def _in_maps(before: list[Any], after: list[Any], name: str) -> list[Difference]:
     sides = _by_key(before), _by_key(after)
-    found = []
+    places = []
     for key in dict.fromkeys((*sides[0], *sides[1])):
         mine, theirs = sides[0].get(key, []), sides[1].get(key, [])
         original = (mine or theirs)[0][0]
         path = f"{name}[{_quoted(original)}]"
         if len(mine) == len(theirs) == 1:
-            found += differences(mine[0][1], theirs[0][1], path)
+            places += differences(mine[0][1], theirs[0][1], path)
         elif Counter(canonical(entry) for entry in mine) != Counter(canonical(entry) for entry in theirs):
-            found.append(Difference(path, _items(mine), _items(theirs)))
-    return found
+            places.append(Difference(path, _items(mine), _items(theirs)))
+    return places
 
 
 def _by_key(entries: list[Any]) -> dict[Any, list[tuple[Any, Any]]]:

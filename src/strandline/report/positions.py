@@ -1,6 +1,5 @@
-"""Where along the key order changes lie: counts of inserts, updates and deletes in buckets of equal width.
-
-Pictures as inline SVG: where along the key order changes lie, and the mark of the report.
+"""Where along the key order changes lie: counts of inserts, updates and deletes in buckets of equal width, and their
+picture as inline SVG.
 """
 
 from __future__ import annotations
@@ -53,10 +52,12 @@ def change_positions(ranks: Mapping[str, Sequence[int]], total: int, buckets: in
     width = max(total, 1)
     counts = {}
     for kind in KINDS:
-        found = np.asarray(ranks.get(kind, ()), dtype=np.int64)
-        if len(found) and (found.min() < 0 or found.max() >= width):
-            raise InputError(f"the ranks of keys reach from {found.min()} to {found.max()}, but there are {total} keys")
-        counts[kind] = _tally(found * buckets // width, buckets)
+        places = np.asarray(ranks.get(kind, ()), dtype=np.int64)
+        if len(places) and (places.min() < 0 or places.max() >= width):
+            raise InputError(
+                f"the ranks of keys reach from {places.min()} to {places.max()}, but there are {total} keys"
+            )
+        counts[kind] = _tally(places * buckets // width, buckets)
     return Positions(counts[INSERT], counts[UPDATE], counts[DELETE])
 
 
@@ -145,14 +146,14 @@ def _bucket(place: int, counts: tuple[int, int, int], line: float, scale: float)
     stack = math.sqrt(inserted + updated) * scale
     update = max(stack * updated / (inserted + updated), _VISIBLE) if updated else 0.0
     insert = max(stack * inserted / (inserted + updated), _VISIBLE) if inserted else 0.0
-    told = ", ".join(f"{number:,} {name}" for number, name in zip(counts, _NAMES, strict=True) if number)
+    label = ", ".join(f"{number:,} {name}" for number, name in zip(counts, _NAMES, strict=True) if number)
     bars = [
         _bar("u", place, line - update, update),
         _bar("i", place, line - update - insert, insert),
         _bar("d", place, line, max(math.sqrt(deleted) * scale, _VISIBLE) if deleted else 0.0),
     ]
     hover = f'<rect class="hover" x="{place}" y="0" width="1" height="{HEIGHT}"/>'
-    return f"<g><title>{told}</title>{hover}{''.join(bars)}</g>"
+    return f"<g><title>{label}</title>{hover}{''.join(bars)}</g>"
 
 
 def _bar(name: str, place: int, top: float, height: float) -> str:

@@ -1,8 +1,5 @@
-"""How the schema changed between the two sides.
-
-What is known of a run besides its result: what ran and why, what it read, how sure it is.
-
-The summary as one JSON object, for programs.
+"""What is known of a differential besides its changes: how the schema drifted, what ran and why, what it read, how sure
+it is; and the summary of it all as one JSON object.
 """
 
 from __future__ import annotations
@@ -56,19 +53,19 @@ def schema_drift(header: Header, renames: Mapping[str, str] | None = None) -> Sc
     )
 
 
-def drift_told(drift: SchemaDrift) -> list[str]:
+def describe_drift(drift: SchemaDrift) -> list[str]:
     """The drift in sentences, one for each kind."""
-    told = []
+    sentences = []
     if drift.added:
-        told.append(f"Added: {', '.join(f'{name} ({type_})' for name, type_ in drift.added)}.")
+        sentences.append(f"Added: {', '.join(f'{name} ({type_})' for name, type_ in drift.added)}.")
     if drift.removed:
-        told.append(f"Removed: {', '.join(f'{name} ({type_})' for name, type_ in drift.removed)}.")
+        sentences.append(f"Removed: {', '.join(f'{name} ({type_})' for name, type_ in drift.removed)}.")
     for each in drift.retyped:
         verdict = "" if each.compared else ", which can't be compared"
-        told.append(f"Retyped: {each.name} from {each.before} to {each.after}{verdict}.")
+        sentences.append(f"Retyped: {each.name} from {each.before} to {each.after}{verdict}.")
     if drift.renames:
-        told.append(f"Perhaps renamed: {', '.join(f'{old} → {new}' for old, new in drift.renames)}.")
-    return told
+        sentences.append(f"Perhaps renamed: {', '.join(f'{old} → {new}' for old, new in drift.renames)}.")
+    return sentences
 
 
 @dataclass(frozen=True)
@@ -101,13 +98,13 @@ class RunFacts:
 
 def facts_json(facts: RunFacts) -> dict[str, Any]:
     """The facts as JSON can hold them; what an algorithm adds under `more` stands beside the others."""
-    told = {each.name: getattr(facts, each.name) for each in dataclasses.fields(facts) if each.name != "more"}
-    told = {name: _finite(value) for name, value in told.items()}
-    told["warnings"] = list(facts.warnings)
-    return {**{str(name): json_value(value) for name, value in facts.more.items()}, **told}
+    values = {each.name: getattr(facts, each.name) for each in dataclasses.fields(facts) if each.name != "more"}
+    values = {name: _finite(value) for name, value in values.items()}
+    values["warnings"] = list(facts.warnings)
+    return {**{str(name): json_value(value) for name, value in facts.more.items()}, **values}
 
 
-def facts_told(facts: RunFacts) -> list[tuple[str, str]]:
+def describe_facts(facts: RunFacts) -> list[tuple[str, str]]:
     """The facts that are known, as pairs of words for people."""
     rows = None
     if facts.rows_before is not None or facts.rows_after is not None:
@@ -116,22 +113,22 @@ def facts_told(facts: RunFacts) -> list[tuple[str, str]]:
         ("Algorithm", facts.algorithm),
         ("Chosen because", facts.reason),
         ("Ran on", facts.runner),
-        ("Time", seconds_told(facts.seconds)),
+        ("Time", format_seconds(facts.seconds)),
         ("Rows read", rows),
-        ("Read", bytes_told(facts.bytes_read)),
-        ("Shuffled", bytes_told(facts.bytes_shuffled)),
-        ("Written", bytes_told(facts.bytes_written)),
-        ("Chance of a missed update", probability_told(facts.miss_probability)),
+        ("Read", format_bytes(facts.bytes_read)),
+        ("Shuffled", format_bytes(facts.bytes_shuffled)),
+        ("Written", format_bytes(facts.bytes_written)),
+        ("Chance of a missed update", format_probability(facts.miss_probability)),
         ("Runs to the first miss, on average", _runs(facts.runs_to_first_miss)),
         ("Distance between the snapshots", None if facts.distance is None else f"{facts.distance:,.4g}"),
         ("Evicted from the buffers", None if facts.evictions is None else f"{facts.evictions:,} rows"),
         ("Useless pairs removed", None if facts.useless_pairs is None else f"{facts.useless_pairs:,}"),
         *((str(name), str(json_value(value))) for name, value in facts.more.items()),
     ]
-    return [(name, told) for name, told in pairs if told]
+    return [(name, text) for name, text in pairs if text]
 
 
-def bytes_told(count: int | None) -> str | None:
+def format_bytes(count: int | None) -> str | None:
     """A number of bytes in the unit that people would use.
 
     >>> bytes_told(157_286_400)
@@ -145,7 +142,7 @@ def bytes_told(count: int | None) -> str | None:
     return f"{size:,.0f} {units[0]}" if size >= 100 or units[0] == "bytes" else f"{size:.3g} {units[0]}"
 
 
-def seconds_told(seconds: float | None) -> str | None:
+def format_seconds(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     if seconds < 1:
@@ -156,7 +153,7 @@ def seconds_told(seconds: float | None) -> str | None:
     return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def probability_told(probability: float | None) -> str | None:
+def format_probability(probability: float | None) -> str | None:
     if probability is None:
         return None
     if probability == 0:

@@ -1,14 +1,12 @@
-"""How values of Arrow types are written in SQL: which literal, and which conversion makes the column's type of it.
+"""A change set as SQL: MERGE statements that bring a table of a database to the new state.
+
+Deletes come first, then updates and inserts together, in batches with a VALUES list as their source. Running the
+script twice is harmless: what is deleted stays deleted, and what is there is set again. Names are quoted and literals
+escaped by sqlglot for the dialect.
 
 Numbers and booleans are their own literals; everything else is a string literal that one CAST per column turns into
 the column's type, so that nothing depends on how a database guesses the type of a VALUES list. Nested values,
 durations and anything else that has no such literal are refused by name.
-
-A change set as SQL: MERGE statements that bring a table of a database to the new state.
-
-Deletes come first, then updates and inserts together, in batches with a VALUES list as their source. Running the
-script twice is harmless: what is gone stays gone, and what is there is set again. Names are quoted and literals
-escaped by sqlglot for the dialect.
 """
 
 from __future__ import annotations

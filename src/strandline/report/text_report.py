@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 from strandline.changes import COUNTED, DELETE, INSERT, UPDATE, Header
 from strandline.report.examples import Cell, Example, one_line, shortened, shortened_pair
-from strandline.report.run_facts import RunFacts, bytes_told, drift_told, probability_told, schema_drift, seconds_told
+from strandline.report.run_facts import (
+    RunFacts,
+    describe_drift,
+    format_bytes,
+    format_probability,
+    format_seconds,
+    schema_drift,
+)
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -27,7 +34,7 @@ CELL_WIDTH = 48
 def summary_words(header: Header, facts: RunFacts | None = None, *, renames: Mapping[str, str] | None = None) -> str:
     """One paragraph: what changed, in which columns, how the schema drifted, how it was found out, how surely."""
     between = f"From {header.source} to {header.target}." if header.source and header.target else ""
-    sentences = [between, what_changed(header), *drift_told(schema_drift(header, renames))]
+    sentences = [between, what_changed(header), *describe_drift(schema_drift(header, renames))]
     sentences += _marks(header)
     if facts is not None:
         sentences += [_how(facts), _how_sure(facts), *(_sentence(f"Warning: {words}") for words in facts.warnings)]
@@ -66,9 +73,9 @@ def _which_rows(header: Header) -> str:
         return f"No row changed{same}."
     names = ("added", "removed") if header.form == COUNTED else ("inserted", "deleted")
     parts = [(counts.inserted, names[0]), (counts.updated, "updated"), (counts.deleted, names[1])]
-    told = ", ".join(f"{count:,} {name}" for count, name in parts if count)
+    listed = ", ".join(f"{count:,} {name}" for count, name in parts if count)
     same = "" if counts.unchanged is None else f"; {counts.unchanged:,} unchanged{_share(header)}"
-    return f"{_rows(counts.rows)} changed: {told}{same}."
+    return f"{_rows(counts.rows)} changed: {listed}{same}."
 
 
 def _share(header: Header) -> str:
@@ -111,9 +118,9 @@ def _how(facts: RunFacts) -> str:
     if not facts.algorithm:
         return ""
     runner = {"": "", "inline": " in this process", "spark": " on Spark"}.get(facts.runner, f" on {facts.runner}")
-    time = f" within {seconds_told(facts.seconds)}" if facts.seconds is not None else ""
+    time = f" within {format_seconds(facts.seconds)}" if facts.seconds is not None else ""
     moved = [("read", facts.bytes_read), ("shuffled", facts.bytes_shuffled), ("written", facts.bytes_written)]
-    sizes = ", ".join(f"{bytes_told(size)} {what}" for what, size in moved if size)
+    sizes = ", ".join(f"{format_bytes(size)} {what}" for what, size in moved if size)
     because = f", because {facts.reason}" if facts.reason else ""
     return _sentence(f"Compared with {facts.algorithm}{runner}{time}{because}{f'; {sizes}' if sizes else ''}")
 
@@ -124,7 +131,7 @@ def _how_sure(facts: RunFacts) -> str:
     runs = ""
     if facts.runs_to_first_miss is not None and facts.runs_to_first_miss != float("inf"):
         runs = f", one miss in {facts.runs_to_first_miss:,.3g} runs"
-    return f"The chance that an update was missed is {probability_told(facts.miss_probability)}{runs}."
+    return f"The chance that an update was missed is {format_probability(facts.miss_probability)}{runs}."
 
 
 def _counts(header: Header) -> Table:
@@ -179,7 +186,7 @@ def _drawn(example: Example) -> Text:
     """An example: an update with a line for each cell, an insert or a delete with its cells in one paragraph."""
     from rich.text import Text
 
-    key = ", ".join(f"{one_line(name)}={shortened(told, CELL_WIDTH)}" for name, told in example.key)
+    key = ", ".join(f"{one_line(name)}={shortened(value, CELL_WIDTH)}" for name, value in example.key)
     copies = "" if example.count is None else f"{example.count:,} × "
     drawn = Text(f"{SIGNS[example.kind]} {copies}{key}", style=f"bold {STYLES[example.kind]}")
     cells = [_cell(cell, example) for cell in example.cells]
@@ -209,12 +216,12 @@ def _one_line(value: str | None) -> str | None:
     return None if value is None else one_line(value)
 
 
-def _value(told: str | None, style: str) -> Text:
+def _value(text: str | None, style: str) -> Text:
     from rich.text import Text
 
-    if told is None:
+    if text is None:
         return Text("null", style="dim italic not bold")
-    return Text(shortened(told, CELL_WIDTH) if told else "''", style=f"not bold {style}")
+    return Text(shortened(text, CELL_WIDTH) if text else "''", style=f"not bold {style}")
 
 
 def _rows(count: int) -> str:

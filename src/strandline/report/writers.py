@@ -1,10 +1,9 @@
-"""Rows into files: Parquet, CSV and JSON lines, told by the file's suffix, each written whole or not at all.
+"""Rows and change sets into files: Parquet, CSV, JSON lines, SQL or a saved change set, by the file's suffix, each
+written whole or not at all.
 
 A file is written beside its name and then renamed over it: a reader sees the old file or the new one, and a failure
 leaves the old one. A regular file of that name is replaced; a folder never is. Pipes and devices such as
 `/dev/stdout` are written straight through.
-
-What `--out` writes: a change set into one file, in the format that its suffix names.
 """
 
 from __future__ import annotations
@@ -143,11 +142,11 @@ def _csv(tables: Iterable[pa.Table], file: BinaryIO) -> int:
     rows, writer = 0, None
     try:
         for table in tables:
-            told = _as_text(table)
+            as_text = _as_text(table)
             if writer is None:
-                writer = csv.CSVWriter(file, told.schema)
-            if len(told):
-                writer.write_table(told)
+                writer = csv.CSVWriter(file, as_text.schema)
+            if len(as_text):
+                writer.write_table(as_text)
             rows += len(table)
     finally:
         if writer is not None:
