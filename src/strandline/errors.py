@@ -35,10 +35,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 
-class StrandlineWarning(UserWarning):
-    """Something the user should know that stops nothing."""
-
-
 class StrandlineError(Exception):
     """The base of every error that Strandline raises."""
 
@@ -185,10 +181,10 @@ def _sentence(text: str) -> str:
 
 
 def _by_name() -> dict[str, type[StrandlineError]]:
-    found: dict[str, type[StrandlineError]] = {}
+    kinds: dict[str, type[StrandlineError]] = {}
     waiting: list[type[StrandlineError]] = [StrandlineError]
     while waiting:
         kind = waiting.pop()
-        found[kind.__name__] = kind
+        kinds[kind.__name__] = kind
         waiting.extend(kind.__subclasses__())
-    return found
+    return kinds

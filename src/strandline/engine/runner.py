@@ -1,9 +1,9 @@
 """Runners: one protocol, two ways to run kernels over work items.
 
-`InlineRunner` runs them in this process: small work does not wait for a JVM. `SparkRunner` (in `spark.py`) runs one
-item per Spark task. `choose_runner` takes inline below `INLINE_LIMIT` bytes of input and Spark above it.
+`InlineRunner` runs them in this process: small work does not wait for a JVM. `SparkRunner` (in `spark_runner`) runs
+one item per Spark task. `choose_runner` takes inline below `INLINE_LIMIT` bytes of input and Spark above it.
 
-Doing one thing to many items on all processors: Arrow's work runs beside Python's.
+`parallel` is for work inside this process that is no kernel: Arrow's work runs beside Python's, on all processors.
 """
 
 from __future__ import annotations

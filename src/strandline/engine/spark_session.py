@@ -1,10 +1,9 @@
-"""Finding a Java that Spark can run on, and saying clearly when there is none.
-
-The Spark session: quiet, sized for the machine, with the package on its workers.
+"""The Spark session: quiet, sized for the machine, with the package on its workers.
 
 `session()` gives the active session if there is one, and otherwise starts one on the master that was asked for,
-on `STRANDLINE_MASTER`, or on this machine. `prepare` makes any session, the user's own included, classic or
-Connect, ready for kernels: it ships this package to the workers and asks one of them what it has.
+on `STRANDLINE_MASTER`, or on this machine, once it has found a Java that Spark can run on; where there is none, or
+too old a one, it says so. `prepare` makes any session, the user's own included, classic or Connect, ready for
+kernels: it ships this package to the workers and asks one of them what it has.
 """
 
 from __future__ import annotations

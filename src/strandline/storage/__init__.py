@@ -1,4 +1,4 @@
-"""One seam for everything durable: local files, S3-compatible object stores, memory for tests.
+"""One seam for everything durable, and the small mechanisms of durable things, each once for the whole house.
 
     storage = open_storage("shop")                  # a folder
     storage = open_storage("s3://bucket/shop")      # credentials come from the environment
@@ -6,7 +6,9 @@
     stored = storage.get_with_token("MASTER")
     storage.compare_and_swap("MASTER", stored.token, new_value)
 
-See `seam.py` for what every backend promises.
+See `seam.py` for what every backend promises. Backends are local files, S3-compatible object stores and memory.
+Beside it stand files and folders that appear whole (`durable_file`), a lock on one machine (`file_lock`), trying again
+(`retry`) and records as JSON (`json_codec`).
 """
 
 from strandline.storage.durable_file import building, flush, put_in_place, replacing, write_flushed

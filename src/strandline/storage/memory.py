@@ -1,9 +1,8 @@
-"""Objects in a dictionary, for tests.
+"""Objects in memory: alone, or over another storage.
 
-Memory over another storage: what is written stays in memory, what is read may come from below.
-
-For temporary versions, whose changes are not flushed until they are made permanent. Names are never used twice, so an
-object is in one place only. A delete of what is not in memory goes below: pages that workers wrote for this process.
+`MemoryStorage` is the seam without anything durable. `OverlayStorage` keeps what is written in memory and reads
+through to the storage below: for temporary versions, whose changes are not flushed until they are made permanent.
+Names are never used twice, so an object is in one place only.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ def _token(value: bytes) -> Token:
 
 
 class OverlayStorage:
-    """See the module. Safe for many threads."""
+    """Writes stay in memory; a delete of what is not there goes below: pages that workers wrote for this process."""
 
     def __init__(self, below: Storage) -> None:
         self.below = below
