@@ -7,14 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.replication.relation_pieces import relation_pieces
 from tests.replication.senders import COUNTED, KEYED, rows
 
 import strandline as sl
 from strandline.engine import InlineRunner
 from strandline.errors import ChangesError
-from strandline.replication import full_copy
 from strandline.replication.copy_state import CopyState
-from strandline.replication.full_copy import relation_pieces, stream
+from strandline.replication.full_copy import stream
 from strandline.replication.message import Message, Position
 from strandline.replication.targets.open_target import open_replica
 from strandline.replication.targets.sql import SqlReplica
@@ -25,7 +25,6 @@ CONTENT = rows(*((n, f"n{n}", n / 2) for n in range(1, 501)))
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr("strandline.tables.page_writer.BULK_ROWS", 50)
-    monkeypatch.setattr(full_copy, "PIECE_BYTES", 2000)
     with sl.create(tmp_path / "shop") as opened:
         opened.create_table("orders", CONTENT, key="id")
         yield opened

@@ -14,19 +14,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.engine import Attempt, Kernel, Outcome, Result, Runner, Spool, WorkItem, cut_by_bytes, kernel
-from strandline.relations import Relation, Scan, read_scan
+from strandline.engine import Attempt, Kernel, Outcome, Result, Runner, Spool, WorkItem
 from strandline.replication.copy_state import CopyState
 from strandline.replication.delivery import Sent, deliver, next_envelope
 from strandline.replication.message import Position, load_message
 from strandline.replication.targets import Replica
-from strandline.values import no_rows
 
 DONE = "done"
 WAVE = 4
 """Pieces in a wave for each that is read at once: enough to keep tasks busy, few enough for the spool."""
-PIECE_BYTES = 32 << 20
-"""How much of a relation one piece should have."""
 
 
 @dataclass(frozen=True)
@@ -82,24 +78,3 @@ def _taken(path: str) -> pa.Table:
         table = pa.ipc.open_file(source).read_all()
     os.unlink(path)  # the mapping keeps the rows
     return table
-
-
-def relation_pieces(relation: Relation, columns: Sequence[str], facts: Mapping[str, Any] | None = None) -> Pieces:
-    """The pieces of any relation: a table of a store, files, a view. It must be the same one when a stream goes on."""
-    groups = cut_by_bytes(relation.parts(list(columns)), lambda part: part.bytes, PIECE_BYTES) or [[]]
-    schema = pa.schema([pa.field(name, relation.schema.field(name).type) for name in columns])
-    empty = schema.serialize().to_pybytes().hex()
-    items = [
-        {"scans": [part.scan.to_json() for part in group], "columns": list(columns), "schema": empty}
-        for group in groups
-    ]
-    return Pieces(scan_piece, items, facts or {})
-
-
-@kernel
-def scan_piece(item: WorkItem, attempt: Attempt) -> Result:
-    """Reads the scans of a piece."""
-    schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(item["schema"])))
-    scans = [Scan.from_json(record) for record in item["scans"]]
-    batches = [batch for scan in scans for batch in read_scan(scan, item["columns"])]
-    return write_piece(pa.Table.from_batches(batches).cast(schema) if batches else no_rows(schema), attempt)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.annotated_bases.conftest import Source
-from tests.annotated_bases.orders import INSERT, ORDERS
+from tests.replication.annotated.conftest import Source
+from tests.replication.annotated.orders import INSERT, ORDERS
 
 from strandline.relations.databases.column_types import in_duckdb, in_postgres, in_sqlite
 from strandline.replication.senders.annotated import cost
 from strandline.replication.senders.annotated.base_table import ADDRESS, MARKED, fields
 
-TEXT = (Path(__file__).parents[2] / "docs" / "refresh.md").read_text("utf-8")
+TEXT = (Path(__file__).parents[3] / "docs" / "refresh.md").read_text("utf-8")
 
 
 def test_the_example_runs(sqlite: Source, monkeypatch: pytest.MonkeyPatch) -> None:

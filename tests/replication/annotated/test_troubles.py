@@ -7,8 +7,8 @@ import shutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.annotated_bases.conftest import Source
-from tests.annotated_bases.orders import orders, query, rows_at
+from tests.replication.annotated.conftest import Source
+from tests.replication.annotated.orders import orders, query, rows_at
 from tests.replication.servers import Postgres
 
 from strandline.errors import (

@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from tests.annotated_bases.conftest import Source
-from tests.annotated_bases.orders import INSERT, ORDERS, orders, query, rows_at
+from tests.replication.annotated.conftest import Source
+from tests.replication.annotated.orders import INSERT, ORDERS, orders, query, rows_at
 
 from strandline.errors import InputError
 from strandline.relations.databases.address import parse_address

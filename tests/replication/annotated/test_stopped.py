@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.annotated_bases.conftest import Source, of_postgres
-from tests.annotated_bases.orders import INSERT, orders, query, rows_at
+from tests.replication.annotated.conftest import Source, of_postgres
+from tests.replication.annotated.orders import INSERT, orders, query, rows_at
 
 from strandline.engine import Attempt, Kernel, Result, WorkItem, kernel
 from strandline.relations.databases.database import Database

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
-from tests.annotated_bases.conftest import Source
-from tests.annotated_bases.orders import INSERT, orders, query, rows_at
+from tests.replication.annotated.conftest import Source
+from tests.replication.annotated.orders import INSERT, orders, query, rows_at
 
 from strandline.errors import StorageError
 from strandline.relations import Address

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.annotated_bases.conftest import Source, of_postgres
-from tests.annotated_bases.orders import INSERT, ORDERS, TARGETS, orders, query, rows_at
 from tests.examples import examples
+from tests.replication.annotated.conftest import Source, of_postgres
+from tests.replication.annotated.orders import INSERT, ORDERS, TARGETS, orders, query, rows_at
 from tests.replication.servers import Postgres
 
 from strandline.errors import InputError

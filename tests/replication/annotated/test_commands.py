@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from tests.annotated_bases.conftest import Source
-from tests.annotated_bases.orders import INSERT, ORDERS, query, rows_at
+from tests.replication.annotated.conftest import Source
+from tests.replication.annotated.orders import INSERT, ORDERS, query, rows_at
 
 from strandline.cli import main
 

@@ -10,7 +10,10 @@ import pytest
 from benchmarks.lindsay_figures import draw, refreshed, simulated
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.annotated_bases.figures import (
+from tests.oracles import annotated as paper
+from tests.oracles.annotated import Entry, Sent
+from tests.oracles.annotated_marked import Marked, Tail, marked_fix_up, marked_refresh, marked_snap_refresh
+from tests.replication.annotated.figures import (
     BASE_AFTER,
     BASE_BEFORE,
     BASE_TIME,
@@ -23,9 +26,6 @@ from tests.annotated_bases.figures import (
     Person,
     restrict,
 )
-from tests.oracles import annotated as paper
-from tests.oracles.annotated import Entry, Sent
-from tests.oracles.annotated_marked import Marked, Tail, marked_fix_up, marked_refresh, marked_snap_refresh
 
 from strandline.replication.senders.annotated import cost
 

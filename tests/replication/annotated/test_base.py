@@ -10,8 +10,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.annotated_bases.conftest import Source
-from tests.annotated_bases.figures import (
+from tests.examples import examples
+from tests.oracles import annotated as paper
+from tests.oracles.annotated import Entry, Sent
+from tests.oracles.annotated_marked import KEPT, Marked, Tail, marked_fix_up, marked_refresh
+from tests.replication.annotated.conftest import Source
+from tests.replication.annotated.figures import (
     BASE_AFTER,
     BASE_TIME,
     MESSAGES,
@@ -20,10 +24,6 @@ from tests.annotated_bases.figures import (
     SNAPSHOT_AFTER,
     Person,
 )
-from tests.examples import examples
-from tests.oracles import annotated as paper
-from tests.oracles.annotated import Entry, Sent
-from tests.oracles.annotated_marked import KEPT, Marked, Tail, marked_fix_up, marked_refresh
 
 from strandline.relations.databases.address import parse_address
 from strandline.replication.annotated_base import Base, base

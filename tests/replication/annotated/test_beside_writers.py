@@ -6,8 +6,8 @@ import random
 import threading
 
 import pytest
-from tests.annotated_bases.conftest import Source
-from tests.annotated_bases.orders import INSERT, orders, query, rows_at
+from tests.replication.annotated.conftest import Source
+from tests.replication.annotated.orders import INSERT, orders, query, rows_at
 
 from strandline.relations.databases.address import parse_address
 from strandline.relations.databases.database import Database, connect

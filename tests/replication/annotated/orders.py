@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.annotated_bases.conftest import Source
+from tests.replication.annotated.conftest import Source
 
 from strandline.relations.databases.address import parse_address
 from strandline.relations.databases.database import connect
