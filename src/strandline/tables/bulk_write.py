@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -124,23 +124,22 @@ def load_rows(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals) -> in
     for outcome in outcomes:
         for body in outcome.result["pages"]:
             entry = entry_from_json(body, pending.table_id)
-            assert entry.least is not None
-            pages.append(LocalPage(entry.least if pages else b"", entry, None))
+            pages.append(LocalPage(cast(bytes, entry.least) if pages else b"", entry, None))
     pending.pages = pages
     return sum(outcome.result["rows"] for outcome in outcomes)
 
 
 def merge_rows(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, mode: WriteMode) -> int:
     """Changes brought to the pages that they concern. How many rows changed."""
-    assert pending.pages is not None
-    size = sum(page.size for local in pending.pages for page in local.entry.pages)
-    cuts = choose_cuts(pending.pages, arrivals, pending.schema, _target(bulk, arrivals.bytes + size))
+    pages = pending.pages or []
+    size = sum(page.size for local in pages for page in local.entry.pages)
+    cuts = choose_cuts(pages, arrivals, pending.schema, _target(bulk, arrivals.bytes + size))
     ranges = (
         route(arrivals, pending.schema, cuts, bulk.runner, bulk.spool)
         if arrivals.scans
         else [RoutedRange(b"", None, ())]
     )
-    work = _plan(pending.pages, ranges, everything=mode is WriteMode.OVERWRITE)
+    work = _plan(pages, ranges, everything=mode is WriteMode.OVERWRITE)
     freed = SharedFreedNumbers.of(pending.freed.all(), bulk.spool)
     items = [
         {
@@ -150,7 +149,7 @@ def merge_rows(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, mode
             "freed": freed.between(one.low, one.high),
             "low": one.low.hex(),
             "high": one.high.hex() if one.high is not None else None,
-            "pages": list(_pages(pending.pages, places, one)),
+            "pages": list(_pages(pages, places, one)),
         }
         for item, (one, places) in zip(_items(bulk, pending, [one for one, _ in work]), work, strict=True)
     ]
@@ -261,9 +260,9 @@ def write_values(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, mo
 
 def _settled(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, mode: WriteMode) -> list[list[Scan]]:
     """The rows that go and those that are new, routed already."""
-    assert pending.pages is not None
+    pages = pending.pages or []
     schema = pending.schema
-    size = arrivals.bytes + sum(_size(local.entry.pages) for local in pending.pages)
+    size = arrivals.bytes + sum(_size(local.entry.pages) for local in pages)
     count = max(-(-size // BUCKET_BYTES), 1)
     # Workers read what this transaction has written so far.
     bulk.transaction.output.flush()
@@ -273,7 +272,7 @@ def _settled(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, mode: 
     ways = bulk.runner.parallelism * ITEMS_PER_WORKER
     items = [
         {**shared, "scans": [], "pages": [page_to_json(local.entry) for local in some]}
-        for some in cut_evenly(_filled(pending.pages), lambda local: _size(local.entry.pages), ways)
+        for some in cut_evenly(_filled(pages), lambda local: _size(local.entry.pages), ways)
     ]
     items += [
         {**shared, "scans": [scan.to_json() for scan in some], "pages": []}

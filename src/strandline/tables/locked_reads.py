@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from strandline.errors import Damaged
 from strandline.pages import Entry, Mode, Transaction
 from strandline.tables.keys import encode_keys, is_provisional
 from strandline.tables.page import PageContents
@@ -71,8 +72,7 @@ class LockedReader:
             return self._lock_pages_of(pending, ordered, mode)
         found: list[tuple[Entry, list[bytes]]] = []
         for key in ordered:
-            entry = self._inner.lock_row(pending.table_id, key, mode)
-            assert entry is not None, "a table has at least one page"
+            entry = _page_of(pending, self._inner.lock_row(pending.table_id, key, mode))
             if found and found[-1][0].number == entry.number:
                 found[-1] = (entry, [*found[-1][1], key])
             else:
@@ -132,10 +132,9 @@ class LockedReader:
 
     def _select_points(self, pending: PendingWrites, bounds: KeyBounds, mode: Mode) -> tuple[list[bytes], pa.Table]:
         """Committed rows of single keys, and these keys."""
-        assert bounds.points is not None
         tables: list[pa.Table] = []
         there: list[bytes] = []
-        for entry, keys in self.lock_keys(pending, bounds.points, mode):
+        for entry, keys in self.lock_keys(pending, bounds.points or (), mode):
             contents = self._contents(pending, entry)
             found = [(key, one) for key in keys if (one := contents.find(key)) is not None]
             if found:
@@ -202,9 +201,7 @@ class LockedReader:
                     break
 
     def _last_page(self, pending: PendingWrites) -> Entry:
-        found = self._inner.view().page_for(pending.table_id, b"\xff" * 9)
-        assert found is not None, "a table has at least one page"
-        return found
+        return _page_of(pending, self._inner.view().page_for(pending.table_id, b"\xff" * 9))
 
     def numbers_to_keep(self, pending: PendingWrites, chosen: Selection) -> list[int]:
         """Numbers that rows take along to another key: their own, that of the row they replaced, or a new one."""
@@ -232,6 +229,13 @@ class LockedReader:
             rows = self._contents(pending, entry, pending.schema.order).rows_of(part)
             standing |= {key: row for key, row in zip(part, rows.tolist(), strict=True) if row != NONE}
         return standing
+
+
+def _page_of(pending: PendingWrites, entry: Entry | None) -> Entry:
+    """The page of a key: a table has one for every key."""
+    if entry is None:
+        raise Damaged(f"table {pending.name} has no pages", doing="Reading a table", hint="Run check")
+    return entry
 
 
 def _grouped(pages: Sequence[tuple[bytes, Entry]], ordered: Sequence[bytes]) -> list[tuple[Entry, list[bytes]]]:

@@ -118,7 +118,8 @@ class OpenTables:
         if not pending.created:
             view = self.inner.view()
             found = view.domain(pending.table_id)
-            assert found is not None
+            if found is None:
+                raise NotFound(f"there is no table {pending.name}", doing="Opening a table")
             pending.sequence = found.sequence
             pages = view.pages_between(pending.table_id)
             pending.pages = [LocalPage(separator, entry, entry) for separator, entry in pages]

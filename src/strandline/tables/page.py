@@ -332,10 +332,9 @@ class PageContents:
 
     def image(self, found: RowPlace) -> pa.Table:
         """One row, `_row` included."""
-        if not found.in_overlay:
-            return self.base.table.slice(found.place, 1)
-        assert self.overlay is not None
-        return self.overlay.table.slice(found.place, 1).drop_columns([DELETED])
+        if found.in_overlay and self.overlay is not None:
+            return self.overlay.table.slice(found.place, 1).drop_columns([DELETED])
+        return self.base.table.slice(found.place, 1)
 
     def images(self, found: Sequence[RowPlace]) -> pa.Table:
         """Many rows, in the order asked for."""

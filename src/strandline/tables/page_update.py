@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from strandline.errors import Conflict
+from strandline.errors import Conflict, Damaged
 from strandline.pages import Entry, RowChange, TableEdit
 from strandline.tables.keys import provisional_start
 from strandline.tables.page_cache import PageCache
@@ -153,7 +153,8 @@ def split_by_page(pages: Sequence[Place], delta: Delta) -> Iterator[tuple[bytes,
     start = 0
     while start < len(delta.keys):
         place = bisect_right(separators, delta.keys[start]) - 1
-        assert place >= 0, "a table has a page for every key"
+        if place < 0:
+            raise Damaged("a table has no page for a key", doing="Changing pages", hint="Run check")
         last = place + 1 == len(pages)
         end = len(delta.keys) if last else bisect_left(delta.keys, separators[place + 1], start)
         yield (*pages[place], delta.slice(start, end))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -101,9 +101,8 @@ class LevelComparison:
         return found
 
     def _row(self, place: int) -> dict[str, Any]:
-        found = self.our_row(place) or self.their_row(place)
-        assert found is not None, "a conflict has a row on one side at least"
-        return found
+        # A conflict has a row on one side at least.
+        return cast(dict[str, Any], self.our_row(place) or self.their_row(place))
 
     def _below(self, at: int) -> dict[str, Any]:
         found: dict[str, Any] = self.below.visible.rows.slice(at, 1).to_pylist()[0]

@@ -89,8 +89,12 @@ class ReadPlan:
         self.names = names
         self._bounds = bounds
         self._span = span
-        read = [reader.differential(one).tuples(names, bounds, plain=plain) for one in reader.chain.definitions]
-        self.read = read if span is None else [_within(one, span) for one in read]
+        levels = [
+            reader.differential(definition).tuples(names, bounds, plain=plain)
+            for definition in reader.chain.definitions
+        ]
+        self.levels = levels if span is None else [_within(level, span) for level in levels]
+        """What was read of each differential relation, highest level first."""
 
     @cached_property
     def ranges(self) -> list[ReadRange]:
@@ -98,38 +102,40 @@ class ReadPlan:
         if self._span is not None:
             pages = [page for page in pages if self._span.holds(page[0])]
         separators = [separator for separator, _ in pages[1:]]
-        starts = [[0, *cuts(one.rows.column(PLACE), separators)] for one in self.read]
-        ends = [[*one[1:], len(self.read[level].rows)] for level, one in enumerate(starts)]
-        found = []
+        ends = [[0, *cuts(level.rows.column(PLACE), separators), len(level.rows)] for level in self.levels]
+        ranges = []
         for place, (_, entry) in enumerate(pages):
-            stretches = tuple((start[place], end[place]) for start, end in zip(starts, ends, strict=True))
-            there = bool(entry.rows) and self._bounds.meets(entry.least, entry.greatest)
-            if there or any(end > start for start, end in stretches):
-                found.append(ReadRange(entry if there else None, stretches))
-        return found
+            stretches = tuple((level[place], level[place + 1]) for level in ends)
+            is_read = bool(entry.rows) and self._bounds.meets(entry.least, entry.greatest)
+            if is_read or any(end > start for start, end in stretches):
+                ranges.append(ReadRange(entry if is_read else None, stretches))
+        return ranges
 
     @property
     def size(self) -> int:
         """How many rows and tuples it reads."""
-        return sum(len(one.rows) for one in self.read) + sum(one.entry.rows for one in self.ranges if one.entry)
+        tuples = sum(len(level.rows) for level in self.levels)
+        return tuples + sum(part.entry.rows for part in self.ranges if part.entry)
 
-    def differentials(self, one: ReadRange) -> list[DifferentialRelation]:
-        return [each.part(start, end) for each, (start, end) in zip(self.read, one.stretches, strict=True)]
+    def differentials(self, part: ReadRange) -> list[DifferentialRelation]:
+        """The tuples of each level that are placed in a range."""
+        return [level.part(start, end) for level, (start, end) in zip(self.levels, part.stretches, strict=True)]
 
-    def base(self, one: ReadRange) -> pa.Table:
-        return self._reader.base_rows(one.entry, self.names, self._bounds)
+    def base_rows(self, part: ReadRange) -> pa.Table:
+        """The rows of the base in a range, with their numbers."""
+        return self._reader.base_rows(part.entry, self.names, self._bounds)
 
-    def columns(self, one: ReadRange) -> Columns:
+    def base_columns(self, part: ReadRange) -> Columns:
         """The same for a plain read."""
-        return self._reader.base_columns(one.entry, self.names, self._bounds)
+        return self._reader.base_columns(part.entry, self.names, self._bounds)
 
 
-def _within(one: DifferentialRelation, span: PageSpan) -> DifferentialRelation:
+def _within(level: DifferentialRelation, span: PageSpan) -> DifferentialRelation:
     """The tuples that are placed in a span, of those that are on its pages."""
-    places = one.rows.column(PLACE)
+    places = level.rows.column(PLACE)
     start = cuts(places, [span.low])[0] if span.low else 0
     end = cuts(places, [span.high])[0] if span.high is not None else len(places)
-    return one.part(start, end)
+    return level.part(start, end)
 
 
 Key = bytes
@@ -200,11 +206,12 @@ class WhatIfReader:
         schema = pa.schema([self.schema.arrow_schema.field(name) for name in wanted])
         shown = list(dict.fromkeys([*wanted, *(condition.condition.columns if condition is not None else ())]))
 
-        def read(one: ReadRange) -> pa.Table:
-            found = visible_rows(plan.differentials(one), plan.columns(one), self.schema.key, shown, self.scan)
+        def read(part: ReadRange) -> pa.Table:
+            differentials, base = plan.differentials(part), plan.base_columns(part)
+            rows = visible_rows(differentials, base, self.schema.key, shown, self.scan)
             if condition is not None:
-                found = found.filter(pa.array(condition.mask(found)))
-            return pa.Table.from_arrays(found.select(wanted).columns, schema=schema)
+                rows = rows.filter(pa.array(condition.mask(rows)))
+            return pa.Table.from_arrays(rows.select(wanted).columns, schema=schema)
 
         return pa.concat_tables(parallel_if_large(read, plan.ranges, plan.size) or [no_rows(schema)])
 
@@ -212,24 +219,22 @@ class WhatIfReader:
         """The tuples that satisfy a condition, with everything that changing them needs."""
         bounds = key_bounds(condition, self.schema) if bounds is None else bounds
         plan = ReadPlan(self, self._needed(self.schema.names, condition), bounds)
-        found = parallel_if_large(lambda one: self._select(plan, one, condition), plan.ranges, plan.size)
-        names = list(self.schema.names)
-        own = plan.read[0].rows if plan.read else None
+        parts = parallel_if_large(lambda part: self._select(plan, part, condition), plan.ranges, plan.size)
+        empty = self._empty(list(self.schema.names))
+        own = plan.levels[0].rows if plan.levels else None
         return WhatIfSelection(
-            _joined([one.visible for one in found], self._empty(names)),
-            _joined([one.hidden for one in found], self._empty(names)),
-            own,
+            _joined([part.visible for part in parts], empty), _joined([part.hidden for part in parts], empty), own
         )
 
     def tuples(self, definition: WhatIfDefinition) -> pa.Table:
         """All tuples of a differential relation, its data under the table's names."""
         return self.differential(definition).tuples([*self.schema.names], ALL).rows
 
-    def _select(self, plan: ReadPlan, one: ReadRange, condition: TableExpression | None) -> VisibleTuples:
-        found = visible_tuples(plan.differentials(one), plan.base(one), self.schema.key, self.scan)
+    def _select(self, plan: ReadPlan, part: ReadRange, condition: TableExpression | None) -> VisibleTuples:
+        shown = visible_tuples(plan.differentials(part), plan.base_rows(part), self.schema.key, self.scan)
         if condition is None:
-            return found
-        return VisibleTuples(found.visible.take(condition.mask(found.visible.rows)), found.hidden)
+            return shown
+        return VisibleTuples(shown.visible.take(condition.mask(shown.visible.rows)), shown.hidden)
 
     def _needed(self, wanted: Sequence[str], condition: TableExpression | None) -> list[str]:
         asked = {*wanted, *self.schema.key, *(condition.condition.columns if condition is not None else ())}
@@ -254,9 +259,9 @@ class WhatIfReader:
         schema = pa.schema([self.schema.row_schema.field(name) for name in wanted])
         if entry is None:
             return no_rows(schema)
-        one = bounds if len(bounds.points or ()) == 1 else ALL
-        found = self._base.rows(entry, wanted, None, one)
-        return pa.Table.from_arrays(found.columns, schema=schema)
+        single = bounds if len(bounds.points or ()) == 1 else ALL
+        rows = self._base.rows(entry, wanted, None, single)
+        return pa.Table.from_arrays(rows.columns, schema=schema)
 
     def base_columns(self, entry: Entry | None, names: list[str], bounds: KeyBounds) -> Columns:
         """The same for a plain read: of a large page that is wanted as a whole no more is decoded than must be."""

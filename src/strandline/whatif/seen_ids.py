@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -70,9 +71,8 @@ class IdSet:
         if not self.count or not len(tupnums):
             return np.zeros(len(tupnums), dtype=np.bool_)
         if self.bits is None:
-            assert self.few is not None
-            place = np.minimum(np.searchsorted(self.few, tupnums), len(self.few) - 1)
-            found: Flags = self.few[place] == tupnums
+            place = np.minimum(np.searchsorted(self._listed, tupnums), len(self._listed) - 1)
+            found: Flags = self._listed[place] == tupnums
             return found
         start = run_start(tupnums)
         if start is not None:
@@ -88,8 +88,7 @@ class IdSet:
         if not self.count or not count:
             return 0
         if self.bits is None:
-            assert self.few is not None
-            low, high = np.searchsorted(self.few, [start, start + count])
+            low, high = np.searchsorted(self._listed, [start, start + count])
             return int(high - low)
         low, high = (min(max(end - self.first, 0), len(self.bits) * 8) for end in (start, start + count))
         # The ends of the run may lie inside bytes.
@@ -102,9 +101,13 @@ class IdSet:
     def numbers(self) -> Numbers:
         """All of them, in order."""
         if self.bits is None:
-            assert self.few is not None
-            return self.few
+            return self._listed
         return np.flatnonzero(np.unpackbits(self.bits, bitorder="little")).astype(np.int64) + self.first
+
+    @property
+    def _listed(self) -> Numbers:
+        """The numbers where they are kept as a list."""
+        return cast(Numbers, self.few)
 
     @property
     def bytes(self) -> int:
@@ -113,12 +116,12 @@ class IdSet:
 
     def _run(self, start: int, count: int) -> Flags:
         """The flags of consecutive numbers: a stretch of the bitmap."""
-        assert self.bits is not None
+        bits = cast(Bits, self.bits)
         found = np.zeros(count, dtype=np.bool_)
-        low = min(max(start - self.first, 0), len(self.bits) * 8)
-        high = min(max(start + count - self.first, 0), len(self.bits) * 8)
+        low = min(max(start - self.first, 0), len(bits) * 8)
+        high = min(max(start + count - self.first, 0), len(bits) * 8)
         if low < high:
-            stretch = np.unpackbits(self.bits[low >> 3 : (high + 7) >> 3], bitorder="little")
+            stretch = np.unpackbits(bits[low >> 3 : (high + 7) >> 3], bitorder="little")
             shift = low + self.first - start
             found[shift : shift + high - low] = stretch[low & 7 :][: high - low]
         return found
@@ -201,5 +204,4 @@ def _end(one: IdSet) -> int:
     """A number greater than all."""
     if one.few is not None:
         return int(one.few[-1]) + 1
-    assert one.bits is not None
-    return one.first + len(one.bits) * 8
+    return one.first + len(cast(Bits, one.bits)) * 8

@@ -173,13 +173,13 @@ def visible_tuples(
     """
     data = [name for name in base.column_names if name != ROW]
     row = numbers(base, ROW)
-    kept = ~seen([one.ids for one in differentials], 0, row)
-    if not any(len(one.rows) for one in differentials) and bool(kept.all()):
+    kept = ~seen([level.ids for level in differentials], 0, row)
+    if not any(len(level.rows) for level in differentials) and bool(kept.all()):
         zeros = np.zeros(len(row), dtype=np.int64)
         whole = Tuples(base.select(data), zeros, row, zeros, np.arange(len(row)))
         return VisibleTuples(whole, whole.take(zeros[:0]))
     candidates = valid_tuples(differentials, base, scan)
-    woven = interleave(candidates, base, kept, key)
+    placed = interleave(candidates, base, kept, key)
     both = pa.concat_tables([candidates.tuples.rows.select(data), base.select(data)])
     origins = [
         np.concatenate([one, other])
@@ -191,7 +191,7 @@ def visible_tuples(
         )
     ]
     whole = Tuples(both, *origins)
-    return VisibleTuples(whole.take(woven.order()), whole.take(woven.hidden))
+    return VisibleTuples(whole.take(placed.order()), whole.take(placed.hidden))
 
 
 def valid_tuples(differentials: Sequence[DifferentialRelation], base: pa.Table, scan: int) -> ValidTuples:
@@ -200,17 +200,17 @@ def valid_tuples(differentials: Sequence[DifferentialRelation], base: pa.Table, 
     schema = pa.schema([base.schema.field(name) for name in data])
     rows, parts, accepted = [no_rows(schema)], [], []
     above: list[SeenIds] = []
-    for one in differentials:
-        fields = one.fields
-        lines = table_1_lines(one.level, fields, scan, above)
+    for relation in differentials:
+        fields = relation.fields
+        lines = table_1_lines(relation.level, fields, scan, above)
         # A row that is seen from further up is not accepted, but has its key.
         source = np.flatnonzero(fields.valid(scan) & (fields.kinds <= int(Type.REPLACE)))
-        held = one.rows.select(data)
+        held = relation.rows.select(data)
         rows.append(held if len(source) == len(held) else held.take(pa.array(source)))
-        here = np.full(len(source), one.level, dtype=np.int64)
-        parts.append(np.stack([fields.level[source], fields.tupnum[source], here, source + one.first]))
+        here = np.full(len(source), relation.level, dtype=np.int64)
+        parts.append(np.stack([fields.level[source], fields.tupnum[source], here, source + relation.first]))
         accepted.append(ACCEPT[lines[source]])
-        above.append(one.ids)
+        above.append(relation.ids)
     origins = np.concatenate(parts, axis=1) if parts else np.empty((4, 0), dtype=np.int64)
     flags = np.concatenate(accepted) if accepted else np.empty(0, dtype=np.bool_)
     top = differentials[0].level if differentials else 0

@@ -106,21 +106,21 @@ def visible_rows(
     differentials: Sequence[DifferentialRelation], page: Columns, key: Sequence[str], columns: Sequence[str], scan: int
 ) -> pa.Table:
     """Columns of the tuples of one key range, as `visible_tuples` shows them, and in the same order."""
-    found = _in_place(differentials, page, key, columns, scan)
-    if found is not None:
-        return found
+    rows = _in_place(differentials, page, key, columns, scan)
+    if rows is not None:
+        return rows
     base = _numbered(page)
-    gone = seen([one.ids for one in differentials], 0, numbers(base, ROW))
+    gone = seen([level.ids for level in differentials], 0, numbers(base, ROW))
     theirs = base.select(list(columns))
-    if not any(len(one.rows) for one in differentials):
+    if not any(len(level.rows) for level in differentials):
         return theirs.filter(pa.array(~gone))
     candidates = valid_tuples(differentials, base, scan)
     mine = candidates.tuples.rows.select(list(columns))
-    woven = interleave(candidates, base, ~gone, key)
-    if woven.in_place:
-        straight = len(woven.chosen) == len(mine) and bool(np.all(woven.chosen[1:] > woven.chosen[:-1]))
-        return with_rows_replaced(theirs, woven.places, mine if straight else mine.take(pa.array(woven.chosen)))
-    return pa.concat_tables([mine, theirs]).combine_chunks().take(pa.array(woven.order()))
+    placed = interleave(candidates, base, ~gone, key)
+    if placed.in_place:
+        straight = len(placed.chosen) == len(mine) and bool(np.all(placed.chosen[1:] > placed.chosen[:-1]))
+        return with_rows_replaced(theirs, placed.places, mine if straight else mine.take(pa.array(placed.chosen)))
+    return pa.concat_tables([mine, theirs]).combine_chunks().take(pa.array(placed.order()))
 
 
 def _in_place(

@@ -9,7 +9,7 @@ inserts of a change set become DELETEs, REPLACEs and APPENDs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -99,8 +99,7 @@ class DifferentialWriter:
         if not here.any():
             return signatures(affected.rows, self.schema, shape)
         fresh = signatures(affected.rows.filter(pa.array(~here)), self.schema, shape)
-        assert own is not None
-        standing = own.take(pa.array(affected.source[here]))
+        standing = cast(pa.Table, own).take(pa.array(affected.source[here]))
         close(self.opened, standing)
         both = pa.concat_arrays([fresh, _combined(standing.column(SIGNATURE))])
         order = np.empty(len(here), dtype=np.int64)
