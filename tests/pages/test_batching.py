@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import pytest
 from tests.pages.toy import created
 
-from strandline.pages.commit import BatchQueue
+from strandline.pages.batch_queue import BatchQueue, PendingCommit
 from strandline.pages.ids import CommitNumber
-from strandline.pages.install import PendingCommit
 from strandline.storage import MemoryStorage
 
 
@@ -40,21 +39,29 @@ def test_a_thread_that_is_stopped_while_it_waits_holds_up_nobody(late: bool) -> 
             ticket.commit = CommitNumber(len(batches))
         queue.let_go(batch)
 
-    queue = BatchQueue(process)
+    def serve(ticket: PendingCommit) -> None:
+        batch = queue.join(ticket)
+        if batch:
+            try:
+                process(batch)
+            finally:
+                queue.pass_on(batch)
+
+    queue = BatchQueue()
     with created(MemoryStorage()) as store:
         main = store.version()
         transactions = [main.begin() for _ in range(4)]
         first, stopped, third, last = (PendingCommit(transaction) for transaction in transactions)
         stopped.called = Stopped(late=late)
-        threads = [threading.Thread(target=queue.serve, args=(first,))]
+        threads = [threading.Thread(target=serve, args=(first,))]
         threads[0].start()
         leading.wait()
 
         def be_stopped() -> None:
             with pytest.raises(KeyboardInterrupt):
-                queue.serve(stopped)
+                serve(stopped)
 
-        for work, argument in ((be_stopped, ()), (queue.serve, (third,))):
+        for work, argument in ((be_stopped, ()), (serve, (third,))):
             thread = threading.Thread(target=work, args=argument)
             thread.start()
             threads.append(thread)
@@ -64,7 +71,7 @@ def test_a_thread_that_is_stopped_while_it_waits_holds_up_nobody(late: bool) -> 
         for thread in threads:
             thread.join(timeout=20)
             assert not thread.is_alive()
-        queue.serve(last)
+        serve(last)
         assert [len(batch) for batch in batches] == [1, 2, 1]
         assert all(ticket.done for ticket in (first, stopped, third, last))
         for transaction in transactions:

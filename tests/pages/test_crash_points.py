@@ -17,10 +17,10 @@ from tests.pages.toy import Clock, all_rows, assert_sound, created, domain_of, o
 
 from strandline.errors import AlreadyExists, NotFound, StrandlineError
 from strandline.pages import Draft, PageStore, page_name
+from strandline.pages.batch_queue import PendingCommit
 from strandline.pages.format.envelope import checksum
 from strandline.pages.format.node import PageRef
 from strandline.pages.ids import UNBORN
-from strandline.pages.install import PendingCommit
 from strandline.storage import MemoryStorage, Storage
 
 Operation = Callable[[PageStore], object]
@@ -74,7 +74,7 @@ def commit_batch(store: PageStore) -> None:
         write(transaction, t, f"k{n:02}", "batch")
         transaction._ended = True
     tickets = [PendingCommit(transaction) for transaction in transactions]
-    main._committer._process(tickets)
+    main.inner.committer.lead(tickets)
     for ticket in tickets:
         if ticket.error is not None:
             raise ticket.error

@@ -9,7 +9,7 @@ import pytest
 from tests.pages.toy import ToyInstaller, all_rows, assert_sound, created, domain_of, put, read, write
 
 from strandline.errors import Deadlock
-from strandline.pages import Mode, PageStore, RowChange, TableEdit, Transaction
+from strandline.pages import Mode, PageStore, TableEdit, Transaction
 from strandline.pages import transaction as transactions
 from strandline.pages.ids import LogicalPage, TableId, TransactionId
 from strandline.pages.locks import LockManager, join, key_resource, page_resource, table_resource
@@ -181,7 +181,7 @@ def commit_one_and_then_the_others_together(store: PageStore, transactions: Sequ
     installing, go_on = threading.Event(), threading.Event()
 
     class Slow(ToyInstaller):
-        def install(self, edit: TableEdit, changes: Sequence[RowChange]) -> None:
+        def install(self, edit: TableEdit, changes: Sequence[object]) -> None:
             installing.set()
             go_on.wait()
             super().install(edit, changes)
@@ -192,7 +192,7 @@ def commit_one_and_then_the_others_together(store: PageStore, transactions: Sequ
     installing.wait()
     for thread in threads[1:]:
         thread.start()
-    while len(store.version()._committer._batches._queue) < len(threads) - 1:
+    while len(store.version().inner.committer.queue._queue) < len(threads) - 1:
         pass
     go_on.set()
     for thread in threads:

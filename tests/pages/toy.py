@@ -15,7 +15,6 @@ from strandline.pages import (
     PageStore,
     PageVersion,
     ReadView,
-    RowChange,
     TableEdit,
     TableId,
     Transaction,
@@ -31,9 +30,9 @@ FULL = 8
 class ToyInstaller:
     """Row changes are (key, value) pairs; the value None deletes."""
 
-    def install(self, edit: TableEdit, changes: Sequence[RowChange]) -> None:
+    def install(self, edit: TableEdit, changes: Sequence[object]) -> None:
         for change in changes:
-            key, value = row_change(change.payload)
+            key, value = row_change(change)
             if value == "poison":
                 raise ValueError("poison")
             self._one(edit, key, value)

@@ -103,7 +103,7 @@ from strandline.pages.snapshots import PageSnapshot, open_record
 from strandline.pages.space import EVERY, Holding, Part, space_held
 from strandline.pages.state_edit import Draft, StateEdit, TableEdit
 from strandline.pages.store import MAIN, PageStore, create_store, open_store
-from strandline.pages.transaction import RowChange, Transaction
+from strandline.pages.transaction import Transaction
 from strandline.pages.version import Version
 from strandline.pages.worker_output import Grant, WorkerOutput
 
@@ -147,7 +147,6 @@ __all__ = [
     "ProcessRegistry",
     "ReadView",
     "Report",
-    "RowChange",
     "SnapshotRecord",
     "State",
     "StateEdit",

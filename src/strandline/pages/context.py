@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from strandline.pages.format import Objects, ObjectWriter
 from strandline.pages.ids import Environment
@@ -14,14 +14,15 @@ from strandline.storage import Storage
 if TYPE_CHECKING:
     from strandline.pages.read_view import ReadView
     from strandline.pages.state_edit import StateEdit, TableEdit
-    from strandline.pages.transaction import RowChange, Transaction
+    from strandline.pages.transaction import Transaction
 
 
 class Installer(Protocol):
     """Puts row changes onto pages, when a commit batch is processed (section 2.2). The tables provide it."""
 
-    def install(self, edit: TableEdit, changes: Sequence[RowChange]) -> None:
-        """Install the changes of a batch to one domain, in order, as if one transaction had made them.
+    def install(self, edit: TableEdit, changes: Sequence[object]) -> None:
+        """Install the changes of a batch to one domain, in order, as if one transaction had made them. They are what
+        `Transaction.change` was given.
 
         It may be called again for the same changes, on a newer state, when another process committed first:
         it must not remember anything. An error ends only the transaction that caused it: the batch is then
@@ -30,9 +31,8 @@ class Installer(Protocol):
         ...
 
 
-@runtime_checkable
 class Deriver(Protocol):
-    """An installer that has something to add to a commit once all row changes of the batch are in place."""
+    """Adds to a commit what follows from it, once all row changes of the batch are in place. The views provide it."""
 
     def derive(self, edit: StateEdit, transactions: Sequence[Transaction]) -> None:
         """Change further domains according to what the batch changed: `edit.view` is the state before it.
@@ -65,6 +65,7 @@ class Context:
     watch: DeathWatch
     installer: Installer
     validator: Validator
+    derivers: Sequence[Deriver] = ()
     closed: bool = False
 
     def output(self) -> ObjectWriter:

@@ -17,7 +17,6 @@ from strandline.pages.format import (
     Load,
     NodeRef,
     Objects,
-    ObjectWriter,
     Pointer,
     SnapshotRecord,
     TableEntry,
@@ -28,7 +27,8 @@ from strandline.pages.format import (
 from strandline.pages.ids import CommitNumber, PhysicalPage, ProcessId, TableId, VersionObject
 from strandline.pages.process_registry import ProcessRecord, change_registry, read_registry
 from strandline.pages.reclamation import sweep_block
-from strandline.pages.swap import Current, SwapPlan
+from strandline.pages.swap import SwapPlan
+from strandline.pages.version import Version
 
 
 def fence_process(context: Context, number: ProcessId, open_version: OpenVersion) -> int:
@@ -54,17 +54,22 @@ def _fence(context: Context, number: ProcessId, open_version: OpenVersion) -> No
             clear_dropped(context, name, open_version, number)
             continue
         version = open_version(name)
+        _fence_pointer(version, number)
+        tidy_forks(version, versions, lambda maker: maker == number)
 
-        def build(base: Current, _output: ObjectWriter) -> SwapPlan | None:
-            pointer = base.pointer
+
+def _fence_pointer(version: Version, number: ProcessId) -> None:
+    while True:
+        with version.attempt() as attempt:
+            pointer = attempt.base.pointer
             kept = tuple(one for one in pointer.reservations if one.process != number)
             if number in pointer.fenced and kept == pointer.reservations:
-                return None
+                return
             fenced = replace(pointer, fenced=pointer.fenced | {number}, reservations=kept)
-            return SwapPlan(fenced, "fence", f"process {number}")
-
-        version.swap(build)
-        tidy_forks(version, versions, lambda maker: maker == number)
+            attempt.write(SwapPlan(fenced, "fence", f"process {number}"))
+            if attempt.swap():
+                break
+    version.reclaim()
 
 
 def reachable(objects: Objects, record: ProcessRecord) -> set[PhysicalPage]:

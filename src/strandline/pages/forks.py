@@ -34,7 +34,7 @@ from strandline.pages.ids import CommitNumber, PhysicalPage, ProcessId, VersionO
 from strandline.pages.process_registry import read_registry
 from strandline.pages.reclamation import Neighbours, freed_for_good
 from strandline.pages.snapshots import PageSnapshot, freed_without, unfree
-from strandline.pages.swap import Current, SwapPlan
+from strandline.pages.swap import SwapPlan
 from strandline.pages.version import Version
 from strandline.storage import Token
 
@@ -103,19 +103,18 @@ def enter_version(parent: Version, made: Fork, new: Pointer, token: Token) -> No
 
 def hold_fork(parent: Version, child: VersionObject, name: str, of: PageSnapshot | None) -> Fork:
     """The parent holds the state that a child is going to stand on."""
-    made: Fork | None = None
     parent.refresh()
-
-    def build(base: Current, output: ObjectWriter) -> SwapPlan:
-        nonlocal made
-        state = of.view.state if of is not None else base.view.state
-        made = Fork(state.commit, child, name, state.root, parent.context.membership.number, state.commit_id)
-        pointer = replace(base.pointer, forks=(*base.pointer.forks, made))
-        record = SnapshotRecord(made.commit, name, made.root, 0.0)
-        return SwapPlan(unfree(pointer, record, output), "fork", name)
-
-    parent.swap(build)
-    assert made is not None
+    while True:
+        with parent.attempt() as attempt:
+            base = attempt.base
+            state = of.view.state if of is not None else base.view.state
+            made = Fork(state.commit, child, name, state.root, parent.context.membership.number, state.commit_id)
+            pointer = replace(base.pointer, forks=(*base.pointer.forks, made))
+            record = SnapshotRecord(made.commit, name, made.root, 0.0)
+            attempt.write(SwapPlan(unfree(pointer, record, attempt.output), "fork", name))
+            if attempt.swap():
+                break
+    parent.reclaim()
     return made
 
 
@@ -138,28 +137,33 @@ def child_pointer(context: Context, parent: Pointer, made: Fork) -> Pointer:
 
 def _adopt_fork(parent: Version, child: VersionObject) -> None:
     """The child is in MASTER: the fork is no longer its maker's affair."""
-
-    def build(base: Current, _output: ObjectWriter) -> SwapPlan | None:
-        forks = tuple(replace(f, maker=None) if f.child == child else f for f in base.pointer.forks)
-        return None if forks == base.pointer.forks else SwapPlan(replace(base.pointer, forks=forks), "forked")
-
-    parent.swap(build)
+    while True:
+        with parent.attempt() as attempt:
+            pointer = attempt.base.pointer
+            forks = tuple(replace(one, maker=None) if one.child == child else one for one in pointer.forks)
+            if forks == pointer.forks:
+                return
+            attempt.write(SwapPlan(replace(pointer, forks=forks), "forked"))
+            if attempt.swap():
+                break
+    parent.reclaim()
 
 
 def release_fork(parent: Version, child: VersionObject) -> None:
     """Drop the implicit snapshot that a child stood on; no error when it is gone already."""
-
-    def build(base: Current, output: ObjectWriter) -> SwapPlan | None:
-        pointer = base.pointer
-        forks = tuple(one for one in pointer.forks if one.child != child)
-        gone = [one for one in pointer.forks if one.child == child]
-        if not gone:
-            return None
-        record = SnapshotRecord(gone[0].commit, gone[0].name, gone[0].root, 0.0)
-        freed = freed_without(replace(pointer, forks=forks), record, output)
-        return SwapPlan(replace(pointer, forks=forks), "unfork", gone[0].name, freed=freed)
-
-    parent.swap(build)
+    while True:
+        with parent.attempt() as attempt:
+            pointer = attempt.base.pointer
+            forks = tuple(one for one in pointer.forks if one.child != child)
+            gone = [one for one in pointer.forks if one.child == child]
+            if not gone:
+                return
+            record = SnapshotRecord(gone[0].commit, gone[0].name, gone[0].root, 0.0)
+            freed = freed_without(replace(pointer, forks=forks), record, attempt.output)
+            attempt.write(SwapPlan(replace(pointer, forks=forks), "unfork", gone[0].name, freed=freed))
+            if attempt.swap():
+                break
+    parent.reclaim()
 
 
 def tidy_forks(parent: Version, versions: set[VersionObject], maker: Callable[[int], bool]) -> None:
@@ -180,13 +184,8 @@ def rename_version(version: Version, name: str, open_version: OpenVersion) -> No
     base = version.current.pointer.base
     if base is None:
         raise InputError("it is the version that everything stems from", doing=doing)
-    version.swap(lambda now, _: SwapPlan(replace(now.pointer, name=name), "rename", name))
-
-    def rename_fork(now: Current, _: ObjectWriter) -> SwapPlan:
-        forks = tuple(replace(one, name=name) if one.child == version.object else one for one in now.pointer.forks)
-        return SwapPlan(replace(now.pointer, forks=forks), "rename", name)
-
-    open_version(base.parent).swap(rename_fork)
+    _rename_pointer(version, name)
+    _rename_fork(open_version(base.parent), version.object, name)
 
     def enter(master: Master, output: ObjectWriter) -> Master:
         versions = master.all_versions(output.load_chunk)
@@ -197,6 +196,26 @@ def rename_version(version: Version, name: str, open_version: OpenVersion) -> No
         return with_version(without_version(master, version.object, output), name, version.object, output)
 
     swap_master(version.context, enter)
+
+
+def _rename_pointer(version: Version, name: str) -> None:
+    while True:
+        with version.attempt() as attempt:
+            attempt.write(SwapPlan(replace(attempt.base.pointer, name=name), "rename", name))
+            if attempt.swap():
+                break
+    version.reclaim()
+
+
+def _rename_fork(parent: Version, child: VersionObject, name: str) -> None:
+    while True:
+        with parent.attempt() as attempt:
+            pointer = attempt.base.pointer
+            forks = tuple(replace(one, name=name) if one.child == child else one for one in pointer.forks)
+            attempt.write(SwapPlan(replace(pointer, forks=forks), "rename", name))
+            if attempt.swap():
+                break
+    parent.reclaim()
 
 
 def drop_version(version: Version, open_version: OpenVersion) -> None:
@@ -211,28 +230,32 @@ def drop_version(version: Version, open_version: OpenVersion) -> None:
     others = [n for n, record in roll.processes.items() if n != own and version.object in record.floors]
     if others:
         raise InUse(f"other processes have it open ({others})", doing=doing, hint="Close it there first")
-
-    def build(base: Current, output: ObjectWriter) -> SwapPlan:
-        pointer = base.pointer
-        if pointer.base is None:
-            raise InUse("it is the version that everything stems from", doing=doing)
-        if pointer.forks:
-            children = ", ".join(one.name for one in pointer.forks)
-            raise InUse(f"the versions {children} stand on it", doing=doing, hint="Drop those first")
-        snapshots = [one.name for one in pointer.all_snapshots(output.load_chunk)]
-        if snapshots:
-            raise InUse(f"it has the snapshots {', '.join(snapshots)}", doing=doing, hint="Drop those first")
-        # The list of what belongs to this version alone becomes durable with the drop itself: deleting from
-        # a list can be repeated after a crash at any place, walking a half-deleted tree could not.
-        later = CommitNumber(pointer.commit + 1)
-        record = SnapshotRecord(pointer.commit, name, pointer.root, 0.0)
-        sides = Neighbours(pointer.base.commit, later, pointer.base.root)
-        gone = replace(pointer, dropped=True, root=None, commit=later)
-        return SwapPlan(gone, "drop version", name, freed=freed_for_good(output.load, record, sides))
-
-    version.swap(build)
+    while True:
+        with version.attempt() as attempt:
+            attempt.write(_dropped(attempt.base.pointer, attempt.output, doing))
+            if attempt.swap():
+                break
+    version.reclaim()
     version.context.membership.forget(version.object)
     clear_dropped(version.context, version.object, open_version)
+
+
+def _dropped(pointer: Pointer, output: ObjectWriter, doing: str) -> SwapPlan:
+    if pointer.base is None:
+        raise InUse("it is the version that everything stems from", doing=doing)
+    if pointer.forks:
+        children = ", ".join(one.name for one in pointer.forks)
+        raise InUse(f"the versions {children} stand on it", doing=doing, hint="Drop those first")
+    snapshots = [one.name for one in pointer.all_snapshots(output.load_chunk)]
+    if snapshots:
+        raise InUse(f"it has the snapshots {', '.join(snapshots)}", doing=doing, hint="Drop those first")
+    # The list of what belongs to this version alone becomes durable with the drop itself: deleting from
+    # a list can be repeated after a crash at any place, walking a half-deleted tree could not.
+    later = CommitNumber(pointer.commit + 1)
+    record = SnapshotRecord(pointer.commit, pointer.name, pointer.root, 0.0)
+    sides = Neighbours(pointer.base.commit, later, pointer.base.root)
+    gone = replace(pointer, dropped=True, root=None, commit=later)
+    return SwapPlan(gone, "drop version", pointer.name, freed=freed_for_good(output.load, record, sides))
 
 
 def clear_dropped(

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from types import TracebackType
 
 from strandline.errors import Deadlock
 from strandline.pages.ids import LogicalPage, TableId, TransactionId
@@ -48,6 +49,9 @@ _WEAKER = {
 }
 INTENTION = {_IS: _IS, _S: _IS, _IX: _IX, _SIX: _IX, _X: _IX}
 """What to hold on the table and the page above a lock of that mode."""
+
+INSTALLING = TransactionId(0)
+"""Who holds the locks of `BatchLocks`; transactions have greater numbers."""
 
 Resource = tuple[object, ...]
 
@@ -233,6 +237,26 @@ class LockManager:
         fitting = _COMPATIBLE[request.mode]
         found = [t for t, mode in lock.holders.items() if t != transaction and mode not in fitting]
         return found + [r.transaction for r in lock.queue[: lock.queue.index(request)]]
+
+
+class BatchLocks:
+    """Locks that installing a batch takes for itself, held while the batch is being committed. A context manager."""
+
+    def __init__(self, locks: LockManager, batch: frozenset[TransactionId]) -> None:
+        self._locks = locks
+        self._batch = batch
+
+    def try_exclusive(self, domain: TableId, pages: Iterable[LogicalPage]) -> bool:
+        """X on pages against everybody outside the batch; false, and nothing locked, when somebody is there."""
+        return self._locks.try_exclusive(INSTALLING, [page_resource(domain, page) for page in pages], self._batch)
+
+    def __enter__(self) -> BatchLocks:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._locks.release_all([INSTALLING])
 
 
 def _fits(lock: _Lock, transaction: TransactionId, mode: Mode) -> bool:

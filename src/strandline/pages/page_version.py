@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection
 from types import TracebackType
 
 from strandline.errors import InputError, NotFound
-from strandline.pages.commit import Committer
 from strandline.pages.format import LogEntry, Pointer, SnapshotRecord, Visits
 from strandline.pages.ids import TableId, VersionObject
 from strandline.pages.read_view import ReadView
@@ -25,7 +24,6 @@ class PageVersion:
 
     def __init__(self, version: Version) -> None:
         self._version = version
-        self._committer = Committer(version)
 
     @property
     def name(self) -> str:
@@ -52,7 +50,7 @@ class PageVersion:
 
     def begin(self, message: str = "") -> Transaction:
         """A transaction on this version."""
-        return self._committer.begin(message)
+        return self._version.committer.begin(message)
 
     def snapshot(self) -> PageSnapshot:
         """A temporary snapshot of the current state; microseconds, at any size."""

@@ -1,31 +1,28 @@
-"""What dropping a snapshot frees (section 3.2.2, and 3.3 for partial snapshots).
+"""What may be deleted: the objects of a dropped snapshot, and what was written and never named.
 
-The page table of the snapshot is walked in parallel with that of the next one, pruned by commit numbers:
-only what changed both between the previous snapshot and this one, and between this one and the next, is
-visited, and all of it is freed. A partial snapshot is transparent for what it does not hold: then the one
-before or after it counts, so the neighbours depend on the domain.
+Dropping a snapshot (section 3.2.2, and 3.3 for partial ones): its page table is walked beside that of the next one,
+pruned by commit numbers. Only what changed both between the previous snapshot and this one, and between this one
+and the next, is visited, and all of it is freed. A partial snapshot is transparent for what it does not hold: then the
+one before or after it counts, so the neighbours depend on the domain.
 
-Deleting what was written and never named, found from blocks of names and never by listing (invariant
-8).
-
-Clearing away what transactions wrote in vain: their new pages, their blocks of names, their reservations.
-
-Nothing here can end a transaction that stands. What can't be deleted now is tried again after the next commit, and is
-unsettled in this process's block of names: whoever buries the process finds it.
+What transactions wrote in vain (new pages, blocks of names, reservations) is found from their blocks of names and never
+by listing (invariant 8). Nothing here can end a transaction that stands: what can't be deleted now is tried again after
+the next commit, and is unsettled in this process's block of names, so whoever buries the process finds it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from strandline.errors import NotFound, StrandlineError
+from strandline.pages.batch_queue import PendingCommit
 from strandline.pages.format import (
     Freed,
     Load,
     NodeRef,
     Objects,
-    ObjectWriter,
     SnapshotRecord,
     TableEntry,
     find,
@@ -37,11 +34,12 @@ from strandline.pages.format import (
     version_name,
 )
 from strandline.pages.ids import CATALOG, NEVER, NO_DOMAIN, CommitNumber, PhysicalPage, TableId
-from strandline.pages.install import PendingCommit
 from strandline.pages.process_registry import NameBlock
-from strandline.pages.swap import Current, SwapPlan
+from strandline.pages.swap import SwapPlan
 from strandline.pages.transaction import Transaction
-from strandline.pages.version import Version
+
+if TYPE_CHECKING:
+    from strandline.pages.version import Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +180,13 @@ class Leftovers:
 
 def clear_failed(version: Version, ticket: PendingCommit) -> None:
     """Undo a transaction that failed, unless nobody knows whether it did: then its pages must stay."""
-    assert ticket.error is not None
-    if ticket.plan is not None and ticket.plan.attempted:
+    if ticket.attempt is not None and ticket.attempt.may_stand:
         return
     try:
         clear_away(version, ticket.transaction, frozenset())
     except StrandlineError as error:
-        ticket.error.add_note(f"its new pages could not be deleted: {error}")
+        if ticket.error is not None:
+            ticket.error.add_note(f"its new pages could not be deleted: {error}")
 
 
 def clear_away(version: Version, transaction: Transaction, named: frozenset[PhysicalPage]) -> None:
@@ -209,11 +207,13 @@ def clear_away(version: Version, transaction: Transaction, named: frozenset[Phys
 
 def _unreserve(version: Version, transaction: Transaction) -> None:
     own = (version.context.membership.number, str(transaction.number))
-
-    def build(base: Current, _output: ObjectWriter) -> SwapPlan | None:
-        kept = tuple(r for r in base.pointer.reservations if (r.process, r.id) != own)
-        if kept == base.pointer.reservations:
-            return None
-        return SwapPlan(replace(base.pointer, reservations=kept), "unreserve")
-
-    version.swap(build)
+    while True:
+        with version.attempt() as attempt:
+            pointer = attempt.base.pointer
+            kept = tuple(one for one in pointer.reservations if (one.process, one.id) != own)
+            if kept == pointer.reservations:
+                return
+            attempt.write(SwapPlan(replace(pointer, reservations=kept), "unreserve"))
+            if attempt.swap():
+                break
+    version.reclaim()

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from strandline.errors import InputError, InUse, NotFound, SnapshotExpired, StrandlineError
 from strandline.pages.format import Freed, ObjectWriter, Pointer, SnapshotRecord, Visits, snapshot_to_json
 from strandline.pages.ids import CommitNumber, TableId
-from strandline.pages.process_registry import read_registry, seen_by
+from strandline.pages.process_registry import ProcessRegistry, read_registry, seen_by
 from strandline.pages.read_view import ReadView, State
 from strandline.pages.reclamation import freed_by_drop
-from strandline.pages.swap import Current, SwapPlan
-from strandline.pages.version import Version
+from strandline.pages.swap import SwapPlan
+
+if TYPE_CHECKING:
+    from strandline.pages.version import Version
 
 
 class PageSnapshot:
@@ -112,24 +115,22 @@ def name_snapshot(
         raise InputError(
             "a snapshot needs a name and an open state of its version", doing=f"Naming the snapshot {name!r}"
         )
-    made: SnapshotRecord | None = None
     version.refresh()
-
-    def build(base: Current, output: ObjectWriter) -> SwapPlan:
-        nonlocal made
-        pointer = base.pointer
-        if any(one.name == name for one in pointer.all_snapshots(output.load_chunk)):
-            raise InputError(f"there is a snapshot {name} already", doing=f"Naming the snapshot {name}")
-        state = of.view.state if of is not None else base.view.state
-        chosen = state.domains if domains is None else frozenset(domains)
-        _refuse_foreign_domains(state, chosen)
-        taken = version.context.surroundings.now()
-        made = SnapshotRecord(state.commit, name, state.root, taken, chosen, state.commit_id)
-        snapshots = pointer.snapshots.extended([snapshot_to_json(made)], output.chunk)
-        return SwapPlan(unfree(replace(pointer, snapshots=snapshots), made, output), "snapshot", name)
-
-    version.swap(build)
-    assert made is not None
+    while True:
+        with version.attempt() as attempt:
+            pointer, output = attempt.base.pointer, attempt.output
+            if any(one.name == name for one in pointer.all_snapshots(output.load_chunk)):
+                raise InputError(f"there is a snapshot {name} already", doing=f"Naming the snapshot {name}")
+            state = of.view.state if of is not None else attempt.base.view.state
+            chosen = state.domains if domains is None else frozenset(domains)
+            _refuse_foreign_domains(state, chosen)
+            taken = version.context.surroundings.now()
+            made = SnapshotRecord(state.commit, name, state.root, taken, chosen, state.commit_id)
+            snapshots = pointer.snapshots.extended([snapshot_to_json(made)], output.chunk)
+            attempt.write(SwapPlan(unfree(replace(pointer, snapshots=snapshots), made, output), "snapshot", name))
+            if attempt.swap():
+                break
+    version.reclaim()
     return made
 
 
@@ -137,26 +138,19 @@ def drop_snapshot(version: Version, name: str, visits: Visits | None = None) -> 
     """Drop a permanent snapshot; how many objects that freed."""
     version.refresh()
     roll = read_registry(version.context.storage).roll
-    count = 0
-
-    def build(base: Current, output: ObjectWriter) -> SwapPlan:
-        nonlocal count
-        pointer = base.pointer
-        record = _record(version, pointer, name)
-        _refuse_children(pointer, record)
-        if version.pins.name_count(name) or any(
-            record.commit in other.holds.get(version.object, ())
-            for number, other in roll.processes.items()
-            if number != version.context.membership.number
-        ):
-            raise InUse(f"the snapshot {name} is being read", doing=f"Dropping {name}", hint="Close it first")
-        snapshots, _ = pointer.snapshots.without(lambda row: row[1] == name, output.load_chunk, output.chunk)
-        freed = freed_without(replace(pointer, snapshots=snapshots), record, output, visits)
-        count = len(freed)
-        return SwapPlan(replace(pointer, snapshots=snapshots), "drop", name, freed=freed)
-
-    version.swap(build)
-    return count
+    while True:
+        with version.attempt() as attempt:
+            pointer, output = attempt.base.pointer, attempt.output
+            record = _record(version, pointer, name)
+            _refuse_children(pointer, record)
+            _refuse_readers(version, roll, record)
+            snapshots, _ = pointer.snapshots.without(lambda row: row[1] == name, output.load_chunk, output.chunk)
+            freed = freed_without(replace(pointer, snapshots=snapshots), record, output, visits)
+            attempt.write(SwapPlan(replace(pointer, snapshots=snapshots), "drop", name, freed=freed))
+            if attempt.swap():
+                break
+    version.reclaim()
+    return len(freed)
 
 
 def demote(version: Version, name: str) -> PageSnapshot:
@@ -236,6 +230,15 @@ def _refuse_children(pointer: Pointer, record: SnapshotRecord) -> None:
             doing=f"Dropping {record.name}",
             hint="Drop those versions first",
         )
+
+
+def _refuse_readers(version: Version, roll: ProcessRegistry, record: SnapshotRecord) -> None:
+    own = version.context.membership.number
+    others = [other for number, other in roll.processes.items() if number != own]
+    if version.pins.name_count(record.name) or any(
+        record.commit in other.holds.get(version.object, ()) for other in others
+    ):
+        raise InUse(f"the snapshot {record.name} is being read", doing=f"Dropping {record.name}", hint="Close it first")
 
 
 def _refuse_foreign_domains(state: State, chosen: frozenset[TableId] | None) -> None:

@@ -1,15 +1,13 @@
-"""One domain of the next state, as the tables' installer edits it. `state_edit.py` puts the domains
-together.
-
-Building the next state: what a commit batch changes, all domains together.
+"""Building the next state: what a commit batch changes.
 
 A `StateEdit` starts from one view and ends as a new root. It writes new physical pages and nodes through an
-`ObjectWriter`, never touches old ones, and lists what the new state no longer names.
+`ObjectWriter`, never touches old ones, and lists what the new state no longer names. A `TableEdit` is one domain of it,
+as the tables' installer edits it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from strandline.errors import InputError, NotFound
@@ -23,6 +21,7 @@ from strandline.pages.format import (
     Leafage,
     Node,
     NodeRef,
+    Objects,
     ObjectWriter,
     PageRef,
     TableEntry,
@@ -46,6 +45,7 @@ from strandline.pages.ids import (
     PhysicalPage,
     TableId,
 )
+from strandline.pages.locks import BatchLocks
 from strandline.pages.read_view import ReadView
 
 
@@ -68,6 +68,33 @@ class EditOutcome:
     root: NodeRef | None
     freed: list[Freed] = field(default_factory=list)
     named: set[PhysicalPage] = field(default_factory=set)
+
+
+class FreeLists:
+    """The numbers of deleted pages in the current state, by domain. Used by the thread that commits."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._known: dict[TableId, FreeList] = {}
+
+    def copy(self, entry: TableEntry) -> FreeList:
+        """A copy of a domain's list; extracted from the null entries of its page table when first needed."""
+        known = self._known.get(entry.domain)
+        if known is None:
+            found = items(self._objects.node, entry.root, lambda ref: ref.sums.free > 0)
+            known = FreeList(item.number for item in found if isinstance(item, Entry) and item.base is None)
+            self._known[entry.domain] = known
+        return known.copy()
+
+    def replace(self, lists: Mapping[TableId, FreeList]) -> None:
+        """A commit stands: its copies count from now on."""
+        for domain, free_list in lists.items():
+            self._known.pop(domain, FreeList()).free()
+            self._known[domain] = free_list
+
+    def clear(self) -> None:
+        """Another process has committed."""
+        self._known.clear()
 
 
 class TableEdit:
@@ -222,7 +249,7 @@ class TableEdit:
 
         Joining two pages needs it: a lock on one of them must not come to cover rows of the other.
         """
-        return self._state.try_exclusive(self.domain, pages)
+        return self._state.locks.try_exclusive(self.domain, pages)
 
     def finish(self, outcome: EditOutcome) -> TableEntry:
         """The new entry of this domain; fills in what was replaced."""
@@ -297,7 +324,7 @@ class TableEdit:
 
     def _free_list(self) -> FreeList:
         if self._free is None:
-            self._free = self._state.free_list(self.before)
+            self._free = self._state.free_lists.copy(self.before)
         return self._free
 
     def get_leafage(self, number: LogicalPage) -> Leafage | None:
@@ -327,22 +354,17 @@ class TableEdit:
 
 
 class StateEdit:
-    """All domains of the next state. See the module."""
+    """All domains of the next state. Used by the committing thread only."""
 
-    def __init__(
-        self,
-        view: ReadView,
-        commit: CommitNumber,
-        output: ObjectWriter,
-        free_list: Callable[[TableEntry], FreeList],
-        try_exclusive: Callable[[TableId, tuple[LogicalPage, ...]], bool],
-    ) -> None:
+    def __init__(self, view: ReadView, output: ObjectWriter, free_lists: FreeLists, locks: BatchLocks) -> None:
         self.view = view
-        self.commit = commit
+        self.commit = CommitNumber(view.commit + 1)
         self.output = output
-        self.free_list = free_list
-        self.try_exclusive = try_exclusive
+        self.free_lists = free_lists
+        self.locks = locks
         self.domains: dict[TableId, TableEdit] = {}
+        self.named: frozenset[PhysicalPage] = frozenset()
+        """The new pages that the next state names, once finished."""
 
     def domain(self, domain: TableId) -> TableEdit:
         """The edit of a domain that is there."""
@@ -398,6 +420,7 @@ class StateEdit:
         rewritten = rewrite(self.output.load, self.view.state.root, NO_DOMAIN, changes, self.write)
         outcome.freed += [self.freed(ref, NO_DOMAIN) for ref in rewritten.replaced]
         outcome.root = rewritten.root
+        self.named = frozenset(outcome.named)
         return outcome
 
     def write(self, node: Node) -> NodeRef:

@@ -6,11 +6,12 @@ Creating a store, and opening one.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from types import TracebackType
 
 from strandline.errors import AlreadyExists, Fenced, NotFound, StorageError, StrandlineError, SwapLost
-from strandline.pages.context import Context, Installer, Validator
+from strandline.pages.context import Context, Deriver, Installer, Validator
 from strandline.pages.fencing import fence_process
 from strandline.pages.forks import clear_dropped, drop_version, fork, rename_version
 from strandline.pages.format import (
@@ -228,7 +229,11 @@ class PageStore:
 
 
 def create_store(
-    storage: Storage, installer: Installer, validator: Validator, surroundings: Environment | None = None
+    storage: Storage,
+    installer: Installer,
+    validator: Validator,
+    surroundings: Environment | None = None,
+    derivers: Sequence[Deriver] = (),
 ) -> PageStore:
     """A new, empty store with the version `main`. `AlreadyExists` when there is one."""
     surroundings = surroundings or Environment()
@@ -237,7 +242,7 @@ def create_store(
         storage.compare_and_swap(PROCESSES, None, encode_registry(ProcessRegistry(surroundings.new_id())))
     except SwapLost:
         _refuse_store(storage)
-    context = _context(storage, installer, validator, surroundings)
+    context = _context(storage, installer, validator, surroundings, derivers)
     main = version_name(context.membership.stem())
     swap = surroundings.new_id()
     entry = LogEntry(CommitNumber(0), swap, surroundings.now(), "create", "")
@@ -257,16 +262,26 @@ def create_store(
 
 
 def open_store(
-    storage: Storage, installer: Installer, validator: Validator, surroundings: Environment | None = None
+    storage: Storage,
+    installer: Installer,
+    validator: Validator,
+    surroundings: Environment | None = None,
+    derivers: Sequence[Deriver] = (),
 ) -> PageStore:
     """An existing store."""
     read_master(Objects(storage))
-    store = PageStore(_context(storage, installer, validator, surroundings or Environment()))
+    store = PageStore(_context(storage, installer, validator, surroundings or Environment(), derivers))
     store.recover()
     return store
 
 
-def _context(storage: Storage, installer: Installer, validator: Validator, surroundings: Environment) -> Context:
+def _context(
+    storage: Storage,
+    installer: Installer,
+    validator: Validator,
+    surroundings: Environment,
+    derivers: Sequence[Deriver],
+) -> Context:
     return Context(
         storage=storage,
         objects=Objects(storage),
@@ -275,6 +290,7 @@ def _context(storage: Storage, installer: Installer, validator: Validator, surro
         watch=DeathWatch(surroundings.patience),
         installer=installer,
         validator=validator,
+        derivers=derivers,
     )
 
 

@@ -1,28 +1,37 @@
-"""What a swap of a pointer starts from, and what it shall put in place.
+"""Replacing the pointer of a version: the only way in which a store changes (invariant 3).
 
-A failed swap is not proof of anything: finding out what became of it.
+Committing, naming and dropping a snapshot, forking and fencing are all written like this:
 
-The pointer's log names every swap. Looking back through it from the newest pointer to the one that a swap
-started from tells whether that swap is in between. A request that was never answered may still take effect
-later; replacing the value that it expects makes its condition false for ever.
+    while True:
+        with version.attempt() as attempt:
+            ...                             from attempt.base, with new objects in attempt.output
+            attempt.write(SwapPlan(...))    everything that the new pointer names is durable
+            if attempt.swap():              false: another process was first, and its state is the new base
+                break
+    version.reclaim()
 
-The books that every swap keeps in its pointer: the log, the freed objects, and what was deleted of them.
+A failed swap is not proof of anything. The pointer's log names every swap: looking back through it from the newest
+pointer to the one that a swap started from tells whether that swap is in between. A request that was never answered
+may still take effect later; replacing the value that it expects makes its condition false for ever.
 
 An object is listed as freed by the swap that replaced it, deleted after that swap when nobody reads it any more, and
-forgotten by a later swap. Whoever stops in between leaves a list that another goes on with.
+taken off the list by a later swap. Whoever stops in between leaves a list that another goes on with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import TYPE_CHECKING
 
-from strandline.errors import StoreError, SwapLost
+from strandline.errors import StorageError, StoreError, StrandlineError, SwapLost, Unanswered
 from strandline.pages.context import Context
 from strandline.pages.format import (
     ChunkedList,
     Freed,
+    FreeList,
     Json,
     LogEntry,
     Objects,
@@ -31,11 +40,14 @@ from strandline.pages.format import (
     SnapshotRecord,
     encode_pointer,
 )
-from strandline.pages.ids import EXTENSION, CommitNumber, PhysicalPage
+from strandline.pages.ids import EXTENSION, CommitNumber, PhysicalPage, TableId
 from strandline.pages.locks import Resource
 from strandline.pages.process_registry import Readers, seen_by
 from strandline.pages.read_view import ReadView
 from strandline.storage import Token
+
+if TYPE_CHECKING:
+    from strandline.pages.version import Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +59,104 @@ class Current:
     view: ReadView
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class SwapPlan:
-    """What a swap shall put in place. The books (log, freed objects, swap id) are added by `Version.swap`."""
+    """What a swap shall put in place; `SwapAttempt.write` adds its id, its log entry and the freed objects."""
 
     pointer: Pointer
     kind: str
     message: str = ""
     freed: Sequence[Freed] = ()
     moves: Sequence[tuple[Resource, Resource]] = ()
-    done: Callable[[], None] = field(default=lambda: None)
-    """Called when the swap is in place, before anybody sees the new state."""
-    attempted: bool = False
-    """Whether this may be in place: then nothing that it names may be deleted, whatever error was raised."""
+    """Locks on the first are to be held on the second, too, from the instant in which the state is current."""
+    free_lists: Mapping[TableId, FreeList] = field(default_factory=dict)
+    """The numbers of deleted pages in the new state, of the domains that used or freed some."""
 
 
-Build = Callable[[Current, ObjectWriter], SwapPlan | None]
+class SwapAttempt:
+    """One attempt to replace a version's pointer, by one thread at a time. A context manager.
+
+    Unless the new pointer may stand, everything that was written for it is deleted at the end.
+    """
+
+    def __init__(self, version: Version) -> None:
+        self._version = version
+        self._context = version.context
+        self.may_stand = False
+        """Whether the new pointer may be in place: then nothing that it names may be deleted, whatever was raised."""
+
+    def __enter__(self) -> SwapAttempt:
+        self._version.exclusive.acquire()
+        try:
+            self.base = self._version.current
+            self._version.refuse(self.base.pointer)
+            self.output = self._context.output()
+            self.output.swap = self._context.surroundings.new_id()
+        except BaseException:
+            self._version.exclusive.release()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if not self.may_stand:
+                self._context.abandon(self.output)
+        finally:
+            self._version.exclusive.release()
+
+    def write(self, plan: SwapPlan) -> None:
+        """Make everything durable that the new pointer names (invariant 2)."""
+        self._plan = plan
+        self._new = self._version.ledger.enter(self.base.pointer, plan, self.output)
+        self.output.flush()
+
+    def swap(self) -> bool:
+        """Replace the pointer by what was written, and make it current in this process.
+
+        False when another process was first: what it did is taken in, and the next attempt starts from there.
+        """
+        try:
+            newest = self._replace_pointer()
+        except StorageError as error:
+            # A failed swap is not proof of anything: look for our own mark.
+            newest, stands = self._find_out(error)
+            if not stands:
+                self.may_stand = False
+                if newest.token == self.base.token and not isinstance(error, SwapLost):
+                    raise
+                self._version.absorb(newest)
+                return False
+        self._version.advance(self._plan, self._new, newest)
+        self._context.membership.settled(self.output.taken)
+        return True
+
+    def _replace_pointer(self) -> Current:
+        data = encode_pointer(self._new)
+        view = self._version.view_of(self._new)
+        self.may_stand = True
+        token = self._context.storage.compare_and_swap(self._version.object, self.base.token, data)
+        return Current(self._new, token, view)
+
+    def _find_out(self, error: StorageError) -> tuple[Current, bool]:
+        """The pointer as it is now, and whether our swap is behind it.
+
+        When reading fails too, the outcome stays unknown, and nothing that the new pointer names may be deleted.
+        """
+        base = self.base
+        try:
+            newest = self._version.read()
+            if isinstance(error, Unanswered) and newest.token == base.token:
+                settle_swap(self._context, base.pointer, base.token)
+                newest = self._version.read()
+            return newest, contains(self._context.objects, newest.pointer, self._new.swap, base.pointer.swap)
+        except StrandlineError as again:
+            raise Unanswered(
+                f"whether it took effect is not known ({again.why})",
+                doing=f"Committing to {base.pointer.name}",
+                hint="Look whether the changes are there before trying again",
+            ) from error
 
 
 def settle_swap(context: Context, expected: Pointer, token: Token) -> None:
@@ -95,7 +189,7 @@ LOG_CHUNKS = 64
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """May a freed object be deleted? `freed` names those that the pointer, read after the roll, still
+    """May a freed object be deleted? `freed` names those that the pointer, read after the process registry, still
     lists.
     """
 
@@ -114,7 +208,7 @@ class Judge:
 
 
 class Ledger:
-    """What this process deleted of one version's freed objects, until a swap has forgotten it."""
+    """What this process deleted of one version's freed objects, until a swap has taken it off the list."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -122,7 +216,7 @@ class Ledger:
         self._emptied: set[PhysicalPage] = set()
         """Extension pages of freed objects worked off."""
 
-    def keep(self, base: Pointer, plan: SwapPlan, output: ObjectWriter) -> Pointer:
+    def enter(self, base: Pointer, plan: SwapPlan, output: ObjectWriter) -> Pointer:
         """The plan's pointer with the swap's id, its log entry, and what was freed; without what was deleted."""
         surroundings, new = self._context.surroundings, plan.pointer
         entry = LogEntry(new.commit, output.swap, surroundings.now(), plan.kind, plan.message)
@@ -166,5 +260,5 @@ class Ledger:
 
 
 def _chunk_names(pointer: Pointer) -> set[PhysicalPage]:
-    rosters = (pointer.snapshots, pointer.freed, pointer.log)
-    return {chunk.name for roster in rosters for chunk in roster.chunks}
+    lists = (pointer.snapshots, pointer.freed, pointer.log)
+    return {chunk.name for one in lists for chunk in one.chunks}

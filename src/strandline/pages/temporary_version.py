@@ -16,12 +16,11 @@ from dataclasses import replace
 from strandline.errors import InputError, StoreError, StrandlineError
 from strandline.pages.context import Context
 from strandline.pages.forks import child_pointer, enter_version, hold_fork, release_fork
-from strandline.pages.format import Fork, Objects, ObjectWriter, Pointer, encode_pointer, version_name
+from strandline.pages.format import Fork, Objects, Pointer, encode_pointer, version_name
 from strandline.pages.ids import CommitNumber, PhysicalPage, VersionObject
 from strandline.pages.process_registry import Membership, NameBlock
 from strandline.pages.reclamation import sweep_block
 from strandline.pages.snapshots import PageSnapshot
-from strandline.pages.swap import Current, SwapPlan
 from strandline.pages.version import Version
 from strandline.storage import OverlayStorage
 
@@ -101,16 +100,10 @@ class TemporaryVersion:
         """Make it permanent under a name. From then on it is a version like any other, to be opened anew."""
         if self._closed:
             raise StoreError("the temporary version is closed", doing=f"Keeping it as {name}")
-        frozen: Pointer | None = None
-
-        def freeze(now: Current, _output: ObjectWriter) -> SwapPlan | None:
-            nonlocal frozen
-            frozen = now.pointer
+        with self.version.exclusive:
+            self.version.refuse(self.version.current.pointer)
+            frozen = self.version.current.pointer
             self._context.closed = True
-            return None
-
-        self.version.swap(freeze)
-        assert frozen is not None
         try:
             self._force(frozen, name)
         finally:

@@ -24,7 +24,7 @@ from strandline.pages.worker_output import PAGES_PER_RUN, Grant, granted
 from strandline.storage import Storage
 
 if TYPE_CHECKING:
-    from strandline.pages.commit import Committer
+    from strandline.pages.version import Version
 
 MANY_KEYS = 1000
 """A transaction that locks more keys of one table goes over to page locks (section 2.2)."""
@@ -45,14 +45,6 @@ class PageChange:
 
 
 @dataclass(frozen=True, slots=True)
-class RowChange:
-    """A row change as the tables describe it, and whose it is."""
-
-    transaction: Transaction
-    payload: object
-
-
-@dataclass(frozen=True, slots=True)
 class CatalogChange:
     """A table created, dropped, renamed or described anew. `kind` is create, drop, rename or record."""
 
@@ -69,8 +61,8 @@ class Transaction:
     `footprint` is for the tables: what they read and wrote, for their `Validator`.
     """
 
-    def __init__(self, committer: Committer, number: TransactionId, base: ReadView, message: str) -> None:
-        self._committer = committer
+    def __init__(self, version: Version, number: TransactionId, base: ReadView, message: str) -> None:
+        self._version = version
         self.number = number
         self.base = base
         self.message = message
@@ -81,7 +73,7 @@ class Transaction:
         self.rows: dict[TableId, list[object]] = {}
         self.blocks: list[NameBlock] = []
         self.reservations: list[TableId] = []
-        self.output = committer.version.context.output()
+        self.output = version.context.output()
         self.installed: dict[TableId, TableId] = {}
         self.validated = base.commit
         self.pinned = True
@@ -92,11 +84,11 @@ class Transaction:
     @property
     def storage(self) -> Storage:
         """Where the store is."""
-        return self._committer.version.context.storage
+        return self._version.context.storage
 
     def view(self) -> ReadView:
         """The newest committed state. What is locked there stays as it is until this transaction ends."""
-        return self._committer.version.current.view
+        return self._version.current.view
 
     # Locks. Domains that this transaction creates need none.
 
@@ -158,14 +150,14 @@ class Transaction:
         `page_name(block.stem(index))` is where a worker stores a page. What is stored there and not named in
         the commit is deleted when the transaction ends, and when this process dies before.
         """
-        block = self._committer.version.context.membership.reserve(runs, run)
+        block = self._version.context.membership.reserve(runs, run)
         self.blocks.append(block)
         return block
 
     def grant_names(self, pieces: int, runs: int) -> list[Grant]:
         """Names for pages that workers write through `WorkerOutput`: each piece of work may be tried `runs` times."""
         block = self.reserve_names(pieces * runs, PAGES_PER_RUN)
-        return granted(self._committer.version.context.membership.number, block, pieces, runs)
+        return granted(self._version.context.membership.number, block, pieces, runs)
 
     def add_page(self, domain: TableId, draft: Draft, separator: bytes | None = None) -> None:
         """A new logical page; its number is given when the change is installed."""
@@ -211,7 +203,7 @@ class Transaction:
     def reserve_table(self, domain: TableId) -> None:
         """Keep every other process from writing a table until this transaction ends: for long loads."""
         self.lock_table(domain, Mode.X)
-        self._committer.reserve(self, domain)
+        self._version.committer.reserve(self, domain)
         self.reservations.append(domain)
 
     # The end
@@ -219,12 +211,12 @@ class Transaction:
     def commit(self) -> CommitNumber:
         """Make everything visible and durable at once; the number of the commit that did."""
         self._end()
-        return self._committer.commit(self)
+        return self._version.committer.commit(self)
 
     def abort(self) -> None:
         """Forget everything."""
         self._end()
-        self._committer.abort(self)
+        self._version.committer.abort(self)
 
     @property
     def ended(self) -> bool:
@@ -258,7 +250,7 @@ class Transaction:
         if domain < CATALOG:
             return
         try:
-            self._committer.version.locks.acquire(self.number, resource, mode)
+            self._version.locks.acquire(self.number, resource, mode)
         except Deadlock as error:
             kind, found = resource[0], self.view().domain(domain)
             name = found.name if found is not None else str(domain)
@@ -285,7 +277,7 @@ class Transaction:
 
     def _go_coarse(self, domain: TableId) -> None:
         """Exchange key locks for page locks. A page may have split since: its locks were inherited."""
-        locks = self._committer.version.locks
+        locks = self._version.locks
         for page, mode in sorted(set(self._keys[domain].values()), key=lambda one: (one[0], one[1].value)):
             self.lock_page(domain, page, mode)
         for resource, (_, mode) in list(self._keys[domain].items()):

@@ -1,10 +1,7 @@
-"""What this process is reading of one version: temporary snapshots, transactions, opened snapshots.
+"""One version in this process: its current state, its readers, its locks, and the swaps that change it.
 
-One version in this process: its current state, its readers, and the swap that changes it.
-
-`Version.swap` is the only place where a pointer is replaced (invariant 3): committing, naming and dropping
-a snapshot, forking and fencing all hand it a function that builds the next pointer from the current one. It
-reads as a recipe: build, make durable, swap, advance, delete.
+The current state advances by own swaps (`advance`) and by those of other processes (`absorb`); one thread at a time
+replaces the pointer (`attempt`, see `swap.py`).
 """
 
 from __future__ import annotations
@@ -12,106 +9,41 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from strandline.errors import Fenced, NotFound, StorageError, StoreError, StrandlineError, SwapLost, Unanswered
+from strandline.errors import Fenced, NotFound, StoreError, StrandlineError
+from strandline.pages.commit import Committer
 from strandline.pages.context import Context
-from strandline.pages.format import ObjectWriter, Pointer, decode_pointer, encode_pointer
+from strandline.pages.format import Pointer, decode_pointer
 from strandline.pages.ids import CommitNumber, VersionObject
 from strandline.pages.locks import LockManager
-from strandline.pages.process_registry import ProcessRegistry, Readers, read_registry, readers_of
+from strandline.pages.pins import Pins
+from strandline.pages.process_registry import ProcessRegistry, read_registry, readers_of
 from strandline.pages.read_view import ReadView, State
-from strandline.pages.swap import Build, Current, Judge, Ledger, SwapPlan, contains, settle_swap
-
-Counts = dict[CommitNumber, int]
-
-
-class Pins:
-    """`states` are single states being read; `bases` those from which transactions read, and all later ones.
-
-    Methods without a lock of their own say so: the caller holds `mutex`, because it looks at more than the
-    pins.
-    """
-
-    def __init__(self) -> None:
-        self.mutex = threading.Lock()
-        self.states: Counts = {}
-        self.bases: Counts = {}
-        self._held: Counts = {}
-        self._names: dict[str, int] = {}
-
-    def add(self, counts: Counts, commit: CommitNumber) -> None:
-        """One reader more; the caller holds `mutex`."""
-        counts[commit] = counts.get(commit, 0) + 1
-
-    def pin(self, commit: CommitNumber) -> None:
-        """Pin a state that is protected otherwise, or whose protection is verified afterwards."""
-        with self.mutex:
-            self.add(self.states, commit)
-
-    def unpin(self, commit: CommitNumber) -> None:
-        """One reader of a state less."""
-        with self.mutex:
-            _less(self.states, commit)
-
-    def leave(self, base: CommitNumber) -> None:
-        """One transaction less."""
-        with self.mutex:
-            _less(self.bases, base)
-
-    def count(self) -> int:
-        """How many there are; the caller holds `mutex`."""
-        return sum(self.states.values()) + sum(self.bases.values())
-
-    def least(self, current: CommitNumber) -> CommitNumber:
-        """The least commit being read; the caller holds `mutex`."""
-        return min([*self.states, *self.bases, current])
-
-    def readers(self) -> Readers:
-        """The same, for deciding what may be deleted."""
-        with self.mutex:
-            return Readers(tuple(self.bases), tuple(sorted(self.states)))
-
-    def hold(self, commit: CommitNumber, by: int) -> list[CommitNumber]:
-        """Count a state below the published floor; all of them. Called by one thread at a time."""
-        self._held[commit] = self._held.get(commit, 0) + by
-        return [one for one, count in self._held.items() if count > 0]
-
-    def count_name(self, name: str, by: int) -> None:
-        """Readers come to, or leave, a permanent snapshot by its name."""
-        with self.mutex:
-            self._names[name] = self._names.get(name, 0) + by
-
-    def name_count(self, name: str) -> int:
-        """How many have opened a permanent snapshot by its name."""
-        with self.mutex:
-            return self._names.get(name, 0)
-
-
-def _less(counts: Counts, commit: CommitNumber) -> None:
-    counts[commit] -= 1
-    if not counts[commit]:
-        del counts[commit]
+from strandline.pages.state_edit import FreeLists
+from strandline.pages.swap import Current, Judge, Ledger, SwapAttempt, SwapPlan
 
 
 class Version:
-    """See the module. Safe for many threads; one for each version that a process has open."""
+    """Safe for many threads; one for each version that a process has open."""
 
     def __init__(self, context: Context, name: VersionObject) -> None:
         self.context = context
         self.object = name
         self.locks = LockManager()
-        self._swapping = threading.RLock()
+        self.exclusive = threading.RLock()
+        """Held by the one thread that replaces the pointer, or takes in what others replaced it by."""
         self.pins = Pins()
         # One mutex for the current state and the pins: who pins it pins what is current.
         self._mutex = self.pins.mutex
-        self._books = Ledger(context)
+        self.ledger = Ledger(context)
+        self.free_lists = FreeLists(context.objects)
+        self.committer = Committer(self)
         self._absorbed: list[tuple[ReadView, ReadView]] = []
-        self._watchers: list[Callable[[], None]] = []
         self._on_death: Callable[[ProcessRegistry], None] = lambda _: None
         # Publish a floor first, then read again and use that (invariant 7): between the two, pages of the
         # first state may have gone, but not of the second.
-        context.membership.publish(name, self._read().pointer.commit)
-        self._current = self._read()
-        self._refuse(self._current.pointer)
+        context.membership.publish(name, self.read().pointer.commit)
+        self._current = self.read()
+        self.refuse(self._current.pointer)
 
     @property
     def current(self) -> Current:
@@ -153,25 +85,25 @@ class Version:
 
     def refresh(self) -> ReadView:
         """Look for commits of other processes, and return the newest view."""
-        with self._swapping:
-            newest = self._read(self._current)
-            self._refuse(newest.pointer)
+        with self.exclusive:
+            newest = self.read(self._current)
+            self.refuse(newest.pointer)
             if newest.token != self._current.token:
-                self._absorb(newest)
+                self.absorb(newest)
             return self._current.view
 
     def look(self) -> ReadView:
         """`refresh`, unless a swap of this process is under way."""
-        if self._swapping.acquire(blocking=False):
+        if self.exclusive.acquire(blocking=False):
             try:
                 return self.refresh()
             finally:
-                self._swapping.release()
+                self.exclusive.release()
         return self._current.view
 
     def refresh_pointer(self) -> Pointer:
         """Look for swaps of other processes, and return the newest pointer."""
-        with self._swapping:
+        with self.exclusive:
             self.refresh()
             return self._current.pointer
 
@@ -179,7 +111,8 @@ class Version:
         """The means to read a state."""
         return ReadView(state, self.context.objects)
 
-    def _view_of(self, pointer: Pointer) -> ReadView:
+    def view_of(self, pointer: Pointer) -> ReadView:
+        """The means to read the state that a pointer names."""
         return self.view(State(self.object, pointer.commit, pointer.root, commit_id=pointer.commit_id))
 
     def foreign_changes(self, since: CommitNumber) -> list[tuple[ReadView, ReadView]]:
@@ -196,64 +129,26 @@ class Version:
         for older, _ in gone:
             self.pins.unpin(older.commit)
 
-    def on_new_state(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` whenever another process's commit was taken in."""
-        self._watchers.append(watcher)
-
     def on_death(self, bury: Callable[[ProcessRegistry], None]) -> None:
         """Call `bury` with the roll after each swap, to look for dead processes."""
         self._on_death = bury
 
-    def swap(
-        self, build: Build, then: Callable[[Pointer], None] = lambda _: None, *, tidy: bool = True
-    ) -> Pointer | None:
-        """Replace the pointer by what `build` makes of it; None when `build` wants nothing done.
+    def attempt(self) -> SwapAttempt:
+        """An attempt to replace the pointer, made by this thread alone while it lasts."""
+        return SwapAttempt(self)
 
-        `build` is called again on the newer state whenever another process was first. `then` is told of the new
-        pointer as soon as it stands, before old objects are deleted: nobody needs to wait for that. Without `tidy`
-        they are left to a later swap.
+    def reclaim(self) -> None:
+        """After a swap: delete what was freed and nobody reads, then look for dead processes.
+
+        The swap stands whatever happens here; what can't be deleted stays in the pointer's list for the next one.
         """
-        with self._swapping:
-            pointer = self._swap(build)
-            if pointer is not None:
-                then(pointer)
-            roll = self._try_to_collect() if pointer is not None and tidy else None
-        if roll is not None:
-            # Burying somebody swaps all pointers, so it must not happen while one of them is taken.
-            self._on_death(roll)
-        return pointer
-
-    def _try_to_collect(self) -> ProcessRegistry | None:
-        """The swap stands whatever happens now; what can't be deleted stays in the pointer's list for the
-        next.
-        """
-        try:
-            return self.collect()
-        except StrandlineError:
-            return None
-
-    def _swap(self, build: Build) -> Pointer | None:
-        while True:
-            base = self._current
-            self._refuse(base.pointer)
-            output = self.context.output()
-            output.swap = self.context.surroundings.new_id()
+        with self.exclusive:
             try:
-                plan = build(base, output)
-                if plan is not None:
-                    plan.pointer = self._books.keep(base.pointer, plan, output)
-                    output.flush()
-            except BaseException:
-                self.context.abandon(output)
-                raise
-            if plan is None:
-                self.context.abandon(output)
-                return None
-            newest = self._put(base, plan, output)
-            if newest is not None:
-                self._advance(plan, newest)
-                self.context.membership.settled(output.taken)
-                return plan.pointer
+                roll = self.collect()
+            except StrandlineError:
+                return
+        # Burying somebody swaps all pointers, so it must not happen while one of them is taken.
+        self._on_death(roll)
 
     def collect(self) -> ProcessRegistry:
         """Delete what was freed and nobody reads (invariant 7). The order is what makes it safe:
@@ -265,14 +160,14 @@ class Version:
         pointer = self._current.pointer
         roll = read_registry(self.context.storage).roll
         if len(pointer.freed):
-            newest = self._read().pointer
+            newest = self.read().pointer
             load = self.context.objects.chunk
             readers = readers_of(self.object, roll, self.context.membership.number, self.pins.readers())
             judge = Judge(readers, newest.chain(load), {one.name for one in newest.all_freed(load)})
-            self._books.delete(pointer, judge)
+            self.ledger.delete(pointer, judge)
         return roll
 
-    def _read(self, known: Current | None = None) -> Current:
+    def read(self, known: Current | None = None) -> Current:
         """The pointer as stored; `known` itself when that is what is stored."""
         try:
             stored = self.context.storage.get_with_token(self.object)
@@ -282,13 +177,14 @@ class Version:
         if known is not None and stored.token == known.token:
             return known
         pointer = decode_pointer(self.object, stored.value)
-        return Current(pointer, stored.token, self._view_of(pointer))
+        return Current(pointer, stored.token, self.view_of(pointer))
 
     def _refuse_closed(self) -> None:
         if self.context.closed:
             raise StoreError("it is closed", doing="Using a store or a temporary version", hint="Open it again")
 
-    def _refuse(self, pointer: Pointer) -> None:
+    def refuse(self, pointer: Pointer) -> None:
+        """Refuse to go on with a pointer that this process may not replace."""
         if self.context.membership.number in pointer.fenced:
             raise Fenced(
                 "this process was taken for dead and fenced",
@@ -299,56 +195,20 @@ class Version:
         if pointer.dropped:
             raise NotFound(f"version {pointer.name} was dropped", doing=f"Using version {pointer.name}")
 
-    def _put(self, base: Current, plan: SwapPlan, output: ObjectWriter) -> Current | None:
-        """Swap. The state now in place when ours is in it; None when another process was first."""
-        new = plan.pointer
-        data = encode_pointer(new)
-        plan.attempted = True
-        view = self._view_of(new)
-        try:
-            token = self.context.storage.compare_and_swap(self.object, base.token, data)
-            return Current(new, token, view)
-        except StorageError as error:
-            # A failed swap is not proof of anything: look for our own mark. When reading fails too, the
-            # outcome stays unknown, and nothing that the new pointer names may be deleted.
-            newest, landed = self._find_out(base, new, error)
-            if landed:
-                return newest
-            plan.attempted = False
-            self.context.abandon(output)
-            if newest.token == base.token and not isinstance(error, SwapLost):
-                raise
-            self._absorb(newest)
-            return None
-
-    def _find_out(self, base: Current, new: Pointer, error: StorageError) -> tuple[Current, bool]:
-        """The pointer as it is now, and whether our swap is behind it."""
-        try:
-            newest = self._read()
-            if isinstance(error, Unanswered) and newest.token == base.token:
-                settle_swap(self.context, base.pointer, base.token)
-                newest = self._read()
-            return newest, contains(self.context.objects, newest.pointer, new.swap, base.pointer.swap)
-        except StrandlineError as again:
-            raise Unanswered(
-                f"whether it took effect is not known ({again.why})",
-                doing=f"Committing to {base.pointer.name}",
-                hint="Look whether the changes are there before trying again",
-            ) from error
-
-    def _advance(self, plan: SwapPlan, newest: Current) -> None:
-        ours = newest
-        if newest.pointer.swap != plan.pointer.swap:
-            ours = Current(plan.pointer, newest.token, self._view_of(plan.pointer))
+    def advance(self, plan: SwapPlan, ours: Pointer, newest: Current) -> None:
+        """Our swap stands: make its state current, and then what others have swapped since (`newest`)."""
+        state = newest
+        if newest.pointer.swap != ours.swap:
+            state = Current(ours, newest.token, self.view_of(ours))
         with self.locks.inheriting(plan.moves):
-            plan.done()
+            self.free_lists.replace(plan.free_lists)
             with self._mutex:
-                self._current = ours
-        if ours is not newest:
-            self._absorb(newest)
-        self._books.forget(self._current.pointer)
+                self._current = state
+        if state is not newest:
+            self.absorb(newest)
+        self.ledger.forget(self._current.pointer)
 
-    def _absorb(self, newest: Current) -> None:
+    def absorb(self, newest: Current) -> None:
         """Take in what other processes committed; transactions under way are validated against it later."""
         with self._mutex:
             older = self._current.view
@@ -356,5 +216,4 @@ class Version:
                 self.pins.add(self.pins.states, older.commit)
                 self._absorbed.append((older, newest.view))
             self._current = newest
-        for watcher in self._watchers:
-            watcher()
+        self.free_lists.clear()

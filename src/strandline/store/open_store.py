@@ -1,9 +1,4 @@
-"""Where difference tables come into a commit: after the tables' own changes, before the pointer is swapped.
-
-A store without eagerly kept views pays one look into the catalog for each commit, and loads nothing.
-
-Creating and opening stores: by path or URL, or on any storage.
-"""
+"""Creating and opening stores: by path or URL, or on any storage. It says what takes part in their commits."""
 
 from __future__ import annotations
 
@@ -17,9 +12,7 @@ from strandline.pages import (
     Environment,
     Installer,
     PageStore,
-    RowChange,
     StateEdit,
-    TableEdit,
     Transaction,
     create_store,
     open_store,
@@ -28,28 +21,27 @@ from strandline.storage import Storage, open_storage
 from strandline.store.reader import Shared
 from strandline.store.store import Store
 from strandline.tables import SEGMENTS, SMALL_WRITES, Limits, PageCache, TableInstaller, TableValidator
-from strandline.whatif import DatingInstaller
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class DerivingInstaller:
-    """An installer that hands everything on, and then adds what eager views make of it."""
+class EagerViews:
+    """What eagerly kept views add to a commit: `pages.Deriver`.
 
-    def __init__(self, inner: Installer, cache: PageCache) -> None:
-        self._inner = inner
+    A store without any pays one look into the catalog for each commit, and loads nothing of views.
+    """
+
+    def __init__(self, installer: Installer, cache: PageCache) -> None:
+        self._installer = installer
         self._cache = cache
-
-    def install(self, edit: TableEdit, changes: Sequence[RowChange]) -> None:
-        self._inner.install(edit, changes)
 
     def derive(self, edit: StateEdit, transactions: Sequence[Transaction]) -> None:
         made = any(one.name == SEGMENTS for one in edit.domains.values())
         if made or edit.view.find_domain(SEGMENTS) is not None:
             from strandline.views import derive
 
-            derive(edit, self._inner, self._cache, transactions)
+            derive(edit, self._installer, self._cache, transactions)
 
 
 def create(path: str | os.PathLike[str], *, session: SparkSession | None = None) -> Store:
@@ -71,8 +63,9 @@ def create_on(
 ) -> Store:
     """A new store on any storage; `limits` says how large its pages grow under small writes."""
     cache = PageCache()
-    installer = DerivingInstaller(DatingInstaller(TableInstaller(cache, limits)), cache)
-    pages = create_store(storage, installer, TableValidator(cache), surroundings)
+    installer = TableInstaller(cache, limits)
+    derivers = [EagerViews(installer, cache)]
+    pages = create_store(storage, installer, TableValidator(cache), surroundings, derivers)
     return _started(pages, cache, session, beats=surroundings is None)
 
 
@@ -86,8 +79,9 @@ def open_on(
     """An existing store on any storage."""
     cache = PageCache()
     try:
-        installer = DerivingInstaller(DatingInstaller(TableInstaller(cache, limits)), cache)
-        pages = open_store(storage, installer, TableValidator(cache), surroundings)
+        installer = TableInstaller(cache, limits)
+        derivers = [EagerViews(installer, cache)]
+        pages = open_store(storage, installer, TableValidator(cache), surroundings, derivers)
     except NotFound:
         raise NotFound(
             f"there is no store at {storage.url}", doing="Opening a store", hint="Create one with create()"

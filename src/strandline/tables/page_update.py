@@ -14,12 +14,12 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from strandline.errors import Conflict, Damaged
-from strandline.pages import Entry, RowChange, TableEdit
+from strandline.errors import Damaged
+from strandline.pages import Entry, TableEdit
 from strandline.tables.keys import provisional_start
 from strandline.tables.page_cache import PageCache
 from strandline.tables.page_writer import SMALL_WRITES, EncodedPage, Limits, PageIO, PageWriter, resolve
-from strandline.tables.row_changes import Delta, Expected, merged, with_numbers
+from strandline.tables.row_changes import Delta, RowChange, merged, with_numbers
 from strandline.tables.schema import TableSchema
 
 FEW = 32
@@ -30,21 +30,15 @@ Place = tuple[bytes, Entry]
 
 
 class TableInstaller:
-    """See the module; `pages.Installer`."""
+    """Puts the `RowChange`s of a batch onto pages: the tables' `pages.Installer`."""
 
     def __init__(self, cache: PageCache, limits: Limits = SMALL_WRITES) -> None:
         self._cache = cache
         self._limits = limits
 
-    def install(self, edit: TableEdit, changes: Sequence[RowChange]) -> None:
-        deltas: list[Delta] = []
-        for change in changes:
-            payload = change.payload
-            if isinstance(payload, Expected):
-                _take_expected(edit, payload)
-            else:
-                assert isinstance(payload, Delta)
-                deltas.append(payload)
+    def install(self, edit: TableEdit, changes: Sequence[object]) -> None:
+        made = (change.in_commit(edit) for change in cast(Sequence[RowChange], changes))
+        deltas = [delta for delta in made if delta is not None]
         if deltas:
             schema = TableSchema.from_bytes(edit.record)
             delta = merged(deltas)
@@ -165,13 +159,3 @@ def _numbered(edit: TableEdit, delta: Delta) -> Delta:
     """Rows of a table without a key get their numbers, which are their keys."""
     new = len(delta) - provisional_start(delta.keys)
     return with_numbers(delta, edit.take_sequence(new)) if new else delta
-
-
-def _take_expected(edit: TableEdit, expected: Expected) -> None:
-    if edit.sequence != expected.sequence:
-        raise Conflict(
-            "rows were written to the table while its pages were being made",
-            doing="Committing",
-            hint="Nothing was changed; try the transaction again",
-        )
-    edit.take_sequence(expected.taken)

@@ -17,14 +17,15 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count, repeat
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from strandline.engine import Spool
-from strandline.pages import Entry, TableId
+from strandline.errors import Conflict
+from strandline.pages import Entry, TableEdit, TableId
 from strandline.tables.keys import encode_rows, is_provisional, provisional_key, provisional_start
 from strandline.tables.schema import TableSchema
 from strandline.values import no_rows
@@ -36,6 +37,14 @@ NONE = -1
 
 FRESH = -2
 """A new number must be given: the row that stood under the key has moved away with its own."""
+
+
+class RowChange(Protocol):
+    """What a transaction hands to the commit batch for one table, through `Transaction.change`."""
+
+    def in_commit(self, edit: TableEdit) -> Delta | None:
+        """The changes by key, as the commit being built has them; None when there are none by key."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,10 @@ class Delta:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def in_commit(self, edit: TableEdit) -> Delta:
+        """Itself; see `RowChange`."""
+        return self
 
     def slice(self, start: int, end: int) -> Delta:
         """The changes from `start` (inclusive) to `end` (exclusive)."""
@@ -88,6 +101,16 @@ class Expected:
 
     sequence: int
     taken: int
+
+    def in_commit(self, edit: TableEdit) -> None:
+        """Takes the row numbers; see `RowChange`."""
+        if edit.sequence != self.sequence:
+            raise Conflict(
+                "rows were written to the table while its pages were being made",
+                doing="Committing",
+                hint="Nothing was changed; try the transaction again",
+            )
+        edit.take_sequence(self.taken)
 
 
 @dataclass(frozen=True)

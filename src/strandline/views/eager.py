@@ -14,14 +14,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 import numpy as np
 import pyarrow as pa
 
 from strandline.changes import difference
 from strandline.errors import Conflict, StorageError, StrandlineError
-from strandline.pages import Installer, RowChange, StateEdit, TableEdit, Transaction
+from strandline.pages import Installer, StateEdit, TableEdit, Transaction
 from strandline.tables import (
     NONE,
     ROW,
@@ -190,5 +189,4 @@ def _install(table: TableEdit, installer: Installer, put: pa.Table, gone: pa.Tab
     order = sorted(range(len(keys)), key=keys.__getitem__)
     live = np.array([place if place < len(put) else NONE for place in order], dtype=np.int64)
     delta = Delta([keys[place] for place in order], live, np.full(len(keys), NONE, dtype=np.int64), both)
-    # Nobody's transaction: what follows from a batch belongs to all of it.
-    installer.install(table, [RowChange(cast(Transaction, None), delta)])
+    installer.install(table, [delta])

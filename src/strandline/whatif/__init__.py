@@ -6,7 +6,6 @@ is_what_if, what_if_at         whether a state has a what-if of a name; that wha
 relation_of, commit_of         the same on a state that others hold; the scan time that a date means
 definitions, what_if_readers   all what-ifs of a state, by name; how to read them as it has them
 changes_between, rows_between  what changed in a what-if from one state to another; the rows that can have
-DatingInstaller                what a store wraps its tables' installer in: it gives tuples their dates
 is_hidden                      whether a table of the store is one of ours
 """
 
@@ -16,7 +15,7 @@ from strandline.whatif.conflicts import Resolve, compare, conflict_table, what_i
 from strandline.whatif.lifecycle import WhatIfListing, create, drop, listed, purge
 from strandline.whatif.merge import merge_what_if, rebase
 from strandline.whatif.scan import WhatIfReader, WhatIfRelation, relation_of, what_if_relation
-from strandline.whatif.transaction import DatingInstaller, WhatIfHost, attempt, commit_of
+from strandline.whatif.transaction import WhatIfHost, attempt, commit_of
 from strandline.whatif.tuples import INFINITY, LEVEL, MAXDATE, MINDATE, STORED, TUPNUM, TYPE, Type, stored_name
 from strandline.whatif.writes import apply, delete, insert, update, upsert
 
@@ -30,7 +29,6 @@ __all__ = [
     "STORED",
     "TUPNUM",
     "TYPE",
-    "DatingInstaller",
     "Resolve",
     "Type",
     "WhatIfChain",

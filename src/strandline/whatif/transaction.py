@@ -2,7 +2,7 @@
 
 A transaction does not know its commit number before it is installed, and may be installed again on a newer state. So it
 hands over tuples that say `UNDATED` in `mindate` (new ones) or in `maxdate` (those that become invalid), and they are
-dated here, between the commit batch and the tables' own installer.
+dated when the commit batch is installed.
 
 A transaction on a what-if: what it locks, and how it hands its tuples over.
 
@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.errors import Conflict, InputError
-from strandline.pages import Installer, Mode, PageSnapshot, PageVersion, ReadView, RowChange, TableEdit, TableEntry
+from strandline.pages import Mode, PageSnapshot, PageVersion, ReadView, TableEdit, TableEntry
 from strandline.storage import Storage, retried
 from strandline.tables import (
     ALL,
@@ -54,25 +54,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class UndatedTuples:
-    """Tuples of one differential relation, new and changed, in the columns of its table."""
+    """Tuples of one differential relation, new and changed, in the columns of its table: a `RowChange` of tables.
+
+    The commit that installs them dates them.
+    """
 
     tuples: pa.Table
 
-
-class DatingInstaller:
-    """An installer that dates what what-ifs write, and hands everything on."""
-
-    def __init__(self, inner: Installer) -> None:
-        self._inner = inner
-
-    def install(self, edit: TableEdit, changes: Sequence[RowChange]) -> None:
-        dated = [
-            RowChange(change.transaction, _delta(change.payload.tuples, int(edit.commit)))
-            if isinstance(change.payload, UndatedTuples)
-            else change
-            for change in changes
-        ]
-        self._inner.install(edit, dated)
+    def in_commit(self, edit: TableEdit) -> Delta:
+        """The tuples with their dates."""
+        return _delta(self.tuples, int(edit.commit))
 
 
 def _delta(tuples: pa.Table, commit: int) -> Delta:

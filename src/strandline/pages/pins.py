@@ -1,0 +1,81 @@
+"""What this process is reading of one version: temporary snapshots, transactions, opened snapshots.
+
+Whoever pins the current state must know that it is current: one mutex covers both, `Pins.mutex`.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from strandline.pages.ids import CommitNumber
+from strandline.pages.process_registry import Readers
+
+Counts = dict[CommitNumber, int]
+
+
+class Pins:
+    """`states` are single states being read; `bases` those from which transactions read, and all later ones.
+
+    Methods without a lock of their own say so: the caller holds `mutex`, because it looks at more than the
+    pins.
+    """
+
+    def __init__(self) -> None:
+        self.mutex = threading.Lock()
+        self.states: Counts = {}
+        self.bases: Counts = {}
+        self._held: Counts = {}
+        self._names: dict[str, int] = {}
+
+    def add(self, counts: Counts, commit: CommitNumber) -> None:
+        """One reader more; the caller holds `mutex`."""
+        counts[commit] = counts.get(commit, 0) + 1
+
+    def pin(self, commit: CommitNumber) -> None:
+        """Pin a state that is protected otherwise, or whose protection is verified afterwards."""
+        with self.mutex:
+            self.add(self.states, commit)
+
+    def unpin(self, commit: CommitNumber) -> None:
+        """One reader of a state less."""
+        with self.mutex:
+            _less(self.states, commit)
+
+    def leave(self, base: CommitNumber) -> None:
+        """One transaction less."""
+        with self.mutex:
+            _less(self.bases, base)
+
+    def count(self) -> int:
+        """How many there are; the caller holds `mutex`."""
+        return sum(self.states.values()) + sum(self.bases.values())
+
+    def least(self, current: CommitNumber) -> CommitNumber:
+        """The least commit being read; the caller holds `mutex`."""
+        return min([*self.states, *self.bases, current])
+
+    def readers(self) -> Readers:
+        """The same, for deciding what may be deleted."""
+        with self.mutex:
+            return Readers(tuple(self.bases), tuple(sorted(self.states)))
+
+    def hold(self, commit: CommitNumber, by: int) -> list[CommitNumber]:
+        """Count a state below the published floor; all of them. Called by one thread at a time."""
+        self._held[commit] = self._held.get(commit, 0) + by
+        return [one for one, count in self._held.items() if count > 0]
+
+    def count_name(self, name: str, by: int) -> None:
+        """Readers come to, or leave, a permanent snapshot by its name."""
+        with self.mutex:
+            self._names[name] = self._names.get(name, 0) + by
+
+    def name_count(self, name: str) -> int:
+        """How many have opened a permanent snapshot by its name."""
+        with self.mutex:
+            return self._names.get(name, 0)
+
+
+def _less(counts: Counts, commit: CommitNumber) -> None:
+    counts[commit] -= 1
+    if not counts[commit]:
+        del counts[commit]
