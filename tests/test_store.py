@@ -226,10 +226,10 @@ def test_closing_a_store_lets_go_of_what_its_branches_frames_read() -> None:
     with shop() as store:
         store.create_table("t", numbered(3), key="id")
         idea = store.branch("idea")
-        idea.shared.frames.append(idea.relation("t"))
-        assert store.shared.frames == idea.shared.frames == store.version("idea").shared.frames
+        idea.frames.append(idea.relation("t"))
+        assert store.frames == idea.frames == store.version("idea").frames
         store.close()
-        assert not idea.shared.frames
+        assert not idea.frames
 
 
 def test_a_branch_without_a_name_is_temporary_until_it_is_kept() -> None:

@@ -59,9 +59,9 @@ def test_a_dump_leaves_the_store_s_caches_as_they_are() -> None:
     with shop() as store:
         store.create_table("cold", numbered(3000), key="id")
         store.create_table("hot", numbered(10), key="id")
-        store.shared.cache.clear()
+        store.cache.clear()
         rows(store, "hot")
-        objects, cache = store.shared.pages.context.objects, store.shared.cache
+        objects, cache = store.pages.store.context.objects, store.cache
         before = list(objects._cache), list(cache._kept), cache.opened
         store.dump(target)
         assert (list(objects._cache), list(cache._kept), cache.opened) == before

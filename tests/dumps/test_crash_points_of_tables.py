@@ -48,9 +48,9 @@ def buried(storage: MemoryStorage) -> None:
     """Whatever a dead process left is cleared away, and then every invariant holds."""
     clock = Clock()
     with opened(storage, clock) as store:
-        store.shared.pages.beat()
+        store.pages.store.beat()
         clock.time += 61
-        store.shared.pages.beat()
+        store.pages.store.beat()
         store.table("other").upsert([{"id": 99, "v": 1}])
     report = check_store(storage)
     assert report.ok, (report.findings, report.unreachable)

@@ -10,7 +10,7 @@ import pytest
 from tests.pages.toy import Clock, all_rows, assert_sound, created, domain_of, opened, put, read, write
 
 from strandline.errors import AlreadyExists, InputError, InUse, NotFound, SnapshotExpired, StrandlineError
-from strandline.pages import Draft, Mode
+from strandline.pages import Draft, Mode, ReadView
 from strandline.storage import LocalStorage, MemoryStorage
 
 
@@ -76,7 +76,7 @@ def test_a_late_reader_gets_snapshot_expired_and_never_wrong_rows() -> None:
         snapshot.close()
         put(main, "t", a=2)
         with pytest.raises(SnapshotExpired):
-            all_rows(opened(storage).version().inner.view(view.state))
+            all_rows(ReadView(view.state, opened(storage).context.objects))
         with pytest.raises(SnapshotExpired):
             main.at(int(commit))
 

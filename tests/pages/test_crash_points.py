@@ -74,7 +74,7 @@ def commit_batch(store: PageStore) -> None:
         write(transaction, t, f"k{n:02}", "batch")
         transaction._ended = True
     tickets = [PendingCommit(transaction) for transaction in transactions]
-    main.inner.committer.lead(tickets)
+    main.committer.lead(tickets)
     for ticket in tickets:
         if ticket.error is not None:
             raise ticket.error

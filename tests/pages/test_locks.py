@@ -141,7 +141,7 @@ def test_a_large_transaction_goes_over_to_page_locks(monkeypatch: pytest.MonkeyP
         large = main.begin()
         for key in rows:
             write(large, domain, key, -1)
-        locks = main.inner.locks
+        locks = main.locks
         held = locks._held[large.number]
         assert {what[0] for what in held} == {"table", "page"}
         assert all(locks.held(large.number, what) is Mode.X for what in held if what[0] == "page")
@@ -168,7 +168,7 @@ def test_a_scan_waits_for_a_writer_of_one_of_its_pages_and_sees_its_rows() -> No
 
         thread = threading.Thread(target=scan)
         thread.start()
-        while not main.inner.locks._waiting:
+        while not main.locks._waiting:
             assert thread.is_alive()
         writer.commit()
         thread.join()
@@ -192,7 +192,7 @@ def commit_one_and_then_the_others_together(store: PageStore, transactions: Sequ
     installing.wait()
     for thread in threads[1:]:
         thread.start()
-    while len(store.version().inner.committer.queue._queue) < len(threads) - 1:
+    while len(store.version().committer.queue._queue) < len(threads) - 1:
         pass
     go_on.set()
     for thread in threads:

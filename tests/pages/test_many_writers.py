@@ -11,14 +11,14 @@ import pytest
 from tests.pages.toy import Clock, all_rows, assert_sound, created, domain_of, opened, put, read, write
 
 from strandline.errors import Conflict, Deadlock, Fenced, InUse
-from strandline.pages import Mode, PageVersion
+from strandline.pages import Mode, Version
 from strandline.storage import LocalStorage, MemoryStorage
 
 ACCOUNTS = 12
 TOTAL = ACCOUNTS * 100
 
 
-def move_money(version: PageVersion, seed: int, times: int) -> int:
+def move_money(version: Version, seed: int, times: int) -> int:
     """Transfers between random accounts, repeated when another was first; how often that was."""
     chance = random.Random(seed)
     domain = domain_of(version, "accounts")

@@ -13,11 +13,11 @@ from strandline.pages import (
     Environment,
     Mode,
     PageStore,
-    PageVersion,
     ReadView,
     TableEdit,
     TableId,
     Transaction,
+    Version,
     check_store,
     create_store,
     open_store,
@@ -128,7 +128,7 @@ def all_rows(view: ReadView) -> dict[str, dict[str, object]]:
     return {entry.name: table_rows(view, entry.domain) for entry in view.domains()}
 
 
-def domain_of(version: PageVersion | ReadView, name: str) -> TableId:
+def domain_of(version: Version | ReadView, name: str) -> TableId:
     view = version if isinstance(version, ReadView) else version.view()
     found = view.find_domain(name)
     assert found is not None, name
@@ -153,7 +153,7 @@ def write(transaction: Transaction, domain: TableId, key: str, value: object) ->
     transaction.change(domain, (key, value))
 
 
-def put(version: PageVersion, table: str, **rows: object) -> int:
+def put(version: Version, table: str, **rows: object) -> int:
     """One transaction that writes rows, creating the table when it is not there."""
     with version.begin() as transaction:
         found = version.view().find_domain(table)

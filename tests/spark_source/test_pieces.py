@@ -119,7 +119,7 @@ def test_the_state_asked_for_longest_ago_is_let_go_first(shop: Store) -> None:
     wanted = pa.schema([("qty", pa.int64())])
     kept = [rows_of(TableRows(one, "orders", wanted, "id = 1")) for one in found[1:]]
     assert kept == [[{"qty": 0}], [{"qty": 1}]]
-    leases_._stores[shop.url].shared.pages.beat()  # publishes that the first state is no longer read
+    leases_._stores[shop.url].pages.store.beat()  # publishes that the first state is no longer read
     shop.table("orders").update(set={"qty": "5"})
     with pytest.raises(SnapshotExpired):
         rows_of(TableRows(found[0], "orders", wanted, None))
@@ -235,7 +235,7 @@ def test_an_attempt_that_fails_takes_back_what_it_wrote(tmp_path: Path, monkeypa
 
 def test_what_a_dead_writer_has_staged_is_named_by_check_and_removed_on_demand(shop: Store) -> None:
     storage = LocalStorage(Path(shop.url))
-    alive, dead = new_job_id(shop.shared.pages.process), new_job_id(0)
+    alive, dead = new_job_id(shop.pages.store.process), new_job_id(0)
     kept, left = (stage(storage, job, (0, 0), [batch(1), batch(2)]).names() for job in (alive, dead))
     report = shop.check()
     assert report.unreachable == left

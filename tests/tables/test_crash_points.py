@@ -142,11 +142,11 @@ def bury_and_commit(storage: MemoryStorage) -> Facts:
     clock = Clock()
     with opened(storage, clock) as store:
         seen = facts(store)
-        store.shared.pages.beat()
+        store.pages.store.beat()
         clock.time += 61
-        store.shared.pages.beat()
+        store.pages.store.beat()
         store.create_table("after", numbered(2))
-        assert list(store.shared.pages.beat().processes) == [store.shared.pages.process]
+        assert list(store.pages.store.beat().processes) == [store.pages.store.process]
         after = facts(store)
         del after["main.after"]
         assert after == seen

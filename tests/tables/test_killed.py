@@ -60,9 +60,9 @@ def total(store: Store, at: object = None) -> int:
 def look_after(store: Store, clock: Clock, acknowledged: set[int]) -> int:
     """Bury the dead, and look at everything that is there; how many states that is."""
     for _ in range(2):
-        store.shared.pages.beat()
+        store.pages.store.beat()
         clock.time += 61
-    store.shared.pages.beat()
+    store.pages.store.beat()
     assert acknowledged <= set(store.table("log").to_arrow()["id"].to_pylist()), "what was committed is there"
     seen = 0
     for name in store.branches():

@@ -45,7 +45,7 @@ def store(workers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield opened
         report = opened.check()
         assert report.ok, (report.findings, report.unreachable)
-        blocks = opened.shared.pages.beat().processes[opened.shared.pages.process].blocks
+        blocks = opened.pages.store.beat().processes[opened.pages.store.process].blocks
         assert [block for block in blocks if block.run > 1] == [], "no worker may write any more"
 
 

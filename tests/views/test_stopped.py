@@ -76,9 +76,9 @@ def settled(storage: MemoryStorage, sql: str) -> None:
     """Another process goes on: both copies come to the view, positions of nobody are gone, and so is all litter."""
     clock = Clock()
     with open_on(storage, surroundings=clock.surroundings()) as store:
-        store.shared.pages.beat()
+        store.pages.store.beat()
         clock.time += 61
-        store.shared.pages.beat()
+        store.pages.store.beat()
         wanted = rows_of(store, sql)
         for name in ("slow", "fast"):
             done = store.copy(name).refresh("difference")
@@ -91,7 +91,7 @@ def settled(storage: MemoryStorage, sql: str) -> None:
             starts = [one.starts for one in all_segments(view, store.cache).values()]
         assert all(len(one) == 1 for one in starts)
         assert len(store.pages.snapshots()) == (0 if starts else 2)
-        store.shared.pages.beat()
+        store.pages.store.beat()
     report = check_store(storage)
     assert report.ok, (report.findings, report.unreachable)
 

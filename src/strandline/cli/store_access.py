@@ -19,7 +19,7 @@ from strandline.cli.output import draw_rows, plain
 from strandline.errors import NotFound
 
 if TYPE_CHECKING:
-    from strandline.pages import PageStore, PageVersion
+    from strandline.pages import PageStore, Version
     from strandline.storage import Storage
     from strandline.store import Store
 
@@ -78,7 +78,7 @@ def tables_of(path: str, version: str = "main") -> Iterator[Store]:
         yield store if version == "main" else store.version(version)
 
 
-def version_of(pages: PageStore, name: str) -> PageVersion:
+def version_of(pages: PageStore, name: str) -> Version:
     """A branch; an error names those that there are."""
     check_name(sorted(pages.versions()), name, "branch")
     return pages.version(name)

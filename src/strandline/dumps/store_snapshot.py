@@ -167,7 +167,7 @@ class StoreSnapshot:
             version.object, name, snapshot.commit, log[-1].id if log else "", base, (),
             tuple(swap.to_json() for swap in log[-LOG:]),
         )  # fmt: skip
-        self._remember_records(version.inner, pointer, alone=alone)
+        self._remember_records(version, pointer, alone=alone)
         if scope.tables is not None:
             self.states[key] = frozenset(_domain(snapshot.view, table).domain for table in scope.tables)
             return facts

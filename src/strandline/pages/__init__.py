@@ -1,13 +1,13 @@
 """Shadow paging: the store's control plane. Ylönen et al., "Concurrent Shadow Paging", all sections.
 
     create_store / open_store → PageStore
-        .version("main") → PageVersion
+        .version("main") → Version
             .begin() → Transaction        locks, row changes, page changes, catalog changes; commit or abort
             .snapshot() → Snapshot        temporary: .view, .commit, .close()
             .name_snapshot, .demote, .drop_snapshot, .snapshots, .at(name | commit | time), .log
             .view() / .refresh() → View   the newest state, unprotected
         .fork(name, parent=, of=), .drop_version(name), .versions(), .beat(), .start_heart(), .close()
-        .temporary(parent=, of=) → TemporaryPageVersion: .keep(name), .close()
+        .temporary(parent=, of=) → TemporaryVersion: .keep(name), .close()
 
     View: find_domain(name) → DomainEntry; record(domain) → bytes; page_for(domain, key) → Entry;
           pages_between(domain, low, high); entries(domain); entries_since(domain, commit);
@@ -24,7 +24,7 @@ What the tables provide:
 
 How a transaction reads: lock first (`lock_row`, `lock_range`, `lock_page`, `lock_table`), then read
 `transaction.view()`, then lay `transaction.changes(domain)` over it. Until it ends, everything in the views
-it gets stays readable. Read-only work takes a `snapshot()` and no locks. `PageVersion.view()` protects
+it gets stays readable. Read-only work takes a `snapshot()` and no locks. `Version.view()` protects
 nothing: a commit may delete its pages while they are read (`SnapshotExpired`).
 
 Bulk loads: `transaction.grant_names(pieces, runs)` gives names for pages that workers write to storage
@@ -96,13 +96,13 @@ from strandline.pages.ids import (
     VersionObject,
 )
 from strandline.pages.locks import Mode
-from strandline.pages.page_version import PageVersion, TemporaryPageVersion, parse_at, state_at
 from strandline.pages.process_registry import PROCESSES, ProcessRegistry, encode_registry, read_registry
 from strandline.pages.read_view import ReadView, State
-from strandline.pages.snapshots import PageSnapshot, open_record
+from strandline.pages.snapshots import PageSnapshot, open_record, parse_at, state_at
 from strandline.pages.space import EVERY, Holding, Part, space_held
 from strandline.pages.state_edit import Draft, StateEdit, TableEdit
 from strandline.pages.store import MAIN, PageStore, create_store, open_store
+from strandline.pages.temporary_version import TemporaryVersion
 from strandline.pages.transaction import Transaction
 from strandline.pages.version import Version
 from strandline.pages.worker_output import Grant, WorkerOutput
@@ -140,7 +140,6 @@ __all__ = [
     "PageRef",
     "PageSnapshot",
     "PageStore",
-    "PageVersion",
     "Part",
     "PhysicalPage",
     "Pointer",
@@ -154,7 +153,7 @@ __all__ = [
     "TableEdit",
     "TableEntry",
     "TableId",
-    "TemporaryPageVersion",
+    "TemporaryVersion",
     "Transaction",
     "Version",
     "VersionObject",

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from strandline.pages.context import Context
-from strandline.pages.forks import OpenVersion, clear_dropped, swap_master, tidy_forks
+from strandline.pages.forks import clear_dropped, swap_master, tidy_forks
 from strandline.pages.format import (
     Load,
     NodeRef,
@@ -28,15 +28,19 @@ from strandline.pages.ids import CommitNumber, PhysicalPage, ProcessId, TableId,
 from strandline.pages.process_registry import ProcessRecord, change_registry, read_registry
 from strandline.pages.reclamation import sweep_block
 from strandline.pages.swap import SwapPlan
-from strandline.pages.version import Version
+
+if TYPE_CHECKING:
+    from strandline.pages.store import PageStore
+    from strandline.pages.version import Version
 
 
-def fence_process(context: Context, number: ProcessId, open_version: OpenVersion) -> int:
+def fence_process(store: PageStore, number: ProcessId) -> int:
     """Fence a process, clear away, take it off the roll; how many names were tried."""
+    context = store.context
     swap_master(context, lambda master, _: replace(master, fenced=master.fenced | {number}))
-    _fence(context, number, open_version)
+    _fence(store, number)
     for name in read_master(context.objects).master.dropping:
-        clear_dropped(context, name, open_version, number)
+        clear_dropped(store, name, number)
     record = read_registry(context.storage).roll.processes.get(number)
     tried = 0
     if record is not None:
@@ -46,16 +50,17 @@ def fence_process(context: Context, number: ProcessId, open_version: OpenVersion
     return tried
 
 
-def _fence(context: Context, number: ProcessId, open_version: OpenVersion) -> None:
+def _fence(store: PageStore, number: ProcessId) -> None:
     """Swap every pointer. Versions entered meanwhile copied the fence from MASTER."""
-    versions = _versions(context.objects)
+    objects = store.context.objects
+    versions = _versions(objects)
     for name in versions:
-        if _pointer(context.objects, name).dropped:
-            clear_dropped(context, name, open_version, number)
+        if _pointer(objects, name).dropped:
+            clear_dropped(store, name, number)
             continue
-        version = open_version(name)
+        version = store.open(name)
         _fence_pointer(version, number)
-        tidy_forks(version, versions, lambda maker: maker == number)
+        tidy_forks(version, versions, number)
 
 
 def _fence_pointer(version: Version, number: ProcessId) -> None:

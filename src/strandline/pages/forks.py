@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from strandline.errors import AlreadyExists, InputError, InUse, NotFound, SnapshotExpired, StorageError, Unanswered
 from strandline.pages.context import Context
@@ -35,10 +36,11 @@ from strandline.pages.process_registry import read_registry
 from strandline.pages.reclamation import Neighbours, freed_for_good
 from strandline.pages.snapshots import PageSnapshot, freed_without, unfree
 from strandline.pages.swap import SwapPlan
-from strandline.pages.version import Version
 from strandline.storage import Token
 
-OpenVersion = Callable[[VersionObject], Version]
+if TYPE_CHECKING:
+    from strandline.pages.store import PageStore
+    from strandline.pages.version import Version
 
 
 def swap_master(context: Context, edit: Callable[[Master, ObjectWriter], Master]) -> Master:
@@ -166,10 +168,10 @@ def release_fork(parent: Version, child: VersionObject) -> None:
     parent.reclaim()
 
 
-def tidy_forks(parent: Version, versions: set[VersionObject], maker: Callable[[int], bool]) -> None:
-    """Finish or undo the forks of makers that are dead (`maker` tells)."""
+def tidy_forks(parent: Version, versions: set[VersionObject], maker: ProcessId) -> None:
+    """Finish or undo the forks of a maker that is dead."""
     for one in parent.current.pointer.forks:
-        if one.maker is not None and maker(one.maker):
+        if one.maker == maker:
             if one.child in versions:
                 _adopt_fork(parent, one.child)
             else:
@@ -177,7 +179,7 @@ def tidy_forks(parent: Version, versions: set[VersionObject], maker: Callable[[i
                 parent.context.storage.delete(one.child)
 
 
-def rename_version(version: Version, name: str, open_version: OpenVersion) -> None:
+def rename_version(version: Version, name: str) -> None:
     """Give a version another name: the swap of MASTER does it, the names inside the pointers are for people."""
     doing = f"Renaming version {version.name}"
     version.refresh()
@@ -185,7 +187,7 @@ def rename_version(version: Version, name: str, open_version: OpenVersion) -> No
     if base is None:
         raise InputError("it is the version that everything stems from", doing=doing)
     _rename_pointer(version, name)
-    _rename_fork(open_version(base.parent), version.object, name)
+    _rename_fork(version.store.open(base.parent), version.object, name)
 
     def enter(master: Master, output: ObjectWriter) -> Master:
         versions = master.all_versions(output.load_chunk)
@@ -218,7 +220,7 @@ def _rename_fork(parent: Version, child: VersionObject, name: str) -> None:
     parent.reclaim()
 
 
-def drop_version(version: Version, open_version: OpenVersion) -> None:
+def drop_version(version: Version) -> None:
     """Drop a version without children and without snapshots of its own."""
     name = version.name
     doing = f"Dropping version {name}"
@@ -237,7 +239,7 @@ def drop_version(version: Version, open_version: OpenVersion) -> None:
                 break
     version.reclaim()
     version.context.membership.forget(version.object)
-    clear_dropped(version.context, version.object, open_version)
+    clear_dropped(version.store, version.object)
 
 
 def _dropped(pointer: Pointer, output: ObjectWriter, doing: str) -> SwapPlan:
@@ -258,13 +260,12 @@ def _dropped(pointer: Pointer, output: ObjectWriter, doing: str) -> SwapPlan:
     return SwapPlan(gone, "drop version", pointer.name, freed=freed_for_good(output.load, record, sides))
 
 
-def clear_dropped(
-    context: Context, name: VersionObject, open_version: OpenVersion, dead: ProcessId | None = None
-) -> None:
+def clear_dropped(store: PageStore, name: VersionObject, dead: ProcessId | None = None) -> None:
     """Clear away a version whose pointer says that it was dropped. May be repeated, and done by anybody.
 
     While a living process reads it, it only waits in MASTER's list.
     """
+    context = store.context
     swap_master(context, lambda master, output: _dropping(master, name, output))
     roll = read_registry(context.storage).roll
     if any(name in record.floors for number, record in roll.processes.items() if number != dead):
@@ -277,7 +278,7 @@ def clear_dropped(
         with suppress(SnapshotExpired):  # an extension page is gone only after what it lists
             for freed in pointer.all_freed(context.objects.chunk):
                 context.objects.delete(freed.name)
-        release_fork(open_version(pointer.base.parent), name)
+        release_fork(store.open(pointer.base.parent), name)
         # A swap of whatever object makes the deletes durable; only then the list of them may go.
         swap_master(context, lambda master, _: replace(master))
         for roster in (pointer.freed, pointer.log, pointer.snapshots):

@@ -1,7 +1,11 @@
-"""Snapshots of one version: temporary, permanent, partial (sections 3, 3.3 and 3.5)."""
+"""Snapshots of one version: temporary, permanent, partial (sections 3, 3.3 and 3.5).
+
+It says in one place what `at=` may mean: now, a snapshot's name, a commit number, a time; or a text that says one.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Collection
 from dataclasses import replace
 from types import TracebackType
@@ -94,7 +98,7 @@ def open_record(version: Version, record: SnapshotRecord) -> PageSnapshot:
     version.pins.pin(record.commit)
     held = not version.context.membership.covers(version.object, record.commit)
     state = State(version.object, record.commit, record.root, record.domains, record.commit_id)
-    snapshot = PageSnapshot(version, version.view(state), record.name or None, held=held)
+    snapshot = PageSnapshot(version, ReadView(state, version.context.objects), record.name or None, held=held)
     try:
         if held:
             version.hold(record.commit, 1)
@@ -244,3 +248,47 @@ def _refuse_readers(version: Version, roll: ProcessRegistry, record: SnapshotRec
 def _refuse_foreign_domains(state: State, chosen: frozenset[TableId] | None) -> None:
     if state.domains is not None and (chosen is None or not chosen <= state.domains):
         raise InputError("a snapshot of a partial snapshot can't hold more than that one")
+
+
+SHOWN = 20
+
+
+def state_at(version: Version, at: object) -> PageSnapshot:
+    """The state that `at` means, held until closed. None is now; a text is a snapshot's name here; a datetime without
+    a zone is local time.
+    """
+    if at is None:
+        version.look()
+        return version.snapshot()
+    if isinstance(at, SnapshotRecord):
+        return version.at(at.name)
+    if isinstance(at, dt.datetime):
+        return version.at(at.timestamp())
+    if isinstance(at, (str, int)) and not isinstance(at, bool):
+        return version.at(at)
+    raise InputError(
+        f"{at!r} is no state", doing="Reading a state", hint="Give a name, a snapshot, a commit number, a datetime"
+    )
+
+
+def parse_at(version: Version, text: str | None) -> str | int | dt.datetime | None:
+    """What a text from a command line or an option means: a snapshot's name, else a commit number, else a time.
+
+    Without a text: now.
+    """
+    if text is None:
+        return None
+    known = [record.name for record in version.snapshots()]
+    if text in known:
+        return text
+    if text.isdecimal():
+        return int(text)
+    try:
+        return dt.datetime.fromisoformat(text)
+    except ValueError:
+        names = f"The snapshots are {', '.join(known[:SHOWN])}" if known else "There are no snapshots yet"
+        raise NotFound(
+            f"there is no snapshot {text}",
+            doing=f"Looking for the state {text}",
+            hint=f"{names}; a commit number or a time like 2030-01-31T12:00 will do too",
+        ) from None

@@ -1,7 +1,4 @@
-"""An open store: its versions, and this process's place among others.
-
-Creating a store, and opening one.
-"""
+"""An open store: its versions, and this process's place among others. How one is created, and how it is opened."""
 
 from __future__ import annotations
 
@@ -29,7 +26,6 @@ from strandline.pages.format import (
     version_row,
 )
 from strandline.pages.ids import CommitNumber, Environment, PhysicalPage, ProcessId, VersionObject
-from strandline.pages.page_version import PageVersion, TemporaryPageVersion
 from strandline.pages.process_registry import (
     PROCESSES,
     Commits,
@@ -49,12 +45,12 @@ BEATS = 6
 
 
 class PageStore:
-    """See the module. A context manager; closing it takes this process off the roll."""
+    """A store in this process. A context manager; closing it takes this process off the roll."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self._mutex = threading.RLock()
-        self._versions: dict[VersionObject, PageVersion] = {}
+        self._versions: dict[VersionObject, Version] = {}
         self._temporaries: list[TemporaryVersion] = []
         self._burying = threading.Lock()
         self._closed = threading.Event()
@@ -76,39 +72,39 @@ class PageStore:
         """The versions by name."""
         return read_master(self.context.objects).master.all_versions(self.context.objects.chunk)
 
-    def version(self, name: str = MAIN) -> PageVersion:
+    def version(self, name: str = MAIN) -> Version:
         """Open a version."""
         found = self.versions().get(name)
         if found is None:
             raise NotFound(f"there is no version {name}", doing=f"Opening version {name}")
-        return self._open(found)
+        return self.open(found)
 
-    def fork(self, name: str, *, parent: str = MAIN, of: PageSnapshot | None = None) -> PageVersion:
+    def fork(self, name: str, *, parent: str = MAIN, of: PageSnapshot | None = None) -> Version:
         """A new version on the current state of another, or on a snapshot of it."""
         if name in self.versions():
             raise AlreadyExists(f"there is a version {name} already", doing=f"Creating version {name}")
-        return self._open(fork(self.version(parent).inner, name, of))
+        return self.open(fork(self.version(parent), name, of))
 
     def rename_version(self, old: str, new: str) -> None:
         """Give a version another name; not the first one."""
-        rename_version(self.version(old).inner, new, self._open_inner)
+        rename_version(self.version(old), new)
 
-    def temporary(self, *, parent: str = MAIN, of: PageSnapshot | None = None) -> TemporaryPageVersion:
+    def temporary(self, *, parent: str = MAIN, of: PageSnapshot | None = None) -> TemporaryVersion:
         """A version in memory on the current state of another, or on a snapshot of it: no transaction on it is
         flushed, and it is gone when closed.
         """
         version = self.version(parent)
         with nullcontext(of) if of is not None else version.snapshot() as state:
-            made = TemporaryVersion(version.inner, state)
+            made = TemporaryVersion(version, state)
         with self._mutex:
             self._temporaries = [*(one for one in self._temporaries if not one.closed), made]
-        return TemporaryPageVersion(made, self._open)
+        return made
 
     def drop_version(self, name: str) -> None:
         """Drop a version that has no children and no snapshots."""
         version = self.version(name)
         try:
-            drop_version(version.inner, self._open_inner)
+            drop_version(version)
         finally:
             if version.pointer().dropped:
                 with self._mutex:
@@ -170,21 +166,17 @@ class PageStore:
     def recover(self) -> None:
         """Go on clearing away versions that were being dropped."""
         for name in read_master(self.context.objects).master.dropping:
-            clear_dropped(self.context, name, self._open_inner)
+            clear_dropped(self, name)
 
-    def _open(self, name: VersionObject) -> PageVersion:
+    def open(self, name: VersionObject) -> Version:
+        """The version whose pointer has that storage name; the same handle each time."""
         with self._mutex:
             if name not in self._versions:
                 if decode_pointer(name, self.context.storage.get(name)).dropped:
-                    clear_dropped(self.context, name, self._open_inner)
+                    clear_dropped(self, name)
                     raise NotFound("the version was dropped", doing="Opening a version")
-                version = Version(self.context, name)
-                version.on_death(self._after_swap)
-                self._versions[name] = PageVersion(version)
+                self._versions[name] = Version(self, self.context, name)
             return self._versions[name]
-
-    def _open_inner(self, name: VersionObject) -> Version:
-        return self._open(name).inner
 
     def _follow(self) -> None:
         """Take in what others committed, else an idle process would keep their old pages for ever."""
@@ -205,12 +197,14 @@ class PageStore:
         return {name: one.pointer().commit for name, one in dict(self._versions).items()}
 
     def _floors(self) -> Commits:
-        return {name: one.inner.floor() for name, one in dict(self._versions).items()}
+        return {name: one.floor() for name, one in dict(self._versions).items()}
 
-    def _after_swap(self, roll: ProcessRegistry) -> None:
-        """Every swap is a sign of life, published now and then. The swap stands, so no error may pass from
-        here:
-        what could not be done is tried again after the next, and who is fenced is told then."""
+    def after_swap(self, roll: ProcessRegistry) -> None:
+        """Every swap is a sign of life, published now and then, and an occasion to look for the dead.
+
+        The swap stands, so no error may pass from here: what could not be done is tried again after the next, and who
+        is fenced is told then.
+        """
         surroundings = self.context.surroundings
         with suppress(StrandlineError):
             if surroundings.monotonic() - self._last_beat > surroundings.patience / BEATS:
@@ -223,7 +217,7 @@ class PageStore:
         if dead and self._burying.acquire(blocking=False):
             try:
                 for number in dead:
-                    fence_process(self.context, number, self._open_inner)
+                    fence_process(self, number)
             finally:
                 self._burying.release()
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from types import TracebackType
 
 from strandline.errors import InputError, StoreError, StrandlineError
-from strandline.pages.context import Context
 from strandline.pages.forks import child_pointer, enter_version, hold_fork, release_fork
 from strandline.pages.format import Fork, Objects, Pointer, encode_pointer, version_name
 from strandline.pages.ids import CommitNumber, PhysicalPage, VersionObject
-from strandline.pages.process_registry import Membership, NameBlock
+from strandline.pages.process_registry import Membership, NameBlock, ProcessRegistry
 from strandline.pages.reclamation import sweep_block
 from strandline.pages.snapshots import PageSnapshot
 from strandline.pages.version import Version
@@ -69,54 +69,53 @@ class TemporaryNames(Membership):
             self._inner.close_block(block)
 
 
-class TemporaryVersion:
-    """A version in memory. `version` is what transactions and snapshots are made of."""
+class TemporaryVersion(Version):
+    """A version in memory: `keep` makes it permanent, closing forgets it. A context manager."""
 
     def __init__(self, parent: Version, of: PageSnapshot) -> None:
         if of.view.state.domains is not None:
             raise InputError("a partial snapshot can't be a forking point", doing="Creating a temporary version")
         self._parent = parent
         self._base = of.again()
-        self._storage = OverlayStorage(parent.context.storage)
+        self._overlay = OverlayStorage(parent.context.storage)
         self._names = TemporaryNames(parent.context.membership)
         self._closed = False
         context, state = parent.context, of.view.state
-        self.object = version_name(context.membership.stem())
-        self._names.settled([PhysicalPage(self.object)])
-        made = Fork(state.commit, self.object, "", state.root, context.membership.number, state.commit_id)
+        name = version_name(context.membership.stem())
+        self._names.settled([PhysicalPage(name)])
+        made = Fork(state.commit, name, "", state.root, context.membership.number, state.commit_id)
         pointer = child_pointer(context, parent.current.pointer, made)
-        self._storage.compare_and_swap(self.object, None, encode_pointer(pointer))
-        self._context: Context = replace(
-            context, storage=self._storage, objects=Objects(self._storage), membership=self._names
-        )
-        self.version = Version(self._context, self.object)
+        self._overlay.compare_and_swap(name, None, encode_pointer(pointer))
+        overlaid = replace(context, storage=self._overlay, objects=Objects(self._overlay), membership=self._names)
+        super().__init__(parent.store, overlaid, name)
 
     @property
     def closed(self) -> bool:
         """Whether it was kept or forgotten."""
         return self._closed
 
-    def keep(self, name: str) -> None:
-        """Make it permanent under a name. From then on it is a version like any other, to be opened anew."""
+    def keep(self, name: str) -> Version:
+        """Make it permanent under a name: from then on it is a version like any other. This handle is closed."""
         if self._closed:
             raise StoreError("the temporary version is closed", doing=f"Keeping it as {name}")
-        with self.version.exclusive:
-            self.version.refuse(self.version.current.pointer)
-            frozen = self.version.current.pointer
-            self._context.closed = True
+        with self.exclusive:
+            self.refuse(self.current.pointer)
+            frozen = self.current.pointer
+            self.context.closed = True
         try:
             self._force(frozen, name)
         finally:
-            self._context.closed = self._closed
+            self.context.closed = self._closed
+        return self.store.open(self.object)
 
     def _force(self, pointer: Pointer, name: str) -> None:
         """Hold the fork, make everything durable, enter MASTER: in that order."""
-        parent, below = self._parent, self._storage.below
+        parent, below = self._parent, self._overlay.below
         membership = parent.context.membership
         # Whoever buries us looks for our names in the versions that we worked on: this one among them.
         membership.publish(self.object, self._base.commit)
         made = hold_fork(parent, self.object, name, self._base)
-        objects = {one: data for one, data in self._storage.memory.objects.items() if one != self.object}
+        objects = {one: data for one, data in self._overlay.memory.objects.items() if one != self.object}
         kept = replace(pointer, name=name, fenced=parent.current.pointer.fenced)
         try:
             below.put_all(objects)
@@ -138,14 +137,14 @@ class TemporaryVersion:
         """It stays temporary: MASTER does not name it."""
         release_fork(self._parent, self.object)
         for one in (*objects, self.object):
-            self._storage.below.delete(one)
+            self._overlay.below.delete(one)
         self._parent.context.membership.forget(self.object)
 
     def close(self) -> None:
         """Forget it. Closing twice is no error."""
         if self._closed:
             return
-        self._context.closed = True
+        self.context.closed = True
         for block in self._names.blocks:
             sweep_block(self._parent.context.objects, block, frozenset())
         self._end()
@@ -154,4 +153,15 @@ class TemporaryVersion:
         self._closed = True
         self._base.close()
         self._names.settle()
-        self._storage.memory.objects.clear()
+        self._overlay.memory.objects.clear()
+
+    def _after_swap(self, roll: ProcessRegistry) -> None:
+        """Its swaps are seen by nobody else, so they are no sign of life and no occasion to bury others."""
+
+    def __enter__(self) -> TemporaryVersion:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

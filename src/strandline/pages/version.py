@@ -1,33 +1,42 @@
-"""One version in this process: its current state, its readers, its locks, and the swaps that change it.
+"""One version of a store in this process: the handle for everything that is done with it.
 
-The current state advances by own swaps (`advance`) and by those of other processes (`absorb`); one thread at a time
-replaces the pointer (`attempt`, see `swap.py`).
+It holds the current state, its readers, its locks, and the queue of transactions to be committed. The current state
+advances by own swaps (`advance`) and by those of other processes (`absorb`); one thread at a time replaces the pointer
+(`attempt`, see `swap.py`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from strandline.errors import Fenced, NotFound, StoreError, StrandlineError
 from strandline.pages.commit import Committer
 from strandline.pages.context import Context
-from strandline.pages.format import Pointer, decode_pointer
-from strandline.pages.ids import CommitNumber, VersionObject
+from strandline.pages.format import LogEntry, Pointer, SnapshotRecord, Visits, decode_pointer
+from strandline.pages.ids import CommitNumber, TableId, VersionObject
 from strandline.pages.locks import LockManager
 from strandline.pages.pins import Pins
 from strandline.pages.process_registry import ProcessRegistry, read_registry, readers_of
 from strandline.pages.read_view import ReadView, State
+from strandline.pages.snapshots import PageSnapshot, demote, drop_snapshot, find_state, name_snapshot, take
 from strandline.pages.state_edit import FreeLists
 from strandline.pages.swap import Current, Judge, Ledger, SwapAttempt, SwapPlan
+from strandline.pages.transaction import Transaction
+
+if TYPE_CHECKING:
+    from strandline.pages.store import PageStore
 
 
 class Version:
     """Safe for many threads; one for each version that a process has open."""
 
-    def __init__(self, context: Context, name: VersionObject) -> None:
+    def __init__(self, store: PageStore, context: Context, name: VersionObject) -> None:
+        self.store = store
         self.context = context
         self.object = name
+        """The storage name of its pointer."""
         self.locks = LockManager()
         self.exclusive = threading.RLock()
         """Held by the one thread that replaces the pointer, or takes in what others replaced it by."""
@@ -38,7 +47,6 @@ class Version:
         self.free_lists = FreeLists(context.objects)
         self.committer = Committer(self)
         self._absorbed: list[tuple[ReadView, ReadView]] = []
-        self._on_death: Callable[[ProcessRegistry], None] = lambda _: None
         # Publish a floor first, then read again and use that (invariant 7): between the two, pages of the
         # first state may have gone, but not of the second.
         context.membership.publish(name, self.read().pointer.commit)
@@ -54,6 +62,56 @@ class Version:
     def name(self) -> str:
         """What users call this version."""
         return self._current.pointer.name
+
+    def pointer(self) -> Pointer:
+        """The pointer as this process knows it."""
+        return self._current.pointer
+
+    def view(self) -> ReadView:
+        """The newest state that this process knows, not protected: for reads that may be repeated."""
+        return self._current.view
+
+    def now(self) -> float:
+        """The time, in seconds since 1970: for people and for retention, never for order."""
+        return self.context.surroundings.now()
+
+    # Transactions and snapshots
+
+    def begin(self, message: str = "") -> Transaction:
+        """A transaction on this version."""
+        return self.committer.begin(message)
+
+    def snapshot(self) -> PageSnapshot:
+        """A temporary snapshot of the current state; microseconds, at any size."""
+        return take(self)
+
+    def name_snapshot(
+        self, name: str, *, of: PageSnapshot | None = None, domains: Collection[TableId] | None = None
+    ) -> SnapshotRecord:
+        """A permanent snapshot of the current state, or of a temporary one; of all domains, or of some."""
+        return name_snapshot(self, name, of=of, domains=domains)
+
+    def demote(self, name: str) -> PageSnapshot:
+        """Make a permanent snapshot temporary."""
+        return demote(self, name)
+
+    def drop_snapshot(self, name: str, visits: Visits | None = None) -> int:
+        """Drop a permanent snapshot; how many objects that freed."""
+        return drop_snapshot(self, name, visits)
+
+    def snapshots(self) -> list[SnapshotRecord]:
+        """The permanent snapshots, oldest first."""
+        return self.refresh_pointer().all_snapshots(self.context.objects.chunk)
+
+    def at(self, at: str | int | float) -> PageSnapshot:
+        """The state of a snapshot's name, a commit number (int), or a time (float, seconds since 1970)."""
+        return find_state(self, at)
+
+    def log(self) -> list[LogEntry]:
+        """The swaps of this version's pointer that are remembered, oldest first; `kind` tells commits apart."""
+        return self.refresh_pointer().all_log(self.context.objects.chunk)
+
+    # Readers
 
     def pin_current(self) -> ReadView:
         """Pin the current state: microseconds, whatever its size (section 3). `pins.unpin` when done."""
@@ -83,8 +141,10 @@ class Version:
         with self._mutex:
             return self.pins.least(self._current.pointer.commit)
 
+    # The current state
+
     def refresh(self) -> ReadView:
-        """Look for commits of other processes, and return the newest view."""
+        """The newest state that there is: takes in commits of other processes."""
         with self.exclusive:
             newest = self.read(self._current)
             self.refuse(newest.pointer)
@@ -93,7 +153,9 @@ class Version:
             return self._current.view
 
     def look(self) -> ReadView:
-        """`refresh`, unless a swap of this process is under way."""
+        """The newest state, other processes' commits included, without waiting for a commit of this process that is
+        under way: that one takes them in.
+        """
         if self.exclusive.acquire(blocking=False):
             try:
                 return self.refresh()
@@ -107,13 +169,10 @@ class Version:
             self.refresh()
             return self._current.pointer
 
-    def view(self, state: State) -> ReadView:
-        """The means to read a state."""
-        return ReadView(state, self.context.objects)
-
     def view_of(self, pointer: Pointer) -> ReadView:
         """The means to read the state that a pointer names."""
-        return self.view(State(self.object, pointer.commit, pointer.root, commit_id=pointer.commit_id))
+        state = State(self.object, pointer.commit, pointer.root, commit_id=pointer.commit_id)
+        return ReadView(state, self.context.objects)
 
     def foreign_changes(self, since: CommitNumber) -> list[tuple[ReadView, ReadView]]:
         """What other processes changed after `since` (exclusive), as far as this process has taken it in."""
@@ -129,9 +188,7 @@ class Version:
         for older, _ in gone:
             self.pins.unpin(older.commit)
 
-    def on_death(self, bury: Callable[[ProcessRegistry], None]) -> None:
-        """Call `bury` with the roll after each swap, to look for dead processes."""
-        self._on_death = bury
+    # Swaps
 
     def attempt(self) -> SwapAttempt:
         """An attempt to replace the pointer, made by this thread alone while it lasts."""
@@ -148,7 +205,10 @@ class Version:
             except StrandlineError:
                 return
         # Burying somebody swaps all pointers, so it must not happen while one of them is taken.
-        self._on_death(roll)
+        self._after_swap(roll)
+
+    def _after_swap(self, roll: ProcessRegistry) -> None:
+        self.store.after_swap(roll)
 
     def collect(self) -> ProcessRegistry:
         """Delete what was freed and nobody reads (invariant 7). The order is what makes it safe:

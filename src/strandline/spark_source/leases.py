@@ -114,7 +114,7 @@ class Leases:
     def store_process(self, path: str) -> StoreProcess:
         """Where a store is, and the number of this process there, which names the objects that a write stages."""
         store = self._open_version(path, None)
-        return StoreProcess(store.url, store.shared.pages.process)
+        return StoreProcess(store.url, store.pages.store.process)
 
     def commit(self, job: WriteJob, staged: Sequence[StagedAttempt]) -> None:
         """Commit what tasks have staged."""

@@ -4,8 +4,7 @@ Taking snapshots, branching, listing, dropping never start Spark; reading many r
 """
 
 from strandline.store.open_store import create, create_on, open, open_on
-from strandline.store.reader import Snapshot
-from strandline.store.store import ATTEMPTS, Store, TemporaryStore
+from strandline.store.store import ATTEMPTS, Snapshot, Store, TemporaryStore
 from strandline.store.table import Table
 from strandline.store.view import View
 from strandline.store.what_if import WhatIf

@@ -18,7 +18,6 @@ from strandline.pages import (
     open_store,
 )
 from strandline.storage import Storage, open_storage
-from strandline.store.reader import Shared
 from strandline.store.store import Store
 from strandline.tables import SEGMENTS, SMALL_WRITES, Limits, PageCache, TableInstaller, TableValidator
 
@@ -93,4 +92,4 @@ def _started(pages: PageStore, cache: PageCache, session: SparkSession | None, *
     # Whoever brings a clock of his own decides himself when it beats.
     if beats:
         pages.start_heart()
-    return Store(Shared(pages, cache, session), pages.version(MAIN))
+    return Store(pages.version(MAIN), cache, session)

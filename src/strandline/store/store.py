@@ -1,28 +1,59 @@
-"""One version of a store in a user's hands: tables, transactions, snapshots, branches.
+"""A store in a user's hands: `Store` is one version of it, with its tables, transactions, snapshots and branches.
 
-A temporary branch in a user's hands: `store.branch()` without a name.
+It only delegates. `Store.pages` is the version's handle in the control plane; whatever else the versions of one open
+store have in common (decoded pages, the Spark session, what DataFrames read) is handed from one to the next.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
+import pyarrow as pa
+
+from strandline.changes import OURS, Changes
+from strandline.engine import INLINE_LIMIT
 from strandline.errors import InputError
-from strandline.pages import EVERY, Holding, Part, Report, SnapshotRecord, TemporaryPageVersion
+from strandline.pages import (
+    EVERY,
+    Holding,
+    LogEntry,
+    PageSnapshot,
+    Part,
+    ReadView,
+    Report,
+    SnapshotRecord,
+    TemporaryVersion,
+    Version,
+    state_at,
+)
 from strandline.pages import check_store as check_pages
 from strandline.pages import space_held as page_space
-from strandline.storage import retried
-from strandline.store.reader import Shared, Snapshot, StoreReader
+from strandline.storage import Storage, retried
 from strandline.store.table import Table
-from strandline.store.what_if import WhatIf, open_what_if
-from strandline.tables import TableTransaction, find_table, repeatable
-from strandline.whatif import WhatIfListing, listed
+from strandline.store.what_if import WhatIf, open_what_if, what_if_at, what_if_readers
+from strandline.tables import (
+    PageCache,
+    Query,
+    TableRelation,
+    TableTransaction,
+    find_table,
+    is_of_views,
+    key_bounds,
+    repeatable,
+    table_changes,
+    table_relation,
+)
+from strandline.whatif import WhatIfListing, WhatIfRelation, changes_between, is_hidden, is_what_if, listed
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
     from strandline.dumps import Dump
     from strandline.replication import Copy
     from strandline.store.view import View as RemoteView
@@ -36,8 +67,187 @@ ATTEMPTS = 30
 R = TypeVar("R")
 
 
-class Store(StoreReader):
+class Snapshot:
+    """A state that stays readable until closed: a context manager, usable wherever `at=` is."""
+
+    def __init__(self, inner: PageSnapshot, version: Version) -> None:
+        self._inner = inner
+        self._version = version
+
+    @property
+    def view(self) -> ReadView:
+        """The state; `SnapshotExpired` may follow when it is closed."""
+        if self._inner.closed:
+            raise InputError("the snapshot is closed", doing="Reading a snapshot", hint="Take another, or name one")
+        return self._inner.view
+
+    @property
+    def commit(self) -> int:
+        """The last commit that the snapshot includes."""
+        return int(self._inner.commit)
+
+    @property
+    def inner(self) -> PageSnapshot:
+        return self._inner
+
+    def keep(self, name: str) -> SnapshotRecord:
+        """Make the state permanent by giving it a name; this stays a reader of it until closed."""
+        return self._version.name_snapshot(name, of=self._inner)
+
+    def close(self) -> None:
+        """Let go of the state. Closing twice is no error."""
+        self._inner.close()
+
+    def __enter__(self) -> Snapshot:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Store:
     """One version of a store: tables, transactions, snapshots. Safe for many threads. A context manager."""
+
+    def __init__(
+        self,
+        pages: Version,
+        cache: PageCache,
+        session: SparkSession | None = None,
+        frames: list[TableRelation | WhatIfRelation] | None = None,
+    ) -> None:
+        self.pages = pages
+        """The control plane of this version, for the other parts of Strandline."""
+        self.cache = cache
+        """Decoded pages."""
+        self.session = session
+        self.frames = [] if frames is None else frames
+        """What DataFrames read. Spark reads late, and may read again: it is kept until the store is closed."""
+
+    @property
+    def name(self) -> str:
+        """The version's name; the store itself is `main`."""
+        return self.pages.name
+
+    @property
+    def url(self) -> str:
+        """Where the store is."""
+        return self.pages.store.context.storage.url
+
+    @property
+    def id(self) -> str:
+        """What tells this store from every other one."""
+        return self.identity
+
+    @property
+    def storage(self) -> Storage:
+        return self.pages.store.context.storage
+
+    @cached_property
+    def identity(self) -> str:
+        """The store's own id; a restored store has another."""
+        return self.pages.store.identity
+
+    # Reading
+
+    def tables(self, *, at: Any = None) -> list[str]:
+        """The names of the tables."""
+        with self.state(at) as view:
+            names = [entry.name for entry in view.domains()]
+            hidden = {name for name in names if is_hidden(name) or is_of_views(name) or name.startswith(OURS)}
+            return sorted(set(names) - hidden)
+
+    def snapshots(self) -> list[SnapshotRecord]:
+        """The named snapshots, oldest first."""
+        return [one for one in self.pages.snapshots() if not is_of_views(one.name)]
+
+    def log(self) -> list[LogEntry]:
+        """What happened to this version, oldest first."""
+        return self.pages.log()
+
+    def changes(self, table: str, *, since: Any, until: Any = None) -> Changes:
+        """What changed in a table or what-if from one state to another, or to now: only pages that differ are read."""
+        with self.state(since) as older, self.state(until) as newer:
+            if is_what_if(newer, self.cache, table):
+                return Changes.of(changes_between(self.cache, table, older, newer))
+            return Changes.of(table_changes(self.cache, table, older, newer))
+
+    @contextmanager
+    def state(self, at: Any = None) -> Iterator[ReadView]:
+        """The state that `at` means, readable inside: None (now), a name, a snapshot, a commit number, a datetime.
+
+        A view is a state that somebody else keeps readable.
+        """
+        if isinstance(at, (Snapshot, ReadView)):
+            yield at if isinstance(at, ReadView) else at.view
+            return
+        with self._snapshot_at(at) as snapshot:
+            yield snapshot.view
+
+    @contextmanager
+    def _snapshot_at(self, at: Any) -> Iterator[PageSnapshot]:
+        if isinstance(at, Snapshot):
+            yield at.inner
+            return
+        with self.hold(at) as found:
+            yield found
+
+    def hold(self, at: Any = None) -> PageSnapshot:
+        """The state that `at` means, readable until it is closed."""
+        return state_at(self.pages, at.commit if isinstance(at, Snapshot) else at)
+
+    def named(self, name: str, at: Any = None) -> TableRelation | WhatIfRelation:
+        """The table or what-if of that name at a state as a relation, which keeps the state readable."""
+        with self.state(at) as view:
+            if is_what_if(view, self.cache, name):
+                return what_if_at(self, name, at)
+        return self.relation(name, at)
+
+    def relation(self, table: str, at: Any = None) -> TableRelation:
+        """A table at a state as a relation, which keeps the state readable; `named` knows what-ifs too."""
+        if isinstance(at, Snapshot):
+            return table_relation(at.view, table, self.cache, self.storage)
+        snapshot = self.hold(at)
+        return table_relation(snapshot.view, table, self.cache, self.storage, snapshot)
+
+    def frame(
+        self,
+        table: str,
+        at: Any = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """A table or what-if at a state as a Spark DataFrame; only pages that can hold rows of `where` are read."""
+        return self.frame_of(self.named(table, at), columns, where, params)
+
+    def frame_of(
+        self,
+        relation: TableRelation | WhatIfRelation,
+        columns: Sequence[str] | None,
+        where: str | None,
+        params: Mapping[str, Any] | None,
+    ) -> DataFrame:
+        """A relation of this store as a Spark DataFrame."""
+        from strandline.tables import page_frame
+
+        condition = relation.reader.condition(where, params)
+        bounds = key_bounds(condition, relation.reader.schema)
+        names = relation.reader.schema.shown if columns is None else tuple(columns)
+        for name in names:
+            relation.reader.schema.column(name)
+        self.frames.append(relation)
+        checked = None if condition is None else condition.condition
+        return page_frame(replace(relation, bounds=bounds), names, checked, self.session)
+
+    def query(self, sql: str, *, at: Any = None, runner: str = "auto") -> pa.Table:
+        """The result of an SQL query over tables and what-ifs: by DuckDB here, or by Spark when they are large."""
+        with self.state(at) as view:
+            query = Query(sql, view, self.cache, what_if_readers(view, self.cache))
+            if runner == "spark" or (runner == "auto" and query.bytes >= INLINE_LIMIT):
+                return query.on_spark(lambda name, columns: self.frame(name, at, columns))
+            return query.in_process()
 
     # Tables and transactions
 
@@ -46,8 +256,8 @@ class Store(StoreReader):
 
         `runner` says where pages of large writes are made: `inline`, `spark`, or by their size.
         """
-        self._version.look()
-        return TableTransaction(self._version.begin(message), self.shared.cache, self.shared.session, runner)
+        self.pages.look()
+        return TableTransaction(self.pages.begin(message), self.cache, self.session, runner)
 
     def table(self, name: str) -> Table:
         """A table, whether or not it is there yet."""
@@ -88,18 +298,18 @@ class Store(StoreReader):
         `tables` makes a named snapshot hold only these.
         """
         if name is None:
-            return Snapshot(self._version.snapshot(), self._version)
-        view = self._version.look()
+            return Snapshot(self.pages.snapshot(), self.pages)
+        view = self.pages.look()
         domains = None if tables is None else [find_table(view, table)[0].domain for table in tables]
-        return self._version.name_snapshot(name, domains=domains)
+        return self.pages.name_snapshot(name, domains=domains)
 
     def drop_snapshot(self, name: str) -> int:
         """Drop a named snapshot; how many objects that freed."""
-        return self._version.drop_snapshot(name)
+        return self.pages.drop_snapshot(name)
 
     def demote_snapshot(self, name: str) -> Snapshot:
         """Make a named snapshot temporary: it loses its name, and lives until it is closed."""
-        return Snapshot(self._version.demote(name), self._version)
+        return Snapshot(self.pages.demote(name), self.pages)
 
     @overload
     def branch(self, *, at: Any = None) -> TemporaryStore: ...
@@ -114,21 +324,25 @@ class Store(StoreReader):
         """
         with self._snapshot_at(at) as snapshot:
             if name is None:
-                return TemporaryStore(self.shared, self.shared.pages.temporary(parent=self.name, of=snapshot))
+                return TemporaryStore(self, self.pages.store.temporary(parent=self.name, of=snapshot))
             of = None if at is None else snapshot
-            return Store(self.shared, self.shared.pages.fork(name, parent=self.name, of=of))
+            return self._beside(self.pages.store.fork(name, parent=self.name, of=of))
 
     def version(self, name: str) -> Store:
         """An existing branch, or `main`."""
-        return Store(self.shared, self.shared.pages.version(name))
+        return self._beside(self.pages.store.version(name))
+
+    def _beside(self, pages: Version) -> Store:
+        """Another version of the same open store."""
+        return Store(pages, self.cache, self.session, self.frames)
 
     def branches(self) -> list[str]:
         """The names of all versions, `main` among them."""
-        return sorted(self.shared.pages.versions())
+        return sorted(self.pages.store.versions())
 
     def drop_branch(self, name: str) -> None:
         """Drop a version that nothing stands on."""
-        self.shared.pages.drop_version(name)
+        self.pages.store.drop_version(name)
 
     # Upkeep
 
@@ -142,8 +356,8 @@ class Store(StoreReader):
 
     def close(self) -> None:
         """Leave the store. Branches that were opened through it are closed too."""
-        self.shared.frames.clear()
-        self.shared.pages.close()
+        self.frames.clear()
+        self.pages.store.close()
 
     def __enter__(self) -> Store:
         return self
@@ -171,8 +385,8 @@ class Store(StoreReader):
         """
         from strandline.dumps import dump
 
-        how: Any = {"key_file": key_file, "runner": runner, "session": self.shared.session, "hurry": hurry}
-        return dump(self.shared.pages, target, level=level, tables=tables, version=version, **how)
+        how: Any = {"key_file": key_file, "runner": runner, "session": self.session, "hurry": hurry}
+        return dump(self.pages.store, target, level=level, tables=tables, version=version, **how)
 
     def dump_due(
         self, target: str | os.PathLike[str], *, schedule: str, key_file: str | os.PathLike[str] | None = None
@@ -180,7 +394,7 @@ class Store(StoreReader):
         """The level of a dump that is due at a target by the calendar; None when none is."""
         from strandline.dumps import Dumps
 
-        return Dumps(target, key_file=key_file).due(self.shared.pages, schedule)
+        return Dumps(target, key_file=key_file).due(self.pages.store, schedule)
 
     # What-ifs
 
@@ -228,16 +442,11 @@ class Store(StoreReader):
 
         return open_copy(self, name, target)
 
-    @cached_property
-    def identity(self) -> str:
-        """The store's own id; a restored store has another."""
-        return self.shared.pages.identity
-
     def running(self, runner: str = "auto") -> JoinRunner:
         """Where the work of views runs."""
         from strandline.views import JoinRunner
 
-        return JoinRunner(runner, self.shared.session, self.storage)
+        return JoinRunner(runner, self.session, self.storage)
 
 
 class TemporaryStore(Store):
@@ -246,8 +455,8 @@ class TemporaryStore(Store):
     Its pages are in this process only, so Spark can't read them, and nothing can stand on it.
     """
 
-    def __init__(self, shared: Shared, version: TemporaryPageVersion) -> None:
-        super().__init__(shared, version)
+    def __init__(self, beside: Store, version: TemporaryVersion) -> None:
+        super().__init__(version, beside.cache, beside.session, beside.frames)
         self._temporary = version
 
     @property
@@ -260,7 +469,7 @@ class TemporaryStore(Store):
 
     def keep(self, name: str) -> Store:
         """Make it permanent: a branch like any other from now on. This handle is closed."""
-        return Store(self.shared, self._temporary.keep(name))
+        return self._beside(self._temporary.keep(name))
 
     def branch(self, name: str | None = None, *, at: Any = None) -> NoReturn:
         """Nothing can stand on a temporary branch."""

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.errors import Conflict, InputError
-from strandline.pages import Mode, PageSnapshot, PageVersion, ReadView, TableEdit, TableEntry
+from strandline.pages import Mode, PageSnapshot, ReadView, TableEdit, TableEntry, Version
 from strandline.storage import Storage, retried
 from strandline.tables import (
     ALL,
@@ -102,7 +102,7 @@ class WhatIfHost(Protocol):
     """What a what-if needs of its store."""
 
     @property
-    def pages(self) -> PageVersion: ...
+    def pages(self) -> Version: ...
 
     @property
     def cache(self) -> PageCache: ...
