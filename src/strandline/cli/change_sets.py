@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from strandline.cli.output import console, draw_rows, emit_json, pairs, running, say
+from strandline.cli.output import console, draw_rows, emit_json, pairs, running, say, write_changes
 from strandline.cli.store_access import STATE, store_argument, tables_of, version_option
 
 if TYPE_CHECKING:
@@ -160,28 +160,12 @@ def changes(store: str, table: str, since: str, until: str | None, as_json: bool
     with tables_of(store, given["version"]) as opened:
         older, newer = parse_at(opened.pages, since), parse_at(opened.pages, until)
         result = opened.changes(table, since=older, until=newer)
-    _write(result, given)
+    write_changes(result, given)
     if as_json:
         emit_json(summary_json(result.header))
     else:
         _print(result, given["limit"])
     return 1 if result.header.counts.rows else 0
-
-
-def _write(result: Changes, given: dict[str, Any]) -> None:
-    from strandline.changes import ChangeSet
-    from strandline.report import Out, format_of, html_report, positions_by_key, write_out, write_text
-
-    if given["out"]:
-        if format_of(given["out"]) == "changes" and given["layout"] == "changes":
-            result.save(given["out"])
-        else:
-            out = Out(given["out"], layout=given["layout"], table=given["sql_table"], dialect=given["dialect"])
-            write_out(result.header, result.tables(), out)
-    if given["html_path"]:
-        rows = result.to_arrow()
-        where = positions_by_key(ChangeSet(result.header, rows))
-        write_text([html_report(result.header, rows, where=where)], given["html_path"])
 
 
 def _print(result: Changes, limit: int) -> None:

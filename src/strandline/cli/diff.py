@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from strandline.cli.output import console, emit_json, pairs, running, say
+from strandline.cli.output import console, emit_json, pairs, running, say, write_changes
 from strandline.cli.store_access import open_side
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
         if given["raw"]:
             return _raw(*sides_, key, options, as_json=as_json)
         changes = find_changes(*sides_, key or None, runner=runner, **options)
-    _write(changes, given)
+    write_changes(changes, given, _facts(changes), renames=dict(changes.run.renames))
     changes.keep_state()
     facts = _facts(changes)
     if as_json:
@@ -171,23 +171,6 @@ def _raw(old: Any, new: Any, key: Sequence[str], options: dict[str, Any], *, as_
         emit_json(row)
     say(f"{report.messages:,} messages; {report.evicted_old + report.evicted_new:,} rows outgrew the aging buffers.")
     return 1 if report.messages else 0
-
-
-def _write(changes: Differential, given: dict[str, Any]) -> None:
-    from strandline.changes import ChangeSet
-    from strandline.report import Out, format_of, html_report, positions_by_key, write_out, write_text
-
-    if given["out"]:
-        if format_of(given["out"]) == "changes" and given["layout"] == "changes":
-            changes.save(given["out"])
-        else:
-            out = Out(given["out"], layout=given["layout"], table=given["sql_table"], dialect=given["dialect"])
-            write_out(changes.header, changes.tables(), out)
-    if given["html_path"]:
-        rows = changes.to_arrow()
-        where = positions_by_key(ChangeSet(changes.header, rows))
-        page = html_report(changes.header, rows, _facts(changes), where=where, renames=dict(changes.run.renames))
-        write_text([page], given["html_path"])
 
 
 def _facts(changes: Differential) -> Any:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from strandline.cli.output import console, emit_json, pairs, running, say
-from strandline.cli.store_access import byte_count, control, count_of, iso_time, json_option, local_time, store_argument
-from strandline.engine import set_quiet
+from strandline.cli.store_access import control, count_of, iso_time, json_option, local_time, store_argument
+from strandline.engine import byte_count, set_quiet
 
 if TYPE_CHECKING:
     from strandline.dumps import DumpEntry, Dumps, Pruned

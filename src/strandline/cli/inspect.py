@@ -11,7 +11,6 @@ import click
 from strandline.cli.output import emit_json, running, say
 from strandline.cli.store_access import (
     STATE,
-    byte_count,
     control,
     count_of,
     iso_time,
@@ -24,6 +23,7 @@ from strandline.cli.store_access import (
     version_of,
     version_option,
 )
+from strandline.engine import byte_count
 
 if TYPE_CHECKING:
     from strandline.pages import Holding, Part

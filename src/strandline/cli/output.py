@@ -12,7 +12,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -21,6 +21,9 @@ from strandline.engine import VARIABLE, is_quiet, set_quiet
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from strandline.changes import Changes
+    from strandline.report import RunFacts
 
 
 def emit_json(record: object) -> None:
@@ -119,3 +122,22 @@ def pairs(given: Sequence[str], option: str) -> dict[str, str]:
             raise click.UsageError(f"{option} takes NAME=VALUE, not {text!r}")
         found[name.strip()] = value
     return found
+
+
+def write_changes(
+    changes: Changes, given: Mapping[str, Any], facts: RunFacts | None = None, renames: Mapping[str, str] | None = None
+) -> None:
+    """Writes the files that a command was asked for: `--out` in its layout, `--html`."""
+    from strandline.changes import ChangeSet
+    from strandline.report import Out, format_of, html_report, positions_by_key, write_out, write_text
+
+    if given["out"]:
+        if format_of(given["out"]) == "changes" and given["layout"] == "changes":
+            changes.save(given["out"])
+        else:
+            out = Out(given["out"], layout=given["layout"], table=given["sql_table"], dialect=given["dialect"])
+            write_out(changes.header, changes.tables(), out)
+    if given["html_path"]:
+        rows = changes.to_arrow()
+        where = positions_by_key(ChangeSet(changes.header, rows))
+        write_text([html_report(changes.header, rows, facts, where=where, renames=renames)], given["html_path"])

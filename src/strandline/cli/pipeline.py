@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from strandline.cli.output import complain, console, emit_json, running, say
-from strandline.cli.store_access import byte_count, iso_time, json_option, local_time, show_rows
-from strandline.engine import VARIABLE
+from strandline.cli.store_access import iso_time, json_option, local_time, show_rows
+from strandline.engine import VARIABLE, byte_count
 
 if TYPE_CHECKING:
     from strandline.pipeline import Pipeline, RunOptions, RunResult

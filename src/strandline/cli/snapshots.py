@@ -9,7 +9,6 @@ import click
 from strandline.cli.output import emit_json, say
 from strandline.cli.store_access import (
     STATE,
-    byte_count,
     check_name,
     control,
     iso_time,
@@ -22,6 +21,7 @@ from strandline.cli.store_access import (
     version_of,
     version_option,
 )
+from strandline.engine import byte_count
 from strandline.errors import InputError
 
 

@@ -21,6 +21,7 @@ from strandline.dumps.synthesize import synthesize
 from strandline.dumps.take_dump import Dump, DumpRequest, take_dump
 from strandline.dumps.target import Target
 from strandline.dumps.verify import Verified, verify
+from strandline.engine import byte_count
 from strandline.errors import InputError
 from strandline.pages import PageStore, read_master
 from strandline.storage import Storage, open_storage
@@ -171,7 +172,7 @@ def _branch(
     kind = " synthetic" if one.synthetic else ""
     scope = "" if str(one.scope) == "the whole store" else f" · {one.scope}"
     yield (
-        f"{first}● {_when(one, zone)}  L{one.level}{kind}  {_size(one.bytes)} in {pages}  {one.id}  "
+        f"{first}● {_when(one, zone)}  L{one.level}{kind}  {byte_count(one.bytes)} in {pages}  {one.id}  "
         f"{standing}{scope}{remark}"
     )
     for child in children:
@@ -181,12 +182,3 @@ def _branch(
 
 def _when(one: DumpEntry, zone: dt.tzinfo | None) -> str:
     return f"{dt.datetime.fromtimestamp(one.taken, zone):%Y-%m-%d %H:%M:%S}"
-
-
-def _size(count: int) -> str:
-    amount = float(count)
-    for unit in ("B", "KB", "MB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} GB"

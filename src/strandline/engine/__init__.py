@@ -1,7 +1,7 @@
 """Running kernels: work items, the runners (Spark, inline), the session, progress."""
 
 from strandline.engine.duckdb_connections import kernel_duckdb, machine_memory, sandboxed_duckdb
-from strandline.engine.progress import Progress, is_quiet, set_quiet
+from strandline.engine.progress import Progress, byte_count, is_quiet, set_quiet
 from strandline.engine.runner import INLINE_LIMIT, InlineRunner, Runner, check_runner, choose_runner, parallel
 from strandline.engine.spark_runner import SparkRunner
 from strandline.engine.spark_session import VARIABLE, is_connect, prepare, session
@@ -21,6 +21,7 @@ __all__ = [
     "SparkRunner",
     "Spool",
     "WorkItem",
+    "byte_count",
     "check_runner",
     "choose_runner",
     "cut_by_bytes",

@@ -1,4 +1,7 @@
-"""Progress of long work, on standard error, only when that is a terminal: tasks done of tasks planned, rows, bytes."""
+"""Progress of long work, on standard error, only when that is a terminal: tasks done of tasks planned, rows, bytes.
+
+`byte_count` is how a number of bytes is told to people, here and elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -59,6 +62,20 @@ class Progress:
     ) -> None:
         if self._display is not None:
             self._display.stop()
+
+
+def byte_count(count: float) -> str:
+    """A number of bytes for people.
+
+    >>> byte_count(999), byte_count(1_500), byte_count(2.5e12)
+    ('999 B', '1.5 KB', '2.5 TB')
+    """
+    amount = float(count)
+    for unit in ("B", "KB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
 
 
 def _display() -> rich.progress.Progress:

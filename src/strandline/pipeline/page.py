@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from strandline._version import __version__
+from strandline.engine import byte_count
 from strandline.pipeline.journal import Step
 from strandline.pipeline.pictures import VersionLine, bars, safe, tree
 from strandline.pipeline.step import STAGES
@@ -170,7 +171,7 @@ def _sources(step: Step) -> str:
             f"<tr><td><b>{safe(name)}</b>{old}</td><td><code>{safe(_tail(source.get('extract', '')))}</code>{age}</td>"
             f"<td>{safe(source.get('how'))}<br><span class='why'>{safe(source.get('why'))}"
             f"{'; ' + safe(drift) if drift else ''}</span></td>"
-            f"<td class='number'>{_bytes(int(source.get('bytes_read') or 0))}</td>"
+            f"<td class='number'>{byte_count(int(source.get('bytes_read') or 0))}</td>"
             f"<td class='number'>{float(source.get('seconds') or 0):.2f} s</td></tr>"
         )
     head = _header("source", "extract", "detected", "read|", "time|")
@@ -185,7 +186,7 @@ def _tables(step: Step) -> str:
         counts = [(kind, int(source.get(name) or 0), name) for kind, name, _ in KINDS]
         words = ", ".join(f"{count:,} {name}" for _, count, name in counts if count) or "nothing changed"
         size = step.tables.get(source["table"], {})
-        rows = f"{int(size.get('rows', 0)):,} rows, {_bytes(int(size.get('bytes', 0)))}" if size else ""
+        rows = f"{int(size.get('rows', 0)):,} rows, {byte_count(int(size.get('bytes', 0)))}" if size else ""
         shares = [*counts, ("same", int(source.get("unchanged") or 0), "")]
         strip = "".join(f'<i class="{kind}" style="flex: {count} 1 0"></i>' for kind, count, _ in shares if count)
         cards.append(
@@ -250,7 +251,7 @@ def _versus(name: str, size: int, most: int, kind: str) -> str:
     share = 100.0 * size / most if most else 0.0
     return (
         f"<span>{name}</span><span class='track'><i class='{kind}' style='width:{share:.2f}%'></i></span>"
-        f"<span class='count'>{_bytes(size)}</span>"
+        f"<span class='count'>{byte_count(size)}</span>"
     )
 
 
@@ -260,7 +261,7 @@ def _dumps(step: Step) -> str:
     rows = [
         f"<tr><td>{safe(name)}</td><td>{safe(dump.get('to', ''))}</td><td><code>{safe(dump.get('id', ''))}</code></td>"
         f"<td class='number'>{safe(dump.get('level', ''))}</td>"
-        f"<td class='number'>{_bytes(int(dump.get('bytes') or 0))}</td></tr>"
+        f"<td class='number'>{byte_count(int(dump.get('bytes') or 0))}</td></tr>"
         for name, dump in step.dumps.items()
     ]
     head = _header("dumps", "to", "last", "level|", "size|")
@@ -292,8 +293,8 @@ def _trends(history: Sequence[Step]) -> str:
             lambda v: f"{v:,.0f}",
         ),
         ("seconds", "time", [sum(step.stages.values()) for step in history], lambda v: f"{v:.1f} s"),
-        ("bytes to copies", "bytes", [float(_sent(step)) for step in history], _bytes),
-        ("bytes of tables", "store", [float(_held(step)) for step in history], _bytes),
+        ("bytes to copies", "bytes", [float(_sent(step)) for step in history], byte_count),
+        ("bytes of tables", "store", [float(_held(step)) for step in history], byte_count),
     ]
     cards = []
     for name, kind, values, formatted in charts:
@@ -349,12 +350,3 @@ def _when(seconds: float) -> str:
 
 def _span(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.0f} ms"
-
-
-def _bytes(count: float) -> str:
-    amount = float(count)
-    for unit in ("B", "KB", "MB", "GB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} TB"
