@@ -105,7 +105,7 @@ def test_of_a_table_without_a_start_the_words_say_what_to_write(registered: Any,
 
 
 def test_the_first_batch_comes_in_pieces_that_are_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strandline.views.change_feed.PIECE_BYTES", 1)
+    monkeypatch.setattr("strandline.views.change_feed.SPLIT_BYTES", 1)
     with create_on(LocalStorage(tmp_path / "shop"), limits=Limits(page_rows=8, cut_rows=6, join_rows=2)) as store:
         store.create_table("c", pa.table({"id": range(3), "name": ["ann", None, "cy"]}), key="id")
         store.create_table("o", pa.table({"id": pa.array([], pa.int64()), "c": pa.array([], pa.int64())}), key="id")
