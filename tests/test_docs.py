@@ -8,6 +8,7 @@ suite's own; `sh` blocks and indented ones are not run.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import importlib
@@ -147,9 +148,20 @@ def test_every_option_of_diff_is_documented() -> None:
         assert f"| `{option.name}` |" in text, option.name
 
 
-def test_every_file_that_the_papers_page_names_is_there() -> None:
+def test_every_file_and_function_that_the_papers_page_names_is_there() -> None:
+    """A file is named by its path, in src/strandline or in the repository; its functions may follow in parentheses."""
     text = (ROOT / "docs/papers.md").read_text("utf-8")
-    named = set(re.findall(r"`((?:\w+/)+\w+\.py)`", text))
+    named = re.findall(r"`([\w/]+\.py)`(?: \(((?:`\w+`(?:, )?)+)\))?", text)
     assert len(named) > 80
-    for name in named:
+    for name, functions in named:
+        path = next((base / name for base in (ROOT / "src/strandline", ROOT) if (base / name).exists()), None)
+        assert path is not None, name
+        defined = {getattr(node, "name", None) for node in ast.walk(ast.parse(path.read_text("utf-8")))}
+        for function in re.findall(r"`(\w+)`", functions):
+            assert function in defined, f"{name} has no {function}"
+
+
+def test_every_folder_that_the_papers_page_names_is_there() -> None:
+    text = (ROOT / "docs/papers.md").read_text("utf-8")
+    for name in re.findall(r"`((?:\w+/)+)`", text):
         assert (ROOT / "src/strandline" / name).exists() or (ROOT / name).exists(), name
