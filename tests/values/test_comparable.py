@@ -17,7 +17,7 @@ from tests.model import value
 from tests.random_tables import nullable, typed_values
 
 from strandline.errors import SchemaError
-from strandline.values.equality import comparable, is_plain
+from strandline.values.equality import comparable
 from strandline.values.type_unification import Incomparable, common_type
 
 
@@ -134,19 +134,6 @@ def test_maps_with_nested_keys_are_unordered_too() -> None:
     array = pa.array([[({"a": 2}, [1.0]), ({"a": 1}, None)], [({"a": 1}, None), ({"a": 2}, [1.0])]], type_)
     first, second = comparable(array).to_pylist()
     assert first == second
-
-
-def test_plain_types_are_those_that_duckdb_compares_from_parquet_itself() -> None:
-    plain = [pa.int64(), pa.float64(), pa.string(), pa.decimal128(38, 2), pa.date32(), pa.timestamp("us", "UTC")]
-    assert all(is_plain(type_) for type_ in [*plain, pa.list_(pa.int8()), pa.struct([("a", pa.string())])])
-    exotic = [
-        pa.timestamp("ns", "UTC"),
-        pa.decimal256(40, 2),
-        pa.null(),
-        pa.struct([]),
-        pa.map_(pa.string(), pa.int8()),
-    ]
-    assert not any(is_plain(type_) for type_ in [*exotic, pa.struct([("a", pa.int8()), ("A", pa.int8())])])
 
 
 def test_plain_arrays_pass_through_without_a_copy() -> None:

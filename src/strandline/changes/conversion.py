@@ -1,7 +1,4 @@
-"""From keyed to counted.
-
-From counted to keyed.
-"""
+"""The two forms of a change set, keyed and counted, made into each other."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ Every field of the rows is nullable and plainly encoded; the header keeps the re
 schemas differ, only the columns that both have, in comparable types, are in the rows, and the set is **partial**
 until `fill` says what the added columns hold.
 
-What verbs ask of a change set before they start.
+Here is also what every verb needs: the checks before it starts, counts and marks when it ends, rows shown in messages.
 """
 
 from __future__ import annotations

@@ -197,17 +197,17 @@ def read_side(side: Side) -> pa.Table:
     """The rows of a side as the comparison sees them: renamed, filtered, only the columns that take part."""
     if not side.scans:
         return no_rows(side.schema)
-    return _as_asked(read_table(side.scans, side.columns), side)
+    return _as_compared(read_table(side.scans, side.columns), side)
 
 
 def read_side_in_batches(side: Side, batch_rows: int) -> Iterator[pa.Table]:
     """The same rows, in file order, in tables of at most `batch_rows` rows."""
     for scan in side.scans:
         for batch in read_scan(scan, side.columns, batch_rows):
-            yield _as_asked(pa.Table.from_batches([batch]), side)
+            yield _as_compared(pa.Table.from_batches([batch]), side)
 
 
-def _as_asked(table: pa.Table, side: Side) -> pa.Table:
+def _as_compared(table: pa.Table, side: Side) -> pa.Table:
     table = table.rename_columns(list(side.names))
     if side.where is not None:
         table = table.filter(parse_condition(side.where, table.schema).mask(table))

@@ -132,27 +132,23 @@ def merge_range(item: WorkItem, attempt: Attempt) -> Result:
         table = read_side(side)
         result["rows_read"] += table.num_rows
         result["bytes_read"] += side.bytes
-        tables[name], rest = _split(table, piece)
-        result[f"rest_{name}"] = _write_rest(rest, attempt, name)
+        tables[name], result[f"rest_{name}"] = table, None
+        if not piece.whole:
+            tables[name], rest = _split(table, piece)
+            scan = spill(rest, attempt.path(f"rest-{name}.arrow"))
+            result[f"rest_{name}"] = scan.to_json() if scan else None
     changes = compare(comparison, tables["old"], tables["new"])
     return {**result, **write_part(changes, attempt)}
 
 
 def _split(table: pa.Table, piece: KeyRange) -> tuple[pa.Table, pa.Table]:
     """The rows in the safe interval, and the others. Rows in key order are cut without copying."""
-    if piece.whole:
-        return table, table.slice(0, 0)
     mask = np.asarray(inside(piece, table), dtype=np.bool_)
     within = np.flatnonzero(mask)
     if len(within) and within[-1] - within[0] + 1 == len(within):
         first, after = int(within[0]), int(within[-1]) + 1
         return table.slice(first, after - first), pa.concat_tables([table.slice(0, first), table.slice(after)])
     return table.filter(pa.array(mask)), table.filter(pa.array(~mask))
-
-
-def _write_rest(rest: pa.Table, attempt: Attempt, name: str) -> dict[str, Any] | None:
-    scan = spill(rest, attempt.path(f"rest-{name}.arrow"))
-    return scan.to_json() if scan else None
 
 
 def _compare_leftovers(plan: DiffPlan, outcomes: Sequence[Outcome]) -> list[Outcome]:

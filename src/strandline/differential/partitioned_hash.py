@@ -1,9 +1,8 @@
-"""Comparing two sides as one work item: what small inputs come to, and the last step of others.
-
-Partitioned hash (PH): rows of both sides meet in buckets of their key's hash (section 3.1).
+"""Partitioned hash (PH): rows of both sides meet in buckets of their key's hash (section 3.1).
 
 Both sides go through the exchange into the same number of buckets; each pair of buckets is then compared in memory by
-a work item. There are as many buckets as it takes for each to fit a worker's share of memory.
+a work item (`compare_pair`). There are as many buckets as it takes for each to fit a worker's share of memory: one for
+small inputs, and one for the last step of other algorithms.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What an algorithm gives back: part files of change rows, their counts, and what was done to find them.
 
-Rows that one step leaves for a later one, as Arrow files: Parquet does not bring back every value of every type.
+Rows that one step leaves for a later one are spilled to Arrow files: Parquet does not bring back every value of every
+type.
 """
 
 from __future__ import annotations

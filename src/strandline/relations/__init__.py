@@ -1,6 +1,5 @@
 """What can be read: relations, their parts and scans."""
 
-from strandline.relations.clustering import clustering_of
 from strandline.relations.databases import (
     CANONICAL,
     HOLDERS,
@@ -29,12 +28,11 @@ from strandline.relations.exchange import (
 )
 from strandline.relations.formats import parquet_file
 from strandline.relations.inputs import open_relation, retype
-from strandline.relations.key_ranges import KeyRange, cut_ranges, inside
+from strandline.relations.key_ranges import KeyRange, clustering_of, cut_ranges, inside
 from strandline.relations.read_options import ReadOptions, arrow_type
 from strandline.relations.reader import read_relation, read_scan, read_table, register_reader
 from strandline.relations.relation import Bounds, Relation, ScannedRelation, Split
 from strandline.relations.scan import Scan, merged, schema_from_text, schema_to_text
-from strandline.relations.scan_sql import sql_of_scan
 from strandline.relations.schema import check_names, conform, convert, relation_type
 from strandline.relations.spooled import SpooledRelation, spool_batches
 from strandline.relations.statistics import moment
@@ -88,7 +86,6 @@ __all__ = [
     "schema_to_text",
     "sort_order",
     "spool_batches",
-    "sql_of_scan",
     "stored_table",
     "write_buckets",
 ]

@@ -1,4 +1,4 @@
-"""Reading scans: as batches of Arrow with the relation's schema, as one table, or as SQL that DuckDB runs itself."""
+"""Reading scans: as batches of Arrow with the relation's schema, or as one table."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Rows put into the spool: for sources that kernels can't open themselves.
 
-A table in memory, a stream, CSV text, a Delta or Iceberg table whose deletes only its own library can apply: all are
-written once to uncompressed Arrow files in the spool, which kernels map instead of copying.
-
-Tables in memory: pyarrow, pandas, Polars, and whatever speaks Arrow's C stream interface.
+A table in memory (pyarrow, pandas, Polars, whatever speaks Arrow's C stream interface), a stream, CSV text, a Delta or
+Iceberg table whose deletes only its own library can apply: all are written once to uncompressed Arrow files in the
+spool, which kernels map instead of copying.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Keys as bytes whose order is the order of the keys, and which are equal exactly where the keys are equal by value.
 
-Every column is first made canonical (`relations.comparable`), so −0.0 is 0.0, all NaN are one and the greatest, and
+Every column is first made canonical (`values.comparable`), so −0.0 is 0.0, all NaN are one and the greatest, and
 instants are numbers. Then booleans become one byte; integers, dates, times and floats eight, big-endian, with the sign
 turned round; decimals of up to 38 digits sixteen; strings and binary their own bytes. In a key of several columns, a
 string that is not the last one has 00 written as 00 FF and ends with 00 00, so that ("a", "b") and ("ab", "") differ.

@@ -34,7 +34,9 @@ from strandline.values.signatures import (
 from strandline.values.spark_types import spark_schema, spark_table
 from strandline.values.sql_quoting import quoted, quoted_text
 from strandline.values.text import TextGuess, convert_text, guess_type
-from strandline.values.type_families import (
+from strandline.values.type_unification import (
+    Incomparable,
+    common_type,
     is_byte_string,
     is_bytes,
     is_list,
@@ -44,7 +46,6 @@ from strandline.values.type_families import (
     is_text,
     is_variable_width,
 )
-from strandline.values.type_unification import Incomparable, common_type
 
 __all__ = [
     "BLOCK_ROWS",

@@ -1,9 +1,8 @@
 """Encodings apart from values: the rows of a change set hold plain values, and a relation gets its encoding back.
 
 Dictionaries, run ends and views say how values lie in memory, not what they are; Arrow can't even select rows of
-some of them. `plain` undoes them, `restore` puts a table back into the very types of a schema.
-
-A table without rows, of any schema.
+some of them. `plain` undoes them, `restore` puts a table back into the very types of a schema, and `no_rows` is
+the empty table of any schema.
 """
 
 from __future__ import annotations

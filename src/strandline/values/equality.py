@@ -11,10 +11,9 @@ The canonical form depends on types alone, never on the values, so that parts of
 different processes meet. Two columns of different types meet through `other`: each is made canonical with the
 other's type in view.
 
-Which rows differ: two columns of one length, compared by value, position by position.
-
-`unequal` is exact for every type: the plain ones are compared as they lie in Arrow's buffers, the others through
-their canonical form (`comparable`), and nested values level by level, without ever making Python objects.
+`unequal` compares two columns of one length by value, position by position. It is exact for every type: the plain ones
+are compared as they lie in Arrow's buffers, the others through their canonical form (`comparable`), and nested values
+level by level, without ever making Python objects.
 """
 
 from __future__ import annotations
@@ -29,35 +28,18 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.errors import SchemaError
-from strandline.values.type_families import is_bytes, is_list, is_text, is_variable_width
-from strandline.values.type_unification import SPLIT, TICKS, Incomparable, decoded, meeting_type
+from strandline.values.type_unification import (
+    SPLIT,
+    TICKS,
+    Incomparable,
+    decoded,
+    is_list,
+    is_variable_width,
+    meeting_type,
+)
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _NAN = 0x7FF8000000000000
-
-
-def is_plain(type_: pa.DataType) -> bool:
-    """Whether DuckDB, reading the column from Parquet by itself, compares its values by our rules."""
-    if pt.is_dictionary(type_):
-        return is_plain(type_.value_type)
-    if pt.is_list(type_) or pt.is_large_list(type_) or pt.is_fixed_size_list(type_):
-        return is_plain(type_.value_type)
-    if pt.is_struct(type_):
-        names = {field.name.lower() for field in type_}
-        return 0 < len(names) == type_.num_fields and all(is_plain(field.type) for field in type_)
-    if pt.is_timestamp(type_):
-        return type_.unit in ("ms", "us") or (type_.unit == "ns" and type_.tz is None)
-    return bool(
-        pt.is_boolean(type_)
-        or pt.is_integer(type_)
-        or pt.is_float32(type_)
-        or pt.is_float64(type_)
-        or pt.is_decimal128(type_)
-        or pt.is_date32(type_)
-        or type_ in (pa.time32("ms"), pa.time64("us"))
-        or is_text(type_)
-        or is_bytes(type_)
-    )
 
 
 def comparable(values: Any, other: Any = None) -> Any:

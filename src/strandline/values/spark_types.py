@@ -11,7 +11,7 @@ import pyarrow.types as pt
 
 from strandline.errors import SchemaError
 from strandline.values.encoding import plain_type, restore
-from strandline.values.type_families import is_plain_bytes, is_plain_text
+from strandline.values.type_unification import is_plain_bytes, is_plain_text
 
 _UNSIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
 

@@ -1,11 +1,9 @@
-"""How far apart matching records lie in two snapshots (Labio and Garcia-Molina, equation 3).
+"""What the window algorithm is told and what it tells, with the paper's measure of how far apart records lie.
 
-    distance = Σ |pos(R1) − pos(R2)| over matching records  /  (max(rec(F1), rec(F2))² / 2)
+    distance = Σ |pos(R1) − pos(R2)| over matching records  /  (max(rec(F1), rec(F2))² / 2)        (equation 3)
 
 0 means that matching records stand at the same places, 1 is reached by a file in reverse order. (With an odd
 number of records the reverse order reaches a little less: 80/81 for nine.)
-
-What the window algorithm is told and what it tells.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Which of many pairs of rows differ, exactly and by value; no hashes decide.
+"""Pairs of matching records, in an input buffer or in an aging buffer, and which of them differ.
 
-null equals null, NaN equals NaN, −0.0 equals 0.0, lists and structs compare deeply, maps without order. Both
-sides have the same types; encodings (dictionary, view, large) may differ.
-
-Pairs of matching records, each wherever it is at the time: in an input buffer or in an aging buffer.
+Values are compared exactly, no hashes decide: null equals null, NaN equals NaN, −0.0 equals 0.0, lists and structs
+compare deeply, maps without order. Both sides have the same types; encodings (dictionary, view, large) may differ.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""How a kind of copy holds the columns of a definition: exactly, wider, as canonical text, or not at all.
+"""How databases hold the columns of a relation: exactly, wider, as canonical text, or not at all.
 
-Each kind has one function from an Arrow type to `Held`, or to None for what it can't hold; together they are the type
-tables of docs/refresh.md.
-
-The type tables: how DuckDB, SQLite and PostgreSQL hold each Arrow type. None: refused, naming the column.
+DuckDB, SQLite and PostgreSQL have one function each from an Arrow type to `Held`, or to None for what they can't hold,
+which is refused, naming the column. Together they are the type tables of docs/refresh.md.
 """
 
 from __future__ import annotations

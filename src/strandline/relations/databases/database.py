@@ -1,9 +1,7 @@
-"""What a connection to a database can do here, whichever database it is.
+"""Connections to databases: what they can do here, whichever database it is, and how an address leads to one.
 
 Statements use `?` for parameters. Every statement, bulk load and commit passes `watch`, which does nothing; tests set
-it to stop a process at each step in turn.
-
-From an address to a connection; each driver is imported when it is needed.
+it to stop a process at each step in turn. Each driver is imported when it is needed.
 """
 
 from __future__ import annotations

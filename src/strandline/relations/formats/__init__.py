@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         local_path,
         missing,
         one_format,
-        reading,
         said_format,
         with_constants,
     )
@@ -44,7 +43,6 @@ _HOMES = {
     "read_arrow": "strandline.relations.formats.arrow",
     "read_json": "strandline.relations.formats.json",
     "read_parquet": "strandline.relations.formats.parquet",
-    "reading": "strandline.relations.formats.files",
     "said_format": "strandline.relations.formats.files",
     "with_constants": "strandline.relations.formats.files",
 }
@@ -68,7 +66,6 @@ __all__ = [
     "read_arrow",
     "read_json",
     "read_parquet",
-    "reading",
     "said_format",
     "with_constants",
 ]

@@ -1,19 +1,13 @@
-"""Finding the files of a source: a path, a folder, a glob; hidden files left out; hive folders understood.
+"""The files of a source: found by a path, a folder or a glob, told apart by format, opened as streams of bytes.
 
 A name that begins with `_` or `.` is hidden (`_SUCCESS`, `_temporary`, `.part-0.crc`), unless it is a hive folder such
-as `_day=1`. Files come in the order of their paths.
+as `_day=1`. Files come in the order of their paths. Columns that stand in folder names (`day=2024-01-31`) have their
+types guessed over all the folders by the rules of `text`, unless given; a column that the files hold themselves is
+read from the files.
 
-Text files as streams of bytes, unpacked on the way: gzip by content, bz2, zstd and lz4 by suffix.
-
-Columns that stand in folder names: `day=2024-01-31/part-0.parquet`.
-
-Their types are guessed over all the folders by the rules of `text`, unless given. A column that the files hold
-themselves is read from the files.
-
-Telling formats: by content where a format has a mark, else by name.
-
-A mark beats a name (a Parquet file called `x.csv` is read as Parquet); text has no mark, so CSV and JSON lines are
-told by their suffix, and without one by their first line.
+A format is told by content where it has a mark, else by name: a Parquet file called `x.csv` is read as Parquet. Text
+has no mark, so CSV and JSON lines are told by their suffix, and without one by their first line. Text files are
+unpacked on the way: gzip by content, bz2, zstd and lz4 by suffix.
 """
 
 from __future__ import annotations

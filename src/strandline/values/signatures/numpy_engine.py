@@ -1,9 +1,8 @@
 """The reference implementation of sl2's primitives, in numpy.
 
 Each function works on a block of rows at a time; `sl2` keeps blocks small enough for their temporaries to
-stay in the processor's cache. `h` is always changed in place.
-
-Arrow arrays as numpy views of their buffers, slices accounted for; fixed-width values are not copied.
+stay in the processor's cache. `h` is always changed in place. Arrow arrays are seen as numpy views of their buffers,
+slices accounted for; fixed-width values are not copied.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from strandline.errors import InputError, SchemaError, StateError
-from strandline.values.type_families import is_bytes, is_list, is_text
+from strandline.values.type_unification import is_bytes, is_list, is_text
 
 ALGORITHM = "sl2"
 DEFAULT_SEED = 0x737472616E640001

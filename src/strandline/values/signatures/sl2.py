@@ -45,7 +45,7 @@ from strandline.errors import InputError, SchemaError
 from strandline.values.signatures import numpy_engine
 from strandline.values.signatures.numpy_engine import Flags, Offsets, Words, bits, byte_ranges, fixed_width, validity
 from strandline.values.signatures.scheme import kind_of
-from strandline.values.type_families import is_byte_string, is_list
+from strandline.values.type_unification import is_byte_string, is_list
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 EngineName: TypeAlias = Literal["auto", "numpy", "numba"]

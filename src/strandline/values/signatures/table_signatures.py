@@ -9,7 +9,7 @@ from strandline.errors import StateError
 from strandline.values.signatures.numpy_engine import Words
 from strandline.values.signatures.scheme import Scheme, kind_of
 from strandline.values.signatures.sl2 import Column, EngineName, second_seed, signature
-from strandline.values.type_families import is_list
+from strandline.values.type_unification import is_list
 
 
 def row_signatures(table: pa.Table | pa.RecordBatch, scheme: Scheme, engine: EngineName = "auto") -> Words:
