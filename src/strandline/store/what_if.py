@@ -29,7 +29,6 @@ from strandline.whatif import (
     WhatIfReader,
     WhatIfRelation,
     apply,
-    attempt,
     chain_of,
     changes_between,
     commit_of,
@@ -44,6 +43,7 @@ from strandline.whatif import (
     purge,
     rebase,
     relation_of,
+    run_transaction,
     stored_name,
     update,
     upsert,
@@ -181,11 +181,11 @@ class WhatIf:
 
     def insert(self, rows: Any) -> int:
         """New rows; a key that is there already is an error. How many they were."""
-        return attempt(self.home, f"insert into {self.name}", lambda here: insert(here.open(self.name), rows))
+        return run_transaction(self.home, f"insert into {self.name}", lambda here: insert(here.open(self.name), rows))
 
     def upsert(self, rows: Any) -> int:
         """Rows that replace those of the same key, or are new."""
-        return attempt(self.home, f"upsert into {self.name}", lambda here: upsert(here.open(self.name), rows))
+        return run_transaction(self.home, f"upsert into {self.name}", lambda here: upsert(here.open(self.name), rows))
 
     def update(
         self,
@@ -203,15 +203,17 @@ class WhatIf:
                 opened, assignments(opened.schema, set, values, params, f"Updating {self.name}"), where, params
             )
 
-        return attempt(self.home, f"update {self.name}", work)
+        return run_transaction(self.home, f"update {self.name}", work)
 
     def delete(self, *, where: str | None = None, params: Mapping[str, Any] | None = None) -> int:
         """Delete the rows that satisfy `where`, or all; how many they were."""
-        return attempt(self.home, f"delete from {self.name}", lambda here: delete(here.open(self.name), where, params))
+        return run_transaction(
+            self.home, f"delete from {self.name}", lambda here: delete(here.open(self.name), where, params)
+        )
 
     def apply(self, changes: Changes | ChangeSet, *, lenient: bool = False) -> int:
         """Make the changes of a change set; with `lenient` it wins where it does not fit."""
-        return attempt(
+        return run_transaction(
             self.home, f"apply to {self.name}", lambda here: apply(here.open(self.name), changes, lenient=lenient)
         )
 

@@ -15,7 +15,7 @@ from strandline.whatif.conflicts import Resolve, compare, conflict_table, what_i
 from strandline.whatif.lifecycle import WhatIfListing, create, drop, listed, purge
 from strandline.whatif.merge import merge_what_if, rebase
 from strandline.whatif.scan import WhatIfReader, WhatIfRelation, relation_of, what_if_relation
-from strandline.whatif.transaction import WhatIfHost, attempt, commit_of
+from strandline.whatif.transaction import WhatIfHost, commit_of, run_transaction
 from strandline.whatif.tuples import INFINITY, LEVEL, MAXDATE, MINDATE, STORED, TUPNUM, TYPE, Type, stored_name
 from strandline.whatif.writes import apply, delete, insert, update, upsert
 
@@ -37,7 +37,6 @@ __all__ = [
     "WhatIfReader",
     "WhatIfRelation",
     "apply",
-    "attempt",
     "chain_of",
     "changes_between",
     "commit_of",
@@ -56,6 +55,7 @@ __all__ = [
     "rebase",
     "relation_of",
     "rows_between",
+    "run_transaction",
     "stored_name",
     "update",
     "upsert",

@@ -125,39 +125,41 @@ def compare(reader: WhatIfReader) -> LevelComparison:
         theirs = _by_tname(ours, chosen.visible)
     theirs = np.where(lower, theirs, -1)
     rival = _rivals(ours, chosen.visible, theirs, schema) if schema.key else np.full(len(ours), -1, dtype=np.int64)
-    found = LevelComparison(definition, schema, ours, chosen, theirs, rival, [])
-    return LevelComparison(definition, schema, ours, chosen, theirs, rival, _conflicts(found, lower))
+    comparison = LevelComparison(definition, schema, ours, chosen, theirs, rival, [])
+    return LevelComparison(definition, schema, ours, chosen, theirs, rival, _conflicts(comparison, lower))
 
 
 def conflict_table(reader: WhatIfReader) -> pa.Table:
     """The conflicts as a table: how, the type of our tuple, the key (else the tuple's number), and both rows."""
-    found = compare(reader)
-    row = pa.struct([pa.field(c.name, c.type) for c in found.schema.columns])
+    comparison = compare(reader)
+    row = pa.struct([pa.field(c.name, c.type) for c in comparison.schema.columns])
     schema = pa.schema([("conflict", pa.string()), ("type", pa.string()), ("ours", row), ("theirs", row)])
-    places = found.conflicting()
+    places = comparison.conflicting()
     lines = [
         {
-            "conflict": found.conflict[place],
-            "type": Type(int(found.kinds[place])).name,
-            "ours": found.our_row(place),
-            "theirs": found.their_row(place),
+            "conflict": comparison.conflict[place],
+            "type": Type(int(comparison.kinds[place])).name,
+            "ours": comparison.our_row(place),
+            "theirs": comparison.their_row(place),
         }
         for place in places
     ]
     table = pa.Table.from_pylist(lines, schema=schema)
-    named = {name: found.schema.column(name).type for name in found.schema.key} or {STORED[TUPNUM]: pa.int64()}
+    named = {name: comparison.schema.column(name).type for name in comparison.schema.key} or {
+        STORED[TUPNUM]: pa.int64()
+    }
     for number, (name, kind) in enumerate(named.items()):
-        values = pa.array([key[number] for key in found.key_values()], kind)
+        values = pa.array([key[number] for key in comparison.key_values()], kind)
         table = table.add_column(2 + number, _free(name, table.column_names), values)
     return table
 
 
 def what_if_changes(reader: WhatIfReader) -> ChangeSet:
     """The change set that leads from the relation below to the what-if."""
-    found = compare(reader)
-    touched = np.concatenate([found.theirs, found.rival[found.live]])
-    before = found.below.visible.take(np.unique(touched[touched >= 0])).rows
-    return net(before, found.rows(found.live), found.schema)
+    comparison = compare(reader)
+    touched = np.concatenate([comparison.theirs, comparison.rival[comparison.live]])
+    before = comparison.below.visible.take(np.unique(touched[touched >= 0])).rows
+    return net(before, comparison.rows(comparison.live), comparison.schema)
 
 
 def net(before: pa.Table, after: pa.Table, schema: TableSchema) -> ChangeSet:
@@ -169,16 +171,16 @@ def net(before: pa.Table, after: pa.Table, schema: TableSchema) -> ChangeSet:
     return difference(sides[0], sides[1], schema.key or None)
 
 
-def decide(found: LevelComparison, resolve: Resolve, doing: str) -> Flags:
+def decide(comparison: LevelComparison, resolve: Resolve, doing: str) -> Flags:
     """Whether each of our tuples stands; conflicts that nobody resolved are an error that shows them."""
-    stands = np.ones(len(found.ours), dtype=np.bool_)
-    places, keys = found.conflicting(), found.keys()
+    stands = np.ones(len(comparison.ours), dtype=np.bool_)
+    places, keys = comparison.conflicting(), comparison.keys()
     _check_resolve(resolve, keys, doing)
     open_ = []
     for place, key in zip(places, keys, strict=True):
         choice = resolve.get(key) if isinstance(resolve, Mapping) else resolve
         if choice is None:
-            open_.append(f"{key!r} ({found.conflict[place]})")
+            open_.append(f"{key!r} ({comparison.conflict[place]})")
         stands[place] = choice == OURS
     if open_:
         more = f" and {len(open_) - _SHOWN:,} more" if len(open_) > _SHOWN else ""
@@ -239,34 +241,34 @@ def _rivals(ours: pa.Table, below: Tuples, theirs: Numbers, schema: TableSchema)
     return np.where(touched[found], -1, found)
 
 
-def _conflicts(found: LevelComparison, lower: Flags) -> list[str]:
-    told = [""] * len(found.ours)
-    signed = ~np.asarray(found.ours.column(SIGNATURE).is_null(), dtype=np.bool_)
-    there = found.theirs >= 0
-    changed = np.zeros(len(found.ours), dtype=np.bool_)
-    changed[there] = _changed(found, np.flatnonzero(there))
+def _conflicts(comparison: LevelComparison, lower: Flags) -> list[str]:
+    told = [""] * len(comparison.ours)
+    signed = ~np.asarray(comparison.ours.column(SIGNATURE).is_null(), dtype=np.bool_)
+    there = comparison.theirs >= 0
+    changed = np.zeros(len(comparison.ours), dtype=np.bool_)
+    changed[there] = _changed(comparison, np.flatnonzero(there))
     for place in np.flatnonzero(lower).tolist():
         if changed[place]:
             told[place] = CHANGED
-        elif not there[place] and signed[place] and found.rival[place] >= 0:
+        elif not there[place] and signed[place] and comparison.rival[place] >= 0:
             told[place] = RECREATED
-        elif not there[place] and signed[place] and found.live[place]:
+        elif not there[place] and signed[place] and comparison.live[place]:
             told[place] = DELETED
-    for place in np.flatnonzero(found.live & (found.rival >= 0)).tolist():
+    for place in np.flatnonzero(comparison.live & (comparison.rival >= 0)).tolist():
         told[place] = told[place] or COLLISION
     return told
 
 
-def _changed(found: LevelComparison, places: Numbers) -> Flags:
+def _changed(comparison: LevelComparison, places: Numbers) -> Flags:
     """Whether the rows below have another signature than they had, unless they have become what ours are."""
-    rows = found.below.visible.rows.take(pa.array(found.theirs[places]))
-    kept = found.ours.column(SIGNATURE).take(pa.array(places)).to_pylist()
+    rows = comparison.below.visible.rows.take(pa.array(comparison.theirs[places]))
+    kept = comparison.ours.column(SIGNATURE).take(pa.array(places)).to_pylist()
     changed = np.ones(len(places), dtype=np.bool_)
-    for shape in found.definition.shapes:
-        now = signatures(rows, found.schema, shape).to_pylist()
+    for shape in comparison.definition.shapes:
+        now = signatures(rows, comparison.schema, shape).to_pylist()
         changed &= np.array([one != other for one, other in zip(now, kept, strict=True)], dtype=np.bool_)
-    differ = ~found.live[places]
-    ours = found.rows(places)
-    for name in found.schema.names:
+    differ = ~comparison.live[places]
+    ours = comparison.rows(places)
+    for name in comparison.schema.names:
         differ |= unequal(rows.column(name), ours.column(name))
     return changed & differ

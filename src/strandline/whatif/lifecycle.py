@@ -22,7 +22,7 @@ from strandline.whatif.catalog import (
     is_hidden,
 )
 from strandline.whatif.placement import place_type
-from strandline.whatif.transaction import WhatIfHost, WhatIfTransaction, attempt, commit_of, refuse_name
+from strandline.whatif.transaction import WhatIfHost, WhatIfTransaction, commit_of, refuse_name, run_transaction
 from strandline.whatif.tuples import KEY, differential_schema
 
 
@@ -40,27 +40,29 @@ class WhatIfListing:
 def create(home: WhatIfHost, name: str, on: str) -> None:
     """A new what-if on a table or on another what-if (section 4: DEFINE HYPREL name ON on)."""
 
-    def work(here: WhatIfTransaction) -> None:
-        refuse_name(here, name)
-        chain = _base(here, on)
-        here.inner.lock_table(chain.table.domain, Mode.IS)
-        here.footprint().tables.add(chain.table.domain)
+    def work(transaction: WhatIfTransaction) -> None:
+        refuse_name(transaction, name)
+        chain = _base(transaction, on)
+        transaction.inner.lock_table(chain.table.domain, Mode.IS)
+        transaction.footprint().tables.add(chain.table.domain)
         below = on if chain.definitions else None
         made = define(name, below, chain.level + 1, chain.table.domain, chain.schema)
         schema = chain.schema
         data = pa.schema([pa.field(made.columns[c.id], c.type) for c in schema.columns])
         single = [made.columns[schema.column(name).id] for name in schema.key] if len(schema.key) == 1 else []
-        if here.view.find_domain(CATALOG) is None:
-            _create_catalog(here)
-        here.tables.create_table(made.differential, differential_schema(data, place_type(schema), single), key=KEY)
-        here.tables.insert(CATALOG, pa.Table.from_pylist([made.row()], schema=SCHEMA))
-        # Whoever makes a table looks for its name in the catalogue, so from here on nobody makes one of this name here;
+        if transaction.view.find_domain(CATALOG) is None:
+            _create_catalog(transaction)
+        transaction.tables.create_table(
+            made.differential, differential_schema(data, place_type(schema), single), key=KEY
+        )
+        transaction.tables.insert(CATALOG, pa.Table.from_pylist([made.row()], schema=SCHEMA))
+        # Whoever makes a table looks for its name in the catalog, so from here on nobody makes one of this name here;
         # another process may, and is found out at the commit.
-        here.footprint().absent.add(name)
-        if here.view.find_domain(name) is not None:
+        transaction.footprint().absent.add(name)
+        if transaction.view.find_domain(name) is not None:
             raise Conflict(f"a table {name} was created meanwhile", doing="Creating a what-if")
 
-    attempt(home, f"what-if {name} on {on}", work)
+    run_transaction(home, f"what-if {name} on {on}", work)
 
 
 def listed(home: WhatIfHost) -> list[WhatIfListing]:
@@ -80,35 +82,35 @@ def purge(home: WhatIfHost, name: str, before: Any) -> int:
     doing = f"Purging {name}"
     date = commit_of(home, before, doing)
 
-    def work(here: WhatIfTransaction) -> int:
-        opened = here.open(name)
-        gone = here.tables.delete(opened.definition.differential, where="maxdate < :date", params={"date": date})
+    def work(transaction: WhatIfTransaction) -> int:
+        opened = transaction.open(name)
+        gone = transaction.tables.delete(opened.definition.differential, where="maxdate < :date", params={"date": date})
         if date > opened.definition.purged:
             opened.definition = replace(opened.definition, purged=date)
             opened.save_definition()
         return gone
 
-    return attempt(home, f"purge {name}", work)
+    return run_transaction(home, f"purge {name}", work)
 
 
 def drop(home: WhatIfHost, name: str, *, with_children: bool = False) -> list[str]:
     """Drop a what-if; one that others stand on is refused, or takes them along. What was dropped."""
 
-    def work(here: WhatIfTransaction) -> list[str]:
-        known = definitions(here.view, here.cache)
+    def work(transaction: WhatIfTransaction) -> list[str]:
+        known = definitions(transaction.view, transaction.cache)
         if name not in known:
-            chain_of(here.view, here.cache, name)
+            chain_of(transaction.view, transaction.cache, name)
         deeper = children(known, name)
         if deeper and not with_children:
             raise refuse_children(name, deeper, f"Dropping {name}")
         for one in (*reversed(deeper), name):
-            here.tables.drop_table(known[one].differential)
-            here.tables.delete(CATALOG, where="name = :name", params={"name": one})
+            transaction.tables.drop_table(known[one].differential)
+            transaction.tables.delete(CATALOG, where="name = :name", params={"name": one})
             if known[one].indexed:
-                here.tables.delete(IDS, where="what_if = :name", params={"name": one})
+                transaction.tables.delete(IDS, where="what_if = :name", params={"name": one})
         return [name, *deeper]
 
-    return attempt(home, f"drop what-if {name}", work)
+    return run_transaction(home, f"drop what-if {name}", work)
 
 
 def refuse_children(name: str, deeper: list[str], doing: str) -> InUse:
@@ -120,19 +122,19 @@ def refuse_children(name: str, deeper: list[str], doing: str) -> InUse:
     )
 
 
-def _base(here: WhatIfTransaction, on: str) -> WhatIfChain:
-    if on in definitions(here.view, here.cache):
-        return chain_of(here.view, here.cache, on)
-    found = here.view.find_domain(on) if not is_hidden(on) else None
+def _base(transaction: WhatIfTransaction, on: str) -> WhatIfChain:
+    if on in definitions(transaction.view, transaction.cache):
+        return chain_of(transaction.view, transaction.cache, on)
+    found = transaction.view.find_domain(on) if not is_hidden(on) else None
     if found is None:
-        names = [one.name for one in here.view.domains() if not is_hidden(one.name)]
+        names = [one.name for one in transaction.view.domains() if not is_hidden(one.name)]
         hint = f"The tables are {', '.join(names[:20])}" if names else "There are no tables yet"
         raise NotFound(f"there is no table {on}", doing="Creating a what-if", hint=hint)
-    return WhatIfChain((), found, TableSchema.from_bytes(here.view.record(found.domain)))
+    return WhatIfChain((), found, TableSchema.from_bytes(transaction.view.record(found.domain)))
 
 
-def _create_catalog(here: WhatIfTransaction) -> None:
+def _create_catalog(transaction: WhatIfTransaction) -> None:
     try:
-        here.tables.create_table(CATALOG, SCHEMA, key="name")
+        transaction.tables.create_table(CATALOG, SCHEMA, key="name")
     except InputError as error:
         raise Conflict("another what-if was created meanwhile", doing="Creating a what-if") from error

@@ -22,7 +22,7 @@ from strandline.whatif.conflicts import COLLISION, LevelComparison, Resolve, com
 from strandline.whatif.lifecycle import refuse_children
 from strandline.whatif.placement import LEVEL_BITS
 from strandline.whatif.seen_ids import SeenIds
-from strandline.whatif.transaction import OpenWhatIf, WhatIfHost, WhatIfTransaction, attempt
+from strandline.whatif.transaction import OpenWhatIf, WhatIfHost, WhatIfTransaction, run_transaction
 from strandline.whatif.tuples import (
     LEVEL,
     MINDATE,
@@ -63,79 +63,79 @@ def merge_what_if(home: WhatIfHost, name: str, resolve: Resolve = None) -> Chang
     """Make a what-if's changes in the relation below; the change set that did."""
     doing = f"Merging {name}"
 
-    def work(here: WhatIfTransaction) -> Changes:
-        known = definitions(here.view, here.cache)
+    def work(transaction: WhatIfTransaction) -> Changes:
+        known = definitions(transaction.view, transaction.cache)
         deeper = children(known, name)
         if deeper:
             raise refuse_children(name, deeper, doing)
-        chain = chain_of(here.view, here.cache, name)
+        chain = chain_of(transaction.view, transaction.cache, name)
         # Who writes below is locked first, so that nothing changes between comparing and merging.
         if chain.top.below is None:
-            here.inner.lock_table(chain.table.domain, Mode.X)
+            transaction.inner.lock_table(chain.table.domain, Mode.X)
             below = None
         else:
-            below = here.open(chain.top.below)
-        opened = here.open(name)
-        found = compare(opened.reader())
-        effects = effects_of(found, decide(found, resolve, doing))
-        _check_keys(found, effects, doing)
-        check_not_null(effects.after, found.schema, doing)
+            below = transaction.open(chain.top.below)
+        opened = transaction.open(name)
+        comparison = compare(opened.reader())
+        effects = effects_of(comparison, decide(comparison, resolve, doing))
+        _check_keys(comparison, effects, doing)
+        check_not_null(effects.after, comparison.schema, doing)
         if below is None:
-            _into_table(here, opened, effects)
+            _into_table(transaction, opened, effects)
         else:
-            _into_what_if(below, found, effects)
+            _into_what_if(below, comparison, effects)
         _close_all(opened)
-        return Changes.of(net(effects.before, effects.after, found.schema))
+        return Changes.of(net(effects.before, effects.after, comparison.schema))
 
-    return attempt(home, f"merge {name}", work)
+    return run_transaction(home, f"merge {name}", work)
 
 
 def rebase(home: WhatIfHost, name: str, resolve: Resolve = "ours") -> int:
     """Settle all conflicts: ours are signed anew, or given up. How many there were."""
     doing = f"Rebasing {name}"
 
-    def work(here: WhatIfTransaction) -> int:
-        opened = here.open(name)
-        found = compare(opened.reader())
-        conflicts = np.array(found.conflicting(), dtype=np.int64)
+    def work(transaction: WhatIfTransaction) -> int:
+        opened = transaction.open(name)
+        comparison = compare(opened.reader())
+        conflicts = np.array(comparison.conflicting(), dtype=np.int64)
         if len(conflicts):
-            stands = decide(found, resolve, doing)
-            _give_up(opened, found.ours.take(pa.array(conflicts[~stands[conflicts]])))
-            _sign_anew(opened, found, conflicts[stands[conflicts]])
-            opened.finish(ids=_ids_after(opened, found, stands))
+            stands = decide(comparison, resolve, doing)
+            _give_up(opened, comparison.ours.take(pa.array(conflicts[~stands[conflicts]])))
+            _sign_anew(opened, comparison, conflicts[stands[conflicts]])
+            opened.finish(ids=_ids_after(opened, comparison, stands))
         return len(conflicts)
 
-    return attempt(home, f"rebase {name}", work)
+    return run_transaction(home, f"rebase {name}", work)
 
 
-def effects_of(found: LevelComparison, stands: Flags) -> MergeEffects:
+def effects_of(comparison: LevelComparison, stands: Flags) -> MergeEffects:
     """What the tuples that stand do to the relation below."""
-    below = found.below.visible
-    live = stands & found.live
-    there, met = found.theirs >= 0, found.rival >= 0
+    below = comparison.below.visible
+    live = stands & comparison.live
+    there, met = comparison.theirs >= 0, comparison.rival >= 0
     # A row goes to the tuple of its own TNAME; where that is gone, to the one that has its key.
     own, other = live & there, live & ~there & met
-    target = np.concatenate([found.theirs[own], found.rival[other]])
+    target = np.concatenate([comparison.theirs[own], comparison.rival[other]])
     gone = np.concatenate(
         [
-            found.theirs[stands & ~found.live & there],
-            found.rival[stands & ~found.live & ~there & met],
-            found.rival[own & met],
+            comparison.theirs[stands & ~comparison.live & there],
+            comparison.rival[stands & ~comparison.live & ~there & met],
+            comparison.rival[own & met],
         ]
     )
     gone = np.setdiff1d(gone, target)
-    rows = pa.concat_tables([found.rows(own), found.rows(other)])
-    return MergeEffects(below.take(target), rows, below.take(gone), found.rows(live & ~there & ~met))
+    rows = pa.concat_tables([comparison.rows(own), comparison.rows(other)])
+    return MergeEffects(below.take(target), rows, below.take(gone), comparison.rows(live & ~there & ~met))
 
 
-def _check_keys(found: LevelComparison, effects: MergeEffects, doing: str) -> None:
+def _check_keys(comparison: LevelComparison, effects: MergeEffects, doing: str) -> None:
     """Afterwards every key must be there once: giving up some changes may leave two rows with one key."""
-    if not found.schema.key:
+    if not comparison.schema.key:
         return
     rows = effects.after
-    check_distinct(encode_keys(rows, found.schema.key), rows, found.schema, doing)
-    names = list(found.schema.key)
-    below = found.below.visible
+    check_distinct(encode_keys(rows, comparison.schema.key), rows, comparison.schema, doing)
+    names = list(comparison.schema.key)
+    below = comparison.below.visible
     pairs = match(below.rows.select(names), rows.select(names))
     touched = {*_tnames(effects.updated), *_tnames(effects.deleted)}
     hit = below.take(pairs.old)
@@ -148,10 +148,10 @@ def _check_keys(found: LevelComparison, effects: MergeEffects, doing: str) -> No
         )
 
 
-def _into_table(here: WhatIfTransaction, opened: OpenWhatIf, effects: MergeEffects) -> None:
+def _into_table(transaction: WhatIfTransaction, opened: OpenWhatIf, effects: MergeEffects) -> None:
     schema, table = opened.schema, opened.chain.table
     if not schema.key and len(effects.inserted):
-        here.tables.insert(table.name, effects.inserted)
+        transaction.tables.insert(table.name, effects.inserted)
     inserted = effects.inserted if schema.key else effects.inserted.slice(0, 0)
     images = pa.concat_tables([effects.rows, inserted]).combine_chunks()
     numbers_ = effects.updated.tupnum
@@ -170,12 +170,12 @@ def _into_table(here: WhatIfTransaction, opened: OpenWhatIf, effects: MergeEffec
         return
     keys = sorted(net_)
     live, rows = np.array([net_[key] for key in keys], dtype=np.int64).T
-    here.footprint().note_keys(table.domain, keys)
-    here.inner.change(table.domain, Delta(keys, live, rows, images))
+    transaction.footprint().note_keys(table.domain, keys)
+    transaction.inner.change(table.domain, Delta(keys, live, rows, images))
 
 
-def _into_what_if(below: OpenWhatIf, found: LevelComparison, effects: MergeEffects) -> None:
-    own = found.below.own
+def _into_what_if(below: OpenWhatIf, comparison: LevelComparison, effects: MergeEffects) -> None:
+    own = comparison.below.own
     after = pa.concat_tables([effects.rows, effects.inserted])
     leaving = Tuples(
         effects.before,
@@ -186,7 +186,7 @@ def _into_what_if(below: OpenWhatIf, found: LevelComparison, effects: MergeEffec
     )
     update = DifferentialWriter(below)
     update.delete(effects.deleted, own)
-    update.delete(uncovered(found.below, leaving, after, found.schema), own)
+    update.delete(uncovered(comparison.below, leaving, after, comparison.schema), own)
     update.replace(effects.updated, effects.rows, own)
     update.append(effects.inserted)
     update.finish()
@@ -212,30 +212,30 @@ def _give_up(opened: OpenWhatIf, tuples: pa.Table) -> None:
         close(opened, standing.filter(pa.array(chosen)))
 
 
-def _sign_anew(opened: OpenWhatIf, found: LevelComparison, places: Numbers) -> None:
-    """Put our tuples on the rows below as they are now; a row that has one of our keys is deleted here."""
-    lower = places[numbers(found.ours, LEVEL)[places] != opened.level]
-    lower = lower[[found.conflict[place] != COLLISION for place in lower.tolist()]]
-    tuples = found.ours.take(pa.array(lower))
+def _sign_anew(opened: OpenWhatIf, comparison: LevelComparison, places: Numbers) -> None:
+    """Put our tuples on the rows below as they are now; a row that has one of our keys is deleted transaction."""
+    lower = places[numbers(comparison.ours, LEVEL)[places] != opened.level]
+    lower = lower[[comparison.conflict[place] != COLLISION for place in lower.tolist()]]
+    tuples = comparison.ours.take(pa.array(lower))
     if len(tuples):
         close(opened, tuples)
-        there = found.theirs[lower] >= 0
-        rows = found.below.visible.rows.take(pa.array(np.where(there, found.theirs[lower], 0)))
+        there = comparison.theirs[lower] >= 0
+        rows = comparison.below.visible.rows.take(pa.array(np.where(there, comparison.theirs[lower], 0)))
         signed = signatures(rows, opened.schema, opened.definition.shapes[-1]) if there.any() else None
         held = [signed[n].as_py() if signed is not None and there[n] else None for n in range(len(lower))]
         own = {name: tuples.column(name) for name in OWN}
         own[MINDATE] = pa.array(np.full(len(tuples), UNDATED, dtype=np.int64))
         own[SIGNATURE] = pa.array(held, pa.binary(SIGNATURE_BYTES))
         opened.append(own, tuples)
-    rivals = np.unique(found.rival[places][found.rival[places] >= 0])
-    DifferentialWriter(opened).delete(found.below.visible.take(rivals), None)
+    rivals = np.unique(comparison.rival[places][comparison.rival[places] >= 0])
+    DifferentialWriter(opened).delete(comparison.below.visible.take(rivals), None)
 
 
-def _ids_after(opened: OpenWhatIf, found: LevelComparison, stands: Flags) -> SeenIds:
-    level, tupnum = numbers(found.ours, LEVEL), numbers(found.ours, TUPNUM)
+def _ids_after(opened: OpenWhatIf, comparison: LevelComparison, stands: Flags) -> SeenIds:
+    level, tupnum = numbers(comparison.ours, LEVEL), numbers(comparison.ours, TUPNUM)
     kept = stands & (level != opened.level)
-    places = np.array([p for p in found.conflicting() if stands[p] and found.rival[p] >= 0], dtype=np.int64)
-    rivals = found.below.visible.take(found.rival[places])
+    places = np.array([p for p in comparison.conflicting() if stands[p] and comparison.rival[p] >= 0], dtype=np.int64)
+    rivals = comparison.below.visible.take(comparison.rival[places])
     return SeenIds.of(np.concatenate([level[kept], rivals.level]), np.concatenate([tupnum[kept], rivals.tupnum]))
 
 

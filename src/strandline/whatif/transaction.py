@@ -36,7 +36,6 @@ from strandline.tables import (
     Footprint,
     IntegerKeys,
     PageCache,
-    TableSchema,
     TableTransaction,
     encode_keys,
 )
@@ -275,25 +274,25 @@ class OpenWhatIf:
         self.save_definition()
 
 
-def attempt(home: WhatIfHost, message: str, work: Callable[[WhatIfTransaction], R]) -> R:
+def run_transaction(home: WhatIfHost, message: str, work: Callable[[WhatIfTransaction], R]) -> R:
     """Do work in a transaction of its own, again when another one was in its way."""
 
     def once() -> R:
-        here = WhatIfTransaction(home, message)
-        with here.tables:
-            return work(here)
+        transaction = WhatIfTransaction(home, message)
+        with transaction.tables:
+            return work(transaction)
 
     return retried(once, ATTEMPTS)
 
 
-def refuse_name(here: WhatIfTransaction, name: str) -> None:
+def refuse_name(transaction: WhatIfTransaction, name: str) -> None:
     """Refuses a name that a what-if can't have."""
     doing = f"Creating the what-if {name!r}"
     if not name or name != name.strip() or name.startswith("_"):
         raise InputError(
             f"{name!r} is no name for a what-if", doing=doing, hint="Take a name that begins with a letter"
         )
-    taken = here.tables.taken_by(name)
+    taken = transaction.tables.taken_by(name)
     if taken is not None:
         hint = "Drop it, or choose another name" if taken == "what-if" else "Choose another name"
         raise InputError(f"there is a {taken} {name} already", doing=doing, hint=hint)
@@ -320,6 +319,3 @@ def commit_of(home: WhatIfHost, when: Any, doing: str) -> int:
     if number > now:
         raise InputError(f"commit {number} is in the future", doing=doing, hint=f"The last commit is {now}")
     return int(number)
-
-
-__all__ = ["OpenWhatIf", "TableSchema", "WhatIfHost", "WhatIfTransaction", "attempt", "refuse_name"]
