@@ -1,12 +1,12 @@
 """Hypothetical relations: what-if tables over a live base (Woodfill & Stonebraker 1983).
 
-WhatIf                         a what-if as users hold it
-create_what_if, open_what_if   on a table or another what-if; listed
-is_what_if, what_if_at         whether a state has a what-if of a name; that what-if, as a relation at that state
-relation_of, commit_of         the same on a state that others hold; the scan time that a date means
-definitions, what_if_readers   all what-ifs of a state, by name; how to read them as it has them
-changes_between, rows_between  what changed in a what-if from one state to another; the rows that can have
-is_hidden                      whether a table of the store is one of ours
+create, listed, purge, drop     what-ifs on a table or another what-if
+WhatIfReader, WhatIfRelation    a what-if at a state: its rows, and the same as a relation
+insert, upsert, update, …       the verbs, each inside `run_transaction`
+compare, merge_what_if, rebase  a what-if beside the relation below it, conflicts, merging
+changes_between, rows_between   what changed in a what-if from one state to another; the rows that can have
+definitions, chain_of           the catalog: all what-ifs of a state; one with all that it stands on
+is_what_if, is_hidden           whether a name is a what-if's; whether a table of the store is one of ours
 """
 
 from strandline.whatif.catalog import CATALOG, IDS, WhatIfChain, chain_of, definitions, is_hidden, is_what_if

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.errors import NotFound, SchemaError
+from strandline.errors import Damaged, NotFound, SchemaError
 from strandline.pages import ReadView, TableEntry, TableId
 from strandline.tables import WHAT_IFS, PageCache, TableReader, TableSchema
 from strandline.whatif.tuples import stored_name
@@ -167,6 +167,16 @@ def chain_of(view: ReadView, cache: PageCache, name: str) -> WhatIfChain:
         )
     schema = TableSchema.from_bytes(view.record(table.domain))
     return WhatIfChain(tuple(chosen), table, schema)
+
+
+def differential_table(view: ReadView, definition: WhatIfDefinition) -> TableEntry:
+    """The table of a state that holds D."""
+    table = view.find_domain(definition.differential)
+    if table is None:
+        raise Damaged(
+            f"the what-if {definition.name} has no differential relation", doing="Opening a what-if", hint="Run check"
+        )
+    return table
 
 
 def in_table_shape(rows: pa.Table, definition: WhatIfDefinition, schema: TableSchema, names: list[str]) -> pa.Table:

@@ -20,7 +20,7 @@ from strandline.changes import ChangeSet, difference
 from strandline.pages import ReadView, TableId
 from strandline.tables import ALL, ROW, PageCache, TableSchema, changed_rows, encode_keys, net_rows
 from strandline.values import no_rows
-from strandline.whatif.catalog import WhatIfChain, WhatIfDefinition, chain_of
+from strandline.whatif.catalog import WhatIfChain, WhatIfDefinition, chain_of, differential_table
 from strandline.whatif.placement import place_keys
 from strandline.whatif.scan import PageSpan, WhatIfReader
 from strandline.whatif.tuples import LEVEL, MAXDATE, MINDATE, PLACE, STORED, TUPNUM, Flags
@@ -102,12 +102,11 @@ def _in_base(cache: PageCache, older: WhatIfReader, newer: WhatIfReader) -> Leve
 def _in_differential(
     cache: PageCache, older: WhatIfReader, newer: WhatIfReader, definition: WhatIfDefinition
 ) -> LevelChanges | None:
-    domain = newer.view.find_domain(definition.differential)
-    assert domain is not None, "a what-if has a differential relation"
-    shapes = [TableSchema.from_bytes(view.record(domain.domain)) for view in (older.view, newer.view)]
+    table_id = differential_table(newer.view, definition).domain
+    shapes = [TableSchema.from_bytes(view.record(table_id)) for view in (older.view, newer.view)]
     if shapes[0] != shapes[1]:
         return None
-    net = net_rows(*changed_rows(cache, older.view, newer.view, domain.domain, shapes[1]), shapes[1])
+    net = net_rows(*changed_rows(cache, older.view, newer.view, table_id, shapes[1]), shapes[1])
     keys = frozenset(key for side in net for key in place_keys(side.column(STORED[PLACE])))
     valid = [
         _tnames(side.filter(pa.array(_valid(side, reader.scan))))

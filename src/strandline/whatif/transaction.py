@@ -1,16 +1,12 @@
-"""Giving tuples of a differential relation their dates: the number of the commit that installs them.
-
-A transaction does not know its commit number before it is installed, and may be installed again on a newer state. So it
-hands over tuples that say `UNDATED` in `mindate` (new ones) or in `maxdate` (those that become invalid), and they are
-dated when the commit batch is installed.
-
-A transaction on a what-if: what it locks, and how it hands its tuples over.
+"""A transaction on a what-if: what it locks, how it hands its tuples over, and what a date means (section 4.5).
 
 The live base is read and never locked against writers: once a tuple is changed here, changes below can't affect it, so
 it is as if the what-if had been changed first. Only dropping or reshaping the table waits. A differential relation has
 one writer at a time.
 
-Dates: commit numbers, and what means one (section 4.5).
+Dates are commit numbers. A transaction does not know its own before it is installed, and may be installed again on a
+newer state. So it hands over tuples that say `UNDATED` in `mindate` (new ones) or in `maxdate` (those that become
+invalid), and they are dated when the commit batch is installed.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +35,15 @@ from strandline.tables import (
     TableTransaction,
     encode_keys,
 )
-from strandline.whatif.catalog import CATALOG, IDS, SCHEMA, WhatIfChain, WhatIfDefinition, chain_of
+from strandline.whatif.catalog import (
+    CATALOG,
+    IDS,
+    SCHEMA,
+    WhatIfChain,
+    WhatIfDefinition,
+    chain_of,
+    differential_table,
+)
 from strandline.whatif.differential import KEY as IDS_KEY
 from strandline.whatif.differential import SCHEMA as IDS_SCHEMA
 from strandline.whatif.differential import write_ids
@@ -156,18 +160,15 @@ class WhatIfTransaction:
         opened.fit()
         return opened
 
-    def domain(self, definition: WhatIfDefinition) -> TableEntry:
-        found = self.view.find_domain(definition.differential)
-        assert found is not None, "a what-if has a differential relation"
-        return found
+    def differential(self, definition: WhatIfDefinition) -> TableEntry:
+        """The table that holds D."""
+        return differential_table(self.view, definition)
 
     def put_definition(self, definition: WhatIfDefinition) -> None:
         self.tables.upsert(CATALOG, pa.Table.from_pylist([definition.row()], schema=SCHEMA))
 
     def footprint(self) -> Footprint:
-        found = self.inner.footprint
-        assert isinstance(found, Footprint)
-        return found
+        return cast(Footprint, self.inner.footprint)
 
     def _lock(self, chain: WhatIfChain) -> None:
         self.inner.lock_table(chain.table.domain, Mode.IS)
@@ -202,7 +203,7 @@ class OpenWhatIf:
 
     def first_tupnum(self) -> int:
         """The number of the next APPEND: D's own row numbers are more than its APPENDs, so it is never used again."""
-        return self.work.domain(self.definition).sequence
+        return self.work.differential(self.definition).sequence
 
     def fit(self) -> None:
         """Give D a column for each of the table's, in a type that holds its values."""
@@ -247,7 +248,7 @@ class OpenWhatIf:
         if not self._tuples:
             return
         tuples = self._tuples[0] if len(self._tuples) == 1 else pa.concat_tables(self._tuples).combine_chunks()
-        domain = self.work.domain(self.definition).domain
+        domain = self.work.differential(self.definition).domain
         self.work.inner.change(domain, UndatedTuples(tuples))
         if self.schema.key:
             self._index(len(tuples), added, ids)
@@ -261,7 +262,7 @@ class OpenWhatIf:
                 write_ids(self.work.tables, self.definition, added, anew=False)
             return
         view = self.work.view
-        pages = [entry for _, entry in view.pages_between(self.work.domain(self.definition).domain) if entry.rows]
+        pages = [entry for _, entry in view.pages_between(self.work.differential(self.definition).domain) if entry.rows]
         if len(pages) < 2 and written + sum(entry.rows for entry in pages) <= SMALL_WRITES.page_rows:
             return
         if view.find_domain(IDS) is None:
