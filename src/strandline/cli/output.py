@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from strandline.engine import VARIABLE, is_quiet, set_quiet
+from strandline.engine import MASTER_VARIABLE, is_quiet, set_quiet
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -106,7 +106,7 @@ def running(function: F) -> F:
     @functools.wraps(function)
     def wrapped(*args: Any, master: str | None, quiet: bool, **kwargs: Any) -> Any:
         if master:
-            os.environ[VARIABLE] = master
+            os.environ[MASTER_VARIABLE] = master
         set_quiet(quiet or kwargs["as_json"])
         return function(*args, **kwargs)
 

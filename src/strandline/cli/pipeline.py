@@ -13,7 +13,7 @@ import click
 
 from strandline.cli.output import complain, console, emit_json, running, say
 from strandline.cli.store_access import iso_time, json_option, local_time, show_rows
-from strandline.engine import VARIABLE, byte_count
+from strandline.engine import MASTER_VARIABLE, byte_count
 
 if TYPE_CHECKING:
     from strandline.pipeline import Pipeline, RunOptions, RunResult
@@ -91,8 +91,8 @@ def run_options(runner: str, remote: str | None) -> RunOptions:
     from strandline.pipeline import RunOptions
 
     if remote:
-        os.environ[VARIABLE] = remote
-    return RunOptions("spark" if runner == "auto" and os.environ.get(VARIABLE) else runner)
+        os.environ[MASTER_VARIABLE] = remote
+    return RunOptions("spark" if runner == "auto" and os.environ.get(MASTER_VARIABLE) else runner)
 
 
 def run_json(result: RunResult) -> dict[str, Any]:

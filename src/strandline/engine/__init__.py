@@ -4,13 +4,13 @@ from strandline.engine.duckdb_connections import kernel_duckdb, machine_memory, 
 from strandline.engine.progress import Progress, byte_count, is_quiet, set_quiet
 from strandline.engine.runner import INLINE_LIMIT, InlineRunner, Runner, check_runner, choose_runner, parallel
 from strandline.engine.spark_runner import SparkRunner
-from strandline.engine.spark_session import VARIABLE, is_connect, prepare, session
+from strandline.engine.spark_session import MASTER_VARIABLE, is_connect, prepare, session
 from strandline.engine.spool import Spool
 from strandline.engine.work import Attempt, Kernel, Outcome, Result, WorkItem, cut_by_bytes, cut_evenly, kernel
 
 __all__ = [
     "INLINE_LIMIT",
-    "VARIABLE",
+    "MASTER_VARIABLE",
     "Attempt",
     "InlineRunner",
     "Kernel",

@@ -70,7 +70,7 @@ def java_version(java: str) -> int:
     return int(found[2] or 0) if major == 1 else major
 
 
-VARIABLE = "STRANDLINE_MASTER"
+MASTER_VARIABLE = "STRANDLINE_MASTER"
 MASTERS = re.compile(r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[.*\]|spark://.+|sc://.+|yarn|k8s://.+")
 WORKERS_NEED = ("pyarrow", "duckdb", "numpy", "numba", "sqlglot", "obstore")
 """What kernels import on a worker."""
@@ -84,7 +84,7 @@ def session(master: str | None = None) -> SparkSession:
 
     active = SparkSession.getActiveSession()
     if active is None:
-        active = start(master or os.environ.get(VARIABLE) or "local[*]")
+        active = start(master or os.environ.get(MASTER_VARIABLE) or "local[*]")
     return prepare(active)
 
 

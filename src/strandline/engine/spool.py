@@ -14,14 +14,14 @@ import weakref
 
 from strandline.errors import InputError
 
-VARIABLE = "STRANDLINE_SPOOL"
+SPOOL_VARIABLE = "STRANDLINE_SPOOL"
 
 
 class Spool:
     """One folder, removed when closed, collected, or when Python exits."""
 
     def __init__(self, parent: str | None = None) -> None:
-        root = parent or os.environ.get(VARIABLE) or tempfile.gettempdir()
+        root = parent or os.environ.get(SPOOL_VARIABLE) or tempfile.gettempdir()
         try:
             os.makedirs(root, exist_ok=True)
             self.path = tempfile.mkdtemp(prefix="strandline-", dir=root)
@@ -29,7 +29,7 @@ class Spool:
             raise InputError(
                 f"the folder for intermediate results can't be made: {error}",
                 doing=f"making a spool under {root}",
-                hint=f"Set {VARIABLE} to a folder that this machine and every Spark worker can write",
+                hint=f"Set {SPOOL_VARIABLE} to a folder that this machine and every Spark worker can write",
             ) from error
         os.chmod(self.path, 0o700)
         self._finalizer = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
