@@ -24,7 +24,7 @@ from tests.replication.servers import Postgres
 import strandline as sl
 from strandline.errors import GuardTripped
 from strandline.replication.definition import COUNT
-from strandline.replication.targets.open_target import open_replica
+from strandline.replication.targets.target import open_replica
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("price", pa.float64())])
 WIDE = SCHEMA.append(pa.field("note", pa.string()))

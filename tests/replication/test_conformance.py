@@ -16,7 +16,7 @@ from tests.replication.senders import COUNTED, KEYED, RANGES, SCHEMA, change, en
 from strandline.errors import ChangesError, Fenced, FormatError, InputError, KeysError, NotFound, SchemaError
 from strandline.replication.definition import CopyDefinition
 from strandline.replication.message import Message
-from strandline.replication.targets.open_target import open_replica
+from strandline.replication.targets.target import open_replica
 
 OLD = rows((1, "nut", 1.5), (2, "bolt", 2.5), (3, "nail", None))
 NEW = rows((1, "nut", 1.5), (2, "bolt", 9.5), (4, 'it\'s "odd"', 0.0))

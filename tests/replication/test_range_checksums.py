@@ -16,7 +16,7 @@ from tests.replication.servers import Postgres, postgres
 from strandline.changes.shape import COUNTED, KEYED
 from strandline.replication.definition import COUNT, CopyDefinition, signed
 from strandline.replication.message import Envelope, Position, load_message
-from strandline.replication.targets.open_target import open_replica
+from strandline.replication.targets.target import open_replica
 
 __all__ = ["postgres"]
 

@@ -16,11 +16,10 @@ from strandline.relations.databases.database import Database, connect
 from strandline.replication.copy_state import CopyState
 from strandline.replication.definition import CopyDefinition
 from strandline.replication.message import Message
-from strandline.replication.targets.open_target import open_replica
 from strandline.replication.targets.parquet_folder import ParquetFolder
 from strandline.replication.targets.sql import SqlReplica
 from strandline.replication.targets.sql_layout import GONE, Layout
-from strandline.replication.targets.target import Replica
+from strandline.replication.targets.target import Replica, open_replica
 
 
 class Stopped(BaseException):

@@ -17,8 +17,7 @@ from strandline.pages import PageStore, check_store
 from strandline.replication.copy_state import CopyState
 from strandline.replication.definition import CopyDefinition
 from strandline.replication.message import Message
-from strandline.replication.targets.open_target import open_replica
-from strandline.replication.targets.target import Replica
+from strandline.replication.targets.target import Replica, open_replica
 from strandline.storage import MemoryStorage
 from strandline.store import open_on
 from strandline.tables import TableReader

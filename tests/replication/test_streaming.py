@@ -16,8 +16,8 @@ from strandline.errors import ChangesError
 from strandline.replication.copy_state import CopyState
 from strandline.replication.full_copy import stream
 from strandline.replication.message import Message, Position
-from strandline.replication.targets.open_target import open_replica
 from strandline.replication.targets.sql import SqlReplica
+from strandline.replication.targets.target import open_replica
 
 CONTENT = rows(*((n, f"n{n}", n / 2) for n in range(1, 501)))
 

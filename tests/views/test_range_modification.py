@@ -20,7 +20,7 @@ from tests.replication.servers import postgres
 
 from strandline.errors import SchemaError, SqlError
 from strandline.replication.definition import CopyDefinition
-from strandline.replication.targets.open_target import open_replica
+from strandline.replication.targets.target import open_replica
 from strandline.tables.predicates import TableExpression
 from strandline.tables.row_changes import UpdateStatement
 from strandline.values.expressions import parse_condition

@@ -23,11 +23,11 @@ from tests.views.test_replica_kinds import held
 
 from strandline.errors import StateError
 from strandline.relations.databases.database import Database
-from strandline.replication.targets.open_target import open_replica
 from strandline.replication.targets.parquet import ParquetReplica
 from strandline.replication.targets.parquet_folder import FolderManifest, ParquetFolder
 from strandline.replication.targets.sql import SqlReplica
 from strandline.replication.targets.store import StoreReplica
+from strandline.replication.targets.target import open_replica
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
 

@@ -18,7 +18,7 @@ from tests.replication.servers import Postgres, _server
 from tests.views.histories import TINY, Relations, multiset, perform, relations, transactions, views
 
 from strandline.replication.definition import COUNT
-from strandline.replication.targets.open_target import open_replica
+from strandline.replication.targets.target import open_replica
 from strandline.storage import MemoryStorage
 from strandline.store import create_on
 

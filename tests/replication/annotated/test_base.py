@@ -29,7 +29,7 @@ from strandline.relations.databases.address import parse_address
 from strandline.replication.annotated_base import Base, base
 from strandline.replication.senders.annotated import cost
 from strandline.replication.senders.annotated.fix_up import Sending, differential, opened
-from strandline.replication.targets.open_target import open_replica
+from strandline.replication.targets.target import open_replica
 
 STAFF = "CREATE TABLE staff (id INTEGER PRIMARY KEY, name TEXT, salary INTEGER)"
 INSERT = "INSERT INTO staff (id, name, salary) VALUES "

@@ -1,8 +1,7 @@
 """Where copies are kept: one file for each kind of place, one conformance suite over all."""
 
-from strandline.replication.targets.open_target import open_replica
 from strandline.replication.targets.range_checksums import DIGITS, RangeChecksums
 from strandline.replication.targets.sql_layout import own_name
-from strandline.replication.targets.target import Replica
+from strandline.replication.targets.target import Replica, open_replica
 
 __all__ = ["DIGITS", "RangeChecksums", "Replica", "open_replica", "own_name"]

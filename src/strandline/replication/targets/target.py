@@ -1,4 +1,9 @@
-"""The seam: what every kind of copy promises. One conformance suite holds all of them to it."""
+"""The seam: what every kind of copy promises, and from a URL to a copy. One conformance suite holds all kinds to it.
+
+To add a kind of copy: a class with these methods in a file of its own here, its kind of address in `parse_address`, a
+line in `open_replica`, and its name among the kinds of the conformance suite. Numbering, fencing, checksums and
+positions are pure functions of `copy_state`, which every kind asks.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from strandline.relations import Address, parse_address
 from strandline.replication.copy_state import CopyState
 from strandline.replication.definition import CopyDefinition
 from strandline.replication.message import Message
@@ -73,3 +79,19 @@ class Replica(Protocol):
     def __enter__(self) -> Replica: ...
 
     def __exit__(self, *_: object) -> None: ...
+
+
+def open_replica(url: str | Address, *, create: bool = True) -> Replica:
+    """The copy at `url`; with `create` a file or folder that is not there yet is made."""
+    address = parse_address(url) if isinstance(url, str) else url
+    if address.kind == "parquet":
+        from strandline.replication.targets.parquet import ParquetReplica
+
+        return ParquetReplica(address, create=create)
+    if address.kind == "store":
+        from strandline.replication.targets.store import StoreReplica
+
+        return StoreReplica(address, create=create)
+    from strandline.replication.targets.sql import SqlReplica
+
+    return SqlReplica(address, create=create)
