@@ -1,4 +1,4 @@
-"""Schemes: what signatures were made with; signatures of tables; checksums of relations."""
+"""Schemes: what signatures were made with; signatures of tables."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import strategies as st
-from tests.values.properties import for_all
 
 from strandline.errors import InputError, SchemaError, StateError
 from strandline.values.signatures.scheme import Scheme, kind_of, scheme_of
 from strandline.values.signatures.sl2 import second_seed, signature
-from strandline.values.signatures.table_signatures import column_row_signatures, relation_checksum, row_signatures
+from strandline.values.signatures.table_signatures import column_row_signatures, row_signatures
 
 TABLE = pa.table(
     {
@@ -157,21 +155,3 @@ def test_per_column_signatures_tell_which_column_changed() -> None:
     before, after = column_row_signatures(TABLE, SCHEME), column_row_signatures(changed, SCHEME)
     differs = {name: np.flatnonzero(before[name] != after[name]).tolist() for name in before}
     assert differs == {"id": [], "name": [2], "price": []}
-
-
-@for_all(one=st.lists(st.integers(0, 2**64 - 1)), other=st.lists(st.integers(0, 2**64 - 1)))
-def test_checksums_of_parts_add_up(one: list[int], other: list[int]) -> None:
-    parts = [relation_checksum(np.array(part, dtype=np.uint64)) for part in (one, other)]
-    assert parts == [sum(one), sum(other)]
-    assert relation_checksum(np.array(one + other, dtype=np.uint64)) == sum(parts) % 2**128
-
-
-@for_all(values=st.lists(st.integers(0, 2**128 - 1), min_size=1))
-def test_checksums_of_128_bits_wrap_around(values: list[int]) -> None:
-    words = np.array([[value % 2**64, value >> 64] for value in values], dtype=np.uint64)
-    assert relation_checksum(words) == sum(values) % 2**128
-
-
-def test_a_checksum_notices_that_a_row_came_twice() -> None:
-    words = np.array([7, 7], dtype=np.uint64)
-    assert relation_checksum(words) != relation_checksum(words[:0])

@@ -1,4 +1,4 @@
-"""Row signatures (sl2): their computation, their description, checksums of relations."""
+"""Row signatures (sl2): their computation and their description."""
 
 from strandline.values.signatures.compiled_cache import is_kept, load_compiled
 from strandline.values.signatures.numpy_engine import bits, byte_ranges, fixed_width, validity

@@ -1,4 +1,4 @@
-"""Signatures of whole tables under a scheme, and the checksum of a relation."""
+"""Signatures of whole tables under a scheme."""
 
 from __future__ import annotations
 
@@ -29,16 +29,6 @@ def column_row_signatures(
     }
 
 
-def relation_checksum(signatures: Words) -> int:
-    """The sum modulo 2¹²⁸ of row signatures: independent of order, and it counts duplicates (XOR would not).
-
-    Checksums of parts add up, modulo 2¹²⁸, to that of the whole.
-    """
-    if signatures.ndim == 1:
-        return _exact_sum(signatures) % 2**128
-    return (_exact_sum(signatures[:, 0]) + (_exact_sum(signatures[:, 1]) << 64)) % 2**128
-
-
 def at_recorded_scale(column: Column, scheme: Scheme, name: str) -> Column:
     """The column with its decimals at the scale that the scheme recorded; itself if they are already."""
     kind = scheme.kinds[scheme.columns.index(name)]
@@ -67,13 +57,6 @@ def _cut(scheme: Scheme, columns: list[Column], engine: EngineName) -> Words:
         return low if scheme.bits == 64 else low & np.uint64(2**scheme.bits - 1)
     high = signature(columns, second_seed(scheme.seed), engine)
     return np.stack([low, high & np.uint64(2 ** (scheme.bits - 64) - 1)], axis=1)
-
-
-def _exact_sum(words: Words) -> int:
-    """Exact for fewer than 2³² rows: each half-word sum stays below 2⁶⁴."""
-    low = int(np.bitwise_and(words, np.uint64(0xFFFFFFFF)).sum(dtype=np.uint64))
-    high = int(np.right_shift(words, np.uint64(32)).sum(dtype=np.uint64))
-    return low + (high << 32)
 
 
 def _scales(kind: str) -> list[int]:
