@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from strandline.changes.shape import ChangeSet
 from strandline.changes.table_difference import difference
+from strandline.report.paths import differences
 
 ADDRESS = pa.struct([("city", pa.string()), ("zip", pa.int32())])
 ORDERS = pa.schema(
@@ -25,6 +26,11 @@ ORDERS = pa.schema(
     ]
 )
 NOON = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.UTC)
+
+
+def changed_paths(before: Any, after: Any, name: str = "") -> list[str]:
+    """The paths at which two Python values differ, each starting with `name`; empty when they are equal."""
+    return [place.path for place in differences(before, after, name)]
 
 
 def order(number: int, **changed: Any) -> dict[str, Any]:

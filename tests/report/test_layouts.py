@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.report.samples import MIXED, counted, empty, mixed_rows, mixed_table, orders
+from tests.report.samples import MIXED, changed_paths, counted, empty, mixed_rows, mixed_table, orders
 from tests.values.properties import for_all
 
 from strandline.changes.shape import BEFORE, CHANGED, ChangeSet
@@ -23,7 +23,7 @@ from strandline.report.layouts import (
     side_by_side,
     sparse,
 )
-from strandline.report.paths import changed_paths, same
+from strandline.report.paths import same
 from strandline.report.values import python_values
 
 VALUES = MIXED.names[1:]

@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
+from tests.report.samples import changed_paths
 from tests.values.properties import for_all
 
-from strandline.report.paths import canonical, changed_paths, differences, same
+from strandline.report.paths import canonical, differences, same
 from strandline.report.values import Instant, python_values
 
 NAN = float("nan")

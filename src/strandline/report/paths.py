@@ -31,17 +31,12 @@ class Difference:
     after: Any
 
 
-def changed_paths(before_value: Any, after_value: Any, name: str = "") -> list[str]:
-    """The paths at which two Python values differ, each starting with `name`; empty when they are equal.
-
-    >>> changed_paths({"zip": 1, "city": "Oslo"}, {"zip": 2, "city": "Oslo"}, "address")
-    ['address.zip']
-    """
-    return [difference.path for difference in differences(before_value, after_value, name)]
-
-
 def differences(before: Any, after: Any, name: str = "") -> list[Difference]:
-    """The places at which two Python values differ, with what stands there, in the order of the values."""
+    """The places at which two Python values differ, with what stands there, in the order of the values.
+
+    >>> differences({"zip": 1, "city": "Oslo"}, {"zip": 2, "city": "Oslo"}, "address")
+    [Difference(path='address.zip', before=1, after=2)]
+    """
     if isinstance(before, dict) and isinstance(after, dict):
         return _in_structs(before, after, name)
     if _both_maps(before, after):
