@@ -1,4 +1,4 @@
-"""The demo: a shop's three nights on Spark, told step by step with their figures.
+"""The demo: three nights of a shop on Spark, step by step, with figures.
 
 A shop's operational database is extracted, compared and loaded by a declared pipeline; a joined view is kept fresh in
 DuckDB and SQLite; a price cut is supposed two levels deep while the base goes on changing, and merged with one
@@ -67,7 +67,7 @@ to = "sqlite:///branch-office.db#big_orders"
 
 @dataclass
 class Story:
-    """The shop, and what was told of it."""
+    """The shop, and the figures printed so far."""
 
     say: Say
     home: Path
@@ -88,7 +88,7 @@ class Story:
 
 
 def run_demo(say: Say, folder: str | None = None) -> dict[str, Any]:
-    """Runs the demo in a new folder, which it leaves behind, and gives the figures that it told."""
+    """Runs the demo in a new folder, which it leaves behind, and returns the figures that it printed."""
     started = time.perf_counter()
     home = Path(folder or tempfile.mkdtemp(prefix="strandline-demo-")).absolute()
     if home.exists() and any(home.iterdir()):

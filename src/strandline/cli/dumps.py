@@ -52,23 +52,23 @@ def dump(
       strandline dump shop s3://bucket/backups --due --schedule "weekly=0, daily=1"
     """
     from strandline.dumps import SCHEDULE, Dumps
-    from strandline.dumps import dump as make
+    from strandline.dumps import dump as take_dump
 
     if due and (tables or version):
         raise click.UsageError("--due dumps the whole store; leave --table and --version out")
     with control(store) as pages:
         pages.start_heart()
         if due:
-            found = Dumps(target, key_file=key_file).due(pages, schedule or SCHEDULE)
-            if found is None:
+            due_level = Dumps(target, key_file=key_file).due(pages, schedule or SCHEDULE)
+            if due_level is None:
                 if as_json:
                     emit_json({"due": None})
                 else:
                     say("No dump is due.")
                 return 0
-            level = found
+            level = due_level
         scope: dict[str, Any] = {"tables": tables or None, "version": version}
-        made = make(pages, target, level=level, key_file=key_file, runner=runner, hurry=hurry, **scope)
+        made = take_dump(pages, target, level=level, key_file=key_file, runner=runner, hurry=hurry, **scope)
     if as_json:
         emit_json({**asdict(made), "taken": iso_time(made.taken)})
         return 0

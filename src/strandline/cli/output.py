@@ -115,13 +115,13 @@ def running(function: F) -> F:
 
 def pairs(given: Sequence[str], option: str) -> dict[str, str]:
     """`name=value` texts as a mapping."""
-    found = {}
+    values = {}
     for text in given:
         name, separator, value = text.partition("=")
         if not separator or not name.strip():
             raise click.UsageError(f"{option} takes NAME=VALUE, not {text!r}")
-        found[name.strip()] = value
-    return found
+        values[name.strip()] = value
+    return values
 
 
 def write_changes(

@@ -198,26 +198,26 @@ def _copies(source: str, names: tuple[str, ...], every: bool) -> Iterator[list[t
 
 def _refreshed(name: str, copy: Any, given: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
     if given["explain"]:
-        told = copy.explain()
+        explanation = copy.explain()
         if not quiet:
-            console().print(f"{name}: {told}")
-        return dict(told.to_json())
+            console().print(f"{name}: {explanation}")
+        return dict(explanation.to_json())
     method = given["method"]
     done = copy.repair() if given["repair"] else copy.refresh(method) if method else copy.refresh()
-    found = asdict(done)
+    record = asdict(done)
     if given["verify"]:
-        found["equal"] = copy.verify().equal
+        record["equal"] = copy.verify().equal
     if not quiet:
         size = f"{done.messages} messages, {done.bytes} bytes, {done.seconds:.2f} s"
         say(f"{name}: {done.method}, {size}; {done.why}.")
-    return found
+    return record
 
 
 def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
+    if match is None:
         raise click.UsageError(f"{text!r} is no time: say 30s, 5m or 1h")
-    return float(found[1]) * _UNITS[found[2] or "s"]
+    return float(match[1]) * _UNITS[match[2] or "s"]
 
 
 SHOWN = ("name", "target", "position", "lag", "method", "messages", "bytes", "seconds", "refreshed")
@@ -236,11 +236,11 @@ def replicas(source: str, as_json: bool) -> int:
       strandline replicas sqlite:///shop.db#orders
       strandline replicas SHOP
     """
-    found = _base_replicas(source) if is_base(source) else _of_a_store(source)
+    statuses = _base_replicas(source) if is_base(source) else _of_a_store(source)
     if as_json:
-        emit_json({"replicas": found})
+        emit_json({"replicas": statuses})
     else:
-        draw_rows("", SHOWN, [[status.get(name) for name in SHOWN] for status in found])
+        draw_rows("", SHOWN, [[status.get(name) for name in SHOWN] for status in statuses])
     return 0
 
 
@@ -280,15 +280,15 @@ def forget(store: str, names: tuple[str, ...], version: str, as_json: bool, **ho
     if how["position"] and how["drop"]:
         raise click.UsageError("say --position or --drop, not both")
     with tables_of(store, version) as held:
-        told = [_forgotten(held, name, **how) for name in names] if names else _known(held)
+        rows = [_forgotten(held, name, **how) for name in names] if names else _known(held)
     if as_json:
-        emit_json({"forgotten" if names else "known": told})
+        emit_json({"forgotten" if names else "known": rows})
     elif not names:
-        draw_rows("", ("name", "kind", "commit"), [[one["name"], one["kind"], one["commit"]] for one in told])
+        draw_rows("", ("name", "kind", "commit"), [[row["name"], row["kind"], row["commit"]] for row in rows])
     else:
-        for one in told:
-            what = "where it stands" if how["position"] else f"the {one['kind']}"
-            say(f"{one['name']}: {what} is forgotten.")
+        for row in rows:
+            what = "where it stands" if how["position"] else f"the {row['kind']}"
+            say(f"{row['name']}: {what} is forgotten.")
     return 0
 
 

@@ -183,7 +183,7 @@ def drop(store: str, kind: str, name: str, confirm: bool, version: str, as_json:
 
 
 def _freed(store: str, kind: str, name: str, version: str) -> int:
-    """How many bytes nobody else holds; whether the thing is there is found out on the way."""
+    """How many bytes only this one holds; an error when it is not there."""
     from strandline.pages import space_held
 
     with control(store) as pages:

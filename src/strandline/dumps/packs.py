@@ -95,7 +95,7 @@ class CopyOptions:
     hurry: bool = False
 
     def spark(self, size: int, *storages: Storage, plain: bool) -> bool:
-        """Whether Spark shall copy `size` bytes."""
+        """Whether Spark is to copy `size` bytes."""
         if self.runner not in RUNNERS:
             raise InputError(f"unknown runner {self.runner!r}", hint=f"Choose one of {', '.join(RUNNERS)}")
         able = plain and all(isinstance(storage, (LocalStorage, ObjectStorage)) for storage in storages)

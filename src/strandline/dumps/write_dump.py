@@ -1,7 +1,7 @@
 """Writing a dump, from a store or from a chain of dumps. The order is what makes it safe:
 
     announce          the catalog's entry says how many objects there may be          one swap
-    write_manifest    page-table entries, then the manifest: what the packs shall hold
+    write_manifest    page-table entries, then the manifest: what the packs will hold
     (packs)           the caller copies the pages, each verified on its way
     complete          the entry says so, with the manifest's checksum                 one swap: now it is a dump
 

@@ -12,7 +12,7 @@ from strandline.store import Store
 
 LANE, COLUMN, LEFT, TOP = 52, 44, 96, 84
 COLUMNS = 22
-"""How many moments the tree shows; older ones are left out, and that is said."""
+"""How many commits the tree shows; older ones are left out."""
 
 
 @dataclass(frozen=True)

@@ -123,13 +123,13 @@ class _Cells:
 
     rows: list[int] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
-    found: list[Difference] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
 
     def add(self, place: int, rows: Sequence[int], cells: Sequence[Sequence[Difference]]) -> None:
         for row, cell in zip(rows, cells, strict=True):
             self.rows += [row] * len(cell)
             self.places += [place] * len(cell)
-            self.found += cell
+            self.differences += cell
 
 
 def column_by_column(changes: ChangeSet) -> pa.Table:
@@ -173,7 +173,7 @@ def fresh(name: str, taken: Sequence[str]) -> str:
 def _drawn(changes: ChangeSet, cells: _Cells) -> pa.Table:
     header = changes.header
     order = np.lexsort((np.asarray(cells.places, dtype=np.int64), np.asarray(cells.rows, dtype=np.int64)))
-    differing_cells = [cells.found[place] for place in order]
+    differing_cells = [cells.differences[place] for place in order]
     rows = pa.array(np.asarray(cells.rows, dtype=np.int64)[order])
     columns = [changes.rows.column(name).take(rows) for name in (*header.key, CHANGE)]
     texts: list[list[Any]] = [[each.path or None for each in differing_cells]]

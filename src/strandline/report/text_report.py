@@ -106,12 +106,12 @@ def _ranked(header: Header) -> list[tuple[str, int]]:
 
 
 def _marks(header: Header) -> list[str]:
-    told = []
+    sentences = []
     if header.form != COUNTED and not header.knows_before:
-        told.append("Before images are not known, so this change set can't be inverted.")
+        sentences.append("Before images are not known, so this change set can't be inverted.")
     if header.inexact:
-        told.append("Comparators that are no equivalence relation were used: the set is inexact.")
-    return told
+        sentences.append("Comparators that are no equivalence relation were used: the set is inexact.")
+    return sentences
 
 
 def _how(facts: RunFacts) -> str:

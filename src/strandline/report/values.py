@@ -90,8 +90,8 @@ def text(value: Any) -> str:
         return value.isoformat(" ")
     if isinstance(value, (dict, list)):
         return json_text(value)
-    told = json_value(value)
-    return told if isinstance(told, str) else json.dumps(told)
+    encoded = json_value(value)
+    return encoded if isinstance(encoded, str) else json.dumps(encoded)
 
 
 def json_text(value: Any) -> str:
@@ -172,8 +172,8 @@ def _structs(column: pa.Array) -> list[Any]:
     names = [field.name for field in column.type]
     children = [python_values(child) for child in column.flatten()]
     rows = zip(*children, strict=True) if children else (() for _ in range(len(column)))
-    found = [dict(zip(names, row, strict=True)) for row in rows]
-    return _nulled(found, column)
+    structs = [dict(zip(names, row, strict=True)) for row in rows]
+    return _nulled(structs, column)
 
 
 def _lists(column: pa.Array) -> list[Any]:
@@ -182,12 +182,12 @@ def _lists(column: pa.Array) -> list[Any]:
         column = column.cast(pa.list_(pa.struct([column.type.key_field, column.type.item_field])))
     inner = column.flatten()
     values = list(zip(*map(python_values, inner.flatten()), strict=True)) if is_map else python_values(inner)
-    found, start = [], 0
+    lists, start = [], 0
     for length in pc.list_value_length(column).fill_null(0).to_pylist():
         part = values[start : start + length]
-        found.append(Entries(part) if is_map else part)
+        lists.append(Entries(part) if is_map else part)
         start += length
-    return _nulled(found, column)
+    return _nulled(lists, column)
 
 
 def _nulled(values: list[Any], column: pa.Array) -> list[Any]:

@@ -184,7 +184,7 @@ def _size(path: str | Path) -> int:
 class Out:
     """Where and how to write. `layout` is for rows; `table` and `dialect` are for SQL.
 
-    An empty `format` is told by the suffix; an empty `table` is the file's name without its suffix.
+    An empty `format` is that of the suffix; an empty `table` is the file's name without its suffix.
     """
 
     path: str
