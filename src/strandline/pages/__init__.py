@@ -3,24 +3,25 @@
     create_store / open_store → PageStore
         .version("main") → Version
             .begin() → Transaction        locks, row changes, page changes, catalog changes; commit or abort
-            .snapshot() → Snapshot        temporary: .view, .commit, .close()
+            .snapshot() → PageSnapshot    temporary: .view, .commit, .close()
             .name_snapshot, .demote, .drop_snapshot, .snapshots, .at(name | commit | time), .log
-            .view() / .refresh() → View   the newest state, unprotected
+            .view() / .refresh() → ReadView   the newest state, unprotected
         .fork(name, parent=, of=), .drop_version(name), .versions(), .beat(), .start_heart(), .close()
         .temporary(parent=, of=) → TemporaryVersion: .keep(name), .close()
 
-    View: find_domain(name) → DomainEntry; record(domain) → bytes; page_for(domain, key) → Entry;
+    ReadView: find_domain(name) → TableEntry; record(domain) → bytes; page_for(domain, key) → Entry;
           pages_between(domain, low, high); entries(domain); entries_since(domain, commit);
           changed_entries(domain, older_view); changed_domains(older_view); read(page_ref) → bytes
 
-What the tables provide:
+What the layers above provide, in the order in which `commit_batch` calls it:
+- `Validator.conflict(transaction, older, newer)` says whether a transaction may go on although another
+  process committed. A changed record of a table that it writes is a conflict without asking.
 - `Installer.install(edit, changes)` puts a batch's row changes onto the pages of one domain, through
   `TableEdit`: `page_for, pages_between, entry, read` to look; `write` for a new physical page; `add, put,
   remove` for logical pages, described by a `Draft`; `index, unindex` for the directory (key → page);
   `take_sequence` for row numbers; `moved(old, new)` when rows go to another page (locks follow);
   `try_exclusive(pages)` before joining pages. It may be called again for the same changes.
-- `Validator.conflict(transaction, older, newer)` says whether a transaction may go on although another
-  process committed. A changed record of a table that it writes is a conflict without asking.
+- `Deriver.derive(edit, transactions)` changes further domains according to what the batch changed.
 
 How a transaction reads: lock first (`lock_row`, `lock_range`, `lock_page`, `lock_table`), then read
 `transaction.view()`, then lay `transaction.changes(domain)` over it. Until it ends, everything in the views

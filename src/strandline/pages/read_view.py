@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from strandline.errors import NotFound
+from strandline.errors import Damaged, NotFound
 from strandline.pages.format import (
     Entry,
     Json,
@@ -20,7 +20,9 @@ from strandline.pages.format import (
     find,
     floor,
     items,
+    page_entry,
     scan,
+    table_entry,
 )
 from strandline.pages.ids import CATALOG, CommitNumber, LogicalPage, TableId, VersionObject
 
@@ -63,19 +65,18 @@ class ReadView:
     def domains(self) -> Iterator[TableEntry]:
         """The domains of this state, the catalog itself left out, by number."""
         for item in items(self.objects.node, self.state.root):
-            assert isinstance(item, TableEntry)
-            chosen = self.state.domains is None or item.domain in self.state.domains
-            if item.record is not None and item.domain != CATALOG and chosen:
-                yield item
+            table = table_entry(item)
+            chosen = table is not None and (self.state.domains is None or table.domain in self.state.domains)
+            if chosen and table is not None and table.record is not None and table.domain != CATALOG:
+                yield table
 
     def domain(self, domain: TableId) -> TableEntry | None:
         """The entry of a domain; None when it never was or was dropped."""
         if domain not in self._domains:
             self._check(domain)
-            item = find(self.objects.node, self.state.root, domain)
-            assert item is None or isinstance(item, TableEntry)
-            there = item is not None and (item.record is not None or domain == CATALOG)
-            self._domains[domain] = item if there else None
+            table = table_entry(find(self.objects.node, self.state.root, domain))
+            there = table is not None and (table.record is not None or domain == CATALOG)
+            self._domains[domain] = table if there else None
         return self._domains[domain]
 
     def find_domain(self, name: str) -> TableEntry | None:
@@ -97,9 +98,7 @@ class ReadView:
     def entry(self, domain: TableId, number: LogicalPage) -> Entry | None:
         """The entry of a logical page, null entries included."""
         entry = self.domain(domain)
-        item = find(self.objects.node, entry.root, number) if entry is not None else None
-        assert item is None or isinstance(item, Entry)
-        return item
+        return page_entry(find(self.objects.node, entry.root, number)) if entry is not None else None
 
     def entries(self, domain: TableId) -> Iterator[Entry]:
         """The live data pages of a domain by logical number (not by key)."""
@@ -127,7 +126,8 @@ class ReadView:
         """Separators and entries of the pages that may hold keys from `low` to `high` (inclusive), by key."""
         for separator, number in scan(lambda number: self._leafage(domain, number), low, high):
             entry = self.entry(domain, LogicalPage(number))
-            assert entry is not None
+            if entry is None:
+                raise Damaged(f"a directory leads to page {number}, which is not there", doing="Reading a directory")
             yield separator, entry
 
     def changed_entries(self, domain: TableId, older: ReadView) -> Iterator[tuple[Entry | None, Entry | None]]:
@@ -137,9 +137,7 @@ class ReadView:
         """
         before, after = older.domain(domain), self.domain(domain)
         pairs = differences(self.objects.node, before.root if before else None, after.root if after else None)
-        for old, new in pairs:
-            assert old is None or isinstance(old, Entry)
-            assert new is None or isinstance(new, Entry)
+        for old, new in ((page_entry(left), page_entry(right)) for left, right in pairs):
             one = old if old is not None and not old.directory else None
             other = new if new is not None and not new.directory else None
             if (one is not None and one.base is not None) or (other is not None and other.base is not None):
@@ -147,9 +145,8 @@ class ReadView:
 
     def changed_domains(self, older: ReadView) -> Iterator[tuple[TableEntry | None, TableEntry | None]]:
         """Pairs (older, this) of domain entries that differ, the catalog left out."""
-        for old, new in differences(self.objects.node, older.state.root, self.state.root):
-            assert old is None or isinstance(old, TableEntry)
-            assert new is None or isinstance(new, TableEntry)
+        pairs = differences(self.objects.node, older.state.root, self.state.root)
+        for old, new in ((table_entry(left), table_entry(right)) for left, right in pairs):
             if (old or new).domain != CATALOG:  # type: ignore[union-attr]
                 yield old, new
 

@@ -31,6 +31,7 @@ from strandline.pages.format import (
     only_in,
     page_name,
     pages_only_in,
+    table_entry,
     version_name,
 )
 from strandline.pages.ids import CATALOG, NEVER, NO_DOMAIN, CommitNumber, PhysicalPage, TableId
@@ -100,9 +101,7 @@ def _upper_tier(load: Load, dropped: SnapshotRecord, sides: Neighbours) -> Itera
 
 
 def _one_domain(load: Load, dropped: SnapshotRecord, sides: Neighbours, domain: TableId) -> Iterator[Freed]:
-    old, new = (find(load, root, domain) for root in (dropped.root, sides.root))
-    assert old is None or isinstance(old, TableEntry)
-    assert new is None or isinstance(new, TableEntry)
+    old, new = (table_entry(find(load, root, domain)) for root in (dropped.root, sides.root))
     if old is not None:
         yield from _subtree(load, old, new, sides)
 
@@ -110,10 +109,8 @@ def _one_domain(load: Load, dropped: SnapshotRecord, sides: Neighbours, domain: 
 def _other_domains(load: Load, dropped: SnapshotRecord, sides: Neighbours, singled: set[TableId]) -> Iterator[Freed]:
     for found in old_side(load, dropped.root, sides.root, sides.before):
         if isinstance(found, tuple):
-            old, new = found
-            assert isinstance(old, TableEntry)
-            assert new is None or isinstance(new, TableEntry)
-            if old.domain not in singled:
+            old, new = (table_entry(item) for item in found)
+            if old is not None and old.domain not in singled:
                 yield from _subtree(load, old, new, sides)
 
 

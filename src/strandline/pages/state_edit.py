@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from strandline.errors import InputError, NotFound
+from strandline.errors import Damaged, InputError, NotFound
 from strandline.pages.format import (
     DirectoryPages,
     Entry,
@@ -31,6 +31,7 @@ from strandline.pages.format import (
     insert,
     items,
     only_in,
+    page_entry,
     pages_only_in,
     rewrite,
     scan,
@@ -183,7 +184,8 @@ class TableEdit:
         if found is None:
             return None
         entry = self.entry(LogicalPage(found[1]))
-        assert entry is not None
+        if entry is None:
+            raise Damaged(f"a directory leads to page {found[1]}, which is not there", doing="Reading a directory")
         return found[0], entry
 
     def page_before(self, separator: bytes) -> tuple[bytes, Entry] | None:
@@ -307,9 +309,7 @@ class TableEdit:
         return PageRef(page.name, self.commit, page.size, page.checksum, page.rows)
 
     def _old(self, number: LogicalPage) -> Entry | None:
-        item = find(self._load, self.before.root, number)
-        assert item is None or isinstance(item, Entry)
-        return item
+        return page_entry(find(self._load, self.before.root, number))
 
     def _load(self, ref: NodeRef) -> Node:
         return self._state.output.load(ref)

@@ -28,6 +28,8 @@ from strandline.pages.format.node import (
     encode_page,
     encode_ref,
     item_pages,
+    page_entry,
+    table_entry,
 )
 from strandline.pages.format.objects import Objects, ObjectWriter, node_name, page_name, version_name
 from strandline.pages.format.page_table import (
@@ -108,6 +110,7 @@ __all__ = [
     "node_name",
     "old_side",
     "only_in",
+    "page_entry",
     "page_name",
     "pages_only_in",
     "read_master",
@@ -115,6 +118,7 @@ __all__ = [
     "scan",
     "seal",
     "snapshot_to_json",
+    "table_entry",
     "unseal",
     "version_name",
     "version_row",

@@ -107,6 +107,20 @@ class TableEntry:
 Item = Entry | TableEntry | NodeRef
 
 
+def page_entry(item: Item | None) -> Entry | None:
+    """What a domain's page table holds at a place."""
+    if item is None or isinstance(item, Entry):
+        return item
+    raise Damaged("a page table holds something else than pages", doing="Reading a page table", hint="Run check")
+
+
+def table_entry(item: Item | None) -> TableEntry | None:
+    """What the upper tier holds at a place."""
+    if item is None or isinstance(item, TableEntry):
+        return item
+    raise Damaged("the upper tier holds something else than tables", doing="Reading a page table", hint="Run check")
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """`slots` maps a slot number to what stands there. Treated as immutable, and shared by all threads."""
