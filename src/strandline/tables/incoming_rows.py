@@ -140,13 +140,6 @@ def taken_keys(table: pa.Table, schema: TableSchema, places: Sequence[int], doin
     )
 
 
-def absent_keys(table: pa.Table, schema: TableSchema, places: Sequence[int], doing: str) -> KeysError:
-    """The error that says which keys are not in the table."""
-    return KeysError(
-        f"keys are not in the table: {show_keys(table, schema.key, list(places))}", doing=doing, hint="Insert them"
-    )
-
-
 def _from_dictionaries(rows: Sequence[Any], schema: pa.Schema | None) -> pa.Table:
     if not all(isinstance(row, Mapping) for row in rows):
         raise InputError(

@@ -79,9 +79,9 @@ class TableTransaction:
         """What has that name: a table, a what-if or a view; None when nothing has."""
         if self.has_table(name):
             return "table"
-        for catalogue, what in NAMED.items():
-            listed = not name.startswith("_") and self.has_table(catalogue)
-            if listed and len(self.to_arrow(catalogue, where="name = :name", params={"name": name})):
+        for catalog, what in NAMED.items():
+            listed = not name.startswith("_") and self.has_table(catalog)
+            if listed and len(self.to_arrow(catalog, where="name = :name", params={"name": name})):
                 return what
         return None
 

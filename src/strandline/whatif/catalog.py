@@ -121,7 +121,7 @@ class WhatIfChain:
 
 
 _known: weakref.WeakKeyDictionary[PageCache, tuple[str, dict[str, WhatIfDefinition]]] = weakref.WeakKeyDictionary()
-"""For each store's cache the catalogue that was read last, by the name of its root, which is never used again."""
+"""For each store's cache the catalog that was read last, by the name of its root, which is never used again."""
 
 
 def definitions(view: ReadView, cache: PageCache) -> dict[str, WhatIfDefinition]:

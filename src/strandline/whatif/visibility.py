@@ -24,7 +24,7 @@ from strandline.values import no_rows
 from strandline.whatif.placement import LEVEL_BITS, key_numbers
 from strandline.whatif.seen_ids import IdSet, SeenIds, seen
 from strandline.whatif.table_1 import ACCEPT, SEE, Lines, differential_lines
-from strandline.whatif.tuples import LEVEL, MAXDATE, MINDATE, OWN, TUPNUM, TYPE, Flags, Numbers, Type, numbers
+from strandline.whatif.tuples import LEVEL, MAXDATE, MINDATE, TUPNUM, TYPE, Flags, Numbers, Type, numbers
 
 Order = npt.NDArray[np.uint64]
 
@@ -298,8 +298,3 @@ def _orders(mine: Tuples, base: pa.Table, key: Sequence[str]) -> tuple[Order, Or
     ranks = np.empty(len(both), dtype=np.uint64)
     ranks[np.arange(len(both)) if order is None else order] = np.cumsum(new)
     return ranks[: len(mine)], ranks[len(mine) :]
-
-
-def data_columns(rows: pa.Table) -> list[str]:
-    """The columns of D's tuples that are not its own."""
-    return [name for name in rows.column_names if name not in OWN]
