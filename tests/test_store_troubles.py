@@ -69,9 +69,9 @@ sys.stdin.readline()
 def work():
     try:
         create(sys.argv[1]).close()
-        print("made", flush=True)
+        sys.stdout.write("made ")
     except sl.StrandlineError as error:
-        print(type(error).__name__, flush=True)
+        sys.stdout.write(type(error).__name__ + " ")
 threads = [threading.Thread(target=work) for _ in range(3)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()

@@ -59,45 +59,45 @@ class BatchQueue:
         """Whether several threads commit at the moment."""
         return self._crowd > 1
 
-    def join(self, ticket: PendingCommit) -> list[PendingCommit]:
+    def join(self, pending: PendingCommit) -> list[PendingCommit]:
         """The batch that this thread has to commit, followed by `pass_on`; empty when another thread has done it."""
         with self._mutex:
-            self._queue.append(ticket)
+            self._queue.append(pending)
             leads, self._led = not self._led, True
             if len(self._queue) >= self._crowd:
                 self._complete.notify()
         if not leads:
-            self._wait(ticket)
-        return [] if ticket.done else self._gather()
+            self._wait(pending)
+        return [] if pending.done else self._gather()
 
-    def _wait(self, ticket: PendingCommit) -> None:
+    def _wait(self, pending: PendingCommit) -> None:
         try:
-            ticket.called.wait()
+            pending.called.wait()
         except BaseException:
             # The thread is being stopped. Its transaction is queued and goes its way, but it can't lead any more.
             with self._mutex:
-                ticket.abandoned = True
-                if ticket.called.is_set() and ticket in self._queue:
+                pending.abandoned = True
+                if pending.called.is_set() and pending in self._queue:
                     self._call_next()
             raise
 
-    def let_go(self, tickets: Sequence[PendingCommit]) -> None:
+    def let_go(self, batch: Sequence[PendingCommit]) -> None:
         """These are done: their threads may go on while the leader still tidies up."""
         with self._mutex:
-            self._crowd, self._took = len(tickets) + len(self._queue), time.monotonic() - self._began
-        for ticket in tickets:
-            ticket.called.set()
+            self._crowd, self._took = len(batch) + len(self._queue), time.monotonic() - self._began
+        for pending in batch:
+            pending.called.set()
 
     def pass_on(self, batch: Sequence[PendingCommit]) -> None:
         """The batch is through, whatever became of it: the next thread leads."""
-        for ticket in batch:
-            ticket.called.set()
+        for pending in batch:
+            pending.called.set()
         with self._mutex:
             self._call_next()
 
     def _call_next(self) -> None:
         """The first who can lead is called; the caller holds the mutex."""
-        following = next((ticket for ticket in self._queue if not ticket.abandoned), None)
+        following = next((pending for pending in self._queue if not pending.abandoned), None)
         self._led = following is not None
         if following is not None:
             following.called.set()

@@ -2,7 +2,7 @@
 
 The numbered invariants of docs/store-format.md, one predicate for each. A predicate tells where it does not hold.
 
-What can only be seen while trees are walked (2, 4, 5) was noted by the census; the rest is judged from its facts.
+What can only be seen while trees are walked (2, 4, 5) was noted by the scan; the rest is judged from its facts.
 
 Checking a store: every checksum, and every numbered invariant (docs/store-format.md).
 
@@ -82,70 +82,70 @@ class StoreScan:
         return bool(self.unreadable or self.incomplete)
 
 
-def scan_store(census: StoreScan) -> None:
+def scan_store(scan: StoreScan) -> None:
     """Read every pointer, and walk every tree that it names."""
-    with _noting(census.unreadable, "MASTER"):
-        census.others |= {chunk.name for chunk in census.master.versions.chunks} | set(census.master.retired)
-        names = census.master.all_versions(census.objects.chunk)
-        for name in [*names.values(), *census.master.dropping]:
-            with _noting(census.incomplete, name):
-                _read_chain(census, decode_pointer(name, census.objects.storage.get(name)))
-    for chain in census.chains.values():
+    with _noting(scan.unreadable, "MASTER"):
+        scan.others |= {chunk.name for chunk in scan.master.versions.chunks} | set(scan.master.retired)
+        names = scan.master.all_versions(scan.objects.chunk)
+        for name in [*names.values(), *scan.master.dropping]:
+            with _noting(scan.incomplete, name):
+                _read_chain(scan, decode_pointer(name, scan.objects.storage.get(name)))
+    for chain in scan.chains.values():
         for state in chain.states:
-            _walk_tree(census, state, f"{chain.pointer.name}@{state.commit}")
+            _walk_tree(scan, state, f"{chain.pointer.name}@{state.commit}")
 
 
-def _read_chain(census: StoreScan, pointer: Pointer) -> None:
-    load = census.objects.chunk
-    with _noting(census.unreadable, pointer.object):
-        for roster in (pointer.snapshots, pointer.freed, pointer.log):
-            census.others |= {chunk.name for chunk in roster.chunks}
+def _read_chain(scan: StoreScan, pointer: Pointer) -> None:
+    load = scan.objects.chunk
+    with _noting(scan.unreadable, pointer.object):
+        for entries in (pointer.snapshots, pointer.freed, pointer.log):
+            scan.others |= {chunk.name for chunk in entries.chunks}
         current = SnapshotRecord(pointer.commit, "", pointer.root, 0.0)
         states = [*pointer.chain(load), current]
-        census.chains[pointer.object] = VersionChain(pointer, states, pointer.all_freed(load), pointer.all_log(load))
+        scan.chains[pointer.object] = VersionChain(pointer, states, pointer.all_freed(load), pointer.all_log(load))
 
 
-def _walk_tree(census: StoreScan, state: SnapshotRecord, where: str) -> None:
+def _walk_tree(scan: StoreScan, state: SnapshotRecord, where: str) -> None:
     if state.root is not None:
         if state.root.born > state.commit:
-            census.misdated.append((where, f"its root was made by commit {state.root.born}"))
-        _walk_node(census, state, state.root, (TableId(-1), state.root.level, 0), where)
+            scan.misdated.append((where, f"its root was made by commit {state.root.born}"))
+        _walk_node(scan, state, state.root, (TableId(-1), state.root.level, 0), where)
 
 
-def _walk_node(census: StoreScan, state: SnapshotRecord, ref: NodeRef, place: Place, where: str) -> None:
-    seen = census.places.get(ref.name) == place
-    if not _stands(census, ref.name, place, where) or (seen and state.domains is None and place[0] >= 0):
+def _walk_node(scan: StoreScan, state: SnapshotRecord, ref: NodeRef, place: Place, where: str) -> None:
+    seen = scan.places.get(ref.name) == place
+    if not _stands(scan, ref.name, place, where) or (seen and state.domains is None and place[0] >= 0):
         return
-    with _noting(census.incomplete, f"{where}: {ref.name}"):
-        node = census.objects.node(ref)
+    with _noting(scan.incomplete, f"{where}: {ref.name}"):
+        node = scan.objects.node(ref)
         if (node.domain, node.level, node.first) != place:
-            census.misplaced.append((ref.name, f"stands at {place} but says {node.domain, node.level, node.first}"))
+            scan.misplaced.append((ref.name, f"stands at {place} but says {node.domain, node.level, node.first}"))
         if node.sums() != ref.sums:
-            census.misdated.append((ref.name, f"sums to {node.sums()}, its parent says {ref.sums}"))
+            scan.misdated.append((ref.name, f"sums to {node.sums()}, its parent says {ref.sums}"))
         for slot, item in node.slots.items():
             number = node.first + (slot << (7 * node.level))
-            _walk_item(census, state, item, ref, (node.domain, node.level, number), where)
+            _walk_item(scan, state, item, ref, (node.domain, node.level, number), where)
 
 
-def _walk_item(census: StoreScan, state: SnapshotRecord, item: Item, parent: NodeRef, place: Place, where: str) -> None:
+def _walk_item(scan: StoreScan, state: SnapshotRecord, item: Item, parent: NodeRef, place: Place, where: str) -> None:
     domain, level, number = place
     changed = item.born if isinstance(item, NodeRef) else item.changed
     if changed > parent.born:
-        census.misdated.append((f"{where}: {parent.name}", f"was made by {parent.born}, its part by {changed}"))
+        scan.misdated.append((f"{where}: {parent.name}", f"was made by {parent.born}, its part by {changed}"))
     if isinstance(item, NodeRef):
-        _walk_node(census, state, item, (domain, level - 1, number), where)
+        _walk_node(scan, state, item, (domain, level - 1, number), where)
         return
     if isinstance(item, TableEntry):
         if not state.holds(item.domain):
             return
         if item.root is not None:
-            _walk_node(census, state, item.root, (item.domain, item.root.level, 0), where)
+            _walk_node(scan, state, item.root, (item.domain, item.root.level, 0), where)
         domain = item.domain
     for kind, page in enumerate(_placed(item), start=1):
         if page is not None:
             if page.born > changed:
-                census.misdated.append((page.name, f"born at {page.born}, its entry changed at {changed}"))
-            _check_page(census, page, (domain, -kind, number), where)
+                scan.misdated.append((page.name, f"born at {page.born}, its entry changed at {changed}"))
+            _check_page(scan, page, (domain, -kind, number), where)
 
 
 def _placed(item: Entry | TableEntry) -> tuple[PageRef | None, ...]:
@@ -154,21 +154,21 @@ def _placed(item: Entry | TableEntry) -> tuple[PageRef | None, ...]:
     return None, None, item.record
 
 
-def _check_page(census: StoreScan, page: PageRef, place: Place, where: str) -> None:
-    seen = page.name in census.places
-    if _stands(census, page.name, place, where) and not seen:
-        census.pages += 1
-        census.bytes += page.size
-        if census.read_pages:
-            with _noting(census.incomplete, f"{where}: {page.name}"):
-                census.objects.page(page)
+def _check_page(scan: StoreScan, page: PageRef, place: Place, where: str) -> None:
+    seen = page.name in scan.places
+    if _stands(scan, page.name, place, where) and not seen:
+        scan.pages += 1
+        scan.bytes += page.size
+        if scan.read_pages:
+            with _noting(scan.incomplete, f"{where}: {page.name}"):
+                scan.objects.page(page)
 
 
-def _stands(census: StoreScan, name: PhysicalPage, place: Place, where: str) -> bool:
+def _stands(scan: StoreScan, name: PhysicalPage, place: Place, where: str) -> bool:
     """Invariant 5: one physical object, one logical place."""
-    before = census.places.setdefault(name, place)
+    before = scan.places.setdefault(name, place)
     if before != place:
-        census.misplaced.append((f"{where}: {name}", f"stands at {place} and at {before}"))
+        scan.misplaced.append((f"{where}: {name}", f"stands at {place} and at {before}"))
         return False
     return True
 
@@ -185,69 +185,69 @@ def _noting(found: list[Told], where: str) -> Iterator[None]:
 Predicate = Callable[[StoreScan], Iterator[Told]]
 
 
-def names_are_given_out_once(census: StoreScan) -> Iterator[Told]:
+def names_are_given_out_once(scan: StoreScan) -> Iterator[Told]:
     """1: names come from blocks that PROCESSES gave out, each to one process."""
-    roll = census.roll
+    roll = scan.roll
     owners: dict[int, int] = {}
     for number, record in roll.processes.items():
         for block in record.blocks:
             if block.number >= roll.next_block or owners.setdefault(block.number, number) != number:
                 yield "PROCESSES", f"block {block.number} is given out twice, or not yet"
-    for name in census.places:
+    for name in scan.places:
         if block_of(name) >= roll.next_block:
             yield name, "its name is from a block that was not given out"
 
 
-def trees_are_complete(census: StoreScan) -> Iterator[Told]:
+def trees_are_complete(scan: StoreScan) -> Iterator[Told]:
     """2: a pointer names a tree whose every part is there, and is what was named."""
-    yield from census.incomplete
+    yield from scan.incomplete
 
 
-def a_swap_is_one_step(census: StoreScan) -> Iterator[Told]:
+def a_swap_is_one_step(scan: StoreScan) -> Iterator[Told]:
     """3: a pointer is what its last logged swap put in place."""
-    for name, chain in census.chains.items():
+    for name, chain in scan.chains.items():
         if not chain.log or chain.log[-1].id != chain.pointer.swap:
             yield name, "its last swap is not the last of its log"
 
 
-def entries_are_dated(census: StoreScan) -> Iterator[Told]:
+def entries_are_dated(scan: StoreScan) -> Iterator[Told]:
     """4: an entry carries the commit that last changed it, and a node's is not older than its parts'."""
-    yield from census.misdated
+    yield from scan.misdated
 
 
-def objects_stand_in_one_place(census: StoreScan) -> Iterator[Told]:
+def objects_stand_in_one_place(scan: StoreScan) -> Iterator[Told]:
     """5: one physical object, one logical place, in all states."""
-    yield from census.misplaced
+    yield from scan.misplaced
 
 
-def freed_is_what_nobody_names(census: StoreScan) -> Iterator[Told]:
+def freed_is_what_nobody_names(scan: StoreScan) -> Iterator[Told]:
     """6: no permanent state names what is listed to be deleted."""
-    for chain in census.chains.values():
+    for chain in scan.chains.values():
         for freed in chain.freed:
-            if freed.name in census.places:
+            if freed.name in scan.places:
                 yield freed.name, f"is freed in {chain.pointer.name}, and a permanent state names it"
 
 
-def floors_are_of_states_that_were(census: StoreScan) -> Iterator[Told]:
+def floors_are_of_states_that_were(scan: StoreScan) -> Iterator[Told]:
     """7: a reader publishes the floor of a state that it has read."""
-    for number, record in census.roll.processes.items():
+    for number, record in scan.roll.processes.items():
         for version, floor in record.floors.items():
-            chain = census.chains.get(version)
+            chain = scan.chains.get(version)
             if chain is not None and floor > chain.pointer.commit:
                 yield "PROCESSES", f"process {number} has a floor beyond {version}'s commit"
 
 
-def the_dead_are_fenced_everywhere(census: StoreScan) -> Iterator[Told]:
+def the_dead_are_fenced_everywhere(scan: StoreScan) -> Iterator[Told]:
     """8: who is fenced in MASTER, and buried, is fenced in every pointer."""
-    for version, chain in census.chains.items():
-        missing = census.master.fenced - chain.pointer.fenced - set(census.roll.processes)
+    for version, chain in scan.chains.items():
+        missing = scan.master.fenced - chain.pointer.fenced - set(scan.roll.processes)
         if missing and not chain.pointer.dropped:
             yield version, f"processes {sorted(missing)} are fenced in MASTER but not here"
 
 
-def commits_grow_along_a_chain(census: StoreScan) -> Iterator[Told]:
+def commits_grow_along_a_chain(scan: StoreScan) -> Iterator[Told]:
     """9: commit numbers grow, from where a version left its parent to its current state."""
-    for name, chain in census.chains.items():
+    for name, chain in scan.chains.items():
         pointer = chain.pointer
         if any(one.commit > other.commit for one, other in pairwise(chain.log)):
             yield name, "commit numbers go down in its log"
@@ -258,17 +258,17 @@ def commits_grow_along_a_chain(census: StoreScan) -> Iterator[Told]:
             yield name, "it holds states from before its own beginning"
 
 
-def forks_and_bases_agree(census: StoreScan) -> Iterator[Told]:
+def forks_and_bases_agree(scan: StoreScan) -> Iterator[Told]:
     """10: what a version stands on is held by its parent, and nothing is held for nobody."""
-    for name, chain in census.chains.items():
+    for name, chain in scan.chains.items():
         for one in chain.pointer.forks:
-            known = one.child in census.chains
-            if not known and (one.maker is None or one.maker not in census.roll.processes):
+            known = one.child in scan.chains
+            if not known and (one.maker is None or one.maker not in scan.roll.processes):
                 yield name, f"holds a fork for {one.name}, which does not exist"
         base = chain.pointer.base
         if base is None or chain.pointer.dropped:
             continue
-        parent = census.chains.get(base.parent)
+        parent = scan.chains.get(base.parent)
         if parent is None or not any(f.child == name and f.commit == base.commit for f in parent.pointer.forks):
             yield name, "its parent does not hold the fork that it stands on"
 
@@ -287,24 +287,24 @@ INVARIANTS: dict[int, Predicate] = {
 }
 
 
-def unreachable(census: StoreScan) -> Iterator[PhysicalPage]:
+def unreachable(scan: StoreScan) -> Iterator[PhysicalPage]:
     """What exists although nothing names it, it does not wait to be deleted, and nobody may be writing it."""
-    known = set(census.places) | census.others | {PhysicalPage(name) for name in census.chains}
-    known |= {one.name for chain in census.chains.values() for one in chain.freed}
-    blocks = [block for record in census.roll.processes.values() for block in record.blocks]
+    known = set(scan.places) | scan.others | {PhysicalPage(name) for name in scan.chains}
+    known |= {one.name for chain in scan.chains.values() for one in chain.freed}
+    blocks = [block for record in scan.roll.processes.values() for block in record.blocks]
     open_names = {block.number: block.count for block in blocks}
     with auditing():
         for folder in ("nodes/", "pages/", "versions/"):
-            for name in census.objects.storage.list(folder):
+            for name in scan.objects.storage.list(folder):
                 # A block given out since is somebody's who is at work.
-                fresh = block_of(name) >= census.roll.next_block
+                fresh = block_of(name) >= scan.roll.next_block
                 is_open = _index(name) < open_names.get(block_of(name), 0)
                 if name not in known and not is_open and not fresh:
                     yield PhysicalPage(name)
-        for name in census.objects.storage.list("staging/"):
+        for name in scan.objects.storage.list("staging/"):
             # What a write has staged begins with the number of the process that answers for it.
             owner = ProcessId(block_of(name))
-            if owner not in census.roll.processes and owner < census.roll.next_process:
+            if owner not in scan.roll.processes and owner < scan.roll.next_process:
                 yield PhysicalPage(name)
 
 
@@ -361,15 +361,15 @@ def check_store(storage: Storage, *, repair: bool = False, pages: bool = True) -
         master = read_master(objects).master
     except StrandlineError as error:
         return Report([Finding(0, "MASTER or PROCESSES", error.message())])
-    census = StoreScan(objects, master, roll, read_pages=pages)
-    scan_store(census)
-    report = Report(objects=census.pages, bytes=census.bytes)
-    report.findings += [Finding(0, where, what) for where, what in census.unreadable]
+    scan = StoreScan(objects, master, roll, read_pages=pages)
+    scan_store(scan)
+    report = Report(objects=scan.pages, bytes=scan.bytes)
+    report.findings += [Finding(0, where, what) for where, what in scan.unreadable]
     for number, predicate in INVARIANTS.items():
-        report.findings += [Finding(number, where, what) for where, what in predicate(census)]
-    if not census.damaged:
+        report.findings += [Finding(number, where, what) for where, what in predicate(scan)]
+    if not scan.damaged:
         # What a damaged node led to can't be known, so nothing is called unreachable beside one.
-        report.unreachable = list(unreachable(census))
+        report.unreachable = list(unreachable(scan))
     if repair:
         for name in report.unreachable:
             objects.delete(PhysicalPage(name))

@@ -57,16 +57,16 @@ class Committer:
 
     def commit(self, transaction: Transaction) -> CommitNumber:
         """Make a transaction visible, together with whatever else is queued."""
-        ticket = PendingCommit(transaction)
-        batch = self.queue.join(ticket)
+        pending = PendingCommit(transaction)
+        batch = self.queue.join(pending)
         if batch:
             try:
                 self.lead(batch)
             finally:
                 self.queue.pass_on(batch)
-        if ticket.error is not None:
-            raise ticket.error
-        return cast(CommitNumber, ticket.commit)
+        if pending.error is not None:
+            raise pending.error
+        return cast(CommitNumber, pending.commit)
 
     def lead(self, batch: Sequence[PendingCommit]) -> None:
         """Commit a batch: together if that is possible, else one by one, so that only the guilty ones fail."""
@@ -74,19 +74,19 @@ class Committer:
             try:
                 self.commit_batch(batch)
             except _InstallFailed:
-                for ticket in batch:
-                    self._commit_alone(ticket)
+                for pending in batch:
+                    self._commit_alone(pending)
         except BaseException as error:
-            for ticket in batch:
-                if not ticket.done:
-                    ticket.error = error
-            if not isinstance(error, Exception) or all(ticket.commit is not None for ticket in batch):
+            for pending in batch:
+                if not pending.done:
+                    pending.error = error
+            if not isinstance(error, Exception) or all(pending.commit is not None for pending in batch):
                 raise
         finally:
-            for ticket in batch:
-                if ticket.error is not None:
-                    clear_failed(self._version, ticket)
-            self._end([ticket.transaction for ticket in batch])
+            for pending in batch:
+                if pending.error is not None:
+                    clear_failed(self._version, pending)
+            self._end([pending.transaction for pending in batch])
 
     def commit_batch(self, batch: Sequence[PendingCommit]) -> None:
         """The recipe. After a lost swap it begins again, on the state that another process has put in place."""
@@ -104,25 +104,25 @@ class Committer:
         self._publish(live, edit.commit if written else attempt.base.pointer.commit, edit.named)
         self._reclaim(swapped=written)
 
-    def _commit_alone(self, ticket: PendingCommit) -> None:
-        if not ticket.done:
+    def _commit_alone(self, pending: PendingCommit) -> None:
+        if not pending.done:
             try:
-                self.commit_batch([ticket])
+                self.commit_batch([pending])
             except Exception as error:
-                ticket.error = error
+                pending.error = error
 
     def _validate(self, batch: Sequence[PendingCommit]) -> list[PendingCommit]:
         """Those who may go on: whom commits of other processes concern must try again."""
-        for ticket in batch:
-            transaction = ticket.transaction
+        for pending in batch:
+            transaction = pending.transaction
             for older, newer in self._version.foreign_changes(transaction.validated):
-                why = None if ticket.done else self._conflict(transaction, older, newer)
+                why = None if pending.done else self._conflict(transaction, older, newer)
                 if why is not None:
-                    ticket.error = Conflict(
+                    pending.error = Conflict(
                         why, doing="Committing", hint="Nothing was changed; try the transaction again"
                     )
                 transaction.validated = newer.commit
-        return [ticket for ticket in batch if not ticket.done]
+        return [pending for pending in batch if not pending.done]
 
     def _conflict(self, transaction: Transaction, older: ReadView, newer: ReadView) -> str | None:
         for domain in transaction.touched():
@@ -134,14 +134,14 @@ class Committer:
     def _install(self, live: Sequence[PendingCommit], attempt: SwapAttempt, locks: BatchLocks) -> StateEdit:
         """Row changes and page changes of all transactions, as if one had made them (section 2.2)."""
         edit = StateEdit(attempt.base.view, attempt.output, self._version.free_lists, locks)
-        for ticket in live:
-            ticket.transaction.output.flush()
-        for ticket in live:
-            self._refuse_reserved(ticket.transaction, attempt.base.pointer)
-            _install_catalog(ticket, edit)
-        for ticket in live:
-            for change in ticket.transaction.incremental:
-                _install_page(edit.domain(_resolve(ticket, change.domain)), change)
+        for pending in live:
+            pending.transaction.output.flush()
+        for pending in live:
+            self._refuse_reserved(pending.transaction, attempt.base.pointer)
+            _install_catalog(pending, edit)
+        for pending in live:
+            for change in pending.transaction.incremental:
+                _install_page(edit.domain(_resolve(pending, change.domain)), change)
         for domain, changes in _rows_by_domain(live).items():
             if not edit.domain(domain).dropped:
                 self._context.installer.install(edit.domain(domain), changes)
@@ -150,16 +150,16 @@ class Committer:
     def _derive(self, live: Sequence[PendingCommit], edit: StateEdit) -> None:
         """What follows from the batch's changes, in the same commit."""
         for deriver in self._context.derivers:
-            deriver.derive(edit, [ticket.transaction for ticket in live])
+            deriver.derive(edit, [pending.transaction for pending in live])
 
     def _write(self, live: Sequence[PendingCommit], edit: StateEdit, attempt: SwapAttempt) -> bool:
         """Make the new pages and the changed paths of the page table durable; false when nothing has changed."""
-        for ticket in live:
-            ticket.attempt = attempt
+        for pending in live:
+            pending.attempt = attempt
         outcome = edit.finish()
         attempt.output.keep_pages(outcome.named)
         base = attempt.base.pointer
-        ended = {str(ticket.transaction.number) for ticket in live if ticket.transaction.reservations}
+        ended = {str(pending.transaction.number) for pending in live if pending.transaction.reservations}
         number = self._context.membership.number
         kept = tuple(one for one in base.reservations if one.process != number or one.id not in ended)
         if outcome.root is base.root and kept == base.reservations:
@@ -168,7 +168,7 @@ class Committer:
         plan = SwapPlan(
             replace(base, commit=edit.commit, root=outcome.root, reservations=kept),
             "commit",
-            "; ".join(ticket.transaction.message for ticket in live if ticket.transaction.message),
+            "; ".join(pending.transaction.message for pending in live if pending.transaction.message),
             freed=[one for one in outcome.freed if not seen_by(one, chain)],
             moves=[
                 (page_resource(domain, old), page_resource(domain, new))
@@ -184,11 +184,11 @@ class Committer:
 
     def _publish(self, live: Sequence[PendingCommit], commit: CommitNumber, named: frozenset[PhysicalPage]) -> None:
         """Let those go whose changes stand; what remains to be done is the leader's."""
-        self._end([ticket.transaction for ticket in live])
-        for ticket in live:
-            ticket.transaction.installed = ticket.resolved
-            ticket.commit = commit
-            self._leftovers.add(ticket.transaction, named)
+        self._end([pending.transaction for pending in live])
+        for pending in live:
+            pending.transaction.installed = pending.resolved
+            pending.commit = commit
+            self._leftovers.add(pending.transaction, named)
         self.queue.let_go(live)
 
     def _reclaim(self, *, swapped: bool) -> None:
@@ -254,30 +254,30 @@ def _blaming(live: Sequence[PendingCommit]) -> Iterator[None]:
 
 
 def _numbers(batch: Sequence[PendingCommit]) -> frozenset[TransactionId]:
-    return frozenset(ticket.transaction.number for ticket in batch)
+    return frozenset(pending.transaction.number for pending in batch)
 
 
-def _resolve(ticket: PendingCommit, domain: TableId) -> TableId:
+def _resolve(pending: PendingCommit, domain: TableId) -> TableId:
     """The final number of a domain that the transaction created."""
-    return ticket.resolved.get(domain, domain)
+    return pending.resolved.get(domain, domain)
 
 
 def _rows_by_domain(live: Sequence[PendingCommit]) -> dict[TableId, list[object]]:
     """The row changes of a batch by domain, in the order in which the transactions were queued."""
     changes: dict[TableId, list[object]] = {}
-    for ticket in live:
-        for domain, own in ticket.transaction.rows.items():
-            changes.setdefault(_resolve(ticket, domain), []).extend(own)
+    for pending in live:
+        for domain, own in pending.transaction.rows.items():
+            changes.setdefault(_resolve(pending, domain), []).extend(own)
     return changes
 
 
-def _install_catalog(ticket: PendingCommit, edit: StateEdit) -> None:
+def _install_catalog(pending: PendingCommit, edit: StateEdit) -> None:
     """Tables created, dropped, renamed, described anew."""
-    ticket.resolved = {}
-    for change in ticket.transaction.catalog:
-        domain = _resolve(ticket, change.domain)
+    pending.resolved = {}
+    for change in pending.transaction.catalog:
+        domain = _resolve(pending, change.domain)
         if change.kind == "create":
-            ticket.resolved[change.domain] = edit.create(change.name, change.record).domain
+            pending.resolved[change.domain] = edit.create(change.name, change.record).domain
         elif change.kind == "drop":
             edit.drop(domain)
         elif change.kind == "rename":

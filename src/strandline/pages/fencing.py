@@ -99,8 +99,8 @@ def reachable(objects: Objects, record: ProcessRecord) -> set[PhysicalPage]:
 
 def _names_in(objects: Objects, pointer: Pointer, since: CommitNumber) -> set[PhysicalPage]:
     names = {one.name for one in pointer.all_freed(objects.chunk)}
-    for roster in (pointer.freed, pointer.log, pointer.snapshots):
-        names |= {chunk.name for chunk in roster.chunks}
+    for entries in (pointer.freed, pointer.log, pointer.snapshots):
+        names |= {chunk.name for chunk in entries.chunks}
     seen: set[tuple[PhysicalPage, frozenset[TableId] | None]] = set()
     current = SnapshotRecord(pointer.commit, "", pointer.root, 0.0)
     for state in (*pointer.chain(objects.chunk), current):

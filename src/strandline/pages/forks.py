@@ -281,8 +281,8 @@ def clear_dropped(store: PageStore, name: VersionObject, dead: ProcessId | None 
         release_fork(store.open(pointer.base.parent), name)
         # A swap of whatever object makes the deletes durable; only then the list of them may go.
         swap_master(context, lambda master, _: replace(master))
-        for roster in (pointer.freed, pointer.log, pointer.snapshots):
-            for chunk in roster.chunks:
+        for entries in (pointer.freed, pointer.log, pointer.snapshots):
+            for chunk in entries.chunks:
                 context.objects.delete(chunk.name)
         context.storage.delete(name)
     swap_master(context, lambda master, _: _cleared(master, name))

@@ -175,15 +175,15 @@ class Leftovers:
                 self._waiting.append((transaction, named))
 
 
-def clear_failed(version: Version, ticket: PendingCommit) -> None:
+def clear_failed(version: Version, pending: PendingCommit) -> None:
     """Undo a transaction that failed, unless nobody knows whether it did: then its pages must stay."""
-    if ticket.attempt is not None and ticket.attempt.may_stand:
+    if pending.attempt is not None and pending.attempt.may_stand:
         return
     try:
-        clear_away(version, ticket.transaction, frozenset())
+        clear_away(version, pending.transaction, frozenset())
     except StrandlineError as error:
-        if ticket.error is not None:
-            ticket.error.add_note(f"its new pages could not be deleted: {error}")
+        if pending.error is not None:
+            pending.error.add_note(f"its new pages could not be deleted: {error}")
 
 
 def clear_away(version: Version, transaction: Transaction, named: frozenset[PhysicalPage]) -> None:

@@ -52,7 +52,7 @@ Edit = Callable[[Master, ObjectWriter], Master]
 
 
 def version_row(name: str, pointer: VersionObject) -> Json:
-    """A version as a roster's record."""
+    """A version as an item of a chunked list."""
     return [0, name, pointer]
 
 

@@ -223,7 +223,7 @@ def implicit(one: Fork | ForkBase, name: str) -> SnapshotRecord:
 
 
 def snapshot_to_json(one: SnapshotRecord) -> Json:
-    """A snapshot as a roster's record."""
+    """A snapshot as an item of a chunked list."""
     domains = None if one.domains is None else sorted(one.domains)
     return [one.commit, one.name, encode_ref(one.root), one.taken, domains, one.commit_id]
 
