@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from strandline.errors import Damaged
 from strandline.pages.format.envelope import Json
 from strandline.pages.ids import DIRECTORY_ROOT, LogicalPage
 
@@ -118,7 +119,8 @@ def _insert(
         place = max(0, bisect_right(page.separators, separator) - 1)
         child = LogicalPage(page.numbers[place])
         below = pages.get(child)
-        assert below is not None
+        if below is None:
+            raise Damaged(f"a directory leads to page {child}, which is not there", doing="Writing a directory")
         halves = _insert(pages, child, below, separator, number)
         if halves is None:
             return None
@@ -150,7 +152,8 @@ def delete(pages: DirectoryPages, separator: bytes) -> None:
 def _delete(pages: DirectoryPages, at: LogicalPage, separator: bytes) -> bool:
     """Delete below `at`; true when that page became empty and was removed."""
     page = pages.get(at)
-    assert page is not None, "deleting from a directory that is not there"
+    if page is None:
+        raise Damaged(f"a directory leads to page {at}, which is not there", doing="Writing a directory")
     place = max(0, bisect_right(page.separators, separator) - 1)
     if page.level == 0 and page.separators[place] != separator:
         raise LookupError(separator)

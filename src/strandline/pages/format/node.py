@@ -227,7 +227,8 @@ def _encode_item(item: Item) -> list[Json]:
 
 def _child(_domain: int, _number: int, row: Json) -> Item:
     ref = decode_ref(row[1])
-    assert ref is not None
+    if ref is None:
+        raise Damaged("an inner node of the page table names no node", doing="Reading a page table")
     return ref
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from strandline.errors import Damaged
 from strandline.pages.format.node import SLOT_BITS, SLOTS, Entry, Item, Node, NodeRef, PageRef, TableEntry, item_pages
 from strandline.pages.ids import CommitNumber, TableId
 
@@ -45,8 +46,7 @@ def find(load: Load, root: NodeRef | None, number: int) -> Item | None:
         item = node.slots.get((number >> (SLOT_BITS * node.level)) & (SLOTS - 1))
         if node.level == 0 or item is None:
             return item
-        assert isinstance(item, NodeRef)
-        root = item
+        root = _node_ref(item)
 
 
 def items(load: Load, root: NodeRef | None, want: Callable[[NodeRef], bool] | None = None) -> Iterator[Item]:
@@ -97,9 +97,7 @@ def _rewrite(place: _Place, ref: NodeRef | None, level: int, first: int, changes
         for number, item in changes.items():
             parts.setdefault((number - first) >> shift, {})[number] = item
         for slot, part in parts.items():
-            child = slots.get(slot)
-            assert child is None or isinstance(child, NodeRef)
-            slots[slot] = _rewrite(place, child, level - 1, first + (slot << shift), part)
+            slots[slot] = _rewrite(place, _child(slots, slot), level - 1, first + (slot << shift), part)
     return place.write(Node(place.domain, level, first, slots))
 
 
@@ -181,7 +179,13 @@ def _slots_at(load: Load, ref: NodeRef | None, level: int) -> Mapping[int, Item]
 
 def _child(slots: Mapping[int, Item], slot: int) -> NodeRef | None:
     item = slots.get(slot)
-    assert item is None or isinstance(item, NodeRef)
+    return None if item is None else _node_ref(item)
+
+
+def _node_ref(item: Item) -> NodeRef:
+    """What stands in an inner node is a node."""
+    if not isinstance(item, NodeRef):
+        raise Damaged("an inner node of the page table holds what only a leaf may", doing="Reading a page table")
     return item
 
 

@@ -176,8 +176,10 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """See the module. `swap` is the id of the swap that put this value in place, `commit_id` that of the swap that made
-    the commit: two stores that were one, copied aside and written on, tell their commits of one number apart by it.
+    """One value of a version's pointer.
+
+    `swap` is the id of the swap that put this value in place, `commit_id` that of the swap that made the commit: two
+    stores that were one, copied aside and written on, tell their commits of one number apart by it.
     """
 
     object: VersionObject
