@@ -145,6 +145,9 @@ class PageStore:
         if self._closed.is_set():
             return
         self._closed.set()
+        if self.context.is_inherited:
+            self.context.closed = True
+            return
         if self._heart is not None:
             self._heart.join()
         with self._mutex:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from strandline.errors import AlreadyExists, Damaged, NotFound, SnapshotExpired
 from strandline.pages.format.envelope import Json, checksum, seal, unseal
@@ -208,7 +208,7 @@ class ObjectWriter:
         """Make everything durable. Nodes become cached only now: before, no reader may find them."""
         pending, self._pending = self._pending, {}
         if pending:
-            _put_all(self._objects.storage, pending)
+            self._put(pending)
         for name, value in self._nodes.items():
             self._objects.remember(name, value)
 
@@ -225,17 +225,22 @@ class ObjectWriter:
         self._pending[name] = data
         if len(data) >= WRITE_AT_ONCE:
             del self._pending[name]
-            _put_all(self._objects.storage, {name: data})
+            self._put({name: data})
 
-
-def _put_all(storage: Storage, objects: dict[str, bytes]) -> None:
-    try:
-        storage.put_all(objects)
-    except AlreadyExists:
-        # Names are ours alone, so an object in place with our bytes is an answer that was lost, not a rival.
-        for name, data in objects.items():
-            try:
-                storage.put_if_absent(name, data)
-            except AlreadyExists:
-                if storage.get(name) != data:
-                    raise
+    def _put(self, objects: Mapping[str, bytes]) -> None:
+        """Store objects. One that is there with our bytes is an answer that was lost; one with others is not ours, and
+        never ours to delete.
+        """
+        storage, foreign = self._objects.storage, None
+        try:
+            storage.put_all(objects)
+        except AlreadyExists:
+            for name, data in objects.items():
+                try:
+                    storage.put_if_absent(name, data)
+                except AlreadyExists as error:
+                    if storage.get(name) != data:
+                        self.names.discard(PhysicalPage(name))
+                        foreign = error
+        if foreign is not None:
+            raise foreign
