@@ -118,8 +118,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_pointers_are_saved_only_when_asked_for(folder: Path) -> None:
     sl.diff(None, MONDAY, "id", state="kb")
     sl.diff(None, MONDAY, "id", state="kbp", algorithm="kbp")
-    assert not load_state("kb").making.pointers
-    assert load_state("kbp").making.pointers
+    assert not load_state("kb").spec.pointers
+    assert load_state("kbp").spec.pointers
 
 
 def test_a_state_with_pointers_serves_without_them_too(folder: Path) -> None:
@@ -143,10 +143,10 @@ def test_every_algorithm_can_leave_a_state(folder: Path, algorithm: str) -> None
 
 def test_bits_follow_from_a_target_and_then_from_the_state(folder: Path) -> None:
     sl.diff(None, MONDAY, "id", state="s", miss_probability=1e-12)
-    bits = load_state("s").making.scheme.bits
+    bits = load_state("s").spec.scheme.bits
     assert 32 < bits < 64
     found = sl.diff(None, TUESDAY, "id", state="s")
-    assert load_state("s").making.scheme.bits == bits
+    assert load_state("s").spec.scheme.bits == bits
     assert 0 < (found.run.miss_probability or 0) <= 1e-12
     assert (found.run.runs_to_first_miss or 0) >= 1e12
 

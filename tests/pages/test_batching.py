@@ -37,7 +37,7 @@ def test_a_thread_that_is_stopped_while_it_waits_holds_up_nobody(late: bool) -> 
         batches.append(list(batch))
         for ticket in batch:
             ticket.commit = CommitNumber(len(batches))
-        queue.let_go(batch)
+        queue.wake(batch)
 
     def serve(ticket: PendingCommit) -> None:
         batch = queue.join(ticket)

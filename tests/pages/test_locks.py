@@ -131,7 +131,7 @@ def test_installing_locks_pages_only_when_nobody_else_is_there() -> None:
 
 
 def test_a_large_transaction_goes_over_to_page_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactions, "MANY_KEYS", 20)
+    monkeypatch.setattr(transactions, "ESCALATE_AFTER", 20)
     storage = MemoryStorage()
     with created(storage) as store:
         main = store.version()

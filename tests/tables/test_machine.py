@@ -381,7 +381,7 @@ def _small_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
         page_writer, "BULK", Limits(page_rows=14, cut_rows=10, most_in_overlay=4, fewest_for_overlay=4, by_bytes=True)
     )
     monkeypatch.setattr(locked_reads, "MANY_ROWS", 6)
-    monkeypatch.setattr(locked_reads, "MANY_KEYS", 3)
+    monkeypatch.setattr(locked_reads, "PAGE_LOCKS_FROM", 3)
 
 
 class RowByRow(Machine):

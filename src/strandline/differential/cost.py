@@ -287,8 +287,8 @@ def sizes_of(plan: DiffPlan, options: DiffOptions, state: SignatureState | None)
         memory=plan.memory,
         changed=options.changed,
         clustered=state is None and bool(key) and all(clustering_of(some, key).clustered for some in parts if some),
-        state="none" if state is None else "kbp" if state.making.pointers else "kb",
-        signature_bits=state.making.scheme.bits if state else options.bits or 64,
+        state="none" if state is None else "kbp" if state.spec.pointers else "kb",
+        signature_bits=state.spec.scheme.bits if state else options.bits or 64,
     )
 
 

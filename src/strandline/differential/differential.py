@@ -198,18 +198,18 @@ def run_algorithm(plan: DiffPlan, options: DiffOptions, state: SignatureState | 
 
 
 def _by_signatures(plan: DiffPlan, options: DiffOptions, state: SignatureState | None, algorithm: str) -> DiffResult:
-    making = _signature_spec(plan, options, algorithm, state)
+    spec = _signature_spec(plan, options, algorithm, state)
     if state is not None:
-        state.check_fits(making, plan.new.side.where)
+        state.check_fits(spec, plan.new.side.where)
         if algorithm == "kb":
-            return signature_diff(plan, state, making, keep=options.save_state is not None)
-        return pointer_diff(plan, state, making, old_at_hand=False)
-    made, signed = sign_relation(plan, "old", making)
+            return signature_diff(plan, state, spec, keep=options.save_state is not None)
+        return pointer_diff(plan, state, spec, old_at_hand=False)
+    made, signed = sign_relation(plan, "old", spec)
     before = WorkDone(bytes_read=plan.old.bytes, items=len(signed))
     result = (
-        signature_diff(plan, made, making, keep=options.save_state is not None)
+        signature_diff(plan, made, spec, keep=options.save_state is not None)
         if algorithm == "kb"
-        else pointer_diff(plan, made, making, old_at_hand=True)
+        else pointer_diff(plan, made, spec, old_at_hand=True)
     )
     return replace(result, work=result.work + before)
 
@@ -221,7 +221,7 @@ def _signature_spec(
     header = plan.comparison.header
     if not plan.comparison.key:
         raise KeysError("signatures need a key", doing="making signatures", hint="Give one with key= (--key)")
-    saved = state.making if state else None
+    saved = state.spec if state else None
     rows = plan.new.relation.rows or 10**6
     bits = options.bits or (bits_for(rows, options.miss_probability) if options.miss_probability else None)
     rules = [(name, str(rule)) for name, rule in plan.comparison.comparators.items()]
@@ -325,7 +325,7 @@ def _run(
     miss, runs = None, None
     if estimate.algorithm in ("kb", "kbp") and result.state is not None:
         compared = (result.header.counts.unchanged or 0) + result.header.counts.updated
-        error = error_of_one_comparison(result.state.making.scheme.bits)
+        error = error_of_one_comparison(result.state.spec.scheme.bits)
         miss, runs = miss_probability(compared, error), expected_runs_to_first_miss(compared, error)
     warnings = []
     if not result.header.has_before and result.header.form == "keyed" and result.header.values:

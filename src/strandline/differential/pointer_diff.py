@@ -43,17 +43,17 @@ FETCH_SCANS = 8
 """Row groups that one work item fetches from."""
 
 
-def pointer_diff(plan: DiffPlan, state: SignatureState, making: SignatureSpec, *, old_at_hand: bool) -> DiffResult:
+def pointer_diff(plan: DiffPlan, state: SignatureState, spec: SignatureSpec, *, old_at_hand: bool) -> DiffResult:
     """The differential of two sides' signatures; the result carries the new side's as the next state."""
-    next_state, signed = sign_relation(plan, "new", making)
-    matched = plan.runner.run(match_signatures, _ranges(state, next_state, making), plan.spool, "matching signatures")
+    next_state, signed = sign_relation(plan, "new", spec)
+    matched = plan.runner.run(match_signatures, _ranges(state, next_state, spec), plan.spool, "matching signatures")
     found = [_Pointers.load(outcome.result["pointers"]) for outcome in matched]
     unchanged = sum(outcome.result["unchanged"] for outcome in matched)
     work = work_of(signed)
     if old_at_hand:
         result = _with_both_records(plan, found, unchanged)
     else:
-        result = _with_new_records(plan, state, making, found, unchanged)
+        result = _with_new_records(plan, state, spec, found, unchanged)
     return replace(result, work=result.work + work, state=next_state)
 
 
@@ -77,7 +77,7 @@ class _Pointers:
                 writer.write_table(table)
 
 
-def _ranges(old: SignatureState, new: SignatureState, making: SignatureSpec) -> list[WorkItem]:
+def _ranges(old: SignatureState, new: SignatureState, spec: SignatureSpec) -> list[WorkItem]:
     """One item for each segment of the new side, with the old side's numbers up to its end; the last takes the rest."""
     segments = list(new.segments)
     highs = [segment.greatest for segment in segments[:-1]] + [GREATEST]
@@ -89,7 +89,7 @@ def _ranges(old: SignatureState, new: SignatureState, making: SignatureSpec) -> 
             "places": [n for n, s in enumerate(old.segments) if s.rows and s.greatest >= low and s.least <= high],
             "least": low,
             "greatest": high,
-            "making": making.to_json(),
+            "making": spec.to_json(),
         }
         for place, (low, high) in enumerate(zip(lows, highs, strict=True))
     ]
@@ -98,30 +98,28 @@ def _ranges(old: SignatureState, new: SignatureState, making: SignatureSpec) -> 
 @kernel
 def match_signatures(item: WorkItem, attempt: Attempt) -> Result:
     """Matches the signatures of one range of numbers and notes where the changed records stand."""
-    making = SignatureSpec.from_json(item["making"])
+    spec = SignatureSpec.from_json(item["making"])
     pieces = []
     for place, record in zip(item["places"], item["old"], strict=True):
         start, piece = between(open_segment(SignatureSegment.from_json(record)), item["least"], item["greatest"])
         at = np.arange(start, start + len(piece), dtype=np.int64)
         pieces.append(piece.append_column("segment", pa.repeat(place, len(piece))).append_column("at", pa.array(at)))
     new = open_segment(SignatureSegment.from_json(item["new"])) if item["new"] else None
-    old = concat_segments(pieces, making) if pieces else None
+    old = concat_segments(pieces, spec) if pieces else None
     if old is None or new is None:
-        pointers = _Pointers(_new_pointers(new, None, making), _old_pointers(old, None))
+        pointers = _Pointers(_new_pointers(new, None, spec), _old_pointers(old, None))
         unchanged = 0
     else:
-        matching = match_segments(old, new, making)
-        differ = differing(old, new, matching, signature_names(making))
-        flags = {name: differing(old, new, matching, [column]) for name, column in column_names(making).items()}
+        matching = match_segments(old, new, spec)
+        differ = differing(old, new, matching, signature_names(spec))
+        flags = {name: differing(old, new, matching, [column]) for name, column in column_names(spec).items()}
         inserted = new.take(pa.array(matching.only_new))
         updated = new.take(pa.array(matching.new[differ]))
-        gone = concat_segments(
-            [old.take(pa.array(matching.only_old)), old.take(pa.array(matching.old[differ]))], making
-        )
+        gone = concat_segments([old.take(pa.array(matching.only_old)), old.take(pa.array(matching.old[differ]))], spec)
         kinds = np.repeat([INSERT, UPDATE], [len(inserted), len(updated)])
         pointers = _Pointers(
             _new_pointers(
-                concat_segments([inserted, updated], making), (kinds, {n: f[differ] for n, f in flags.items()}), making
+                concat_segments([inserted, updated], spec), (kinds, {n: f[differ] for n, f in flags.items()}), spec
             ),
             _old_pointers(gone, len(matching.only_old)),
         )
@@ -131,7 +129,7 @@ def match_signatures(item: WorkItem, attempt: Attempt) -> Result:
     return {"pointers": path, "unchanged": unchanged}
 
 
-def _new_pointers(table: pa.Table | None, told: tuple[Any, dict[str, Any]] | None, making: SignatureSpec) -> pa.Table:
+def _new_pointers(table: pa.Table | None, told: tuple[Any, dict[str, Any]] | None, spec: SignatureSpec) -> pa.Table:
     count = 0 if table is None else len(table)
     kinds, flags = told or (np.repeat([INSERT], count), {})
     inserted = int((kinds == INSERT).sum())
@@ -141,7 +139,7 @@ def _new_pointers(table: pa.Table | None, told: tuple[Any, dict[str, Any]] | Non
         ROW: np.asarray(table.column(ROW), dtype=np.int64) if table is not None else empty,
         "kind": pa.array(kinds.astype(object), pa.string()),
     }
-    for name, column in column_names(making).items():
+    for name, column in column_names(spec).items():
         differ = np.zeros(count, dtype=np.bool_)
         if name in flags:
             differ[inserted:] = flags[name]
@@ -173,12 +171,12 @@ def _with_both_records(plan: DiffPlan, found: Sequence[_Pointers], unchanged: in
 
 
 def _with_new_records(
-    plan: DiffPlan, state: SignatureState, making: SignatureSpec, found: Sequence[_Pointers], unchanged: int
+    plan: DiffPlan, state: SignatureState, spec: SignatureSpec, found: Sequence[_Pointers], unchanged: int
 ) -> DiffResult:
     """Fetches new records alone: inserts and updates without before images; deletes are told by their keys."""
-    header = result_header(plan.comparison, making)
+    header = result_header(plan.comparison, spec)
     items = _fetch_items(plan.new, pa.concat_tables([pointers.new for pointers in found]), "new")
-    described = [{**item, "comparison": plan.comparison.to_json(), "making": making.to_json()} for item in items]
+    described = [{**item, "comparison": plan.comparison.to_json(), "making": spec.to_json()} for item in items]
     outcomes = plan.runner.run(fetch_changes, described, plan.spool, "fetching changed records")
     met = [np.ones(segment.rows, dtype=np.bool_) for segment in state.segments]
     for pointers in found:
@@ -237,8 +235,8 @@ def fetch_records(item: WorkItem, attempt: Attempt) -> Result:
 @kernel
 def fetch_changes(item: WorkItem, attempt: Attempt) -> Result:
     """The changed records of the new side, as change rows."""
-    comparison, making = Comparison.from_json(item["comparison"]), SignatureSpec.from_json(item["making"])
-    header = result_header(comparison, making)
+    comparison, spec = Comparison.from_json(item["comparison"]), SignatureSpec.from_json(item["making"])
+    header = result_header(comparison, spec)
     rows, read = _pointed(item)
     order = np.asarray(rows.column("pointer"), dtype=np.int64)
     told = pa.table(item["pointers"]).take(pa.array(order))
@@ -246,7 +244,7 @@ def fetch_changes(item: WorkItem, attempt: Attempt) -> Result:
     images = plain(rows.drop_columns(["pointer"]))
     columns |= {name: images.column(name) for name in header.columns}
     if header.has_changed:
-        signed = column_names(making)
+        signed = column_names(spec)
         listed = flagged_names(
             [np.asarray(told.column(signed[name]), dtype=np.bool_) for name in header.values], header.values
         )

@@ -61,9 +61,9 @@ from strandline.values import BLOCK_ROWS, Matching, match, match_numbers, no_row
 Flags = npt.NDArray[np.bool_]
 
 
-def signature_diff(plan: DiffPlan, state: SignatureState, making: SignatureSpec, *, keep: bool = True) -> DiffResult:
+def signature_diff(plan: DiffPlan, state: SignatureState, spec: SignatureSpec, *, keep: bool = True) -> DiffResult:
     """The differential of a saved state and the new side; the result carries the next state, to be kept or not."""
-    header = result_header(plan.comparison, making)
+    header = result_header(plan.comparison, spec)
     pieces = plan.pieces(plan.new.bytes)
     groups = cut_evenly(plan.new.scans(), lambda scan: scan.bytes, pieces)
     items = [
@@ -72,15 +72,15 @@ def signature_diff(plan: DiffPlan, state: SignatureState, making: SignatureSpec,
             "comparison": plan.comparison.to_json(),
             "state": [segment.to_json() for segment in state.segments],
             "blocks": [block.to_json() for block in state.blocks],
-            "mark": making.number_is_key and (keep or bool(state.blocks)),
-            "making": making.to_json(),
+            "mark": spec.number_is_key and (keep or bool(state.blocks)),
+            "making": spec.to_json(),
         }
         for group in groups
     ]
     outcomes = plan.runner.run(compare_with_state, items, plan.spool, "comparing with saved signatures")
     segments = [SignatureSegment.from_json(outcome.result["segment"]) for outcome in outcomes]
     blocks = [KnownBlock(**record) for outcome in outcomes for record in outcome.result["blocks"]]
-    next_state = replace(build_state(plan, making, segments), blocks=tuple(blocks))
+    next_state = replace(build_state(plan, spec, segments), blocks=tuple(blocks))
     known = [pair for outcome in outcomes for pair in outcome.result["known"]]
     met = _met(state, [outcome.result["met"] for outcome in outcomes], known)
     deleted = write_deleted(plan, header, state, met)
@@ -90,29 +90,29 @@ def signature_diff(plan: DiffPlan, state: SignatureState, making: SignatureSpec,
     return replace(result, parts=(*result.parts, *deleted.parts), state=next_state, work=work)
 
 
-def result_header(comparison: Comparison, making: SignatureSpec) -> Header:
+def result_header(comparison: Comparison, spec: SignatureSpec) -> Header:
     """Such runs have no before images; which columns differ is known if each column was signed."""
-    has_changed = making.column_signatures and bool(comparison.header.values)
+    has_changed = spec.column_signatures and bool(comparison.header.values)
     return replace(comparison.header, has_before=False, has_changed=has_changed)
 
 
 @kernel
 def compare_with_state(item: WorkItem, attempt: Attempt) -> Result:
     """Signs the rows of some scans of the new side and finds what is new or different in them."""
-    comparison, making = Comparison.from_json(item["comparison"]), SignatureSpec.from_json(item["making"])
+    comparison, spec = Comparison.from_json(item["comparison"]), SignatureSpec.from_json(item["making"])
     side = Side.from_json(item["new"])
     state = [SignatureSegment.from_json(record) for record in item["state"]]
-    marked = read_marked(side, making, item["blocks"], state) if item["mark"] else MarkedRows([read_side(side)])
+    marked = read_marked(side, spec, item["blocks"], state) if item["mark"] else MarkedRows([read_side(side)])
     new = plain(pa.concat_tables(marked.tables))
-    signed = sign(new, replace(making, pointers=True))
-    check_unique(signed, making, "new")
-    found = _look_up(signed, state, making)
-    changes = _changes(result_header(comparison, making), new, np.asarray(signed.column(ROW)), found)
+    signed = sign(new, replace(spec, pointers=True))
+    check_unique(signed, spec, "new")
+    found = _look_up(signed, state, spec)
+    changes = _changes(result_header(comparison, spec), new, np.asarray(signed.column(ROW)), found)
     known = sum(block.rows for block in marked.known)
     counts = replace(changes.header.counts, unchanged=(changes.header.counts.unchanged or 0) + known)
     met = attempt.path("met.npz")
     np.savez(met, **found.met)
-    signed = with_known_rows(signed.drop_columns([FILE, ROW]), marked, making)
+    signed = with_known_rows(signed.drop_columns([FILE, ROW]), marked, spec)
     return {
         **write_part(replace(changes, header=replace(changes.header, counts=counts)), attempt),
         "segment": write_segment(signed, attempt.path("segment.arrow")).to_json(),
@@ -134,12 +134,12 @@ class _Found:
     met: dict[str, Any]
 
 
-def _look_up(signed: pa.Table, segments: Sequence[SignatureSegment], making: SignatureSpec) -> _Found:
+def _look_up(signed: pa.Table, segments: Sequence[SignatureSegment], spec: SignatureSpec) -> _Found:
     rows = signed.num_rows
     found = _Found(
         inserted=np.ones(rows, dtype=np.bool_),
         updated=np.zeros(rows, dtype=np.bool_),
-        differing={name: np.zeros(rows, dtype=np.bool_) for name in column_names(making)},
+        differing={name: np.zeros(rows, dtype=np.bool_) for name in column_names(spec)},
         met={},
     )
     numbers = signed.column(NUMBER)
@@ -149,11 +149,11 @@ def _look_up(signed: pa.Table, segments: Sequence[SignatureSegment], making: Sig
             continue
         start, saved = between(open_segment(segment), least, greatest)
         first, mine = between(signed, segment.least, segment.greatest)
-        matching = match_segments(saved, mine, making)
+        matching = match_segments(saved, mine, spec)
         at = matching.new + first
         found.inserted[at] = False
-        found.updated[at] = differing(saved, mine, matching, signature_names(making))
-        for name, column in column_names(making).items():
+        found.updated[at] = differing(saved, mine, matching, signature_names(spec))
+        for name, column in column_names(spec).items():
             found.differing[name][at] = differing(saved, mine, matching, [column])
         found.met[str(place)] = np.packbits(_marked(len(saved), matching.old))
         found.met[f"{place} at"] = np.array([start, len(saved)])
@@ -171,17 +171,17 @@ def differing(saved: pa.Table, mine: pa.Table, matching: Matching, names: Sequen
     return found
 
 
-def match_segments(saved: pa.Table, mine: pa.Table, making: SignatureSpec) -> Matching:
+def match_segments(saved: pa.Table, mine: pa.Table, spec: SignatureSpec) -> Matching:
     """Rows of equal keys in two segments; where numbers are hashes, the keys themselves have the last word."""
     found = match_numbers(_numbers(saved), _numbers(mine))
     if not (len(found.repeated_old) or len(found.repeated_new)):
-        if numbers_tell_keys(saved, making) and numbers_tell_keys(mine, making):
+        if numbers_tell_keys(saved, spec) and numbers_tell_keys(mine, spec):
             return found
-        old = segment_keys(saved.take(pa.array(found.old)), making)
-        new = segment_keys(mine.take(pa.array(found.new)), making)
+        old = segment_keys(saved.take(pa.array(found.old)), spec)
+        new = segment_keys(mine.take(pa.array(found.new)), spec)
         if not any(unequal(a, b).any() for a, b in zip(old.columns, new.columns, strict=True)):
             return found
-    return match(segment_keys(saved, making), segment_keys(mine, making))
+    return match(segment_keys(saved, spec), segment_keys(mine, spec))
 
 
 def _changes(header: Header, new: pa.Table, row: npt.NDArray[np.int64], found: _Found) -> ChangeSet:
@@ -227,7 +227,7 @@ def _met(state: SignatureState, paths: Sequence[str], known: Sequence[Sequence[i
 def write_deleted(plan: DiffPlan, header: Header, state: SignatureState, met: Sequence[Flags]) -> DiffResult:
     """The deletes: rows of the state that no item met, by their keys alone."""
     tables = [
-        segment_keys(open_segment(segment).take(pa.array(np.flatnonzero(~marks))), state.making)
+        segment_keys(open_segment(segment).take(pa.array(np.flatnonzero(~marks))), state.spec)
         for segment, marks in zip(state.segments, met, strict=True)
         if not marks.all()
     ]

@@ -35,7 +35,7 @@ from strandline.values import match
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
 
 
-def sign_relation(plan: DiffPlan, side: str, making: SignatureSpec) -> tuple[SignatureState, list[Outcome]]:
+def sign_relation(plan: DiffPlan, side: str, spec: SignatureSpec) -> tuple[SignatureState, list[Outcome]]:
     """The state of one side of the plan ("old" or "new"), read once."""
     given = plan.old if side == "old" else plan.new
     groups = cut_evenly(given.scans(), lambda scan: scan.bytes, plan.pieces(given.bytes))
@@ -43,29 +43,29 @@ def sign_relation(plan: DiffPlan, side: str, making: SignatureSpec) -> tuple[Sig
     first = 0
     for group in groups:
         scans = given.side.with_scans(group).to_json()
-        items.append({"side": scans, "making": making.to_json(), "name": side, "first": first})
+        items.append({"side": scans, "making": spec.to_json(), "name": side, "first": first})
         first += len(group)
     outcomes = plan.runner.run(sign_scans, items, plan.spool, f"signing the {side} side")
     segments = [SignatureSegment.from_json(outcome.result["segment"]) for outcome in outcomes]
-    return build_state(plan, making, segments, side), outcomes
+    return build_state(plan, spec, segments, side), outcomes
 
 
 @kernel
 def sign_scans(item: WorkItem, attempt: Attempt) -> Result:
     """The segment of some scans' rows. A pointer is the scan's place in the relation and the row's in the scan."""
-    side, making = Side.from_json(item["side"]), SignatureSpec.from_json(item["making"])
+    side, spec = Side.from_json(item["side"]), SignatureSpec.from_json(item["making"])
     tables = []
     for place, scan in enumerate(side.scans):
         rows = read_side(side.with_scans([scan]))
-        tables.append(sign(rows, making, file=item["first"] + place))
-    signed = sort_segment(concat_segments(tables, making))
-    check_unique(signed, making, item["name"])
+        tables.append(sign(rows, spec, file=item["first"] + place))
+    signed = sort_segment(concat_segments(tables, spec))
+    check_unique(signed, spec, item["name"])
     segment = write_segment(signed, attempt.path("segment.arrow"))
     return {"segment": segment.to_json(), "rows_read": segment.rows, "bytes_read": side.bytes}
 
 
 def build_state(
-    plan: DiffPlan, making: SignatureSpec, segments: Sequence[SignatureSegment], side: str = "new"
+    plan: DiffPlan, spec: SignatureSpec, segments: Sequence[SignatureSegment], side: str = "new"
 ) -> SignatureState:
     """A state of segments, disjoint and in order; a key that stands twice is a `KeysError` that shows it."""
     given = plan.old if side == "old" else plan.new
@@ -76,7 +76,7 @@ def build_state(
                 "segments": [s.to_json() for s in chosen],
                 "least": low,
                 "greatest": high,
-                "making": making.to_json(),
+                "making": spec.to_json(),
                 "side": side,
             }
             for chosen, low, high in _ranges(ordered)
@@ -84,7 +84,7 @@ def build_state(
         outcomes = plan.runner.run(merge_segments, items, plan.spool, "sorting signatures")
         ordered = [SignatureSegment.from_json(outcome.result["segment"]) for outcome in outcomes]
     return SignatureState(
-        making=making,
+        spec=spec,
         schema=given.side.schema,
         segments=tuple(segment for segment in ordered if segment.rows),
         source=given.relation.name,
@@ -95,27 +95,27 @@ def build_state(
 @kernel
 def merge_segments(item: WorkItem, attempt: Attempt) -> Result:
     """One sorted segment of what several hold between two numbers, both inclusive."""
-    making = SignatureSpec.from_json(item["making"])
+    spec = SignatureSpec.from_json(item["making"])
     opened = [open_segment(SignatureSegment.from_json(record)) for record in item["segments"]]
     pieces = [between(segment, item["least"], item["greatest"])[1] for segment in opened]
-    merged = sort_segment(concat_segments(pieces, making))
-    check_unique(merged, making, item["side"])
+    merged = sort_segment(concat_segments(pieces, spec))
+    check_unique(merged, spec, item["side"])
     return {"segment": write_segment(merged, attempt.path("merged.arrow")).to_json()}
 
 
-def check_unique(segment: pa.Table, making: SignatureSpec, side: str) -> None:
+def check_unique(segment: pa.Table, spec: SignatureSpec, side: str) -> None:
     """Refuses a sorted segment in which a key stands twice, showing up to ten such keys."""
     numbers = np.asarray(segment.column(NUMBER), dtype=np.int64)
     again = np.flatnonzero(numbers[1:] == numbers[:-1]) + 1
     if not len(again):
         return
-    suspects = segment_keys(segment.take(pa.array(np.unique(np.concatenate([again - 1, again])))), making)
+    suspects = segment_keys(segment.take(pa.array(np.unique(np.concatenate([again - 1, again])))), spec)
     repeated = match(suspects, suspects.slice(0, 0)).repeated_old
     if len(repeated):
         shown = [tuple(row.values()) for row in suspects.take(pa.array(repeated[:10])).to_pylist()]
         raise KeysError(
             f"the {side} side has more than one row for {len(repeated):,} keys, among them {shown}",
-            doing=f"signing rows by {', '.join(making.key)}",
+            doing=f"signing rows by {', '.join(spec.key)}",
             hint="Give a key that is unique, or say duplicates='count' (--duplicates count)",
         )
 

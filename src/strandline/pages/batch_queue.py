@@ -81,7 +81,7 @@ class BatchQueue:
                     self._call_next()
             raise
 
-    def let_go(self, batch: Sequence[PendingCommit]) -> None:
+    def wake(self, batch: Sequence[PendingCommit]) -> None:
         """These are done: their threads may go on while the leader still tidies up."""
         with self._mutex:
             self._crowd, self._took = len(batch) + len(self._queue), time.monotonic() - self._began

@@ -141,7 +141,7 @@ class Committer:
             self._refuse_reserved(pending.transaction, attempt.base.pointer)
             _install_catalog(pending, edit)
         for pending in live:
-            for change in pending.transaction.incremental:
+            for change in pending.transaction.page_changes:
                 _install_page(edit.domain(_resolve(pending, change.domain)), change)
         for domain, changes in _rows_by_domain(live).items():
             if not edit.domain(domain).dropped:
@@ -190,7 +190,7 @@ class Committer:
             pending.transaction.installed = pending.resolved
             pending.commit = commit
             self._leftovers.add(pending.transaction, named)
-        self.queue.let_go(live)
+        self.queue.wake(live)
 
     def _reclaim(self, *, swapped: bool) -> None:
         """Delete what this commit and earlier ones replaced, unless that is left to a later batch."""

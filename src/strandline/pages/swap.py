@@ -188,7 +188,7 @@ LOG_CHUNKS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class DeletionTest:
     """May a freed object be deleted? `freed` names those that the pointer, read after the process registry, still
     lists.
     """
@@ -207,8 +207,11 @@ class Judge:
         return all(self.allows(row) for row in rows)
 
 
-class Ledger:
-    """What this process deleted of one version's freed objects, until a swap has taken it off the list."""
+class PointerLedger:
+    """Keeps the log and the list of freed objects in one version's pointer.
+
+    It remembers what this process deleted of these, until a swap has taken it off the list.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -238,14 +241,14 @@ class Ledger:
             freed=ChunkedList(inline, kept).extended(rows, output.chunk),
         )
 
-    def delete(self, pointer: Pointer, judge: Judge) -> None:
-        """Delete what a pointer lists as freed and the judge allows."""
+    def delete(self, pointer: Pointer, test: DeletionTest) -> None:
+        """Delete what a pointer lists as freed and the test allows."""
         load = self._context.objects.chunk
         for chunk in pointer.freed.chunks:
-            if chunk.name not in self._emptied and judge.allows_all(load(chunk)):
+            if chunk.name not in self._emptied and test.allows_all(load(chunk)):
                 self._delete([row[3] for row in load(chunk)])
                 self._emptied.add(chunk.name)
-        names = [row[3] for row in pointer.freed.inline if row[3] not in self._deleted and judge.allows(row)]
+        names = [row[3] for row in pointer.freed.inline if row[3] not in self._deleted and test.allows(row)]
         self._delete(names)
         self._deleted.update(names)
 

@@ -26,7 +26,7 @@ from strandline.storage import Storage
 if TYPE_CHECKING:
     from strandline.pages.version import Version
 
-MANY_KEYS = 1000
+ESCALATE_AFTER = 1000
 """A transaction that locks more keys of one table goes over to page locks (section 2.2)."""
 
 
@@ -68,7 +68,8 @@ class Transaction:
         self.message = message
         self.footprint: object = None
         self.statement: object = None
-        self.incremental: list[PageChange] = []
+        self.page_changes: list[PageChange] = []
+        """The paper's incremental page table."""
         self.catalog: list[CatalogChange] = []
         self.rows: dict[TableId, list[object]] = {}
         self.blocks: list[NameBlock] = []
@@ -97,7 +98,10 @@ class Transaction:
         self._lock(domain, table_resource(domain), mode)
 
     def lock_page(self, domain: TableId, page: LogicalPage, mode: Mode) -> None:
-        """Lock a page, and announce it on the table. A `where` locks every page it may touch in mode S."""
+        """Lock a page, and announce it on the table.
+
+        A `where` locks every page that it may touch: in mode S to read, in SIX to update or delete.
+        """
         self._lock(domain, table_resource(domain), INTENTION[mode])
         self._lock(domain, page_resource(domain, page), mode)
 
@@ -161,17 +165,17 @@ class Transaction:
 
     def add_page(self, domain: TableId, draft: Draft, separator: bytes | None = None) -> None:
         """A new logical page; its number is given when the change is installed."""
-        self.incremental.append(PageChange(domain, None, None, draft, separator))
+        self.page_changes.append(PageChange(domain, None, None, draft, separator))
 
     def put_page(self, domain: TableId, old: Entry, draft: Draft) -> None:
         """Replace a page as a whole; takes X on it."""
         self.lock_page(domain, old.number, Mode.X)
-        self.incremental.append(PageChange(domain, old.number, old, draft))
+        self.page_changes.append(PageChange(domain, old.number, old, draft))
 
     def remove_page(self, domain: TableId, old: Entry, separator: bytes | None = None) -> None:
         """Delete a page as a whole, and its separator from the directory; takes X on it."""
         self.lock_page(domain, old.number, Mode.X)
-        self.incremental.append(PageChange(domain, old.number, old, None, separator))
+        self.page_changes.append(PageChange(domain, old.number, old, None, separator))
 
     # The catalog
 
@@ -225,7 +229,7 @@ class Transaction:
 
     def touched(self) -> Iterator[TableId]:
         """The committed domains that this transaction is going to change."""
-        seen = {one.domain for one in self.incremental} | {one.domain for one in self.catalog} | set(self.rows)
+        seen = {one.domain for one in self.page_changes} | {one.domain for one in self.catalog} | set(self.rows)
         return (domain for domain in sorted(seen) if domain > CATALOG)
 
     def __enter__(self) -> Transaction:
@@ -272,10 +276,10 @@ class Transaction:
         keys = self._keys[domain]
         if resource not in keys or mode is Mode.X:
             keys[resource] = (page, mode)
-        if len(keys) > MANY_KEYS:
-            self._go_coarse(domain)
+        if len(keys) > ESCALATE_AFTER:
+            self._escalate_locks(domain)
 
-    def _go_coarse(self, domain: TableId) -> None:
+    def _escalate_locks(self, domain: TableId) -> None:
         """Exchange key locks for page locks. A page may have split since: its locks were inherited."""
         locks = self._version.locks
         for page, mode in sorted(set(self._keys[domain].values()), key=lambda one: (one[0], one[1].value)):

@@ -22,7 +22,7 @@ from strandline.pages.process_registry import ProcessRegistry, read_registry, re
 from strandline.pages.read_view import ReadView, State
 from strandline.pages.snapshots import PageSnapshot, demote, drop_snapshot, find_state, name_snapshot, take
 from strandline.pages.state_edit import FreeLists
-from strandline.pages.swap import Current, Judge, Ledger, SwapAttempt, SwapPlan
+from strandline.pages.swap import Current, DeletionTest, PointerLedger, SwapAttempt, SwapPlan
 from strandline.pages.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Version:
         self.pins = Pins()
         # One mutex for the current state and the pins: who pins it pins what is current.
         self._mutex = self.pins.mutex
-        self.ledger = Ledger(context)
+        self.ledger = PointerLedger(context)
         self.free_lists = FreeLists(context.objects)
         self.committer = Committer(self)
         self._absorbed: list[tuple[ReadView, ReadView]] = []
@@ -228,8 +228,8 @@ class Version:
             newest = self.read().pointer
             load = self.context.objects.chunk
             readers = readers_of(self.object, roll, self.context.membership.number, self.pins.readers())
-            judge = Judge(readers, newest.chain(load), {one.name for one in newest.all_freed(load)})
-            self.ledger.delete(pointer, judge)
+            test = DeletionTest(readers, newest.chain(load), {one.name for one in newest.all_freed(load)})
+            self.ledger.delete(pointer, test)
         return roll
 
     def read(self, known: Current | None = None) -> Current:

@@ -26,7 +26,7 @@ from strandline.tables.schema import ROW
 from strandline.tables.validation import Footprint
 from strandline.values import no_rows
 
-MANY_KEYS = 200
+PAGE_LOCKS_FROM = 200
 """More keys than this are locked page by page."""
 
 MANY_ROWS = 4096
@@ -68,7 +68,7 @@ class LockedReader:
         if len(ordered) > MANY_ROWS:
             self._inner.lock_table(pending.table_id, mode)
             return self._pages_of(pending, ordered)
-        if len(ordered) > MANY_KEYS:
+        if len(ordered) > PAGE_LOCKS_FROM:
             return self._lock_pages_of(pending, ordered, mode)
         found: list[tuple[Entry, list[bytes]]] = []
         for key in ordered:

@@ -60,7 +60,7 @@ class MarkedRows:
 
 
 def read_marked(
-    side: Side, making: SignatureSpec, saved: Sequence[Mapping[str, Any]], segments: Sequence[SignatureSegment]
+    side: Side, spec: SignatureSpec, saved: Sequence[Mapping[str, Any]], segments: Sequence[SignatureSegment]
 ) -> MarkedRows:
     """Reads a side row group by row group, leaving out those whose bytes are known."""
     blocks = {(block.shape, block.digest): block for block in (KnownBlock(**record) for record in saved)}
@@ -68,7 +68,7 @@ def read_marked(
     for scan in side.scans:
         mark = _mark(scan, side.columns)
         block = blocks.get(mark) if mark else None
-        rows = _saved_rows(block, segments, making) if block else None
+        rows = _saved_rows(block, segments, spec) if block else None
         if block is not None and rows is not None:
             known.append(block)
             known_rows.append(rows)
@@ -76,22 +76,22 @@ def read_marked(
         table = read_side(side.with_scans([scan]))
         tables.append(table)
         if mark and table.num_rows:
-            numbers = numbers_of(table, making)
+            numbers = numbers_of(table, spec)
             fresh.append(KnownBlock(*mark, table.num_rows, int(numbers.min()), int(numbers.max())))
     return MarkedRows(tables, tuple(fresh), tuple(known), tuple(known_rows))
 
 
-def with_known_rows(signed: pa.Table, marked: MarkedRows, making: SignatureSpec) -> pa.Table:
+def with_known_rows(signed: pa.Table, marked: MarkedRows, spec: SignatureSpec) -> pa.Table:
     """A segment of the decoded rows and of those that did not need to be."""
     if not marked.known_rows:
         return signed
-    rows = [table.select([name for name in table.column_names if name in _kept(making)]) for table in marked.known_rows]
-    return sort_segment(concat_segments([signed, *rows], making))
+    rows = [table.select([name for name in table.column_names if name in _kept(spec)]) for table in marked.known_rows]
+    return sort_segment(concat_segments([signed, *rows], spec))
 
 
-def _kept(making: SignatureSpec) -> set[str]:
-    keys = {f"k{place}" for place in range(len(making.key))}
-    return {NUMBER, *signature_names(making), *column_names(making).values(), *keys}
+def _kept(spec: SignatureSpec) -> set[str]:
+    keys = {f"k{place}" for place in range(len(spec.key))}
+    return {NUMBER, *signature_names(spec), *column_names(spec).values(), *keys}
 
 
 def _mark(scan: Scan, columns: Sequence[str]) -> tuple[str, str] | None:
@@ -113,12 +113,12 @@ def _mark(scan: Scan, columns: Sequence[str]) -> tuple[str, str] | None:
     return hashlib.sha1(shape.encode(), usedforsecurity=False).hexdigest(), digest.hexdigest()
 
 
-def _saved_rows(block: KnownBlock, segments: Sequence[SignatureSegment], making: SignatureSpec) -> pa.Table | None:
+def _saved_rows(block: KnownBlock, segments: Sequence[SignatureSegment], spec: SignatureSpec) -> pa.Table | None:
     """The saved signatures of a block's rows; None if its range of numbers holds other rows too."""
     pieces = [
         between(open_segment(segment), block.least, block.greatest)[1]
         for segment in segments
         if segment.rows and segment.least <= block.greatest and segment.greatest >= block.least
     ]
-    found = concat_segments(pieces, making) if pieces else None
+    found = concat_segments(pieces, spec) if pieces else None
     return found if found is not None and found.num_rows == block.rows else None

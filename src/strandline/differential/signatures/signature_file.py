@@ -52,7 +52,7 @@ class SignatureSpec(JsonRecord):
         return len(self.key) == 1 and _is_integer(self.key_schema.field(0).type)
 
     def renamed(self, names: Mapping[str, str]) -> SignatureSpec:
-        """The same making under other column names."""
+        """The same spec under other column names."""
         scheme = replace(
             self.scheme,
             columns=tuple(names.get(name, name) for name in self.scheme.columns),
@@ -74,24 +74,22 @@ class SignatureSegment(JsonRecord):
     greatest: int
 
 
-def sign(table: pa.Table, making: SignatureSpec, file: int | None = None, first_row: int = 0) -> pa.Table:
+def sign(table: pa.Table, spec: SignatureSpec, file: int | None = None, first_row: int = 0) -> pa.Table:
     """The segment of a table's rows, sorted by number."""
-    columns: dict[str, Any] = {NUMBER: numbers_of(table, making)}
-    columns |= _signatures(table, making)
-    if not making.number_is_key or bool((columns[NUMBER] == NULL_KEY).any()):
-        columns |= {f"k{place}": table.column(name) for place, name in enumerate(making.key)}
-    if making.pointers:
+    columns: dict[str, Any] = {NUMBER: numbers_of(table, spec)}
+    columns |= _signatures(table, spec)
+    if not spec.number_is_key or bool((columns[NUMBER] == NULL_KEY).any()):
+        columns |= {f"k{place}": table.column(name) for place, name in enumerate(spec.key)}
+    if spec.pointers:
         columns[FILE] = np.full(table.num_rows, file or 0, dtype=np.int32)
         columns[ROW] = np.arange(first_row, first_row + table.num_rows, dtype=np.int64)
     return sort_segment(pa.table(columns))
 
 
-def numbers_of(table: pa.Table, making: SignatureSpec) -> Numbers:
+def numbers_of(table: pa.Table, spec: SignatureSpec) -> Numbers:
     """The number of each row's key."""
-    columns = [
-        comparable(table.column(name), making.key_schema.field(place).type) for place, name in enumerate(making.key)
-    ]
-    if not making.number_is_key:
+    columns = [comparable(table.column(name), spec.key_schema.field(place).type) for place, name in enumerate(spec.key)]
+    if not spec.number_is_key:
         return signature(columns, DEFAULT_SEED).view(np.int64)
     column = columns[0]
     return np.asarray(column.cast(pa.int64()).fill_null(NULL_KEY) if column.null_count else column, dtype=np.int64)
@@ -105,30 +103,30 @@ def sort_segment(segment: pa.Table) -> pa.Table:
     return segment.take(pa.array(np.argsort(numbers, kind="stable")))
 
 
-def segment_keys(segment: pa.Table, making: SignatureSpec) -> pa.Table:
+def segment_keys(segment: pa.Table, spec: SignatureSpec) -> pa.Table:
     """The key columns of a segment's rows, in the relation's own names and types."""
     if "k0" in segment.column_names:
-        return pa.table({name: segment.column(f"k{place}") for place, name in enumerate(making.key)})
-    return pa.table({making.key[0]: segment.column(NUMBER).cast(making.key_schema.field(0).type)})
+        return pa.table({name: segment.column(f"k{place}") for place, name in enumerate(spec.key)})
+    return pa.table({spec.key[0]: segment.column(NUMBER).cast(spec.key_schema.field(0).type)})
 
 
-def numbers_tell_keys(segment: pa.Table, making: SignatureSpec) -> bool:
+def numbers_tell_keys(segment: pa.Table, spec: SignatureSpec) -> bool:
     """Whether equal numbers mean equal keys. Where the number `NULL_KEY` occurs, the key is kept beside it."""
-    return making.number_is_key and "k0" not in segment.column_names
+    return spec.number_is_key and "k0" not in segment.column_names
 
 
-def concat_segments(segments: Sequence[pa.Table], making: SignatureSpec) -> pa.Table:
+def concat_segments(segments: Sequence[pa.Table], spec: SignatureSpec) -> pa.Table:
     """Segments one after the other, unsorted; if one keeps its keys beside the numbers, all do."""
     if any("k0" in segment.column_names for segment in segments):
-        segments = [_with_keys(segment, making) for segment in segments]
+        segments = [_with_keys(segment, spec) for segment in segments]
     return pa.concat_tables(segments)
 
 
-def _with_keys(segment: pa.Table, making: SignatureSpec) -> pa.Table:
+def _with_keys(segment: pa.Table, spec: SignatureSpec) -> pa.Table:
     if "k0" in segment.column_names:
-        keys = segment.select([f"k{place}" for place in range(len(making.key))])
+        keys = segment.select([f"k{place}" for place in range(len(spec.key))])
     else:
-        keys = segment_keys(segment, making).rename_columns(["k0"])
+        keys = segment_keys(segment, spec).rename_columns(["k0"])
     others = segment.select([name for name in segment.column_names if not name.startswith("k")])
     for name in keys.column_names:
         others = others.append_column(name, keys.column(name))
@@ -175,15 +173,15 @@ def between(segment: pa.Table, least: int, greatest: int) -> tuple[int, pa.Table
     return first, segment.slice(first, last - first)
 
 
-def signature_names(making: SignatureSpec) -> tuple[str, ...]:
-    if not making.scheme.columns:
+def signature_names(spec: SignatureSpec) -> tuple[str, ...]:
+    if not spec.scheme.columns:
         return ()
-    return (LOW, HIGH) if making.scheme.words == 2 else (LOW,)
+    return (LOW, HIGH) if spec.scheme.words == 2 else (LOW,)
 
 
-def column_names(making: SignatureSpec) -> dict[str, str]:
+def column_names(spec: SignatureSpec) -> dict[str, str]:
     """For each signed column of the relation, the segment's column that holds its own signature."""
-    return {name: f"c{place}" for place, name in enumerate(making.scheme.columns)} if making.column_signatures else {}
+    return {name: f"c{place}" for place, name in enumerate(spec.scheme.columns)} if spec.column_signatures else {}
 
 
 def normalise(table: pa.Table, scheme: Scheme) -> pa.Table:
@@ -195,15 +193,15 @@ def normalise(table: pa.Table, scheme: Scheme) -> pa.Table:
     return table
 
 
-def _signatures(table: pa.Table, making: SignatureSpec) -> dict[str, Any]:
-    if not making.scheme.columns:
+def _signatures(table: pa.Table, spec: SignatureSpec) -> dict[str, Any]:
+    if not spec.scheme.columns:
         return {}
-    normalised = normalise(table, making.scheme)
-    words = row_signatures(normalised, making.scheme)
+    normalised = normalise(table, spec.scheme)
+    words = row_signatures(normalised, spec.scheme)
     found: dict[str, Any] = {LOW: words} if words.ndim == 1 else {LOW: words[:, 0].copy(), HIGH: words[:, 1].copy()}
-    if making.column_signatures:
-        each = column_row_signatures(normalised, making.scheme)
-        for name, column in column_names(making).items():
+    if spec.column_signatures:
+        each = column_row_signatures(normalised, spec.scheme)
+        for name, column in column_names(spec).items():
             found[column] = each[name] if each[name].ndim == 1 else each[name][:, 0].copy()
     return found
 

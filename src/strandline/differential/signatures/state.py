@@ -38,7 +38,7 @@ _DOING = "reading saved signatures"
 class SignatureState:
     """Signatures of a relation, in segments that are sorted and disjoint, in ascending order of number."""
 
-    making: SignatureSpec
+    spec: SignatureSpec
     schema: pa.Schema
     segments: tuple[SignatureSegment, ...]
     blocks: tuple[KnownBlock, ...] = ()
@@ -61,20 +61,20 @@ class SignatureState:
         """
         if not names:
             return self
-        return replace(self, making=self.making.renamed(names), schema=rename_fields(self.schema, names), blocks=())
+        return replace(self, spec=self.spec.renamed(names), schema=rename_fields(self.schema, names), blocks=())
 
-    def check_fits(self, making: SignatureSpec, where: str | None) -> None:
+    def check_fits(self, spec: SignatureSpec, where: str | None) -> None:
         """Refuses a request that these signatures can't answer, saying what differs."""
-        wrong = list(self.making.scheme.differences(making.scheme))
-        if self.making.key != making.key:
-            wrong.append(f"key: {', '.join(self.making.key)} was saved, {', '.join(making.key)} is asked for")
-        elif self.making.number_is_key != making.number_is_key:
-            wrong.append(f"the key's type: {self.making.key_schema} was saved, {making.key_schema} is asked for")
+        wrong = list(self.spec.scheme.differences(spec.scheme))
+        if self.spec.key != spec.key:
+            wrong.append(f"key: {', '.join(self.spec.key)} was saved, {', '.join(spec.key)} is asked for")
+        elif self.spec.number_is_key != spec.number_is_key:
+            wrong.append(f"the key's type: {self.spec.key_schema} was saved, {spec.key_schema} is asked for")
         if self.where != where:
             wrong.append(f"condition: {self.where or 'none'} was saved, {where or 'none'} is asked for")
-        if making.column_signatures and not self.making.column_signatures:
+        if spec.column_signatures and not self.spec.column_signatures:
             wrong.append("per-column signatures: none were saved")
-        if making.pointers and not self.making.pointers:
+        if spec.pointers and not self.spec.pointers:
             wrong.append("pointers: none were saved")
         if wrong:
             raise StateError(
@@ -144,7 +144,7 @@ def _save_generation(state: SignatureState, folder: Path) -> SignatureState:
     generation = folder / secrets.token_hex(6)
     generation.mkdir()
     segments = _copy_segments(state.segments, generation)
-    saved = SignatureState(state.making, state.schema, segments, state.blocks, state.source, state.where, str(folder))
+    saved = SignatureState(state.spec, state.schema, segments, state.blocks, state.source, state.where, str(folder))
     _replace_manifest(folder, _record(saved, folder))
     return saved
 
@@ -207,7 +207,7 @@ def _record(state: SignatureState, folder: Path) -> dict[str, Any]:
     return {
         "kind": KIND,
         "format": FORMAT,
-        "making": state.making.to_json(),
+        "making": state.spec.to_json(),
         "schema": schema_to_text(state.schema),
         "source": state.source,
         "where": state.where,
@@ -228,7 +228,7 @@ def _from_record(record: Mapping[str, Any], folder: Path) -> SignatureState:
                 raise FormatError(f"the manifest of {folder} names a file outside of it", doing=_DOING)
             segments.append(SignatureSegment.from_json({**entry, "path": str(path)}))
         return SignatureState(
-            making=SignatureSpec.from_json(record["making"]),
+            spec=SignatureSpec.from_json(record["making"]),
             schema=schema_from_text(record["schema"]),
             segments=tuple(segments),
             blocks=tuple(KnownBlock(**block) for block in record["blocks"]),

@@ -17,7 +17,7 @@ def row_signatures(table: pa.Table | pa.RecordBatch, scheme: Scheme, engine: Eng
 
     Up to 64 bits: one word per row, shape (rows,). Above: two, low word first, shape (rows, 2).
     """
-    return _cut(scheme, [at_recorded_scale(table.column(name), scheme, name) for name in scheme.columns], engine)
+    return _truncate(scheme, [at_recorded_scale(table.column(name), scheme, name) for name in scheme.columns], engine)
 
 
 def column_row_signatures(
@@ -25,7 +25,8 @@ def column_row_signatures(
 ) -> dict[str, Words]:
     """For each of the scheme's columns, the signatures of the rows made of that column alone."""
     return {
-        name: _cut(scheme, [at_recorded_scale(table.column(name), scheme, name)], engine) for name in scheme.columns
+        name: _truncate(scheme, [at_recorded_scale(table.column(name), scheme, name)], engine)
+        for name in scheme.columns
     }
 
 
@@ -51,7 +52,8 @@ def at_recorded_scale(column: Column, scheme: Scheme, name: str) -> Column:
         ) from problem
 
 
-def _cut(scheme: Scheme, columns: list[Column], engine: EngineName) -> Words:
+def _truncate(scheme: Scheme, columns: list[Column], engine: EngineName) -> Words:
+    """Signatures of as many bits as the scheme has."""
     low = signature(columns, scheme.seed, engine)
     if scheme.words == 1:
         return low if scheme.bits == 64 else low & np.uint64(2**scheme.bits - 1)
