@@ -1,11 +1,12 @@
-"""What a differential costs, in two forms (Labio and Garcia-Molina, sections 3 to 5.1).
+"""What each differential algorithm costs, and the choice of the cheapest (Labio and Garcia-Molina, sections 3 to 5.1).
 
-`paper_costs` is the paper's own model, in blocks of a disk: figure 6 comes out of it to the digit.
-`estimates` is the same reasoning with a real pair of files, in bytes read, shuffled and written, and serves
-`algorithm="auto"`: `choose` takes the cheapest and says why.
+The costs come in two forms. `paper_costs` is the paper's own model, in blocks of a disk: figure 6 comes out of it to
+the digit. `estimates` is the same reasoning for a real pair of files, in bytes read, shuffled and written.
 
-Neither counts the output, which is the same for every algorithm. `choose_algorithm` applies the estimates to a plan
-(section 5.1), and `explain` puts the choice in words: what each would cost, which was taken, what was really done.
+`choose_algorithm` applies the estimates to a plan (section 5.1), for `algorithm="auto"`: it takes the cheapest possible
+one and says why. `explain` puts that in words: what each would cost, which was taken, what was really done.
+
+Neither form counts the output, which is the same for every algorithm. No row is read for an estimate.
 """
 
 from __future__ import annotations

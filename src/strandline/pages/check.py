@@ -1,14 +1,13 @@
-"""Everything that a store's pointers lead to, walked once for a check: facts, which the invariants then judge.
+"""Checking a store: every checksum, and every numbered invariant of docs/store-format.md.
 
-The numbered invariants of docs/store-format.md, one predicate for each. A predicate tells where it does not hold.
+A check has two steps. `scan_store` reads every pointer, walks every tree that it names, and notes facts. Then one
+predicate for each invariant tells where it does not hold. Invariants 2, 4 and 5 can only be seen while trees are
+walked, so the scan notes what is wrong with them; the others follow from the facts.
 
-What can only be seen while trees are walked (2, 4, 5) was noted by the scan; the rest is judged from its facts.
-
-Checking a store: every checksum, and every numbered invariant (docs/store-format.md).
-
-`check_store` reads everything from storage, nothing from a running store's memory. It is the only user of
-listing. Repairing removes only what is proved unreachable: named by no state of any version, not waiting in
-any list of freed objects, and outside every block of names that a process on the roll holds.
+`check_store` reads everything from storage, nothing from a running store's memory. Nothing else that works
+on a store relies on listing. It changes nothing unless it is told to repair, and a repair mends no damage. It removes
+only what is proved unreachable: named by no state of any version, not waiting in any list of freed objects, and
+outside every block of names that a process in PROCESSES holds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The names of things, each its own type.
+"""The types of ids in a store, each its own, with their reserved values; and the clock and random ids of a process.
 
-What the control plane takes from outside: time, and randomness.
+`Environment` is all that the control plane takes from outside: time, and randomness. Commits, tables,
+pages and processes are numbered elsewhere.
 """
 
 from __future__ import annotations

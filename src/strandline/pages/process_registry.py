@@ -1,16 +1,14 @@
-"""PROCESSES: who works on the store (invariants 7 and 8).
+"""PROCESSES: who works on the store, what each process may be reading, and which names it may write (invariants 7, 8).
 
-One entry for each process: its beat, what it may be reading of each version (a floor, and single older
-commits held), and the blocks of names that it has reserved. A physical name is `<block>-<index>`; block
-numbers are given out once.
+There is one entry for each process: its beat, what it may be reading of each version (a floor, and single older
+commits that it holds), and the blocks of names that it has reserved. A physical name is `<block>-<index>`, and block
+numbers are given out once. `Membership` keeps this process's own entry; `DeathWatch` tells whose beat stands still.
 
-When an object may be freed, and when it may be deleted (sections 3.1 and 3.2.2, invariants 6 and 7).
-
-Two different questions. *Freed*: does any permanent state of the chain still name it? Decided by commit
-numbers when the object is replaced, and written into the pointer by the same swap. *Deleted*: might some
-process still be reading a state that names it? Decided after that swap, from floors published before.
-
-This process's own entry in PROCESSES: its names, its floors, its beat (invariants 7 and 8).
+Two questions about an object that was replaced are answered here (sections 3.1 and 3.2.2, invariants 6 and 7).
+*Freed*: does any permanent state of the chain still name it (`seen_by`)? This is decided by
+commit numbers when the object is replaced, and written into the pointer by the same swap. *Deleted*: might some
+process still be reading a state that names it (`Readers`)? This is decided after that swap, from floors that were
+published before. Nothing is freed or deleted here: `commit` and `swap` act on the answers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,13 @@
-"""What a transaction reads of a table: the rows as it sees them, and the locks that this takes.
+"""What a transaction reads of a table: the rows as it sees them, and the locks that reading and changing rows take.
 
-All locks on rows and pages of a table are taken here (`LockedReader`). A key that is read or written is locked with its
+`LockedReader` locks the keys and pages of single reads and writes. A key that is read or written is locked with its
 page and table; keys that are many, page by page, or with the whole table. A condition locks every page that it may
 touch, or the table when that may be all of them. Two transactions that look for rows to change on one page take turns
 (SIX), else each would wait for the other.
+
+Other locks are taken elsewhere: `OpenTables.open` takes IS on a table, `Transaction.put_page` and `remove_page` take X
+on a page, changes of the catalog X on a table, `LargeWrites` reserves the table that it writes on Spark, and what-ifs
+lock whole tables: their differentials D, and the tables below them.
 """
 
 from __future__ import annotations

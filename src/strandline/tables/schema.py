@@ -1,11 +1,11 @@
 """What a table is: its columns, its key, its constraints. Kept as JSON in the record that the store has for it.
 
 Every column has a number of its own for life, written into each page as Parquet's field id. So renaming a column,
-adding one with a default, or widening a type changes this schema alone: a page that was written before is brought into
-the present shape when it is read.
+adding one with a default, or widening a type changes this schema alone, and no page is rewritten: a page that was
+written before is brought into the present shape when it is read, which is not done here.
 
-The names of tables and snapshots that views and what-ifs keep in a store for themselves stand here, too: so that
-listing tables and snapshots, or naming a table, loads nothing of theirs.
+The names of the tables and snapshots that views and what-ifs keep in a store for themselves are defined here too, so
+that listing tables and snapshots, or naming a table, imports neither package.
 """
 
 from __future__ import annotations

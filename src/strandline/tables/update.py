@@ -1,9 +1,15 @@
-"""Changing rows inside a transaction: updates by SQL expressions and plain values, and applied change sets.
+"""Changing rows inside a transaction: updates by SQL expressions and plain values, change sets, and overwriting.
 
-An update may change keys; its rows keep their numbers. A counted change set, and overwriting a table without a key, go
-by the values of whole rows: `overwrite` and `apply_counts` tell which standing rows go and which are new, as pure
-functions of places. There equal rows have one class, and `counts` says of a row that comes how often it is added (above
-0) or removed (below); it is not looked at where a row is standing. Of equal standing rows the first go.
+An update may change keys; its rows keep their numbers. A change set must fit the table's columns and key and,
+unless it is applied leniently, the rows that are there.
+
+A counted change set, and overwriting a table without a key, go by the values of whole rows. `overwrite` and
+`apply_counts` decide which standing rows go and which rows are new; they are pure functions of places, which large
+writes use as well. Equal rows have one class. `counts` says how often an incoming row is added (above 0) or removed
+(below 0), and is not looked at for standing rows. Of equal standing rows the first go.
+
+Changes are collected in the transaction's `PendingWrites`. `locked_reads` locks and reads; pages are made
+elsewhere.
 """
 
 from __future__ import annotations

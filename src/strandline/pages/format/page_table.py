@@ -1,17 +1,19 @@
-"""The page table as a persistent array: finding, enumerating, and rewriting only changed paths (section 2).
+"""The page table: a persistent array from logical numbers to what stands there (section 2).
 
-A tree whose root has level n maps the numbers below 128 ** (n + 1). It grows by standing its old root below
-a new one at slot 0, so a root may live on inside a deeper tree.
+A tree whose root has level n maps the numbers below 128 ** (n + 1). `rewrite` makes new nodes along the changed paths
+and shares all others with the old tree. A tree grows by putting its old root below a new one at slot 0, so a root may
+live on inside a deeper tree.
 
-Walking two page tables in parallel, synchronously by logical number (section 3.2.2).
+Two trees, which may differ in depth, are compared by walking them in parallel by logical number (section 3.2.2). A
+subtree that both share is recognised by its physical name and skipped. This is enough, because a physical page stands
+in one logical place (invariant 5): what differs at one place is in neither tree anywhere else.
 
-Shared subtrees are recognised by physical name and skipped: a physical page stands in one logical place
-(invariant 5), so what differs at one place is in neither tree anywhere else. The trees may differ in depth.
+`FreeList` holds the logical numbers that are free, with lazy reference counts (section 3.4.1, figure 4). Each snapshot
+that may be modified has its own list, and copies share what they have in common. Get, put and copy take constant time;
+free is linear in what is not shared.
 
-The logical free list, with lazy reference counting (section 3.4.1 and figure 4).
-
-Free logical page numbers form a list that is partially shared between copies: each snapshot that may be
-modified has its own. Get, put and copy take constant time; free is linear in what is not shared.
+Nothing here reads or writes storage by itself, or decides what may be deleted: callers pass in how nodes are loaded
+and written.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Lists that may grow long: a short tail inside the pointer, the rest on extension pages (section 3.5).
+"""The page-table pointer of one version: the only thing that a commit replaces (section 2, invariant 3).
 
-A record is a JSON list whose first element is a number by which ranges of records can be told apart.
-Extension pages, called chunks, are immutable and written like nodes: a longer list never makes a commit
-dearer.
+It names the root of the current page table, and holds everything whose change must be atomic with the root: the
+chain's snapshots and forks, the fenced processes, the objects freed but not yet deleted, the table reservations and
+the log. Every replacement carries a new random id and leaves it in the log. So a pointer's bytes never repeat, and
+whoever got no answer to a swap can find out what became of it.
 
-The page-table pointer of one version: the only thing that a commit replaces (section 2, invariant 3).
+Lists that may grow long (`ChunkedList`) keep a short tail inside the pointer and the rest on extension pages, called
+chunks (section 3.5). Chunks are immutable and written like nodes, so a longer list never makes a commit dearer. A
+record of such a list is a JSON list whose first element is a number, by which ranges of records can be told apart.
 
-It names the root of the current page table, and with it everything whose change must be atomic with the
-root: the chain's snapshots and forks, the fenced processes, the objects freed but not yet deleted, the
-table reservations and the log. Every replacement carries a new random id, so a pointer's bytes never
-repeat, and leaves it in the log, so whoever got no answer to a swap can find out what became of it.
+These are values and their encoding; replacing a pointer in storage is `swap`'s.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The rows of a copy in a store: the columns of its table, its key, and a message's rows as changes of that table.
+"""Copies as tables of a Strandline store. A message and the position it leads to are one transaction of that store.
 
-Copies as tables of a Strandline store. A message and the position it leads to are one transaction of that store.
+The table is ordinary: users read, snapshot, branch and diff it. Columns of ours, where rows need any, are its key, and
+a read shows them only if it names them. A counted copy holds equal rows as often as they occur, told apart by a number.
 
-The table is ordinary: users read, snapshot, branch and diff it. Columns of ours, where rows need any, are its key and
-are read only by who names them. A counted copy holds equal rows as often as they are, told apart by a number. What a
-message concerns is found by the pages' bounds, so k changes open about k pages; a new content replaces the old one by
-its differences, so that rows stay themselves through a full refresh.
+A message becomes a change set of that table. The rows that it concerns are found by the pages' bounds, so k changes
+open about k pages. A new content replaces the old one by the differences between them, so rows that are in both keep
+their identity through a full refresh. Statements are not replayed: a message that consists of them is refused.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""SnapRestrict: a copy's condition, checked once and put into the dialect of the base's own database, which evaluates
-it. A row for which it is null does not qualify.
+"""The SQL of a base and of its copies: composed and checked when they are defined, and kept in the catalog.
 
-The SQL of a base and of its copies, composed and checked when they are defined and kept in the catalog.
+As in R*, where CREATE SNAPSHOT compiled a snapshot's refresh, a refresh loads the texts and hands numbers to them. They
+are composed again only if what they were made for has changed: another copy came, a column changed its type, or this
+code composes other texts (`EDITION`).
 
-As in R*, where a snapshot's refresh was compiled by CREATE SNAPSHOT: a refresh loads the texts and hands numbers to
-them. They are composed again only if what they were made for is no longer so: another copy came, a column changed its
-type, or this code makes other ones.
+A copy's condition, the paper's SnapRestrict, is part of them. `restriction` checks it once and puts it into the dialect
+of the base's own database, which evaluates it; a row for which it is null does not qualify.
+
+Which statements there are, and why they do what figures 3 and 7 say, is told in `statements`.
 """
 
 from __future__ import annotations

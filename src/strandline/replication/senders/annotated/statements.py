@@ -1,6 +1,4 @@
-"""The numbers that a refresh hands to its statements. The statements themselves are the same each time.
-
-Fix-up and refresh as sets, inside the database: figures 3 and 7 in SQL that PostgreSQL and SQLite both run.
+"""Fix-up and refresh as sets, inside the database: figures 3 and 7 in SQL that PostgreSQL and SQLite both run.
 
 `ExpectPrev` of an entry differs from its PrevAddr exactly when no entry that was there at the last fix-up is left at
 PrevAddr; `LastAddr` is the greatest address below; `LastQual` is the greatest qualified one below, and `Deletion` says
@@ -13,7 +11,8 @@ that an unqualified, changed entry lies above that. So the pass of the pseudo co
 3. `sent`: the messages, by windows over qualified and changed entries alone; a last row without an address stands for
    the message that ends the refresh. `runs` finds them in PostgreSQL, for the marked algorithm, without such a sort.
 
-What differs from refresh to refresh are numbers, and they are parameters: `program` keeps the texts.
+The texts are the same for each refresh. What differs are numbers (`Numbers`), which are parameters of the statements.
+Nothing is executed here: `program` keeps the texts and runs them.
 """
 
 from __future__ import annotations
