@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import LAWS
 
 from strandline.differential.comparators import Comparator, comparators_for, parse_comparator
 from strandline.errors import InputError
@@ -52,8 +58,6 @@ def test_trim_casefold_and_empty_compose() -> None:
 
 
 def test_decimals_take_tolerances() -> None:
-    from decimal import Decimal
-
     assert differ("abs:0.01", [Decimal("1.00")], [Decimal("1.01")], pa.decimal128(9, 2)) == [False]
 
 
@@ -87,3 +91,57 @@ def test_a_rule_that_does_not_fit_its_column_names_the_type() -> None:
         comparators_for(pa.schema([("s", pa.string())]), {"s": "abs:1"})
     with pytest.raises(InputError, match=r"no column 't'"):
         comparators_for(pa.schema([("s", pa.string())]), {"t": "trim"})
+
+
+EXACT = (
+    (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    (pa.uint64(), st.integers(0, 2**64 - 1)),
+    (pa.int8(), st.integers(-128, 127)),
+    (pa.decimal128(38, 4), st.decimals(-(10**33), 10**33, places=4, allow_nan=False)),
+    (pa.decimal256(60, 9), st.decimals(-(10**50), 10**50, places=9, allow_nan=False)),
+)
+
+
+@pytest.mark.parametrize(("type_", "values"), EXACT, ids=lambda one: str(one) if isinstance(one, pa.DataType) else "")
+@given(data=st.data())
+@LAWS
+def test_integers_and_decimals_are_held_against_a_tolerance_exactly(
+    type_: pa.DataType, values: st.SearchStrategy[Any], data: st.DataObject
+) -> None:
+    a = data.draw(values)
+    b = data.draw(values | st.integers(-9, 9).map(lambda step: a + step))
+    if not _fits(b, type_):
+        return
+    apart = abs(Fraction(a) - Fraction(b))
+    bound = data.draw(
+        st.sampled_from([apart, apart + Fraction(1, 10**9), max(Fraction(0), apart - Fraction(1, 10**9))])
+    )
+    rule = f"abs:{Decimal(bound.numerator * 10**9 // bound.denominator).scaleb(-9):f}"
+    assert differ(rule, [a], [b], type_) == [apart > parse_comparator(rule).amount]
+    share = data.draw(st.sampled_from(["0", "0.5", "1e-9", "1", "2"]))
+    within = Fraction(share) * max(abs(Fraction(a)), abs(Fraction(b)))
+    assert differ(f"rel:{share}", [a], [b], type_) == [apart > within]
+
+
+def _fits(value: Any, type_: pa.DataType) -> bool:
+    try:
+        pa.array([value], type_)
+    except (pa.ArrowInvalid, OverflowError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@given(a=st.integers(-(2**62), 2**62), step=st.integers(-3000, 3000), micros=st.integers(0, 3000))
+@LAWS
+def test_instants_are_held_against_a_tolerance_to_the_last_tick(unit: str, a: int, step: int, micros: int) -> None:
+    per_micro = {"s": Fraction(1, 10**6), "ms": Fraction(1, 10**3), "us": Fraction(1), "ns": Fraction(1000)}[unit]
+    old, new = (pa.array([value], pa.int64()).cast(pa.timestamp(unit)) for value in (a, a + step))
+    far = parse_comparator(f"time:{micros}us").unequal(old, new).tolist()
+    assert far == [abs(step) > micros * per_micro]
+
+
+def test_an_infinity_is_the_same_as_itself_alone_under_a_relative_tolerance() -> None:
+    inf = float("inf")
+    a, b = [inf, inf, inf, 1.0], [inf, -inf, 3.0, -inf]
+    assert differ("rel:0.5", a, b, pa.float64()) == [False, True, True, True]

@@ -3,7 +3,8 @@
 Two kinds. **Normalising** ones (`trim`, `casefold`, `empty`) map both values to a common form; what they call the
 same is an equivalence relation, so they work with signatures too, before hashing. **Tolerances** (`abs:0.01`,
 `rel:1e-6`, `time:2s`) are no equivalence relation (1.0 ~ 1.1 ~ 1.2): they need both values at hand, force exact
-comparison, and mark the change set inexact.
+comparison, and mark the change set inexact. Integers, decimals, dates and instants are held against a tolerance
+exactly; floats with what their own rounding adds. The bound is included. An infinity is the same as itself alone.
 
 A rule is text: one comparator or several, as in `trim casefold` or `abs:0.01`. Rules are given by column name, by
 type (`string`, `number`, `time`) or for all (`*`); the column's own rule wins over its type's, that over `*`.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,13 @@ from strandline.values import Column, Flags, is_number, is_plain_text, is_text, 
 
 NORMALISING = ("trim", "casefold", "empty")
 TOLERANCES = ("abs", "rel", "time")
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS = {
+    "us": Fraction(1, 10**6),
+    "ms": Fraction(1, 10**3),
+    **{name: Fraction(seconds) for name, seconds in (("s", 1), ("m", 60), ("min", 60), ("h", 3600), ("d", 86400))},
+}
+_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_EPS = float(np.finfo(np.float64).eps)
 _HINT = "Rules are trim, casefold, empty, abs:0.01, rel:1e-6, time:2s; several are separated by spaces"
 
 
@@ -36,7 +44,7 @@ class Comparator:
 
     normalise: tuple[str, ...] = ()
     tolerance: str | None = None
-    amount: float = 0.0
+    amount: Fraction = Fraction(0)
 
     @property
     def is_equivalence(self) -> bool:
@@ -56,7 +64,7 @@ class Comparator:
         return _beyond(self, a, b)
 
     def __str__(self) -> str:
-        tolerance = [f"{self.tolerance}:{self.amount:g}"] if self.tolerance else []
+        tolerance = [f"{self.tolerance}:{float(self.amount):g}"] if self.tolerance else []
         return " ".join([*self.normalise, *tolerance])
 
 
@@ -64,10 +72,10 @@ def parse_comparator(rule: str) -> Comparator:
     """The comparator that a rule describes.
 
     >>> parse_comparator("trim casefold")
-    Comparator(normalise=('trim', 'casefold'), tolerance=None, amount=0.0)
+    Comparator(normalise=('trim', 'casefold'), tolerance=None, amount=Fraction(0, 1))
     """
     normalise: list[str] = []
-    tolerance: tuple[str, float] | None = None
+    tolerance: tuple[str, Fraction] | None = None
     for word in rule.replace(",", " ").split():
         name, _, amount = word.partition(":")
         if name in NORMALISING and not amount:
@@ -118,12 +126,12 @@ def _fitting(comparator: Comparator, field: pa.Field, *, named: bool) -> Compara
     return Comparator(comparator.normalise if text else (), *kept)
 
 
-def _amount(name: str, text: str, rule: str) -> float:
+def _amount(name: str, text: str, rule: str) -> Fraction:
     found = re.fullmatch(r"([0-9.]+(?:e[-+]?\d+)?)(us|ms|s|min|m|h|d)?", text)
     try:
-        amount = float(found[1]) if found else -1.0
+        amount = Fraction(found[1]) if found else Fraction(-1)
     except ValueError:
-        amount = -1.0
+        amount = Fraction(-1)
     if found is None or amount < 0 or (found[2] is not None) != (name == "time"):
         example = "time:2s" if name == "time" else f"{name}:0.01"
         raise InputError(
@@ -134,32 +142,69 @@ def _amount(name: str, text: str, rule: str) -> float:
 
 def _beyond(comparator: Comparator, a: Column, b: Column) -> Flags:
     """True where two values are further apart than the tolerance. Null equals null alone, NaN equals NaN alone."""
-    x, y = _numbers(a, comparator.tolerance), _numbers(b, comparator.tolerance)
-    with np.errstate(invalid="ignore"):
-        size = np.maximum(np.abs(x), np.abs(y))
-        allowed = comparator.amount * (size if comparator.tolerance == "rel" else 1.0)
-        # The bound is included: what the doubles' own rounding adds to a difference must not push it over.
-        rounding = np.where(np.isfinite(size), 4 * np.finfo(np.float64).eps * size, 0.0)
-        far = ~(np.abs(x - y) <= allowed + rounding) & (x != y)
-    far &= ~(np.isnan(x) & np.isnan(y))
+    relative = comparator.tolerance == "rel"
+    if pt.is_floating(a.type):
+        far = _beyond_as_floats(comparator.amount, a, b, relative=relative)
+    elif relative or pt.is_decimal(a.type):
+        far = _beyond_as_fractions(comparator.amount, a, b, relative=relative)
+    else:
+        far = _beyond_as_integers(comparator.amount, a, b)
     null_a, null_b = _nulls(a), _nulls(b)
     result: Flags = np.where(null_a | null_b, null_a != null_b, far)
     return result
 
 
-def _numbers(column: Column, tolerance: str | None) -> Any:
-    """Numbers as doubles; dates and instants as seconds."""
+def _beyond_as_floats(amount: Fraction, a: Column, b: Column, *, relative: bool) -> Flags:
+    x, y = _doubles(a), _doubles(b)
+    with np.errstate(invalid="ignore"):
+        size = np.maximum(np.abs(x), np.abs(y))
+        # The bound is included: what the doubles' own rounding adds to a difference must not push it over.
+        allowed = float(amount) * (size if relative else 1.0) + 4 * _EPS * size
+        far = np.where(np.isinf(size), x != y, ~(np.abs(x - y) <= allowed))
+    result: Flags = far & ~(np.isnan(x) & np.isnan(y))
+    return result
+
+
+def _beyond_as_integers(amount: Fraction, a: Column, b: Column) -> Flags:
+    """Integers, dates and instants: the difference of two 64-bit numbers is exact as one without a sign."""
+    (x, per_second), (y, _) = _ticks(a), _ticks(b)
+    within = amount * per_second
+    apart = np.where(x > y, x.view(np.uint64) - y.view(np.uint64), y.view(np.uint64) - x.view(np.uint64))
+    result: Flags = apart > np.uint64(min(within.numerator // within.denominator, 2**64 - 1))
+    return result
+
+
+def _beyond_as_fractions(amount: Fraction, a: Column, b: Column, *, relative: bool) -> Flags:
+    """Doubles decide where they can tell; what lies near the bound is computed exactly."""
+    x, y = _doubles(a), _doubles(b)
+    size = np.maximum(np.abs(x), np.abs(y))
+    margin = np.abs(x - y) - float(amount) * (size if relative else 1.0)
+    result: Flags = margin > 0
+    near = np.flatnonzero(np.abs(margin) <= 8 * _EPS * (1 + float(amount)) * size)
+    for place, one, other in zip(near, a.take(near).to_pylist(), b.take(near).to_pylist(), strict=True):
+        if one is not None and other is not None:
+            left, right = Fraction(one), Fraction(other)
+            result[place] = abs(left - right) > amount * (max(abs(left), abs(right)) if relative else 1)
+    return result
+
+
+def _doubles(column: Column) -> Any:
+    return np.asarray(pc.fill_null(column.cast(pa.float64(), safe=False), 0.0), dtype=np.float64)
+
+
+def _ticks(column: Column) -> tuple[Any, Fraction]:
+    """The numbers themselves, without nulls, and how many of them make one: for times, a second."""
     type_ = column.type
-    if tolerance == "time":
-        if pt.is_timestamp(type_):
-            ticks = column.cast(pa.int64())
-            per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[type_.unit]
-        else:
-            ticks, per_second = column.cast(pa.timestamp("ms")).cast(pa.int64()), 1000
-        values = pc.divide(ticks.cast(pa.float64()), float(per_second))
+    if pt.is_timestamp(type_):
+        column, per_second = column.cast(pa.int64()), Fraction(_TICKS[type_.unit])
+    elif pt.is_date32(type_):
+        column, per_second = column.cast(pa.int32()), Fraction(1, 86400)
+    elif pt.is_date64(type_):
+        column, per_second = column.cast(pa.int64()), Fraction(1000)
     else:
-        values = column.cast(pa.float64(), safe=False)
-    return np.asarray(pc.fill_null(values, 0.0), dtype=np.float64)
+        per_second = Fraction(1)
+    wide = pa.uint64() if pt.is_unsigned_integer(column.type) else pa.int64()
+    return np.array(pc.fill_null(column.cast(wide), 0)), per_second
 
 
 def _nulls(column: Column) -> Flags:
