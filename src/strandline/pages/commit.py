@@ -57,7 +57,7 @@ class Committer:
 
     def commit(self, transaction: Transaction) -> CommitNumber:
         """Make a transaction visible, together with whatever else is queued."""
-        self._context.refuse_inherited()
+        self._context.membership.refuse_inherited()
         pending = PendingCommit(transaction)
         batch = self.queue.join(pending)
         if batch:

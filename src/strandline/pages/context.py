@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from strandline.errors import StoreError
 from strandline.pages.format import Objects, ObjectWriter
 from strandline.pages.ids import Environment
 from strandline.pages.process_registry import DeathWatch, Membership
@@ -69,23 +67,6 @@ class Context:
     validator: Validator
     derivers: Sequence[Deriver] = ()
     closed: bool = False
-    process: int = field(default_factory=os.getpid)
-    """The operating system's number of the process that opened the store. A forked child shares its names and its place
-    in the registry, so it may do nothing with them (invariant 7)."""
-
-    @property
-    def is_inherited(self) -> bool:
-        """Whether this is a forked child's copy of a store that its parent opened."""
-        return os.getpid() != self.process
-
-    def refuse_inherited(self) -> None:
-        """Refuse to work on a store that a parent process opened."""
-        if self.is_inherited:
-            raise StoreError(
-                f"it was opened in process {self.process}, of which this process {os.getpid()} is a fork",
-                doing="Using a store",
-                hint="Open the store again in this process, or start processes by spawn",
-            )
 
     def output(self) -> ObjectWriter:
         """A collection of new objects, named from this process's block."""
@@ -93,7 +74,7 @@ class Context:
 
     def abandon(self, output: ObjectWriter) -> None:
         """Take back new objects that nothing names. In a forked child they are its parent's, and stay."""
-        if self.is_inherited:
+        if self.membership.is_inherited:
             return
         output.abandon()
         self.membership.settled(output.taken)

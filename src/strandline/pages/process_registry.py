@@ -13,12 +13,13 @@ published before. Nothing is freed or deleted here: `commit` and `swap` act on t
 
 from __future__ import annotations
 
+import os
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from strandline.errors import Fenced, StorageError, SwapLost
+from strandline.errors import Fenced, StorageError, StoreError, SwapLost
 from strandline.pages.format import Freed, Json, SnapshotRecord, seal, unseal
 from strandline.pages.ids import CommitNumber, Environment, PhysicalPage, ProcessId, VersionObject
 from strandline.storage import Storage, Token
@@ -260,6 +261,7 @@ class Membership:
     def __init__(self, storage: Storage, surroundings: Environment) -> None:
         self._storage = storage
         self._surroundings = surroundings
+        self.process = os.getpid()
         self._mutex = threading.RLock()
         self._blocks: dict[int, _OpenBlock] = {}
         self._current: _OpenBlock | None = None
@@ -269,10 +271,25 @@ class Membership:
         roll = self._change_roll(lambda roll: _joined(roll, nonce))
         self.number: ProcessId = next(r.number for r in roll.processes.values() if r.nonce == nonce)
 
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this is a forked child's copy of its parent's entry: names and floors in it are the parent's."""
+        return os.getpid() != self.process
+
+    def refuse_inherited(self) -> None:
+        """Refuse to work under the entry of a parent process (invariant 7)."""
+        if self.is_inherited:
+            raise StoreError(
+                f"it was opened in process {self.process}, of which this process {os.getpid()} is a fork",
+                doing="Using a store",
+                hint="Open the store again in this process, or start processes by spawn",
+            )
+
     def stem(self) -> str:
         """The next name, consecutive within a block. A new block is reserved, durably, when one is used
         up.
         """
+        self.refuse_inherited()
         with self._mutex:
             if self._current is None or self._current.used == self._current.block.count:
                 self._current = self._open_block(BLOCK, 1, reserved=False)
@@ -414,6 +431,7 @@ class Membership:
         return opened
 
     def _change_roll(self, edit: Callable[[ProcessRegistry], ProcessRegistry]) -> ProcessRegistry:
+        self.refuse_inherited()
         return change_registry(self._storage, self._surroundings.new_id, edit)
 
 

@@ -189,7 +189,7 @@ def clear_failed(version: Version, pending: PendingCommit) -> None:
 def clear_away(version: Version, transaction: Transaction, named: frozenset[PhysicalPage]) -> None:
     """Delete what a transaction wrote and the new state does not name."""
     context = version.context
-    if context.is_inherited:
+    if context.membership.is_inherited:
         return  # a forked child: these are its parent's
     output = transaction.output
     for name in output.names - named:

@@ -145,7 +145,7 @@ class PageStore:
         if self._closed.is_set():
             return
         self._closed.set()
-        if self.context.is_inherited:
+        if self.context.membership.is_inherited:
             self.context.closed = True
             return
         if self._heart is not None:

@@ -33,6 +33,7 @@ class TemporaryNames(Membership):
         self._used: set[PhysicalPage] = set()
         self.blocks: list[NameBlock] = []
         self.number = inner.number
+        self.process = inner.process
 
     def stem(self) -> str:
         return self._inner.stem()

@@ -79,12 +79,12 @@ class Version:
 
     def begin(self, message: str = "") -> Transaction:
         """A transaction on this version."""
-        self.context.refuse_inherited()
+        self.context.membership.refuse_inherited()
         return self.committer.begin(message)
 
     def snapshot(self) -> PageSnapshot:
         """A temporary snapshot of the current state; microseconds, at any size."""
-        self.context.refuse_inherited()
+        self.context.membership.refuse_inherited()
         return take(self)
 
     def name_snapshot(
@@ -147,7 +147,7 @@ class Version:
 
     def refresh(self) -> ReadView:
         """The newest state that there is: takes in commits of other processes."""
-        self.context.refuse_inherited()
+        self.context.membership.refuse_inherited()
         with self.exclusive:
             newest = self.read(self._current)
             self.refuse(newest.pointer)
@@ -159,7 +159,7 @@ class Version:
         """The newest state, other processes' commits included, without waiting for a commit of this process that is
         under way: that one takes them in.
         """
-        self.context.refuse_inherited()
+        self.context.membership.refuse_inherited()
         if self.exclusive.acquire(blocking=False):
             try:
                 return self.refresh()
@@ -196,7 +196,7 @@ class Version:
 
     def attempt(self) -> SwapAttempt:
         """An attempt to replace the pointer, made by this thread alone while it lasts."""
-        self.context.refuse_inherited()
+        self.context.membership.refuse_inherited()
         return SwapAttempt(self)
 
     def reclaim(self) -> None:
