@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import strandline.errors
 from strandline.errors import Conflict, NotFound, StrandlineError, did_you_mean
 
 
@@ -23,3 +27,9 @@ def test_an_error_comes_back_from_json_as_it_was() -> None:
     assert type(StrandlineError.from_json({"error": "os.system", "why": "?"})) is StrandlineError
     assert Conflict.retryable
     assert not NotFound.retryable
+
+
+def test_what_was_being_done_starts_small_everywhere() -> None:
+    source = Path(strandline.errors.__file__).parent
+    capital = re.compile(r"""\bdoing ?= ?f?"[A-Z][a-z]""")
+    assert [str(file) for file in source.rglob("*.py") if capital.search(file.read_text("utf-8"))] == []

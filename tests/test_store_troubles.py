@@ -49,7 +49,7 @@ def test_a_full_disk_leaves_the_old_state_and_the_next_commit_works(monkeypatch:
         store.create_table("t", numbered(10), key="id")
 
         def full(objects: Any) -> None:
-            raise StorageError("no space left on device", doing="Writing")
+            raise StorageError("no space left on device", doing="writing")
 
         with monkeypatch.context() as patch:
             patch.setattr(storage, "put_all", full)

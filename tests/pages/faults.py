@@ -64,7 +64,7 @@ class FaultyStorage:
                 self.inner.put_if_absent(name, value[: len(value) // 2])
             self._stop()
         elif self.fault is Fault.FULL:
-            raise StorageError("no space left on device", doing=f"Writing {name}")
+            raise StorageError("no space left on device", doing=f"writing {name}")
         else:
             self.inner.put_if_absent(name, value)
             self._stop_if_asked()
@@ -79,14 +79,14 @@ class FaultyStorage:
         if self.fault in (Fault.STOP, Fault.TEAR):
             self._stop()
         if self.fault is Fault.FULL:
-            raise StorageError("no space left on device", doing=f"Swapping {name}")
+            raise StorageError("no space left on device", doing=f"swapping {name}")
         if self.fault is Fault.NOT_DONE_NO_ANSWER:
-            raise Unanswered("the connection broke", doing=f"Swapping {name}")
+            raise Unanswered("the connection broke", doing=f"swapping {name}")
         token = self.inner.compare_and_swap(name, expected, value)
         if self.fault is Fault.NO_ANSWER:
-            raise Unanswered("the connection broke", doing=f"Swapping {name}")
+            raise Unanswered("the connection broke", doing=f"swapping {name}")
         if self.fault is Fault.WRONG_ANSWER:
-            raise SwapLost("precondition failed", doing=f"Swapping {name}")
+            raise SwapLost("precondition failed", doing=f"swapping {name}")
         self._stop_if_asked()
         return token
 

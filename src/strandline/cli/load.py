@@ -72,7 +72,7 @@ def load(store: str, table: str, source: str, as_json: bool, runner: str, **give
         if there and key and key != opened.table(table).key:
             raise InputError(
                 f"{table} has the key {', '.join(opened.table(table).key) or '(none)'}, not {', '.join(key)}",
-                doing=f"Loading {source}",
+                doing=f"loading {source}",
                 hint="Leave --key out",
             )
         with opened.transaction(given["message"] or f"load {source}") as transaction:

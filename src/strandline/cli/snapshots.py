@@ -191,7 +191,7 @@ def _freed(store: str, kind: str, name: str, version: str) -> int:
             version_of(pages, name)
             if name == "main":
                 raise InputError(
-                    "main can't be dropped", doing="Dropping main", hint="Delete the store's folder instead"
+                    "main can't be dropped", doing="dropping main", hint="Delete the store's folder instead"
                 )
         elif kind == "snapshot":
             check_name([one.name for one in version_of(pages, version).snapshots()], name, "snapshot")

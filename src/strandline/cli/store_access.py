@@ -89,7 +89,7 @@ def check_name(names: Sequence[str], name: str, kind: str) -> None:
     if name not in names:
         plural = {"branch": "branches"}.get(kind, f"{kind}s")
         hint = f"The {plural} are {', '.join(names[:20])}" if names else f"There are no {plural} yet"
-        raise NotFound(f"there is no {kind} {name}", doing=f"Looking for the {kind} {name}", hint=hint)
+        raise NotFound(f"there is no {kind} {name}", doing=f"looking for the {kind} {name}", hint=hint)
 
 
 def show_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
@@ -126,7 +126,7 @@ def _flat(value: Any) -> str:
 
 def _no_store(path: str) -> NotFound:
     return NotFound(
-        f"there is no store at {path}", doing="Opening a store", hint=f"Create one: strandline create {path}"
+        f"there is no store at {path}", doing="opening a store", hint=f"Create one: strandline create {path}"
     )
 
 

@@ -187,7 +187,7 @@ def choose(found: Iterable[CostEstimate]) -> CostEstimate:
     """The cheapest possible estimate, its `why` telling the reason and what the next best would cost."""
     possible = sorted((estimate for estimate in found if estimate.possible), key=lambda each: each.cost)
     if not possible:
-        raise InputError("none of the algorithms can run on these inputs", doing="Choosing an algorithm")
+        raise InputError("none of the algorithms can run on these inputs", doing="choosing an algorithm")
     best, *others = possible
     reason = f"{best.why}: {_size(best.cost)} to move"
     if others:

@@ -145,7 +145,7 @@ def read_catalog(storage: Storage) -> DumpCatalog | None:
     if other is not None:
         raise InputError(
             f"{storage.url} holds something else ({other})",
-            doing="Opening dumps",
+            doing="opening dumps",
             hint="Give a folder, or a prefix, of its own to the dumps",
         )
     return None
@@ -156,7 +156,7 @@ def require_catalog(storage: Storage) -> DumpCatalog:
     catalog = read_catalog(storage)
     if catalog is None:
         raise NotFound(
-            f"there are no dumps at {storage.url}", doing="Opening dumps", hint="Make one: strandline dump STORE TARGET"
+            f"there are no dumps at {storage.url}", doing="opening dumps", hint="Make one: strandline dump STORE TARGET"
         )
     return catalog
 
@@ -183,7 +183,7 @@ def change_catalog(storage: Storage, edit: Edit) -> DumpCatalog:
     while True:
         stored = _read(storage)
         if stored is None:
-            raise NotFound(f"{CATALOG} is gone from {storage.url}", doing="Changing the list of dumps")
+            raise NotFound(f"{CATALOG} is gone from {storage.url}", doing="changing the list of dumps")
         catalog, token = stored
         edited = edit(catalog)
         if edited is catalog or edited == catalog:

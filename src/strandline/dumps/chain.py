@@ -111,14 +111,14 @@ class DumpChain:
         except KeyError:
             raise Damaged(
                 f"no dump of the chain records the state of commit {key.commit} of {key.version}",
-                doing=f"Reading dump {self.last.id}",
+                doing=f"reading dump {self.last.id}",
                 hint=_VERIFY,
             ) from None
 
 
 def open_chain(target: Target, catalog: DumpCatalog, entry: DumpEntry) -> DumpChain:
     """The dumps that `entry` needs, verified link by link; `Damaged` names what is missing."""
-    doing = f"Reading dump {entry.id}"
+    doing = f"reading dump {entry.id}"
     entries, manifests = [entry], [target.manifest(entry)]
     while (link := manifests[-1].parent) is not None:
         child = manifests[-1].id

@@ -75,7 +75,7 @@ def restore(
     request = RestoreRequest(at, version, CopyOptions(runner, session))
     if branch is not None:
         if tables is not None:
-            raise InputError("a branch has all tables of its version", doing="Restoring", hint="Leave `tables` out")
+            raise InputError("a branch has all tables of its version", doing="restoring", hint="Leave `tables` out")
         from strandline.dumps.restore_tables import restore_branch
 
         return restore_branch(_open_target(target, key_file), _open_storage(path), request, branch)

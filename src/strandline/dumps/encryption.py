@@ -28,7 +28,7 @@ class Cipher:
 
     def __init__(self, key: bytes) -> None:
         if len(key) != KEY_BYTES:
-            raise InputError(f"a key has {KEY_BYTES} bytes, this one {len(key)}", doing="Reading the key of the dumps")
+            raise InputError(f"a key has {KEY_BYTES} bytes, this one {len(key)}", doing="reading the key of the dumps")
         self._key = key
 
     def fingerprint(self, target: str) -> str:
@@ -61,7 +61,7 @@ class DumpCipher:
         try:
             return self._aead.decrypt(data[:NONCE], data[NONCE:], self._place(place))
         except (InvalidTag, ValueError):
-            doing = f"Reading {place} of dump {self._dump}"
+            doing = f"reading {place} of dump {self._dump}"
             raise Damaged("its authentication does not hold", doing=doing, hint="Run dumps --verify") from None
 
     def _place(self, place: str) -> bytes:
@@ -72,14 +72,14 @@ def find_key(key_file: str | os.PathLike[str] | None = None) -> Cipher | None:
     """The key of a file, else of the environment, else none."""
     hint = "A key is 32 random bytes, as they are or in hexadecimal or base64: openssl rand -hex 32 > key"
     if key_file is not None:
-        doing = f"Reading the key file {os.fspath(key_file)}"
+        doing = f"reading the key file {os.fspath(key_file)}"
         try:
             raw = Path(key_file).read_bytes()
         except OSError as error:
             raise NotFound(error.strerror or str(error), doing=doing, hint=hint) from None
         return Cipher(_decoded(raw, doing, hint))
     text = os.environ.get(VARIABLE)
-    return Cipher(_decoded(text.encode(), f"Reading the key in {VARIABLE}", hint)) if text else None
+    return Cipher(_decoded(text.encode(), f"reading the key in {VARIABLE}", hint)) if text else None
 
 
 def _decoded(raw: bytes, doing: str, hint: str) -> bytes:

@@ -227,18 +227,18 @@ def manifest_from_json(body: Json, where: str) -> DumpManifest:
             dropped=tuple(body["dropped"]),
         )
     except (KeyError, IndexError, TypeError) as error:
-        raise Damaged(f"{where} lacks something that a manifest has ({error})", doing=f"Reading {where}") from None
+        raise Damaged(f"{where} lacks something that a manifest has ({error})", doing=f"reading {where}") from None
 
 
 def check_format(body: Json, where: str) -> None:
     """Refuse what a newer release wrote."""
     number = body.get("format") if isinstance(body, dict) else None
     if not isinstance(number, int):
-        raise FormatError(f"{where} has no format number", doing=f"Reading {where}")
+        raise FormatError(f"{where} has no format number", doing=f"reading {where}")
     if number > FORMAT:
         raise FormatError(
             f"{where} has format {number}; this program knows formats up to {FORMAT}",
-            doing=f"Reading {where}",
+            doing=f"reading {where}",
             hint="Use a newer release of Strandline",
         )
 

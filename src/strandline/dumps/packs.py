@@ -146,10 +146,10 @@ def page_reader(storage: Storage) -> Read:
         try:
             data = get_in_passing(storage, page.name)
         except NotFound:
-            raise SnapshotExpired(f"{page.name} is gone", doing="Dumping", hint="Dump again") from None
+            raise SnapshotExpired(f"{page.name} is gone", doing="dumping", hint="Dump again") from None
         if len(data) != page.size or checksum(data) != page.checksum:
             raise Damaged(
-                f"the checksum of {page.name} does not hold", doing="Dumping", hint="The store is damaged; run check"
+                f"the checksum of {page.name} does not hold", doing="dumping", hint="The store is damaged; run check"
             )
         return data
 

@@ -54,7 +54,7 @@ def parse_schedule(text: str) -> dict[str, int]:
     >>> parse_schedule("weekly=0, daily=1")
     {'weekly': 0, 'daily': 1}
     """
-    doing, hint = f"Reading the schedule {text!r}", f"For example: {SCHEDULE}"
+    doing, hint = f"reading the schedule {text!r}", f"For example: {SCHEDULE}"
     by_period: dict[str, int] = {}
     for piece in text.split(","):
         name, _, level = (part.strip() for part in piece.partition("="))
@@ -92,7 +92,7 @@ def parse_rule(text: str) -> dict[str, int]:
         if match is None or match[2] not in {*PERIODS, LAST} or match[2] in counts or int(match[1]) < 1:
             raise InputError(
                 f"{piece.strip()!r} is no count and period",
-                doing=f"Reading the rule {text!r}",
+                doing=f"reading the rule {text!r}",
                 hint=f"For example: 7 daily, 4 weekly, 6 monthly. Periods: last, {', '.join(PERIODS)}",
             )
         counts[match[2]] = int(match[1])
@@ -188,7 +188,7 @@ def drop_dumps(target: Target, entries: list[DumpEntry]) -> None:
         for other in catalog.dumps:
             if other.parent in chosen and other.id not in chosen and other.state != DROPPING:
                 raise InUse(
-                    f"dump {other.id} stands on dump {other.parent}", doing=f"Deleting dump {other.parent}",
+                    f"dump {other.id} stands on dump {other.parent}", doing=f"deleting dump {other.parent}",
                     hint="Delete that first, or make a synthetic full",
                 )  # fmt: skip
         edited = catalog
@@ -197,7 +197,7 @@ def drop_dumps(target: Target, entries: list[DumpEntry]) -> None:
             if present is None or present.state == DROPPING:
                 continue
             if present != entry:
-                raise Conflict(f"dump {entry.id} changed meanwhile", doing="Deleting dumps", hint="Try again")
+                raise Conflict(f"dump {entry.id} changed meanwhile", doing="deleting dumps", hint="Try again")
             edited = edited.with_entry(replace(present, state=DROPPING, owner=None))
         return edited
 

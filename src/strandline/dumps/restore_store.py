@@ -73,13 +73,13 @@ def find_dump(catalog: DumpCatalog, at: RestorePoint) -> DumpEntry:
         matching = [entry for entry in dumps if entry.id == at] or [e for e in dumps if e.id.startswith(at)]
         why = f"there is no dump {at}"
         if len(matching) > 1:
-            raise InputError(f"{at} may be {' or '.join(e.id for e in matching)}", doing="Looking for a dump")
+            raise InputError(f"{at} may be {' or '.join(e.id for e in matching)}", doing="looking for a dump")
     else:
         matching, why = dumps, "there is no complete dump"
     if not matching:
         have = ", ".join(entry.id for entry in dumps[-5:]) or "none"
         hint = f"Give a time, or a dump's id. The last dumps: {have}"
-        raise NotFound(why, doing="Looking for a dump", hint=hint)
+        raise NotFound(why, doing="looking for a dump", hint=hint)
     return matching[-1]
 
 
@@ -114,7 +114,7 @@ def _restore(target: Target, chain: DumpChain, into: Storage, request: RestoreRe
     fresh = new_identity(request)
     rebuilt = rebuild_store(chain, fresh)
     check_names(rebuilt)
-    Target(into).refuse_without_room(rebuilt.size(), f"Restoring to {into.url}")
+    Target(into).refuse_without_room(rebuilt.size(), f"restoring to {into.url}")
     identity, finished = begin_restore(into, chain.entries[-1], request, fresh)
     try:
         if identity != fresh:
@@ -140,7 +140,7 @@ def begin_restore(
     into: Storage, entry: DumpEntry, request: RestoreRequest, identity: StoreIdentity, tables: Json = None
 ) -> tuple[StoreIdentity, bool]:
     """Write RESTORING, or continue an interrupted restore with its identity; and whether that had published MASTER."""
-    doing = f"Restoring to {into.url}"
+    doing = f"restoring to {into.url}"
     body: Json = {"dump": entry.id, "version": request.version, "store": identity.store, "swap": identity.swap}
     body |= {"now": identity.now, "tables": tables}
     try:
@@ -171,7 +171,7 @@ def _refuse_occupied(into: Storage, doing: str) -> None:
 
 
 def _check_request(chain: DumpChain, request: RestoreRequest) -> None:
-    scope, doing = chain.last.scope, f"Restoring dump {chain.last.id}"
+    scope, doing = chain.last.scope, f"restoring dump {chain.last.id}"
     if scope.tables is not None:
         raise InputError(f"the dump holds {scope} only", doing=doing, hint="Choose tables to restore")
     if request.version is not None and chain.last.version(request.version) is None:
@@ -184,7 +184,7 @@ def check_names(rebuilt: RebuiltStore) -> None:
     names = [*((name, _PAGE) for name in rebuilt.pages), *((name, _POINTER) for name in rebuilt.pointers)]
     for name, pattern in names:
         if not pattern.fullmatch(name):
-            raise Damaged(f"{name!r} is no name of a page or a pointer", doing="Restoring", hint="Run dumps --verify")
+            raise Damaged(f"{name!r} is no name of a page or a pointer", doing="restoring", hint="Run dumps --verify")
 
 
 def write_pages(
@@ -194,7 +194,7 @@ def write_pages(
     wanted: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     packs: dict[tuple[str, str], Pack] = {}
     for page in pages.values():
-        location = chain.locate(page.name, "Restoring")
+        location = chain.locate(page.name, "restoring")
         wanted[location.dump][location.pack.name].add(page.name)
         packs[location.dump, location.pack.name] = location.pack
     for dump, names in wanted.items():

@@ -70,7 +70,7 @@ def restore_tables(target: Target, into: Storage, request: RestoreRequest, names
 def restore_branch(target: Target, into: Storage, request: RestoreRequest, name: str) -> Restored:
     """The tables of a version (`main` unless the request names one) as a branch of a store that is there."""
     started = time.monotonic()
-    doing = f"Restoring branch {name}"
+    doing = f"restoring branch {name}"
     if not is_store(into):
         raise NotFound(f"there is no whole store at {into.url}", doing=doing, hint="Restore a whole store there first")
     with chosen_chain(target, request.at) as chain:
@@ -85,7 +85,7 @@ def _choose_tables(
 ) -> _DumpedTables:
     """The tables to restore; refused when there is no room for them."""
     tables = _DumpedTables(target, chain, request, names)
-    Target(into).refuse_without_room(tables.bytes_planned(), f"Restoring to {into.url}")
+    Target(into).refuse_without_room(tables.bytes_planned(), f"restoring to {into.url}")
     return tables
 
 
@@ -94,7 +94,7 @@ def _commit_as_branch(store: PageStore, tables: _DumpedTables, name: str) -> Non
     if name in store.versions():
         raise AlreadyExists(
             f"there is a branch {name} already",
-            doing=f"Restoring branch {name}",
+            doing=f"restoring branch {name}",
             hint="Give it another name, or drop that branch first",
         )
     version = store.version(temporary) if temporary in store.versions() else store.fork(temporary)
@@ -129,7 +129,7 @@ class _DumpedTables:
             # Names that begin with _ belong to what-ifs and views, which refer to the store that they were made in.
             names = [name for name in dumped if not name.startswith("_")]
         elif not names or (isinstance(names, Mapping) and len(set(names.values())) < len(names)):
-            raise InputError("no table is chosen, or two get one name", doing="Restoring tables")
+            raise InputError("no table is chosen, or two get one name", doing="restoring tables")
         self.names = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
         self._headers = self._find(dumped)
         self.message = f"{request.version or 'tables'} from dump {chain.last.id}"
@@ -144,7 +144,7 @@ class _DumpedTables:
             if name in there and not alone:
                 raise AlreadyExists(
                     f"there is a table {name} already",
-                    doing="Restoring tables",
+                    doing="restoring tables",
                     hint=f"Restore it under another name, such as {name}={name}_restored",
                 )
         with version.begin(self.message) as transaction:
@@ -194,7 +194,7 @@ class _DumpedTables:
             yield separator, entries[LogicalPage(number)]
 
     def _damaged(self, why: str) -> Damaged:
-        return Damaged(why, doing=f"Restoring dump {self._chain.last.id}", hint="Run dumps --verify")
+        return Damaged(why, doing=f"restoring dump {self._chain.last.id}", hint="Run dumps --verify")
 
     def _state(self, request: RestoreRequest) -> StateKey:
         last = self._chain.last
@@ -202,7 +202,7 @@ class _DumpedTables:
         if version is None:
             have = ", ".join(version.name for version in last.versions)
             raise NotFound(
-                f"the dump has no version {request.version}", doing="Restoring tables", hint=f"Versions: {have}"
+                f"the dump has no version {request.version}", doing="restoring tables", hint=f"Versions: {have}"
             )
         return version.current
 
@@ -216,7 +216,7 @@ class _DumpedTables:
         if missing:
             raise NotFound(
                 f"the dump has no table {missing[0]}",
-                doing="Restoring tables",
+                doing="restoring tables",
                 hint=f"Tables: {', '.join(sorted(name for name in dumped if not name.startswith('_'))) or 'none'}",
             )
         return {name: dumped[name] for name in self.names}

@@ -214,11 +214,11 @@ def _domain(view: ReadView, table: str) -> TableEntry:
     if header is None:
         # Names that begin with _ are the store's own.
         have = ", ".join(entry.name for entry in view.domains() if not entry.name.startswith("_")) or "none"
-        raise NotFound(f"there is no table {table}", doing="Dumping", hint=f"Tables: {have}")
+        raise NotFound(f"there is no table {table}", doing="dumping", hint=f"Tables: {have}")
     return header
 
 
 def check_scope(scope: DumpScope) -> None:
     """Refuse an empty choice, and a table named twice."""
     if scope.tables is not None and (not scope.tables or len(set(scope.tables)) < len(scope.tables)):
-        raise InputError("no table is chosen, or one twice", doing="Dumping", hint="Leave `tables` out to dump all")
+        raise InputError("no table is chosen, or one twice", doing="dumping", hint="Leave `tables` out to dump all")

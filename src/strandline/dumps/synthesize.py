@@ -26,14 +26,14 @@ def synthesize(target: Target, at: RestorePoint = None) -> Dump:
     target.check_key(catalog)
     entry = find_dump(catalog, at)
     if entry.level == 0:
-        raise InputError(f"dump {entry.id} is a level 0 already", doing="Combining dumps", hint="Nothing to be done")
+        raise InputError(f"dump {entry.id} is a level 0 already", doing="combining dumps", hint="Nothing to be done")
     try:
         chain = open_chain(target, catalog, entry)
         plan = plan_dump(chain, chain.last.versions, chain.last.states, None)
         # Pages of one pack together: each pack is then read about once.
         packs = dict.fromkeys(location.pack.name for location in chain.locations.values())
         rank = {pack: number for number, pack in enumerate(packs)}
-        in_order = sorted(plan.pages, key=lambda name: rank[chain.locate(name, "Combining").pack.name])
+        in_order = sorted(plan.pages, key=lambda name: rank[chain.locate(name, "combining").pack.name])
         plan.pages = {name: plan.pages[name] for name in in_order}
         job = DumpJob(DumpContents.of_manifest(chain.last), plan, level=0, owner=DumpOwner.here(0))
         reader = PageReader(target, chain)
@@ -42,7 +42,7 @@ def synthesize(target: Target, at: RestorePoint = None) -> Dump:
             run_on_threads(
                 writer.packs,
                 lambda pack, advance: write_pack(writer.folder, pack, reader.read, Throttle(), advance),
-                f"Combining {entry.id}",
+                f"combining {entry.id}",
                 sum(page.size for pack in writer.packs for page in pack.pages),
             )
             made = writer.complete()
@@ -61,7 +61,7 @@ class PageReader:
         self._mutex = threading.Lock()
 
     def read(self, page: PageRef) -> bytes:
-        location = self._chain.locate(page.name, "Reading")
+        location = self._chain.locate(page.name, "reading")
         key = (location.dump, location.pack.name)
         with self._mutex:
             pages = self._packs.get(key)

@@ -75,14 +75,14 @@ def take_dump(store: PageStore, target: Target, request: DumpRequest) -> Dump:
 def _check_request(store: PageStore, target: Target, request: DumpRequest) -> None:
     check_scope(request.scope)
     if isinstance(request.level, bool) or not 0 <= request.level <= HIGHEST_LEVEL:
-        raise InputError(f"there is no level {request.level}", doing="Dumping", hint=f"Levels: 0 to {HIGHEST_LEVEL}")
+        raise InputError(f"there is no level {request.level}", doing="dumping", hint=f"Levels: 0 to {HIGHEST_LEVEL}")
     source = store.context.storage
     if isinstance(source, LocalStorage) and isinstance(target.storage, LocalStorage):
         inside = Path(target.storage.url).resolve().is_relative_to(Path(source.url).resolve())
         if inside:
             raise InputError(
                 "the dumps would stand inside the store",
-                doing=f"Dumping to {target.storage.url}",
+                doing=f"dumping to {target.storage.url}",
                 hint="Choose another folder, on another disk if there is one",
             )
 

@@ -51,7 +51,7 @@ class Target:
 
     def check_key(self, catalog: DumpCatalog) -> None:
         """Refuse a wrong key, a missing one, and one where none belongs."""
-        doing = f"Opening the dumps at {self.storage.url}"
+        doing = f"opening the dumps at {self.storage.url}"
         if catalog.fingerprint is None and self.cipher is not None:
             raise InputError(
                 "the dumps here are not encrypted, but a key was given", doing=doing,
@@ -70,7 +70,7 @@ class Target:
         manifest = self.folder(entry.id).manifest(entry.attempt, entry.manifest)
         if (manifest.id, manifest.store, manifest.level) != (entry.id, entry.store, entry.level):
             raise Damaged(
-                f"dump {entry.id} holds the manifest of dump {manifest.id}", doing=f"Reading dump {entry.id}",
+                f"dump {entry.id} holds the manifest of dump {manifest.id}", doing=f"reading dump {entry.id}",
                 hint="Run dumps --verify",
             )  # fmt: skip
         return manifest
@@ -150,7 +150,7 @@ class DumpFolder:
         part = manifest.parts[-1]
         packs = packs_from_json(self._body(part.name, "index", part.checksum))
         if [(pack.name, pack.bytes) for pack in packs] != [(pack.name, pack.bytes) for pack in manifest.packs]:
-            raise Damaged(f"{part.name} does not fit the manifest", doing=f"Reading dump {self.dump}")
+            raise Damaged(f"{part.name} does not fit the manifest", doing=f"reading dump {self.dump}")
         return packs
 
     def pages(self, pack: Pack, wanted: set[str] | None = None) -> Iterator[tuple[PageRef, bytes]]:
@@ -161,7 +161,7 @@ class DumpFolder:
 
     def stored_pages(self, pack: Pack) -> Iterator[tuple[PageRef, bytes]]:
         """The pages of a pack as they are stored; `Damaged` when it is missing or has another length."""
-        doing = f"Reading dump {self.dump}"
+        doing = f"reading dump {self.dump}"
         try:
             data = get_in_passing(self.storage, self.path(pack.name))
         except NotFound:
@@ -183,12 +183,12 @@ class DumpFolder:
         """A stored page, verified."""
         data = self.cipher.decrypt(page.name, stored) if self.cipher is not None else stored
         if len(data) != page.size or checksum(data) != page.checksum:
-            doing = f"Reading dump {self.dump}"
+            doing = f"reading dump {self.dump}"
             raise Damaged(f"the checksum of page {page.name} in {pack.name} does not hold", doing=doing, hint=_HINT)
         return data
 
     def _body(self, name: str, kind: str, expected: str | None) -> Json:
-        doing, path = f"Reading dump {self.dump}", self.path(name)
+        doing, path = f"reading dump {self.dump}", self.path(name)
         try:
             data = self.storage.get(path)
         except NotFound:

@@ -122,7 +122,7 @@ class DumpWriter:
             manifest, self._index = self._encode_index()
             self._manifest = self.folder.encode_manifest(manifest)
             needed = sum(pack.bytes for pack in self.packs) + sum(map(len, (*self._index.values(), self._manifest)))
-            self._target.refuse_without_room(needed + MARGIN, f"Dumping to {self._target.storage.url}")
+            self._target.refuse_without_room(needed + MARGIN, f"dumping to {self._target.storage.url}")
             attempt = DumpAttempt(len(self._index), len(self.packs))
             self._entry = _announced_entry(self._job, manifest, attempt)
             _announce(self._target, self._entry, self._job.interrupted)
@@ -254,7 +254,7 @@ def _announce(target: Target, entry: DumpEntry, interrupted: DumpEntry | None) -
         if present == entry:
             return catalog
         if present != interrupted:
-            raise Conflict("another process went on with the interrupted dump", doing=f"Dumping {entry.id}")
+            raise Conflict("another process went on with the interrupted dump", doing=f"dumping {entry.id}")
         _require_parent(catalog, entry)
         return catalog.with_entry(entry)
 
@@ -275,7 +275,7 @@ def _complete(target: Target, entry: DumpEntry, manifest: str) -> DumpEntry:
         if present == complete:
             return catalog
         if present != entry:
-            raise Conflict("another process took this dump over", doing=f"Completing dump {entry.id}")
+            raise Conflict("another process took this dump over", doing=f"completing dump {entry.id}")
         _require_parent(catalog, entry)
         return catalog.with_entry(complete)
 
@@ -286,4 +286,4 @@ def _complete(target: Target, entry: DumpEntry, manifest: str) -> DumpEntry:
 def _require_parent(catalog: DumpCatalog, entry: DumpEntry) -> None:
     parent = catalog.find(entry.parent) if entry.parent is not None else None
     if entry.parent is not None and (parent is None or not parent.complete):
-        raise Conflict(f"dump {entry.parent} was removed meanwhile", doing=f"Dumping {entry.id}", hint="Dump again")
+        raise Conflict(f"dump {entry.parent} was removed meanwhile", doing=f"dumping {entry.id}", hint="Dump again")

@@ -120,7 +120,7 @@ class Committer:
                 why = None if pending.done else self._conflict(transaction, older, newer)
                 if why is not None:
                     pending.error = Conflict(
-                        why, doing="Committing", hint="Nothing was changed; try the transaction again"
+                        why, doing="committing", hint="Nothing was changed; try the transaction again"
                     )
                 transaction.validated = newer.commit
         return [pending for pending in batch if not pending.done]
@@ -214,7 +214,7 @@ class Committer:
             with self._version.attempt() as attempt:
                 pointer = attempt.base.pointer
                 if any(other.domain == domain for other in pointer.reservations):
-                    raise Conflict("the table is being loaded by another process", doing="Reserving a table")
+                    raise Conflict("the table is being loaded by another process", doing="reserving a table")
                 attempt.write(SwapPlan(replace(pointer, reservations=(*pointer.reservations, mine)), "reserve"))
                 if attempt.swap():
                     break
@@ -227,7 +227,7 @@ class Committer:
             if one.domain in touched and (one.process, one.id) != own:
                 raise Conflict(
                     "the table is being loaded by another process",
-                    doing="Committing",
+                    doing="committing",
                     hint="Try again when the load has ended",
                 )
 
@@ -300,7 +300,7 @@ def _install_page(edit: TableEdit, change: PageChange) -> None:
     if now is None or change.old is None or now.pages != change.old.pages:
         raise Conflict(
             f"page {change.number} changed meanwhile",
-            doing="Committing",
+            doing="committing",
             hint="Nothing was changed; try the transaction again",
         )
     if change.new is not None:

@@ -64,9 +64,9 @@ def fork(parent: Version, name: str, of: PageSnapshot | None = None) -> VersionO
     """A new version on the current state, or on a snapshot. The pointer's storage name."""
     context = parent.context
     if of is not None and of.view.state.domains is not None:
-        raise InputError("a partial snapshot can't be a forking point", doing=f"Creating version {name}")
+        raise InputError("a partial snapshot can't be a forking point", doing=f"creating version {name}")
     if of is not None and not of.belongs_to(parent):
-        raise InputError("the snapshot is closed or of another version", doing=f"Creating version {name}")
+        raise InputError("the snapshot is closed or of another version", doing=f"creating version {name}")
     child = version_name(context.membership.stem())
     made = hold_fork(parent, child, name, of)
     pointer = child_pointer(context, parent.current.pointer, made)
@@ -84,7 +84,7 @@ def enter_version(parent: Version, made: Fork, new: Pointer, token: Token) -> No
         if versions.get(name) == child:
             return master
         if name in versions:
-            raise InputError(f"there is a version {name} already", doing=f"Creating version {name}")
+            raise InputError(f"there is a version {name} already", doing=f"creating version {name}")
         if not master.fenced <= new.fenced:
             # Somebody was fenced after we copied the parent's list: he must find himself fenced here as well.
             new = replace(new, fenced=new.fenced | master.fenced)
@@ -181,7 +181,7 @@ def tidy_forks(parent: Version, versions: set[VersionObject], maker: ProcessId) 
 
 def rename_version(version: Version, name: str) -> None:
     """Give a version another name: the swap of MASTER does it, the names inside the pointers are for people."""
-    doing = f"Renaming version {version.name}"
+    doing = f"renaming version {version.name}"
     version.refresh()
     base = version.current.pointer.base
     if base is None:
@@ -223,7 +223,7 @@ def _rename_fork(parent: Version, child: VersionObject, name: str) -> None:
 def drop_version(version: Version) -> None:
     """Drop a version without children and without snapshots of its own."""
     name = version.name
-    doing = f"Dropping version {name}"
+    doing = f"dropping version {name}"
     version.refresh()
     if version.readers():
         raise InUse("it is being read or written in this process", doing=doing, hint="Close its readers first")

@@ -265,5 +265,5 @@ def _fits(lock: _Lock, transaction: TransactionId, mode: Mode) -> bool:
 
 def _deadlock() -> Deadlock:
     return Deadlock(
-        "transactions wait for each other", doing="Locking", hint="Nothing was changed; try the transaction again"
+        "transactions wait for each other", doing="locking", hint="Nothing was changed; try the transaction again"
     )

@@ -81,7 +81,7 @@ class ProcessRegistry:
         except KeyError:
             raise Fenced(
                 "this process was taken for dead",
-                doing="Working on the store",
+                doing="working on the store",
                 hint="Open the store again; what was committed before stands, open transactions are lost",
             ) from None
 
@@ -281,7 +281,7 @@ class Membership:
         if self.is_inherited:
             raise StoreError(
                 f"it was opened in process {self.process}, of which this process {os.getpid()} is a fork",
-                doing="Using a store",
+                doing="using a store",
                 hint="Open the store again in this process, or start processes by spawn",
             )
 

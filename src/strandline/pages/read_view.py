@@ -91,7 +91,7 @@ class ReadView:
         """What the tables wrote down about a domain."""
         entry = self.domain(domain)
         if entry is None or entry.record is None:
-            raise NotFound(f"there is no domain {domain}", doing="Reading a table's description")
+            raise NotFound(f"there is no domain {domain}", doing="reading a table's description")
         body: str = self.objects.sealed("record", entry.record)
         return body.encode()
 
@@ -127,7 +127,7 @@ class ReadView:
         for separator, number in scan(lambda number: self._leafage(domain, number), low, high):
             entry = self.entry(domain, LogicalPage(number))
             if entry is None:
-                raise Damaged(f"a directory leads to page {number}, which is not there", doing="Reading a directory")
+                raise Damaged(f"a directory leads to page {number}, which is not there", doing="reading a directory")
             yield separator, entry
 
     def changed_entries(self, domain: TableId, older: ReadView) -> Iterator[tuple[Entry | None, Entry | None]]:
@@ -166,6 +166,6 @@ class ReadView:
         if chosen is not None and domain != CATALOG and domain not in chosen:
             raise NotFound(
                 f"the snapshot is partial and does not hold {name or f'table number {domain}'}",
-                doing="Reading a partial snapshot",
+                doing="reading a partial snapshot",
                 hint="Read a full snapshot, or the current state",
             )

@@ -104,7 +104,7 @@ def open_record(version: Version, record: SnapshotRecord) -> PageSnapshot:
             version.hold(record.commit, 1)
         # Hold first, then look again (invariant 7): it may have been dropped in between.
         if record not in version.refresh_pointer().chain(version.context.objects.chunk):
-            raise SnapshotExpired(f"the state of commit {record.commit} was dropped just now", doing="Opening it")
+            raise SnapshotExpired(f"the state of commit {record.commit} was dropped just now", doing="opening it")
     except StrandlineError:
         snapshot.close()
         raise
@@ -117,14 +117,14 @@ def name_snapshot(
     """Make a state permanent by giving it a name: the current one, or a temporary snapshot (section 3.5)."""
     if not name or (of is not None and not of.belongs_to(version)):
         raise InputError(
-            "a snapshot needs a name and an open state of its version", doing=f"Naming the snapshot {name!r}"
+            "a snapshot needs a name and an open state of its version", doing=f"naming the snapshot {name!r}"
         )
     version.refresh()
     while True:
         with version.attempt() as attempt:
             pointer, output = attempt.base.pointer, attempt.output
             if any(one.name == name for one in pointer.all_snapshots(output.load_chunk)):
-                raise InputError(f"there is a snapshot {name} already", doing=f"Naming the snapshot {name}")
+                raise InputError(f"there is a snapshot {name} already", doing=f"naming the snapshot {name}")
             state = of.view.state if of is not None else attempt.base.view.state
             chosen = state.domains if domains is None else frozenset(domains)
             _refuse_foreign_domains(state, chosen)
@@ -201,7 +201,7 @@ def find_state(version: Version, at: str | int | float) -> PageSnapshot:
             return open_record(version, record)
     raise SnapshotExpired(
         f"no snapshot holds the state of commit {commit}",
-        doing=f"Looking for the state at {at}",
+        doing=f"looking for the state at {at}",
         hint="Only the current state and snapshots can be read; name a snapshot to keep a state",
     )
 
@@ -209,7 +209,7 @@ def find_state(version: Version, at: str | int | float) -> PageSnapshot:
 def _commit_at(version: Version, pointer: Pointer, when: float) -> int:
     entries = [one for one in pointer.all_log(version.context.objects.chunk) if one.when <= when]
     if not entries:
-        raise NotFound("the log does not reach back so far", doing="Looking for the state at a time")
+        raise NotFound("the log does not reach back so far", doing="looking for the state at a time")
     return entries[-1].commit
 
 
@@ -221,7 +221,7 @@ def _record(version: Version, pointer: Pointer, name: str) -> SnapshotRecord:
     known = ", ".join(record.name for record in records[-20:])
     raise NotFound(
         f"there is no snapshot {name}",
-        doing=f"Looking for the snapshot {name}",
+        doing=f"looking for the snapshot {name}",
         hint=f"The snapshots are {known}" if known else "There are no snapshots yet",
     )
 
@@ -231,7 +231,7 @@ def _refuse_children(pointer: Pointer, record: SnapshotRecord) -> None:
     if children:
         raise InUse(
             f"the snapshot {record.name} is a forking point of {', '.join(children)}",
-            doing=f"Dropping {record.name}",
+            doing=f"dropping {record.name}",
             hint="Drop those versions first",
         )
 
@@ -242,7 +242,7 @@ def _refuse_readers(version: Version, roll: ProcessRegistry, record: SnapshotRec
     if version.pins.name_count(record.name) or any(
         record.commit in other.holds.get(version.object, ()) for other in others
     ):
-        raise InUse(f"the snapshot {record.name} is being read", doing=f"Dropping {record.name}", hint="Close it first")
+        raise InUse(f"the snapshot {record.name} is being read", doing=f"dropping {record.name}", hint="Close it first")
 
 
 def _refuse_foreign_domains(state: State, chosen: frozenset[TableId] | None) -> None:
@@ -267,7 +267,7 @@ def state_at(version: Version, at: object) -> PageSnapshot:
     if isinstance(at, (str, int)) and not isinstance(at, bool):
         return version.at(at)
     raise InputError(
-        f"{at!r} is no state", doing="Reading a state", hint="Give a name, a snapshot, a commit number, a datetime"
+        f"{at!r} is no state", doing="reading a state", hint="Give a name, a snapshot, a commit number, a datetime"
     )
 
 
@@ -289,6 +289,6 @@ def parse_at(version: Version, text: str | None) -> str | int | dt.datetime | No
         names = f"The snapshots are {', '.join(known[:SHOWN])}" if known else "There are no snapshots yet"
         raise NotFound(
             f"there is no snapshot {text}",
-            doing=f"Looking for the state {text}",
+            doing=f"looking for the state {text}",
             hint=f"{names}; a commit number or a time like 2030-01-31T12:00 will do too",
         ) from None

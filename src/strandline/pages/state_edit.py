@@ -185,7 +185,7 @@ class TableEdit:
             return None
         entry = self.entry(LogicalPage(found[1]))
         if entry is None:
-            raise Damaged(f"a directory leads to page {found[1]}, which is not there", doing="Reading a directory")
+            raise Damaged(f"a directory leads to page {found[1]}, which is not there", doing="reading a directory")
         return found[0], entry
 
     def page_before(self, separator: bytes) -> tuple[bytes, Entry] | None:
@@ -373,7 +373,7 @@ class StateEdit:
             if before is None and domain == CATALOG:
                 before = TableEntry(CATALOG, UNBORN, "", None, None, sequence=1)
             if before is None:
-                raise NotFound(f"domain {domain} is not there any more", doing="Changing a table")
+                raise NotFound(f"domain {domain} is not there any more", doing="changing a table")
             self.domains[domain] = TableEdit(self, before)
         return self.domains[domain]
 
@@ -385,7 +385,7 @@ class StateEdit:
     def create(self, name: str, record: bytes) -> TableEdit:
         """A new domain."""
         if self.find(name) is not None:
-            raise InputError(f"there is a table {name} already", doing=f"Creating {name}", hint="Choose another")
+            raise InputError(f"there is a table {name} already", doing=f"creating {name}", hint="Choose another")
         catalog = self.domain(CATALOG)
         domain = TableId(catalog.take_sequence(1))
         edit = TableEdit(self, TableEntry(domain, UNBORN, name, None, None))
@@ -404,7 +404,7 @@ class StateEdit:
         """Give a domain another name."""
         edit, catalog = self.domain(domain), self.domain(CATALOG)
         if self.find(name) is not None:
-            raise InputError(f"there is a table {name} already", doing=f"Renaming {edit.name}")
+            raise InputError(f"there is a table {name} already", doing=f"renaming {edit.name}")
         catalog.unindex(edit.name.encode())
         catalog.index(name.encode(), LogicalPage(domain))
         edit.rename(name)

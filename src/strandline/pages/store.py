@@ -76,13 +76,13 @@ class PageStore:
         """Open a version."""
         found = self.versions().get(name)
         if found is None:
-            raise NotFound(f"there is no version {name}", doing=f"Opening version {name}")
+            raise NotFound(f"there is no version {name}", doing=f"opening version {name}")
         return self.open(found)
 
     def fork(self, name: str, *, parent: str = MAIN, of: PageSnapshot | None = None) -> Version:
         """A new version on the current state of another, or on a snapshot of it."""
         if name in self.versions():
-            raise AlreadyExists(f"there is a version {name} already", doing=f"Creating version {name}")
+            raise AlreadyExists(f"there is a version {name} already", doing=f"creating version {name}")
         return self.open(fork(self.version(parent), name, of))
 
     def rename_version(self, old: str, new: str) -> None:
@@ -177,7 +177,7 @@ class PageStore:
             if name not in self._versions:
                 if decode_pointer(name, self.context.storage.get(name)).dropped:
                     clear_dropped(self, name)
-                    raise NotFound("the version was dropped", doing="Opening a version")
+                    raise NotFound("the version was dropped", doing="opening a version")
                 self._versions[name] = Version(self, self.context, name)
             return self._versions[name]
 
@@ -300,4 +300,4 @@ def _refuse_store(storage: Storage) -> None:
 
 
 def _exists(storage: Storage) -> AlreadyExists:
-    return AlreadyExists(f"there is a store at {storage.url} already", doing="Creating a store", hint="Open it")
+    return AlreadyExists(f"there is a store at {storage.url} already", doing="creating a store", hint="Open it")

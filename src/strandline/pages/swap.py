@@ -154,7 +154,7 @@ class SwapAttempt:
         except StrandlineError as again:
             raise Unanswered(
                 f"whether it took effect is not known ({again.why})",
-                doing=f"Committing to {base.pointer.name}",
+                doing=f"committing to {base.pointer.name}",
                 hint="Look whether the changes are there before trying again",
             ) from error
 

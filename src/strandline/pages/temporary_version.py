@@ -75,7 +75,7 @@ class TemporaryVersion(Version):
 
     def __init__(self, parent: Version, of: PageSnapshot) -> None:
         if of.view.state.domains is not None:
-            raise InputError("a partial snapshot can't be a forking point", doing="Creating a temporary version")
+            raise InputError("a partial snapshot can't be a forking point", doing="creating a temporary version")
         self._parent = parent
         self._base = of.again()
         self._overlay = OverlayStorage(parent.context.storage)
@@ -98,7 +98,7 @@ class TemporaryVersion(Version):
     def keep(self, name: str) -> Version:
         """Make it permanent under a name: from then on it is a version like any other. This handle is closed."""
         if self._closed:
-            raise StoreError("the temporary version is closed", doing=f"Keeping it as {name}")
+            raise StoreError("the temporary version is closed", doing=f"keeping it as {name}")
         with self.exclusive:
             self.refuse(self.current.pointer)
             frozen = self.current.pointer

@@ -238,7 +238,7 @@ class Version:
             stored = self.context.storage.get_with_token(self.object)
         except NotFound:
             self._refuse_closed()
-            raise NotFound("this version was dropped", doing=f"Reading {self.object}") from None
+            raise NotFound("this version was dropped", doing=f"reading {self.object}") from None
         if known is not None and stored.token == known.token:
             return known
         pointer = decode_pointer(self.object, stored.value)
@@ -246,19 +246,19 @@ class Version:
 
     def _refuse_closed(self) -> None:
         if self.context.closed:
-            raise StoreError("it is closed", doing="Using a store or a temporary version", hint="Open it again")
+            raise StoreError("it is closed", doing="using a store or a temporary version", hint="Open it again")
 
     def refuse(self, pointer: Pointer) -> None:
         """Refuse to go on with a pointer that this process may not replace."""
         if self.context.membership.number in pointer.fenced:
             raise Fenced(
                 "this process was taken for dead and fenced",
-                doing=f"Writing version {pointer.name}",
+                doing=f"writing version {pointer.name}",
                 hint="Open the store again; what was committed before stands, open transactions are lost",
             )
         self._refuse_closed()
         if pointer.dropped:
-            raise NotFound(f"version {pointer.name} was dropped", doing=f"Using version {pointer.name}")
+            raise NotFound(f"version {pointer.name} was dropped", doing=f"using version {pointer.name}")
 
     def advance(self, plan: SwapPlan, ours: Pointer, newest: Current) -> None:
         """Our swap stands: make its state current, and then what others have swapped since (`newest`)."""

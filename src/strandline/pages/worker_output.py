@@ -80,13 +80,13 @@ class WorkerOutput:
             return name
         raise StoreError(
             f"a piece of work was tried more than {self._grant.runs} times",
-            doing="Writing pages",
+            doing="writing pages",
             hint="Look at what ends the workers, then try again",
         )
 
     def _put_next(self, data: bytes) -> PhysicalPage:
         if len(self._written) == PAGES_PER_RUN:
-            raise StoreError(f"a piece of work makes more than {PAGES_PER_RUN} pages", doing="Writing pages")
+            raise StoreError(f"a piece of work makes more than {PAGES_PER_RUN} pages", doing="writing pages")
         name = self._grant.name(self._run, len(self._written))
         try:
             self._storage.put_if_absent(name, data)
@@ -103,7 +103,7 @@ class WorkerOutput:
                 self._storage.delete(name)
             self._written.clear()
             raise Fenced(
-                "the transaction that this work belongs to has ended", doing="Writing pages", hint="Begin another one"
+                "the transaction that this work belongs to has ended", doing="writing pages", hint="Begin another one"
             )
 
 

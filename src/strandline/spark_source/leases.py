@@ -124,7 +124,7 @@ class Leases:
         """Take a lease of the state that a request asks for."""
         store = self._open_version(request.path, request.version)
         when = parse_at(store.pages, request.as_of)
-        scan = None if when is None else commit_of(store, when, f"Reading {request.table}")
+        scan = None if when is None else commit_of(store, when, f"reading {request.table}")
         snapshot = state_at(store.pages, parse_at(store.pages, request.at))
         pinned = PinnedState(store.url, snapshot.view.state, scan)
         self._add_lease((store.url, store.name, snapshot.commit, pinned.state.domains), snapshot)

@@ -88,7 +88,7 @@ def check_write(request: WriteRequest, process: StoreProcess, schema: StructType
             hint="Leave the option key out",
         )
     _check_merge(request, record)
-    fitted(no_rows(rows), record, f"Writing into {request.table}")
+    fitted(no_rows(rows), record, f"writing into {request.table}")
     return job
 
 
@@ -100,7 +100,7 @@ def _check_what_if(job: WriteJob, what_if: WhatIf) -> None:
         raise InputError(f"{request.table} is a what-if: it can't be overwritten", doing=DOING, hint=hint)
     record = what_if.relation().reader.schema
     _check_merge(request, record)
-    fitted(no_rows(job.schema), record, f"Writing into {request.table}")
+    fitted(no_rows(job.schema), record, f"writing into {request.table}")
 
 
 def _record(store: Store, table: str) -> TableSchema | None:

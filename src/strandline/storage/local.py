@@ -69,12 +69,12 @@ class LocalStorage:
         return str(self._root)
 
     def get(self, name: str) -> bytes:
-        with _refusals("Reading", name):
+        with _refusals("reading", name):
             return _read_file(f"{self._text}{checked_name(name)}")
 
     def get_in_passing(self, name: str) -> bytes:
         """`get` of what is read once: it does not stay in the machine's cache unless it was there before."""
-        with _refusals("Reading", name), open(self._path(name), "rb", buffering=0) as file:
+        with _refusals("reading", name), open(self._path(name), "rb", buffering=0) as file:
             share = cached_share(file.fileno(), os.fstat(file.fileno()).st_size)
             value = file.read()
             if share < 0.5:
@@ -87,7 +87,7 @@ class LocalStorage:
         Pieces are written one by one: joining them would hold up every other thread.
         """
         path = self._path(name)
-        with _refusals("Writing", name):
+        with _refusals("writing", name):
             self._ensure_folder(path.parent)
             self._create(path, pieces)
             with open(path, "rb", buffering=0) as file:
@@ -99,7 +99,7 @@ class LocalStorage:
         return Stored(value, _token(value))
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        with _refusals("Reading", name), open(self._path(name), "rb") as file:
+        with _refusals("reading", name), open(self._path(name), "rb") as file:
             return os.pread(file.fileno(), length, start)
 
     def put_if_absent(self, name: str, value: bytes) -> None:
@@ -109,7 +109,7 @@ class LocalStorage:
         paths = {name: self._path(name) for name in objects}
         folders = {path.parent for path in paths.values()}
         for folder in folders:
-            with _refusals("Writing", folder.name):
+            with _refusals("writing", folder.name):
                 self._ensure_folder(folder)
         self._together(lambda name: self._put(name, paths[name], objects[name]), list(objects))
         with self._mutex:
@@ -118,7 +118,7 @@ class LocalStorage:
         self._together(_flush_folder, list(folders))
 
     def _put(self, name: str, path: Path, value: bytes) -> None:
-        with _refusals("Writing", name):
+        with _refusals("writing", name):
             self._create(path, [value])
 
     def _together(self, work: Callable[[_Item], None], items: Sequence[_Item]) -> None:
@@ -143,11 +143,11 @@ class LocalStorage:
 
     def compare_and_swap(self, name: str, expected: Token | None, value: bytes) -> Token:
         path = self._path(name)
-        with _refusals("Swapping", name):
+        with _refusals("swapping", name):
             self._ensure_folder(path.parent)
             with locked(self._root / ".lock"):
                 if self._current_token(path) != expected:
-                    raise SwapLost(f"{name} holds another value than expected", doing=f"Swapping {name}")
+                    raise SwapLost(f"{name} holds another value than expected", doing=f"swapping {name}")
                 self._sync_deletes()
                 # One fixed name per object: at most one leftover after a crash, and the next swap reuses it.
                 successor = path.with_name(f".{path.name}.next")
@@ -157,7 +157,7 @@ class LocalStorage:
 
     def delete(self, name: str) -> None:
         path = self._path(name)
-        with _refusals("Deleting", name):
+        with _refusals("deleting", name):
             try:
                 os.unlink(path)
             except FileNotFoundError:
@@ -243,7 +243,7 @@ def _read_file(path: str) -> bytes:
 
 
 def _flush_folder(folder: Path) -> None:
-    with _refusals("Flushing", folder.name):
+    with _refusals("flushing", folder.name):
         flush(folder)
 
 

@@ -30,7 +30,7 @@ class MemoryStorage:
         try:
             return self.objects[checked_name(name)]
         except KeyError:
-            raise NotFound(f"{name} is not there", doing=f"Reading {name}") from None
+            raise NotFound(f"{name} is not there", doing=f"reading {name}") from None
 
     def get_with_token(self, name: str) -> Stored:
         value = self.get(name)
@@ -42,7 +42,7 @@ class MemoryStorage:
     def put_if_absent(self, name: str, value: bytes) -> None:
         with self._mutex:
             if checked_name(name) in self.objects:
-                raise AlreadyExists(f"{name} exists already", doing=f"Writing {name}")
+                raise AlreadyExists(f"{name} exists already", doing=f"writing {name}")
             self.objects[name] = bytes(value)
 
     def put_all(self, objects: Mapping[str, bytes]) -> None:
@@ -53,7 +53,7 @@ class MemoryStorage:
         with self._mutex:
             current = self.objects.get(checked_name(name))
             if (None if current is None else _token(current)) != expected:
-                raise SwapLost(f"{name} holds another value than expected", doing=f"Swapping {name}")
+                raise SwapLost(f"{name} holds another value than expected", doing=f"swapping {name}")
             self.objects[name] = bytes(value)
             return _token(value)
 

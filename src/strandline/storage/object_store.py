@@ -38,21 +38,21 @@ class ObjectStorage:
         return self.get_with_token(name).value
 
     def get_with_token(self, name: str) -> Stored:
-        with _refusals("Reading", name):
+        with _refusals("reading", name):
             result = obstore.get(self._store, checked_name(name))
             return Stored(bytes(result.bytes()), _token(result.meta["e_tag"], name))
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
         if length <= 0:
             return b""
-        with _refusals("Reading", name):
+        with _refusals("reading", name):
             size = obstore.head(self._store, checked_name(name))["size"]
             if start >= size:
                 return b""
             return bytes(obstore.get_range(self._store, name, start=start, end=min(size, start + length)))
 
     def put_if_absent(self, name: str, value: bytes) -> None:
-        with self._bucket_is_there(), _refusals("Writing", name):
+        with self._bucket_is_there(), _refusals("writing", name):
             obstore.put(self._store, checked_name(name), value, mode="create", use_multipart=False)
 
     def put_all(self, objects: Mapping[str, bytes]) -> None:
@@ -72,14 +72,14 @@ class ObjectStorage:
         except NotFound as error:
             raise StorageError(
                 "there is no such bucket",
-                doing=f"Writing to {self._url}",
+                doing=f"writing to {self._url}",
                 hint="Create the bucket first, or correct its name, the endpoint or the credentials",
             ) from error
 
     def compare_and_swap(self, name: str, expected: Token | None, value: bytes) -> Token:
         there = self._bucket_is_there() if expected is None else nullcontext()
         try:
-            with there, _refusals("Swapping", name):
+            with there, _refusals("swapping", name):
                 result = obstore.put(
                     self._store,
                     checked_name(name),
@@ -89,7 +89,7 @@ class ObjectStorage:
                 )
                 return _token(result["e_tag"], name)
         except (AlreadyExists, NotFound) as error:
-            raise SwapLost(f"{name} holds another value than expected", doing=f"Swapping {name}") from error
+            raise SwapLost(f"{name} holds another value than expected", doing=f"swapping {name}") from error
         except SwapLost:
             raise
         except StorageError as error:
@@ -99,7 +99,7 @@ class ObjectStorage:
 
     def delete(self, name: str) -> None:
         try:
-            with _refusals("Deleting", name):
+            with _refusals("deleting", name):
                 obstore.delete(self._store, checked_name(name))
         except NotFound:
             return
@@ -107,7 +107,7 @@ class ObjectStorage:
     def list(self, prefix: str) -> Iterator[str]:
         require_auditing()
         folder = prefix.rpartition("/")[0]
-        with _refusals("Listing", prefix):
+        with _refusals("listing", prefix):
             for chunk in obstore.list(self._store, prefix=folder or None):
                 for meta in chunk:
                     if meta["path"].startswith(prefix):

@@ -94,7 +94,7 @@ def require_auditing() -> None:
     if not _auditing.get():
         raise StorageError(
             "listing is for checking a store only",
-            doing="Listing a store's objects",
+            doing="listing a store's objects",
             hint="What may be deleted is proved by commit numbers, never by what a listing shows",
         )
 

@@ -25,7 +25,7 @@ def open_storage(where: str | os.PathLike[str]) -> Storage:
         if parts.username or parts.password:
             raise InputError(
                 "a URL must not hold credentials",
-                doing=f"Opening {parts.scheme}://{parts.hostname}{parts.path}",
+                doing=f"opening {parts.scheme}://{parts.hostname}{parts.path}",
                 hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment",
             )
         # Imported here: obstore's stores take a while to load, and local stores don't need them.
@@ -35,7 +35,7 @@ def open_storage(where: str | os.PathLike[str]) -> Storage:
         return ObjectStorage(S3Store(parts.netloc, prefix=prefix), url.rstrip("/"))
     raise InputError(
         f"{parts.scheme}:// is not known",
-        doing=f"Opening {url}",
+        doing=f"opening {url}",
         hint="Use a folder or an s3://bucket/prefix URL",
     )
 
@@ -44,7 +44,7 @@ def _local(path: str) -> LocalStorage:
     if os.path.isfile(path):
         raise InputError(
             f"{path} is a file",
-            doing=f"Opening {path}",
+            doing=f"opening {path}",
             hint="Give a folder: a store is one, and so is a target for dumps",
         )
     return LocalStorage(path)

@@ -83,7 +83,7 @@ def open_on(
         pages = open_store(storage, installer, TableValidator(cache), surroundings, derivers)
     except NotFound:
         raise NotFound(
-            f"there is no store at {storage.url}", doing="Opening a store", hint="Create one with create()"
+            f"there is no store at {storage.url}", doing="opening a store", hint="Create one with create()"
         ) from None
     return _started(pages, cache, session, beats=surroundings is None)
 

@@ -78,7 +78,7 @@ class Snapshot:
     def view(self) -> ReadView:
         """The state; `SnapshotExpired` may follow when it is closed."""
         if self._inner.closed:
-            raise InputError("the snapshot is closed", doing="Reading a snapshot", hint="Take another, or name one")
+            raise InputError("the snapshot is closed", doing="reading a snapshot", hint="Take another, or name one")
         return self._inner.view
 
     @property
@@ -486,6 +486,6 @@ class TemporaryStore(Store):
     def _refusal(self, what: str) -> InputError:
         return InputError(
             f"a temporary branch can't be {what}",
-            doing="Using a temporary branch",
+            doing="using a temporary branch",
             hint="Make it permanent first, with keep(name); to_arrow and query read it as it is",
         )

@@ -137,7 +137,7 @@ class WhatIf:
         snapshots = [self.home.hold()]
         view = snapshots[0].view
         chain = chain_of(view, self.home.cache, self.name)
-        scan = int(view.commit) if as_of is None else commit_of(self.home, as_of, f"Reading {self.name}")
+        scan = int(view.commit) if as_of is None else commit_of(self.home, as_of, f"reading {self.name}")
         if at is not None:
             snapshots.append(self.home.hold(at))
         reader = WhatIfReader(chain, view, self.home.cache, scan=scan, base_view=snapshots[-1].view)
@@ -200,7 +200,7 @@ class WhatIf:
         def work(here: Any) -> int:
             opened = here.open(self.name)
             return update(
-                opened, assignments(opened.schema, set, values, params, f"Updating {self.name}"), where, params
+                opened, assignments(opened.schema, set, values, params, f"updating {self.name}"), where, params
             )
 
         return run_transaction(self.home, f"update {self.name}", work)
@@ -276,7 +276,7 @@ class WhatIf:
     def _reader(self, as_of: Any, at: Any) -> Iterator[WhatIfReader]:
         with self.home.state() as view:
             chain = chain_of(view, self.home.cache, self.name)
-            scan = int(view.commit) if as_of is None else commit_of(self.home, as_of, f"Reading {self.name}")
+            scan = int(view.commit) if as_of is None else commit_of(self.home, as_of, f"reading {self.name}")
             if at is None:
                 yield WhatIfReader(chain, view, self.home.cache, scan=scan)
                 return

@@ -238,7 +238,7 @@ class LockedReader:
 def _page_of(pending: PendingWrites, entry: Entry | None) -> Entry:
     """The page of a key: a table has one for every key."""
     if entry is None:
-        raise Damaged(f"table {pending.name} has no pages", doing="Reading a table", hint="Run check")
+        raise Damaged(f"table {pending.name} has no pages", doing="reading a table", hint="Run check")
     return entry
 
 

@@ -48,7 +48,7 @@ class OpenTables:
             entry = self.inner.view().find_domain(name) if name not in self._gone else None
             if entry is None:
                 names = [one.name for one in self.inner.view().domains()]
-                raise NotFound(f"there is no table {name}", doing="Opening a table", hint=tables_hint(names))
+                raise NotFound(f"there is no table {name}", doing="opening a table", hint=tables_hint(names))
             # Once it is locked, nobody drops it or changes its shape.
             self.inner.lock_table(entry.domain, Mode.IS)
             view = self.inner.view()
@@ -119,7 +119,7 @@ class OpenTables:
             view = self.inner.view()
             found = view.domain(pending.table_id)
             if found is None:
-                raise NotFound(f"there is no table {pending.name}", doing="Opening a table")
+                raise NotFound(f"there is no table {pending.name}", doing="opening a table")
             pending.sequence = found.sequence
             pages = view.pages_between(pending.table_id)
             pending.pages = [LocalPage(separator, entry, entry) for separator, entry in pages]

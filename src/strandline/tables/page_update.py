@@ -148,7 +148,7 @@ def split_by_page(pages: Sequence[Place], delta: Delta) -> Iterator[tuple[bytes,
     while start < len(delta.keys):
         place = bisect_right(separators, delta.keys[start]) - 1
         if place < 0:
-            raise Damaged("a table has no page for a key", doing="Changing pages", hint="Run check")
+            raise Damaged("a table has no page for a key", doing="changing pages", hint="Run check")
         last = place + 1 == len(pages)
         end = len(delta.keys) if last else bisect_left(delta.keys, separators[place + 1], start)
         yield (*pages[place], delta.slice(start, end))

@@ -107,7 +107,7 @@ class Expected:
         if edit.sequence != self.sequence:
             raise Conflict(
                 "rows were written to the table while its pages were being made",
-                doing="Committing",
+                doing="committing",
                 hint="Nothing was changed; try the transaction again",
             )
         edit.take_sequence(self.taken)

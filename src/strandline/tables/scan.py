@@ -79,7 +79,7 @@ def find_table(view: ReadView, name: str) -> tuple[TableEntry, TableSchema]:
     found = view.find_domain(name)
     if found is None:
         raise NotFound(
-            f"there is no table {name}", doing=f"Reading {name}", hint=tables_hint([one.name for one in view.domains()])
+            f"there is no table {name}", doing=f"reading {name}", hint=tables_hint([one.name for one in view.domains()])
         )
     return found, TableSchema.from_bytes(view.record(found.domain))
 

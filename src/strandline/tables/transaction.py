@@ -56,7 +56,7 @@ class TableTransaction:
         self, name: str, data: Any, *, key: str | Sequence[str] | None = None, not_null: Sequence[str] = ()
     ) -> int:
         """A new table with these rows; a schema instead of rows makes an empty one. How many rows it has."""
-        doing = f"Creating table {name}"
+        doing = f"creating table {name}"
         if not name or name != name.strip():
             raise InputError(f"{name!r} is no name for a table", doing=doing)
         source = self._large.source(data)
@@ -93,7 +93,7 @@ class TableTransaction:
         """Give a table another name."""
         self._tables.open(old)
         if taken := self.taken_by(new):
-            raise _taken_name(new, taken, f"Renaming table {old}")
+            raise _taken_name(new, taken, f"renaming table {old}")
         self._tables.rename(old, new)
 
     def rename_column(self, table: str, old: str, new: str) -> None:
@@ -107,7 +107,7 @@ class TableTransaction:
         """A new column at the end. Rows that are there hold `default` in it; no page is written."""
         pending = self._tables.open(table)
         type_ = type_of(kind)
-        value = literal(default, pa.field(name, type_), f"Adding column {name!r}")
+        value = literal(default, pa.field(name, type_), f"adding column {name!r}")
         schema = with_column(pending.schema, name, type_, value, nullable=True)
         check_storable(pa.schema([pa.field(name, type_)]))
         self._tables.reshape(pending, schema, lambda rows: rows.append_column(name, repeat(value, len(rows))))
@@ -126,7 +126,7 @@ class TableTransaction:
 
     def insert(self, table: str, rows: Any) -> int:
         """New rows; a key that is there already is an error that shows up to ten of them."""
-        doing = f"Inserting into {table}"
+        doing = f"inserting into {table}"
         pending = self._tables.open(table)
         source = self._large.source(rows, pending.schema.arrow_schema)
         if source.is_large:
@@ -145,7 +145,7 @@ class TableTransaction:
 
     def upsert(self, table: str, rows: Any) -> int:
         """Rows that replace those of the same key, or are new."""
-        doing = f"Upserting into {table}"
+        doing = f"upserting into {table}"
         pending = self._tables.open(table)
         if not pending.schema.key:
             raise InputError(f"{table} has no key", doing=doing, hint="Use insert; only keys tell which row to replace")
@@ -170,7 +170,7 @@ class TableTransaction:
     ) -> int:
         """Change columns of the rows that satisfy `where`. `set` gives SQL expressions, `values` plain values."""
         pending = self._tables.open(table)
-        doing = f"Updating {table}"
+        doing = f"updating {table}"
         assigned = assignments(pending.schema, set, values, params, doing)
         if set and not values:
             self._inner.statement = UpdateStatement(table, dict(set), where, dict(params or {}))
@@ -190,7 +190,7 @@ class TableTransaction:
         One that does not fit the table's rows is a `ChangesError` that shows keys; with `lenient` the set wins.
         """
         pending = self._tables.open(table)
-        doing = f"Applying changes to {table}"
+        doing = f"applying changes to {table}"
         check_applicable(changes.header, pending, doing)
         if self._large.is_large(pending, changes):
             stored = Changes.of(changes) if isinstance(changes, ChangeSet) else changes
@@ -203,7 +203,7 @@ class TableTransaction:
 
         How many rows were inserted, updated or deleted.
         """
-        doing = f"Overwriting {table}"
+        doing = f"overwriting {table}"
         pending = self._tables.open(table)
         source = self._large.source(rows, pending.schema.arrow_schema)
         if source.is_large or self._large.holds_much(pending):

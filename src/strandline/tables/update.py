@@ -165,7 +165,7 @@ def _move(reader: LockedReader, pending: PendingWrites, chosen: Selection, new: 
 
 def apply_changes(tx: TableTransaction, pending: PendingWrites, changes: ChangeSet, *, lenient: bool) -> int:
     """Put a change set, known to be applicable, into a table; see `TableTransaction.apply`."""
-    doing = f"Applying changes to {pending.name}"
+    doing = f"applying changes to {pending.name}"
     header, schema = changes.header, pending.schema
     if header.form == COUNTED:
         return _apply_counts(tx, pending, changes, doing, lenient=lenient)

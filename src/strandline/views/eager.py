@@ -98,7 +98,7 @@ def _written(edit: StateEdit, cache: PageCache, kept: Mapping[str, Segments]) ->
         if before is not None and segments != before and segments.revision != before.revision + 1:
             raise Conflict(
                 f"the difference table of {name} was changed meanwhile",
-                doing="Committing",
+                doing="committing",
                 hint="Nothing was changed; try the transaction again",
             )
     return written

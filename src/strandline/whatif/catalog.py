@@ -154,7 +154,7 @@ def chain_of(view: ReadView, cache: PageCache, name: str) -> WhatIfChain:
     found = known.get(name)
     if found is None:
         hint = f"The what-ifs are {', '.join(sorted(known)[:20])}" if known else "There are none yet"
-        raise NotFound(f"there is no what-if {name}", doing="Opening a what-if", hint=hint)
+        raise NotFound(f"there is no what-if {name}", doing="opening a what-if", hint=hint)
     chosen = [found]
     while chosen[-1].below is not None:
         chosen.append(known[chosen[-1].below])
@@ -162,7 +162,7 @@ def chain_of(view: ReadView, cache: PageCache, name: str) -> WhatIfChain:
     if table is None:
         raise NotFound(
             f"the table that {name} stands on was dropped",
-            doing=f"Opening the what-if {name}",
+            doing=f"opening the what-if {name}",
             hint="Drop the what-if, or restore the table from a snapshot",
         )
     schema = TableSchema.from_bytes(view.record(table.domain))
@@ -174,7 +174,7 @@ def differential_table(view: ReadView, definition: WhatIfDefinition) -> TableEnt
     table = view.find_domain(definition.differential)
     if table is None:
         raise Damaged(
-            f"the what-if {definition.name} has no differential relation", doing="Opening a what-if", hint="Run check"
+            f"the what-if {definition.name} has no differential relation", doing="opening a what-if", hint="Run check"
         )
     return table
 
@@ -194,7 +194,7 @@ def in_table_shape(rows: pa.Table, definition: WhatIfDefinition, schema: TableSc
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise SchemaError(
                 f"column {name!r} is {column.type} now, and {definition.name} holds {held.type}: {error}",
-                doing=f"Reading the what-if {definition.name}",
+                doing=f"reading the what-if {definition.name}",
                 hint="Change the column back, or drop the what-if",
             ) from None
     return pa.table(columns) if columns else rows.select([])

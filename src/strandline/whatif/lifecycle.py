@@ -60,7 +60,7 @@ def create(home: WhatIfHost, name: str, on: str) -> None:
         # another process may, and is found out at the commit.
         transaction.footprint().absent.add(name)
         if transaction.view.find_domain(name) is not None:
-            raise Conflict(f"a table {name} was created meanwhile", doing="Creating a what-if")
+            raise Conflict(f"a table {name} was created meanwhile", doing="creating a what-if")
 
     run_transaction(home, f"what-if {name} on {on}", work)
 
@@ -79,7 +79,7 @@ def listed(home: WhatIfHost) -> list[WhatIfListing]:
 
 def purge(home: WhatIfHost, name: str, before: Any) -> int:
     """Delete what became invalid before a date (section 4.5); how many tuples that were. As-of reads end there."""
-    doing = f"Purging {name}"
+    doing = f"purging {name}"
     date = commit_of(home, before, doing)
 
     def work(transaction: WhatIfTransaction) -> int:
@@ -102,7 +102,7 @@ def drop(home: WhatIfHost, name: str, *, with_children: bool = False) -> list[st
             chain_of(transaction.view, transaction.cache, name)
         deeper = children(known, name)
         if deeper and not with_children:
-            raise refuse_children(name, deeper, f"Dropping {name}")
+            raise refuse_children(name, deeper, f"dropping {name}")
         for one in (*reversed(deeper), name):
             transaction.tables.drop_table(known[one].differential)
             transaction.tables.delete(CATALOG, where="name = :name", params={"name": one})
@@ -129,7 +129,7 @@ def _base(transaction: WhatIfTransaction, on: str) -> WhatIfChain:
     if found is None:
         names = [one.name for one in transaction.view.domains() if not is_hidden(one.name)]
         hint = f"The tables are {', '.join(names[:20])}" if names else "There are no tables yet"
-        raise NotFound(f"there is no table {on}", doing="Creating a what-if", hint=hint)
+        raise NotFound(f"there is no table {on}", doing="creating a what-if", hint=hint)
     return WhatIfChain((), found, TableSchema.from_bytes(transaction.view.record(found.domain)))
 
 
@@ -137,4 +137,4 @@ def _create_catalog(transaction: WhatIfTransaction) -> None:
     try:
         transaction.tables.create_table(CATALOG, SCHEMA, key="name")
     except InputError as error:
-        raise Conflict("another what-if was created meanwhile", doing="Creating a what-if") from error
+        raise Conflict("another what-if was created meanwhile", doing="creating a what-if") from error

@@ -61,7 +61,7 @@ class MergeEffects:
 
 def merge_what_if(home: WhatIfHost, name: str, resolve: Resolve = None) -> Changes:
     """Make a what-if's changes in the relation below; the change set that did."""
-    doing = f"Merging {name}"
+    doing = f"merging {name}"
 
     def work(transaction: WhatIfTransaction) -> Changes:
         known = definitions(transaction.view, transaction.cache)
@@ -92,7 +92,7 @@ def merge_what_if(home: WhatIfHost, name: str, resolve: Resolve = None) -> Chang
 
 def rebase(home: WhatIfHost, name: str, resolve: Resolve = "ours") -> int:
     """Settle all conflicts: ours are signed anew, or given up. How many there were."""
-    doing = f"Rebasing {name}"
+    doing = f"rebasing {name}"
 
     def work(transaction: WhatIfTransaction) -> int:
         opened = transaction.open(name)

@@ -160,7 +160,7 @@ class WhatIfReader:
             if scan < definition.purged:
                 raise InputError(
                     f"{definition.name} was purged of what was invalid before commit {definition.purged}",
-                    doing=f"Reading {chain.top.name} as of commit {scan}",
+                    doing=f"reading {chain.top.name} as of commit {scan}",
                     hint=f"Ask for commit {definition.purged} or a later one",
                 )
 
@@ -302,7 +302,7 @@ def _name(chain: WhatIfChain, view: ReadView) -> str:
     """What the table is called in a state."""
     found = view.domain(chain.table.domain)
     if found is None:
-        raise NotFound(f"the table {chain.table.name} is not in that state", doing="Reading a what-if")
+        raise NotFound(f"the table {chain.table.name} is not in that state", doing="reading a what-if")
     return found.name
 
 

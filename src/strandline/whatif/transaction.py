@@ -176,7 +176,7 @@ class WhatIfTransaction:
         for definition in reversed(chain.definitions):
             domain = self.view.find_domain(definition.differential)
             if domain is None:
-                raise Conflict(f"the what-if {definition.name} was dropped meanwhile", doing="Opening a what-if")
+                raise Conflict(f"the what-if {definition.name} was dropped meanwhile", doing="opening a what-if")
             own = definition is chain.top
             self.inner.lock_table(domain.domain, Mode.X if own else Mode.IS)
             self.footprint().tables.add(domain.domain)
@@ -288,7 +288,7 @@ def run_transaction(home: WhatIfHost, message: str, work: Callable[[WhatIfTransa
 
 def refuse_name(transaction: WhatIfTransaction, name: str) -> None:
     """Refuses a name that a what-if can't have."""
-    doing = f"Creating the what-if {name!r}"
+    doing = f"creating the what-if {name!r}"
     if not name or name != name.strip() or name.startswith("_"):
         raise InputError(
             f"{name!r} is no name for a what-if", doing=doing, hint="Take a name that begins with a letter"

@@ -117,7 +117,7 @@ def close(opened: OpenWhatIf, tuples: pa.Table) -> None:
 
 def insert(opened: OpenWhatIf, rows: Any) -> int:
     """New rows; a key that the what-if shows already is an error."""
-    doing = f"Inserting into {opened.definition.name}"
+    doing = f"inserting into {opened.definition.name}"
     new = fitted(rows, opened.schema, doing)
     if opened.schema.key:
         _, taken, _ = _standing(opened, new, distinct_bounds(new, opened.schema, doing))
@@ -131,7 +131,7 @@ def insert(opened: OpenWhatIf, rows: Any) -> int:
 
 def upsert(opened: OpenWhatIf, rows: Any) -> int:
     """Rows that replace those of the same key, or are new."""
-    doing = f"Upserting into {opened.definition.name}"
+    doing = f"upserting into {opened.definition.name}"
     if not opened.schema.key:
         raise InputError(
             f"{opened.definition.name} has no key", doing=doing, hint="Use insert; only keys tell which row to replace"
@@ -156,7 +156,7 @@ def update(
     opened: OpenWhatIf, assigned: Assignments, where: str | None = None, params: Mapping[str, Any] | None = None
 ) -> int:
     """Change columns of the rows that satisfy `where`."""
-    doing = f"Updating {opened.definition.name}"
+    doing = f"updating {opened.definition.name}"
     schema = opened.schema
     condition = checked_condition(where, schema, params, assigned)
     chosen = opened.reader().select(condition)
@@ -243,7 +243,7 @@ def _combined(column: pa.ChunkedArray) -> pa.Array:
 
 def apply(opened: OpenWhatIf, changes: Changes | ChangeSet, *, lenient: bool) -> int:
     """Make the changes of a set; one that does not fit is a `ChangesError` that shows keys."""
-    doing = f"Applying changes to {opened.definition.name}"
+    doing = f"applying changes to {opened.definition.name}"
     rows = changes.rows if isinstance(changes, ChangeSet) else changes.to_arrow()
     whole = ChangeSet(changes.header, rows)
     check_base(opened.schema.arrow_schema, whole.header)

@@ -42,7 +42,7 @@ def bits_for(records: int, target: float) -> int:
     if not 0 < target < 1:
         raise InputError(
             f"a probability of {target} can't be aimed at",
-            doing="Choosing the bits of signatures",
+            doing="choosing the bits of signatures",
             hint="Give a number between 0 and 1, such as 1e-6",
         )
     for bits in range(MINIMUM_BITS, MAXIMUM_BITS + 1):
@@ -50,6 +50,6 @@ def bits_for(records: int, target: float) -> int:
             return bits
     raise InputError(
         f"not even {MAXIMUM_BITS} bits make a miss among {records:,} records as unlikely as {target}",
-        doing="Choosing the bits of signatures",
+        doing="choosing the bits of signatures",
         hint="Compare whole records instead, or verify the result",
     )

@@ -85,7 +85,7 @@ class _Window:
         if missing or not self.key:
             raise SchemaError(
                 f"the key {', '.join(self.key) or '(none)'} is not among {', '.join(self.schema.names)}",
-                doing="Running a window differential",
+                doing="running a window differential",
             )
         self.schema = takeable(self.schema)
         self.old, self.new = _Side(AgingBuffer(self.schema)), _Side(AgingBuffer(self.schema))

@@ -55,7 +55,7 @@ class WindowOptions:
     def __post_init__(self) -> None:
         sizes = (self.aging_bytes, self.block_bytes, self.input_blocks, self.record_bytes or 1)
         if min(sizes) < 1:
-            raise InputError("the buffers of a window must have room", doing="Preparing a window differential")
+            raise InputError("the buffers of a window must have room", doing="preparing a window differential")
 
     @property
     def input_bytes(self) -> int:

@@ -120,7 +120,7 @@ def _insert(
         child = LogicalPage(page.numbers[place])
         below = pages.get(child)
         if below is None:
-            raise Damaged(f"a directory leads to page {child}, which is not there", doing="Writing a directory")
+            raise Damaged(f"a directory leads to page {child}, which is not there", doing="writing a directory")
         halves = _insert(pages, child, below, separator, number)
         if halves is None:
             return None
@@ -153,7 +153,7 @@ def _delete(pages: DirectoryPages, at: LogicalPage, separator: bytes) -> bool:
     """Delete below `at`; true when that page became empty and was removed."""
     page = pages.get(at)
     if page is None:
-        raise Damaged(f"a directory leads to page {at}, which is not there", doing="Writing a directory")
+        raise Damaged(f"a directory leads to page {at}, which is not there", doing="writing a directory")
     place = max(0, bisect_right(page.separators, separator) - 1)
     if page.level == 0 and page.separators[place] != separator:
         raise LookupError(separator)

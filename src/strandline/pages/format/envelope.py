@@ -37,15 +37,15 @@ def unseal(kind: str, name: str, data: bytes) -> Json:
     header, found, text = data.partition(b"\n")
     words = header.split(b" ")
     if not found or len(words) != 4 or words[0] != b"strandline":
-        raise FormatError(f"{name} does not begin as a {kind} does", doing=f"Reading {name}")
+        raise FormatError(f"{name} does not begin as a {kind} does", doing=f"reading {name}")
     if words[2].isdigit() and int(words[2]) > FORMAT:
         raise FormatError(
             f"{name} has format {int(words[2])}; this program knows formats up to {FORMAT}",
-            doing=f"Reading {name}",
+            doing=f"reading {name}",
             hint="Use a newer release of Strandline",
         )
     if checksum(header[: header.rindex(b" ")] + text).encode() != words[3]:
-        raise Damaged(f"the checksum of {name} does not hold", doing=f"Reading {name}", hint="Run check")
+        raise Damaged(f"the checksum of {name} does not hold", doing=f"reading {name}", hint="Run check")
     if words[1] != kind.encode():
-        raise Damaged(f"{name} is a {words[1].decode()}, not a {kind}", doing=f"Reading {name}", hint="Run check")
+        raise Damaged(f"{name} is a {words[1].decode()}, not a {kind}", doing=f"reading {name}", hint="Run check")
     return json.loads(text)

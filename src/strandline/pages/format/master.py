@@ -62,7 +62,7 @@ def read_master(objects: Objects) -> StoredMaster:
         stored = objects.storage.get_with_token(MASTER)
     except NotFound:
         url = objects.storage.url
-        raise NotFound(f"{url} is no store", doing=f"Opening {url}", hint="Create one first") from None
+        raise NotFound(f"{url} is no store", doing=f"opening {url}", hint="Create one first") from None
     return StoredMaster(decode_master(stored.value), stored.token)
 
 
@@ -123,7 +123,7 @@ def decode_master(data: bytes) -> Master:
     """The reverse of `encode_master`."""
     body = unseal("master", MASTER, data)
     if not isinstance(body, dict):
-        raise FormatError("MASTER is not a store's", doing="Reading MASTER")
+        raise FormatError("MASTER is not a store's", doing="reading MASTER")
     return Master(
         store=body["store"],
         swap=body["swap"],

@@ -111,14 +111,14 @@ def page_entry(item: Item | None) -> Entry | None:
     """What a domain's page table holds at a place."""
     if item is None or isinstance(item, Entry):
         return item
-    raise Damaged("a page table holds something else than pages", doing="Reading a page table", hint="Run check")
+    raise Damaged("a page table holds something else than pages", doing="reading a page table", hint="Run check")
 
 
 def table_entry(item: Item | None) -> TableEntry | None:
     """What the upper tier holds at a place."""
     if item is None or isinstance(item, TableEntry):
         return item
-    raise Damaged("the upper tier holds something else than tables", doing="Reading a page table", hint="Run check")
+    raise Damaged("the upper tier holds something else than tables", doing="reading a page table", hint="Run check")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def decode_node(ref: NodeRef, data: bytes) -> Node:
     body = unseal("node", ref.name, data)
     if checksum(data) != ref.checksum:
         raise Damaged(
-            f"{ref.name} is not the node that its parent names", doing=f"Reading {ref.name}", hint="Run check"
+            f"{ref.name} is not the node that its parent names", doing=f"reading {ref.name}", hint="Run check"
         )
     domain, level, first, slots = body
     decode = _DECODERS[0 if level else (1 if domain >= 0 else 2)]
@@ -228,7 +228,7 @@ def _encode_item(item: Item) -> list[Json]:
 def _child(_domain: int, _number: int, row: Json) -> Item:
     ref = decode_ref(row[1])
     if ref is None:
-        raise Damaged("an inner node of the page table names no node", doing="Reading a page table")
+        raise Damaged("an inner node of the page table names no node", doing="reading a page table")
     return ref
 
 

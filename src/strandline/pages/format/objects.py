@@ -61,7 +61,7 @@ class Objects:
             found = decode_node(ref, self._get(ref.name))
             self.remember(ref.name, found)
         if not isinstance(found, Node):
-            raise Damaged(f"{ref.name} is no node", doing=f"Reading {ref.name}", hint="Run check")
+            raise Damaged(f"{ref.name} is no node", doing=f"reading {ref.name}", hint="Run check")
         return found
 
     def chunk(self, ref: Chunk) -> Sequence[Json]:
@@ -71,18 +71,18 @@ class Objects:
             data = self._get(ref.name)
             records: Sequence[Json] = unseal("chunk", ref.name, data)
             if checksum(data) != ref.checksum:
-                raise Damaged(f"{ref.name} is not the page that was named", doing=f"Reading {ref.name}")
+                raise Damaged(f"{ref.name} is not the page that was named", doing=f"reading {ref.name}")
             self.remember(ref.name, records)
             return records
         if isinstance(found, Node):
-            raise Damaged(f"{ref.name} is no extension page", doing=f"Reading {ref.name}", hint="Run check")
+            raise Damaged(f"{ref.name} is no extension page", doing=f"reading {ref.name}", hint="Run check")
         return found
 
     def page(self, ref: PageRef) -> bytes:
         """The verified bytes of a page."""
         data = self._get(ref.name)
         if len(data) != ref.size or checksum(data) != ref.checksum:
-            raise Damaged(f"the checksum of {ref.name} does not hold", doing=f"Reading {ref.name}", hint="Run check")
+            raise Damaged(f"the checksum of {ref.name} does not hold", doing=f"reading {ref.name}", hint="Run check")
         return data
 
     def sealed(self, kind: str, ref: PageRef, decode: Callable[[Json], Json] = _as_it_is) -> Json:
@@ -92,7 +92,7 @@ class Objects:
             found = [decode(unseal(kind, ref.name, self.page(ref)))]
             self.remember(ref.name, found)
         if isinstance(found, Node):
-            raise Damaged(f"{ref.name} is no {kind}", doing=f"Reading {ref.name}", hint="Run check")
+            raise Damaged(f"{ref.name} is no {kind}", doing=f"reading {ref.name}", hint="Run check")
         return found[0]
 
     def remember(self, name: PhysicalPage, value: Node | Sequence[Json]) -> None:
@@ -121,7 +121,7 @@ class Objects:
         except NotFound as error:
             raise SnapshotExpired(
                 f"{name} is gone: the state that it belongs to was freed",
-                doing=f"Reading {name}",
+                doing=f"reading {name}",
                 hint="Name a snapshot to keep a state; check tells whether anything is damaged",
             ) from error
 

@@ -187,7 +187,7 @@ def _child(slots: Mapping[int, Item], slot: int) -> NodeRef | None:
 def _node_ref(item: Item) -> NodeRef:
     """What stands in an inner node is a node."""
     if not isinstance(item, NodeRef):
-        raise Damaged("an inner node of the page table holds what only a leaf may", doing="Reading a page table")
+        raise Damaged("an inner node of the page table holds what only a leaf may", doing="reading a page table")
     return item
 
 

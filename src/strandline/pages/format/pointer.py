@@ -264,7 +264,7 @@ def decode_pointer(name: VersionObject, data: bytes) -> Pointer:
     """The reverse of `encode_pointer`."""
     body = unseal("pointer", name, data)
     if body["object"] != name:
-        raise Damaged(f"{name} holds the pointer {body['object']}", doing=f"Reading {name}", hint="Run check")
+        raise Damaged(f"{name} holds the pointer {body['object']}", doing=f"reading {name}", hint="Run check")
     base = body["base"]
     return Pointer(
         object=name,

@@ -200,7 +200,7 @@ class StoreReplica:
     # Each of these is one transaction.
 
     def _create(self, definition: CopyDefinition) -> CopyState:
-        with self._transaction(f"Making a copy in {self._name}") as tx:
+        with self._transaction(f"making a copy in {self._name}") as tx:
             if tx.has_table(STATES):
                 found = self._state_in(tx)
                 if found is not None:
@@ -219,7 +219,7 @@ class StoreReplica:
         return state
 
     def _claim(self) -> CopyState:
-        with self._transaction(f"Claiming {self._name}") as tx:
+        with self._transaction(f"claiming {self._name}") as tx:
             state = self._state_in(tx) if tx.has_table(STATES) else None
             if state is None:
                 raise self._no_copy()
@@ -271,7 +271,7 @@ class StoreReplica:
         return state
 
     def _drop(self) -> None:
-        with self._transaction(f"Dropping the copy {self._name}") as tx:
+        with self._transaction(f"dropping the copy {self._name}") as tx:
             if not tx.has_table(STATES) or self._state_in(tx) is None:
                 return
             for name in (self._name, self._load_name):

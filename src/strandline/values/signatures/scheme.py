@@ -26,7 +26,7 @@ ALGORITHM = "sl2"
 DEFAULT_SEED = 0x737472616E640001
 MINIMUM_BITS = 32
 MAXIMUM_BITS = 128
-_DOING = "Computing row signatures"
+_DOING = "computing row signatures"
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Scheme:
         if record.get("algorithm") != ALGORITHM:
             raise StateError(
                 f"the signatures were made by {record.get('algorithm')!r}; this version knows {ALGORITHM!r}",
-                doing="Reading saved signatures",
+                doing="reading saved signatures",
                 hint="Compute them anew from the old extract",
             )
         try:
@@ -98,13 +98,13 @@ class Scheme:
         except (KeyError, TypeError, ValueError) as problem:
             raise StateError(
                 f"the description of the signatures can't be read ({problem!r})",
-                doing="Reading saved signatures",
+                doing="reading saved signatures",
                 hint="Compute them anew from the old extract",
             ) from problem
         if record.get("fingerprint") != scheme.fingerprint:
             raise StateError(
                 "the description of the signatures contradicts its own fingerprint",
-                doing="Reading saved signatures",
+                doing="reading saved signatures",
                 hint="Compute them anew from the old extract",
             )
         return scheme

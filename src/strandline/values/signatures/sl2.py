@@ -107,10 +107,10 @@ def column_signatures(columns: Sequence[Column], seed: int, engine: EngineName =
 
 def _rows(columns: Sequence[Column]) -> int:
     if not columns:
-        raise InputError("a signature needs at least one column", doing="Computing row signatures")
+        raise InputError("a signature needs at least one column", doing="computing row signatures")
     lengths = {len(column) for column in columns}
     if len(lengths) > 1:
-        raise InputError(f"the columns have different lengths: {sorted(lengths)}", doing="Computing row signatures")
+        raise InputError(f"the columns have different lengths: {sorted(lengths)}", doing="computing row signatures")
     return lengths.pop()
 
 
@@ -123,7 +123,7 @@ def _engine(name: EngineName, values: int) -> Engine:
         from strandline.values.signatures import numba_engine
 
         return cast(Engine, numba_engine)
-    raise InputError(f"there is no engine {name!r}", doing="Computing row signatures", hint="auto, numpy or numba")
+    raise InputError(f"there is no engine {name!r}", doing="computing row signatures", hint="auto, numpy or numba")
 
 
 _hashed_with_numpy = 0
@@ -267,7 +267,7 @@ def _words(engine: Engine, array: pa.Array, seed: int) -> Words:
     for applies, words in _ONE_WORD_RULES:
         if applies(type_):
             return words(engine, array, seed)
-    raise SchemaError(f"values of type {type_} have no signature", doing="Computing row signatures")
+    raise SchemaError(f"values of type {type_} have no signature", doing="computing row signatures")
 
 
 def _integer_words(_engine: Engine, array: pa.Array, _seed: int) -> Words:

@@ -39,7 +39,7 @@ def at_recorded_scale(column: Column, scheme: Scheme, name: str) -> Column:
     if kind_of(target) != kind:
         raise StateError(
             f"column {name} holds {kind_of(column.type)}, and the signatures were made for {kind}",
-            doing="Computing row signatures",
+            doing="computing row signatures",
             hint="Make a new scheme for the new schema",
         )
     try:
@@ -47,7 +47,7 @@ def at_recorded_scale(column: Column, scheme: Scheme, name: str) -> Column:
     except pa.ArrowInvalid as problem:
         raise StateError(
             f"column {name} holds decimals that do not fit the recorded {kind}: {problem}",
-            doing="Computing row signatures",
+            doing="computing row signatures",
             hint="Make a new scheme for the new schema",
         ) from problem
 
