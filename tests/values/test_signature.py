@@ -17,7 +17,7 @@ from tests.values.sl2_oracle import oracle_signature
 
 from strandline.errors import InputError, SchemaError
 from strandline.values.signatures import sl2
-from strandline.values.signatures.sl2 import column_signatures, second_seed, signature
+from strandline.values.signatures.sl2 import second_seed, signature
 
 SEED = 0x0123456789ABCDEF
 
@@ -203,13 +203,6 @@ GOLDEN = [
 def test_golden_vectors_never_change(values: pa.Array, expected: list[int]) -> None:
     """Saved state depends on them: a change here needs a new name for the algorithm."""
     assert both([values]) == expected
-
-
-def test_column_signatures_are_those_of_the_columns_alone() -> None:
-    a, b = pa.array([1, 2, None]), pa.array(["x", None, "z"])
-    first, second = column_signatures([a, b], SEED)
-    assert first.tolist() == both([a])
-    assert second.tolist() == both([b])
 
 
 def test_no_rows_have_no_signatures() -> None:

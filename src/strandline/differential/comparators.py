@@ -98,16 +98,16 @@ def comparators_for(schema: pa.Schema, rules: Mapping[str, str]) -> dict[str, Co
             doing="reading --compare",
             hint=f"The columns are {', '.join(schema.names)}; the kinds are {', '.join(_KINDS)} and *",
         )
-    found: dict[str, Comparator] = {}
+    chosen: dict[str, Comparator] = {}
     for field in schema:
         kind = next((kind for kind, holds in _KINDS.items() if holds(field.type)), None)
         if field.name in rules:
-            found[field.name] = _fitting(parse_comparator(rules[field.name]), field, named=True)
+            chosen[field.name] = _fitting(parse_comparator(rules[field.name]), field, named=True)
         elif kind in rules:
-            found[field.name] = _fitting(parse_comparator(rules[str(kind)]), field, named=True)
+            chosen[field.name] = _fitting(parse_comparator(rules[str(kind)]), field, named=True)
         elif "*" in rules:
-            found[field.name] = _fitting(parse_comparator(rules["*"]), field, named=False)
-    return {name: comparator for name, comparator in found.items() if comparator != Comparator()}
+            chosen[field.name] = _fitting(parse_comparator(rules["*"]), field, named=False)
+    return {name: comparator for name, comparator in chosen.items() if comparator != Comparator()}
 
 
 def _fitting(comparator: Comparator, field: pa.Field, *, named: bool) -> Comparator:
@@ -127,17 +127,17 @@ def _fitting(comparator: Comparator, field: pa.Field, *, named: bool) -> Compara
 
 
 def _amount(name: str, text: str, rule: str) -> Fraction:
-    found = re.fullmatch(r"([0-9.]+(?:e[-+]?\d+)?)(us|ms|s|min|m|h|d)?", text)
+    parsed = re.fullmatch(r"([0-9.]+(?:e[-+]?\d+)?)(us|ms|s|min|m|h|d)?", text)
     try:
-        amount = Fraction(found[1]) if found else Fraction(-1)
+        amount = Fraction(parsed[1]) if parsed else Fraction(-1)
     except ValueError:
         amount = Fraction(-1)
-    if found is None or amount < 0 or (found[2] is not None) != (name == "time"):
+    if parsed is None or amount < 0 or (parsed[2] is not None) != (name == "time"):
         example = "time:2s" if name == "time" else f"{name}:0.01"
         raise InputError(
             f"{text!r} is no amount for {name} in {rule!r}", doing="reading --compare", hint=f"As {example}"
         )
-    return amount * _SECONDS[found[2]] if found[2] else amount
+    return amount * _SECONDS[parsed[2]] if parsed[2] else amount
 
 
 def _beyond(comparator: Comparator, a: Column, b: Column) -> Flags:
@@ -181,9 +181,9 @@ def _beyond_as_fractions(amount: Fraction, a: Column, b: Column, *, relative: bo
     margin = np.abs(x - y) - float(amount) * (size if relative else 1.0)
     result: Flags = margin > 0
     near = np.flatnonzero(np.abs(margin) <= 8 * _EPS * (1 + float(amount)) * size)
-    for place, one, other in zip(near, a.take(near).to_pylist(), b.take(near).to_pylist(), strict=True):
-        if one is not None and other is not None:
-            left, right = Fraction(one), Fraction(other)
+    for place, before, after in zip(near, a.take(near).to_pylist(), b.take(near).to_pylist(), strict=True):
+        if before is not None and after is not None:
+            left, right = Fraction(before), Fraction(after)
             result[place] = abs(left - right) > amount * (max(abs(left), abs(right)) if relative else 1)
     return result
 

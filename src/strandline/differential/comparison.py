@@ -38,8 +38,8 @@ def number_copies(old: pa.Table, new: pa.Table, key: Sequence[str]) -> tuple[pa.
     repeated = np.union1d(_repeated(old_numbers), _repeated(new_numbers))
     groups = [_groups(numbers, repeated) for numbers in (old_numbers, new_numbers)]
     rows = [
-        _values(table, other, shared, np.concatenate([*found.values(), np.empty(0, np.int64)]).astype(np.int64))
-        for table, other, found in ((old, new, groups[0]), (new, old, groups[1]))
+        _values(table, other, shared, np.concatenate([*group.values(), np.empty(0, np.int64)]).astype(np.int64))
+        for table, other, group in ((old, new, groups[0]), (new, old, groups[1]))
     ]
     nothing = np.empty(0, dtype=np.int64)
     for number in repeated.tolist():
@@ -105,10 +105,10 @@ def _repeated(numbers: Numbers) -> Numbers:
 def _groups(numbers: Numbers, wanted: Numbers) -> dict[int, Numbers]:
     """The positions of each wanted number."""
     places = np.flatnonzero(np.isin(numbers, wanted))
-    found: dict[int, list[int]] = {}
+    positions_of: dict[int, list[int]] = {}
     for place, number in zip(places.tolist(), numbers[places].tolist(), strict=True):
-        found.setdefault(number, []).append(place)
-    return {number: np.asarray(positions, dtype=np.int64) for number, positions in found.items()}
+        positions_of.setdefault(number, []).append(place)
+    return {number: np.asarray(positions, dtype=np.int64) for number, positions in positions_of.items()}
 
 
 def _values(table: pa.Table, other: pa.Table, names: Sequence[str], places: Numbers) -> dict[int, tuple[Any, ...]]:
@@ -230,5 +230,5 @@ def _counted(comparison: Comparison, old: pa.Table, new: pa.Table) -> ChangeSet:
         place_old, place_new = old.schema.get_field_index(name), new.schema.get_field_index(name)
         old = old.set_column(place_old, name, rule.normalised(old.column(place_old)))
         new = new.set_column(place_new, name, rule.normalised(new.column(place_new)))
-    found = difference(old, new)
-    return replace(found, header=replace(comparison.header, counts=found.header.counts))
+    counted = difference(old, new)
+    return replace(counted, header=replace(comparison.header, counts=counted.header.counts))

@@ -1,17 +1,16 @@
 """What each differential algorithm costs, and the choice of the cheapest (Labio and Garcia-Molina, sections 3 to 5.1).
 
-The costs come in two forms. `paper_costs` is the paper's own model, in blocks of a disk: figure 6 comes out of it to
-the digit. `estimates` is the same reasoning for a real pair of files, in bytes read, shuffled and written.
+`estimates` is the paper's reasoning for a real pair of files, in bytes read, shuffled and written. The paper's own
+model, in blocks of a disk, is in the tests: figure 6 comes out of it to the digit.
 
 `choose_algorithm` applies the estimates to a plan (section 5.1), for `algorithm="auto"`: it takes the cheapest possible
 one and says why. `explain` puts that in words: what each would cost, which was taken, what was really done.
 
-Neither form counts the output, which is the same for every algorithm. No row is read for an estimate.
+The output is not counted: it is the same for every algorithm. No row is read for an estimate.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -25,103 +24,11 @@ from strandline.errors import InputError
 from strandline.relations import clustering_of
 
 if TYPE_CHECKING:
-    from strandline.differential.differential import Run
+    from strandline.differential.differential import DiffRun
 
 
-MEGABYTE = 2**20
-_ERROR_OF_32_BITS = 2.3e-10
-
-PaperAlgorithm: TypeAlias = Literal["SM", "SMC1", "SMC2", "PH", "PHC1", "PHC2", "W"]
 Algorithm: TypeAlias = Literal["merge", "hash", "kb", "kbp", "window"]
 State: TypeAlias = Literal["none", "kb", "kbp"]
-
-
-@dataclass(frozen=True)
-class PaperSetting:
-    """The variables of figure 5. Sizes are in bytes; `changed` is (U + I) / rec(F)."""
-
-    file: int = 256 * MEGABYTE
-    memory: int = 32 * MEGABYTE
-    block: int = 16 * 1024
-    record: int = 150
-    kb_factor: float = 15
-    kbp_factor: float = 10
-    changed: float = 0.01
-
-    @property
-    def blocks(self) -> float:
-        """|F|; both snapshots have this size."""
-        return self.file / self.block
-
-    @property
-    def records(self) -> float:
-        return self.file / self.record
-
-    @property
-    def changes(self) -> float:
-        """U + I: each one costs a read by pointer."""
-        return self.changed * self.records
-
-
-@dataclass(frozen=True)
-class PaperCost:
-    """A row of figure 6: block operations, their saving over SM in per cent, intermediate blocks, E."""
-
-    io: int
-    saving: int
-    intermediate: int
-    error: float
-
-
-def paper_costs(setting: PaperSetting) -> dict[PaperAlgorithm, PaperCost]:
-    """Figure 6 for a setting: IO rounded down, intermediate files rounded up, savings to whole per cents."""
-    exact = paper_io(setting)
-    whole, compressed = setting.blocks, setting.blocks / setting.kbp_factor
-    intermediate: dict[PaperAlgorithm, float] = {
-        **dict.fromkeys(("SM", "SMC1", "PH", "PHC1"), whole),
-        **dict.fromkeys(("SMC2", "PHC2"), compressed),
-        "W": 0,
-    }
-    return {
-        name: PaperCost(
-            io=math.floor(io),
-            saving=round(100 * (1 - io / exact["SM"])),
-            intermediate=math.ceil(intermediate[name]),
-            error=_ERROR_OF_32_BITS if name in ("SMC1", "SMC2", "PHC1", "PHC2") else 0,
-        )
-        for name, io in exact.items()
-    }
-
-
-def paper_io(setting: PaperSetting) -> dict[PaperAlgorithm, float]:
-    """The formulas of sections 3 and 4, unrounded. F1 and F2 have one size, f1 and f2 another."""
-    full, kb, kbp = setting.blocks, setting.blocks / setting.kb_factor, setting.blocks / setting.kbp_factor
-    changes = setting.changes
-    kb_in_memory = setting.file <= in_memory_limit(setting, "kb")
-    kbp_in_memory = setting.file <= in_memory_limit(setting, "kbp")
-    return {
-        "SM": full + 4 * full,
-        "SMC1": kb + 3 * full + kb,
-        "SMC2": kbp + full + 3 * kbp + changes,
-        "PH": full + 3 * full,
-        "PHC1": kb + full + kb if kb_in_memory else kb + 3 * full + kb,
-        # In memory each record of F2 is at hand when its signature is compared: no read by pointer.
-        "PHC2": kbp + full + kbp if kbp_in_memory else kbp + full + 2 * kbp + changes,
-        "W": full + full,
-    }
-
-
-def in_memory_limit(setting: PaperSetting, form: Literal["kb", "kbp"]) -> float:
-    """The largest file (in bytes, inclusive) whose signatures fit in memory."""
-    return setting.memory * (setting.kb_factor if form == "kb" else setting.kbp_factor)
-
-
-def crossover(setting: PaperSetting, family: Literal["SMC", "PHC"]) -> float:
-    """The share of changes above which ⟨K, b⟩ costs less than ⟨K, b, p⟩, when neither fits in memory."""
-    large = replace(setting, memory=0, changed=0.0)
-    io = paper_io(large)
-    saved = io["SMC1"] - io["SMC2"] if family == "SMC" else io["PHC1"] - io["PHC2"]
-    return saved / large.records
 
 
 @dataclass(frozen=True)
@@ -136,23 +43,18 @@ class SideSize:
 class Sizes:
     """What is known about a pair of snapshots before any of it is read.
 
-    `record_width` and `key_width` are bytes in memory; `memory` is what this run may use; `changed` is the
-    expected share of inserted, updated and deleted rows; `clustered` says that statistics show both sides in
-    key order; `distance` is that of an earlier run (equation 3), if there was one; `before_images` says that
-    the old records are wanted.
+    `key_width` is bytes in memory; `memory` is what this run may use; `changed` is the expected share of inserted,
+    updated and deleted rows; `clustered` says that statistics show both sides in key order.
     """
 
     old: SideSize
     new: SideSize
-    record_width: float
     key_width: float
     memory: int
     changed: float = 0.01
     clustered: bool = False
     state: State = "none"
     signature_bits: int = 64
-    distance: float | None = None
-    before_images: bool = False
     fetch_bytes: int = 64 * 1024
 
     def signature_bytes(self, side: SideSize, form: Literal["kb", "kbp"]) -> int:
@@ -183,9 +85,9 @@ def estimates(sizes: Sizes) -> tuple[CostEstimate, ...]:
     return (_merge(sizes), _kb(sizes), _kbp(sizes), _hash(sizes), _window(sizes))
 
 
-def choose(found: Iterable[CostEstimate]) -> CostEstimate:
+def choose(candidates: Iterable[CostEstimate]) -> CostEstimate:
     """The cheapest possible estimate, its `why` telling the reason and what the next best would cost."""
-    possible = sorted((estimate for estimate in found if estimate.possible), key=lambda each: each.cost)
+    possible = sorted((estimate for estimate in candidates if estimate.possible), key=lambda each: each.cost)
     if not possible:
         raise InputError("none of the algorithms can run on these inputs", doing="choosing an algorithm")
     best, *others = possible
@@ -237,33 +139,16 @@ def _kbp(sizes: Sizes) -> CostEstimate:
 
 
 def _signatures_refused(sizes: Sizes) -> str:
-    if sizes.state == "none":
-        return "there are no saved signatures of the old side"
-    if sizes.before_images:
-        return "saved signatures can't give the before images that are asked for"
-    return ""
+    return "there are no saved signatures of the old side" if sizes.state == "none" else ""
 
 
 def _window(sizes: Sizes) -> CostEstimate:
     both = sizes.old.bytes + sizes.new.bytes
-    share = _evicted_share(sizes)
-    spilled = round(share * both)
-    if share == 0:
+    if sizes.clustered:
         why = "matching records are expected near each other, so each side is read once and nothing is kept"
-    elif sizes.distance is None:
-        why = "nothing is known about the order of the records, so all of them may be evicted and spilled"
-    else:
-        why = f"at distance {sizes.distance:.2f} about {share:.0%} of the records outgrow the aging buffers"
-    return CostEstimate("window", both + spilled, 0, spilled, True, why)
-
-
-def _evicted_share(sizes: Sizes) -> float:
-    """The records that outgrow half the memory, by their average displacement in bytes (equation 6)."""
-    if sizes.distance is None:
-        return 0.0 if sizes.clustered else 1.0
-    displacement = sizes.distance * max(sizes.old.rows, sizes.new.rows) / 2 * sizes.record_width
-    buffer = sizes.memory / 2
-    return 0.0 if displacement <= buffer else 1 - buffer / displacement
+        return CostEstimate("window", both, 0, 0, True, why)
+    why = "nothing is known about the order of the records, so all of them may be evicted and spilled"
+    return CostEstimate("window", 2 * both, 0, both, True, why)
 
 
 def _size(number: int) -> str:
@@ -283,7 +168,6 @@ def sizes_of(plan: DiffPlan, options: DiffOptions, state: SignatureState | None)
     return Sizes(
         old=old,
         new=_side(plan.new),
-        record_width=_width(header.after_schema),
         key_width=_width(pa.schema([header.after_schema.field(name) for name in key])),
         memory=plan.memory,
         changed=options.changed,
@@ -297,24 +181,24 @@ def choose_algorithm(
     plan: DiffPlan, options: DiffOptions, state: SignatureState | None
 ) -> tuple[CostEstimate, tuple[CostEstimate, ...]]:
     """The algorithm to take, with the reason, and the estimate of each."""
-    found = tuple(_limited(estimate, plan, state) for estimate in estimates(sizes_of(plan, options, state)))
+    limited = tuple(_limited(estimate, plan, state) for estimate in estimates(sizes_of(plan, options, state)))
     if options.algorithm == "auto":
-        if not any(estimate.possible for estimate in found):
-            reasons = dict.fromkeys(estimate.why for estimate in found)
+        if not any(estimate.possible for estimate in limited):
+            reasons = dict.fromkeys(estimate.why for estimate in limited)
             raise InputError(
                 f"none of the algorithms can run on these inputs: {'; '.join(reasons)}",
                 doing="choosing an algorithm",
                 hint="Name the old extract itself instead of its saved signatures",
             )
-        return choose(found), found
-    asked = next(estimate for estimate in found if estimate.algorithm == options.algorithm)
+        return choose(limited), limited
+    asked = next(estimate for estimate in limited if estimate.algorithm == options.algorithm)
     if not asked.possible and not _can_be_forced(plan, asked, state):
         raise InputError(
             f"the {options.algorithm} algorithm can't run here: {asked.why}",
             doing="choosing an algorithm",
             hint="Leave the choice to auto, or see --explain",
         )
-    return CostEstimate(**{**vars(asked), "possible": True, "why": "it was asked for"}), found
+    return CostEstimate(**{**vars(asked), "possible": True, "why": "it was asked for"}), limited
 
 
 def _limited(estimate: CostEstimate, plan: DiffPlan, state: SignatureState | None) -> CostEstimate:
@@ -360,7 +244,7 @@ def _width(schema: pa.Schema) -> float:
     return total
 
 
-def explain(run: Run) -> str:
+def explain(run: DiffRun) -> str:
     """A small table of estimates, the reason, and the run's own figures beside them."""
     lines = [f"{'':2}{'algorithm':10}{'reads':>12}{'shuffles':>12}{'writes':>12}   why"]
     for estimate in run.estimates:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Run:
+class DiffRun:
     """What one differential did: the algorithm and why, estimates beside what was really done, how sure it is."""
 
     algorithm: str
@@ -76,7 +76,7 @@ class NextState:
 class Differential(Changes):
     """A change set found by `diff`: beside the changes it knows how they were found."""
 
-    def __init__(self, stored: StoredChanges, spool: Spool, run: Run, next_state: NextState | None = None) -> None:
+    def __init__(self, stored: StoredChanges, spool: Spool, run: DiffRun, next_state: NextState | None = None) -> None:
         super().__init__(stored, spool)
         self.run = run
         self._next_state = next_state
@@ -321,7 +321,7 @@ def _run(
     result: DiffResult,
     estimate: cost.CostEstimate,
     estimates: tuple[cost.CostEstimate, ...],
-) -> Run:
+) -> DiffRun:
     miss, runs = None, None
     if estimate.algorithm in ("kb", "kbp") and result.state is not None:
         compared = (result.header.counts.unchanged or 0) + result.header.counts.updated
@@ -332,7 +332,7 @@ def _run(
         warnings.append("no before images: the old side was signatures alone, so the changes can't be inverted")
     if result.header.inexact:
         warnings.append("compared with tolerances: the change set is inexact")
-    return Run(
+    return DiffRun(
         algorithm=estimate.algorithm,
         why=estimate.why,
         runner=plan.runner.name,

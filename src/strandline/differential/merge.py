@@ -83,8 +83,8 @@ def _merge_sorted(plan: DiffPlan, pieces: int, keep_sorted: str | None) -> DiffR
     cut: dict[str, list[Side]] = {}
     for name, given in (("old", plan.old), ("new", plan.new)):
         scans, names = sides[name]
-        found = exchange_by_range(scans, names, bounds.rename_columns(names), plan.runner, plan.spool)
-        cut[name] = [given.side.with_scans(some) for some in found]
+        ranges = exchange_by_range(scans, names, bounds.rename_columns(names), plan.runner, plan.spool)
+        cut[name] = [given.side.with_scans(some) for some in ranges]
     items = [
         {**pair_item(comparison, old, new), "keep": keep_sorted is not None}
         for old, new in zip(cut["old"], cut["new"], strict=True)

@@ -136,10 +136,10 @@ def size(given: int | str) -> int:
     """
     if isinstance(given, int):
         return given
-    found = re.fullmatch(r"\s*([0-9.]+)\s*([kmg]?b?)\s*", given.lower())
-    if not found:
+    parsed = re.fullmatch(r"\s*([0-9.]+)\s*([kmg]?b?)\s*", given.lower())
+    if not parsed:
         raise InputError(f"{given!r} is no size", doing="reading options", hint="Say for example 64MB")
-    return int(float(found[1]) * _UNITS[found[2]])
+    return int(float(parsed[1]) * _UNITS[parsed[2]])
 
 
 def share(given: float | str) -> float:
@@ -150,10 +150,10 @@ def share(given: float | str) -> float:
     """
     if not isinstance(given, str):
         return float(given)
-    found = re.fullmatch(r"\s*([0-9.]+)\s*(%?)\s*", given)
-    if not found:
+    parsed = re.fullmatch(r"\s*([0-9.]+)\s*(%?)\s*", given)
+    if not parsed:
         raise InputError(f"{given!r} is no share", doing="reading options", hint="Say for example 30% or 0.3")
-    return float(found[1]) / (100 if found[2] else 1)
+    return float(parsed[1]) / (100 if parsed[2] else 1)
 
 
 def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:

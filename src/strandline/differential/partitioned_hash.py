@@ -67,6 +67,6 @@ def partitioned_hash(plan: DiffPlan) -> DiffResult:
 def exchange_side(plan: DiffPlan, name: str, by: tuple[str, ...], buckets: int) -> list[Side]:
     """One side in buckets by the named columns."""
     scans, columns = typed_scans(plan, name, by)
-    found = exchange_rows(scans, columns, buckets, plan.runner, plan.spool)
+    exchanged = exchange_rows(scans, columns, buckets, plan.runner, plan.spool)
     given = plan.old if name == "old" else plan.new
-    return [given.side.with_scans(bucket) for bucket in found]
+    return [given.side.with_scans(bucket) for bucket in exchanged]

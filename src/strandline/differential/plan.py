@@ -245,12 +245,12 @@ def check_strict(header: Header) -> None:
     """Refuses two schemas that differ in any column or type, naming what differs."""
     old, new = header.old_schema, header.new_schema
     retyped = [name for name in new.names if name in old.names and old.field(name).type != new.field(name).type]
-    said = [f"{name} was added" for name in header.added]
-    said += [f"{name} was removed" for name in header.removed]
-    said += [f"{name} went from {old.field(name).type} to {new.field(name).type}" for name in retyped]
-    if said:
+    drift = [f"{name} was added" for name in header.added]
+    drift += [f"{name} was removed" for name in header.removed]
+    drift += [f"{name} went from {old.field(name).type} to {new.field(name).type}" for name in retyped]
+    if drift:
         raise SchemaError(
-            f"the schemas differ: {', '.join(said)}",
+            f"the schemas differ: {', '.join(drift)}",
             doing="comparing with a strict schema",
             hint="Compare without it to see what changed in the columns that both sides have",
         )
@@ -268,13 +268,13 @@ def suggest_renames(plan: DiffPlan) -> tuple[tuple[str, str], ...]:
     if not len(matching.old):
         return ()
     left, right = before.take(pa.array(matching.old)), after.take(pa.array(matching.new))
-    found: dict[str, str] = {}
+    renames: dict[str, str] = {}
     for a, b in pairs:
         alike = 1 - unequal(left.column(a), right.column(b)).mean()
         informative = left.column(a).null_count < len(left)
-        if alike >= LIKENESS and informative and a not in found and b not in found.values():
-            found[a] = b
-    return tuple(found.items())
+        if alike >= LIKENESS and informative and a not in renames and b not in renames.values():
+            renames[a] = b
+    return tuple(renames.items())
 
 
 def _can_meet(header: Header, a: str, b: str) -> bool:

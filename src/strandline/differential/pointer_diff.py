@@ -47,13 +47,13 @@ def pointer_diff(plan: DiffPlan, state: SignatureState, spec: SignatureSpec, *, 
     """The differential of two sides' signatures; the result carries the new side's as the next state."""
     next_state, signed = sign_relation(plan, "new", spec)
     matched = plan.runner.run(match_signatures, _ranges(state, next_state, spec), plan.spool, "matching signatures")
-    found = [_Pointers.load(outcome.result["pointers"]) for outcome in matched]
+    changed = [_Pointers.load(outcome.result["pointers"]) for outcome in matched]
     unchanged = sum(outcome.result["unchanged"] for outcome in matched)
     work = work_of(signed)
     if old_at_hand:
-        result = _with_both_records(plan, found, unchanged)
+        result = _with_both_records(plan, changed, unchanged)
     else:
-        result = _with_new_records(plan, state, spec, found, unchanged)
+        result = _with_new_records(plan, state, spec, changed, unchanged)
     return replace(result, work=result.work + work, state=next_state)
 
 
@@ -129,9 +129,9 @@ def match_signatures(item: WorkItem, attempt: Attempt) -> Result:
     return {"pointers": path, "unchanged": unchanged}
 
 
-def _new_pointers(table: pa.Table | None, told: tuple[Any, dict[str, Any]] | None, spec: SignatureSpec) -> pa.Table:
+def _new_pointers(table: pa.Table | None, known: tuple[Any, dict[str, Any]] | None, spec: SignatureSpec) -> pa.Table:
     count = 0 if table is None else len(table)
-    kinds, flags = told or (np.repeat([INSERT], count), {})
+    kinds, flags = known or (np.repeat([INSERT], count), {})
     inserted = int((kinds == INSERT).sum())
     empty = np.empty(0, dtype=np.int64)
     columns: dict[str, Any] = {
@@ -161,25 +161,25 @@ def _old_pointers(table: pa.Table | None, deleted: int | None) -> pa.Table:
     return pa.table({**columns, "deleted": gone})
 
 
-def _with_both_records(plan: DiffPlan, found: Sequence[_Pointers], unchanged: int) -> DiffResult:
+def _with_both_records(plan: DiffPlan, changed: Sequence[_Pointers], unchanged: int) -> DiffResult:
     """Fetches changed records of both sides and compares them: exact, with before images."""
-    old = _fetch(plan, plan.old, pa.concat_tables([pointers.old for pointers in found]), "old")
-    new = _fetch(plan, plan.new, pa.concat_tables([pointers.new for pointers in found]), "new")
+    old = _fetch(plan, plan.old, pa.concat_tables([pointers.old for pointers in changed]), "old")
+    new = _fetch(plan, plan.new, pa.concat_tables([pointers.new for pointers in changed]), "new")
     outcomes = compare_whole(plan, old[0], new[0], "comparing changed records")
     result = gather(plan.comparison.header, outcomes, extra=[Counts(unchanged=unchanged, columns={})])
     return replace(result, work=old[1] + new[1])
 
 
 def _with_new_records(
-    plan: DiffPlan, state: SignatureState, spec: SignatureSpec, found: Sequence[_Pointers], unchanged: int
+    plan: DiffPlan, state: SignatureState, spec: SignatureSpec, changed: Sequence[_Pointers], unchanged: int
 ) -> DiffResult:
     """Fetches new records alone: inserts and updates without before images; deletes are told by their keys."""
     header = result_header(plan.comparison, spec)
-    items = _fetch_items(plan.new, pa.concat_tables([pointers.new for pointers in found]), "new")
+    items = _fetch_items(plan.new, pa.concat_tables([pointers.new for pointers in changed]), "new")
     described = [{**item, "comparison": plan.comparison.to_json(), "making": spec.to_json()} for item in items]
     outcomes = plan.runner.run(fetch_changes, described, plan.spool, "fetching changed records")
     met = [np.ones(segment.rows, dtype=np.bool_) for segment in state.segments]
-    for pointers in found:
+    for pointers in changed:
         gone = pointers.old.filter(pointers.old.column("deleted"))
         places = np.asarray(gone.column("segment"), dtype=np.int64)
         at = np.asarray(gone.column("at"), dtype=np.int64)
@@ -239,16 +239,16 @@ def fetch_changes(item: WorkItem, attempt: Attempt) -> Result:
     header = result_header(comparison, spec)
     rows, read = _pointed(item)
     order = np.asarray(rows.column("pointer"), dtype=np.int64)
-    told = pa.table(item["pointers"]).take(pa.array(order))
-    columns: dict[str, Any] = {CHANGE: told.column("kind")}
+    pointers = pa.table(item["pointers"]).take(pa.array(order))
+    columns: dict[str, Any] = {CHANGE: pointers.column("kind")}
     images = plain(rows.drop_columns(["pointer"]))
     columns |= {name: images.column(name) for name in header.columns}
     if header.has_changed:
         signed = column_names(spec)
         listed = flagged_names(
-            [np.asarray(told.column(signed[name]), dtype=np.bool_) for name in header.values], header.values
+            [np.asarray(pointers.column(signed[name]), dtype=np.bool_) for name in header.values], header.values
         )
-        inserted = np.asarray(told.column("kind"), dtype=object) == INSERT
+        inserted = np.asarray(pointers.column("kind"), dtype=object) == INSERT
         columns[CHANGED] = pa.array(listed.to_pylist(), listed.type, mask=inserted)
     changes = finish(header, restore(pa.table(columns), header.rows_schema), unchanged=0)
     return {**write_part(changes, attempt), "rows_read": read, "bytes_read": Side.from_json(item["side"]).bytes}

@@ -106,12 +106,12 @@ def compare_with_state(item: WorkItem, attempt: Attempt) -> Result:
     new = plain(pa.concat_tables(marked.tables))
     signed = sign(new, replace(spec, pointers=True))
     check_unique(signed, spec, "new")
-    found = _look_up(signed, state, spec)
-    changes = _changes(result_header(comparison, spec), new, np.asarray(signed.column(ROW)), found)
+    differences = _look_up(signed, state, spec)
+    changes = _changes(result_header(comparison, spec), new, np.asarray(signed.column(ROW)), differences)
     known = sum(block.rows for block in marked.known)
     counts = replace(changes.header.counts, unchanged=(changes.header.counts.unchanged or 0) + known)
     met = attempt.path("met.npz")
-    np.savez(met, **found.met)
+    np.savez(met, **differences.met)
     signed = with_known_rows(signed.drop_columns([FILE, ROW]), marked, spec)
     return {
         **write_part(replace(changes, header=replace(changes.header, counts=counts)), attempt),
@@ -125,7 +125,7 @@ def compare_with_state(item: WorkItem, attempt: Attempt) -> Result:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Differences:
     """Of signed rows: which are new, which differ, in which columns; and which rows of each state segment were met."""
 
     inserted: Flags
@@ -134,9 +134,9 @@ class _Found:
     met: dict[str, Any]
 
 
-def _look_up(signed: pa.Table, segments: Sequence[SignatureSegment], spec: SignatureSpec) -> _Found:
+def _look_up(signed: pa.Table, segments: Sequence[SignatureSegment], spec: SignatureSpec) -> _Differences:
     rows = signed.num_rows
-    found = _Found(
+    differences = _Differences(
         inserted=np.ones(rows, dtype=np.bool_),
         updated=np.zeros(rows, dtype=np.bool_),
         differing={name: np.zeros(rows, dtype=np.bool_) for name in column_names(spec)},
@@ -151,48 +151,48 @@ def _look_up(signed: pa.Table, segments: Sequence[SignatureSegment], spec: Signa
         first, mine = between(signed, segment.least, segment.greatest)
         matching = match_segments(saved, mine, spec)
         at = matching.new + first
-        found.inserted[at] = False
-        found.updated[at] = differing(saved, mine, matching, signature_names(spec))
+        differences.inserted[at] = False
+        differences.updated[at] = differing(saved, mine, matching, signature_names(spec))
         for name, column in column_names(spec).items():
-            found.differing[name][at] = differing(saved, mine, matching, [column])
-        found.met[str(place)] = np.packbits(_marked(len(saved), matching.old))
-        found.met[f"{place} at"] = np.array([start, len(saved)])
-    return found
+            differences.differing[name][at] = differing(saved, mine, matching, [column])
+        differences.met[str(place)] = np.packbits(_marked(len(saved), matching.old))
+        differences.met[f"{place} at"] = np.array([start, len(saved)])
+    return differences
 
 
 def differing(saved: pa.Table, mine: pa.Table, matching: Matching, names: Sequence[str]) -> Flags:
     """Where matched rows of two segments disagree in any of the named signature columns."""
-    found = np.zeros(len(matching.old), dtype=np.bool_)
+    flags = np.zeros(len(matching.old), dtype=np.bool_)
     for name in names:
         old, new = np.asarray(saved.column(name)), np.asarray(mine.column(name))
-        for start in range(0, len(found), BLOCK_ROWS):
+        for start in range(0, len(flags), BLOCK_ROWS):
             block = slice(start, start + BLOCK_ROWS)
-            found[block] |= old[matching.old[block]] != new[matching.new[block]]
-    return found
+            flags[block] |= old[matching.old[block]] != new[matching.new[block]]
+    return flags
 
 
 def match_segments(saved: pa.Table, mine: pa.Table, spec: SignatureSpec) -> Matching:
     """Rows of equal keys in two segments; where numbers are hashes, the keys themselves have the last word."""
-    found = match_numbers(_numbers(saved), _numbers(mine))
-    if not (len(found.repeated_old) or len(found.repeated_new)):
+    by_number = match_numbers(_numbers(saved), _numbers(mine))
+    if not (len(by_number.repeated_old) or len(by_number.repeated_new)):
         if numbers_tell_keys(saved, spec) and numbers_tell_keys(mine, spec):
-            return found
-        old = segment_keys(saved.take(pa.array(found.old)), spec)
-        new = segment_keys(mine.take(pa.array(found.new)), spec)
+            return by_number
+        old = segment_keys(saved.take(pa.array(by_number.old)), spec)
+        new = segment_keys(mine.take(pa.array(by_number.new)), spec)
         if not any(unequal(a, b).any() for a, b in zip(old.columns, new.columns, strict=True)):
-            return found
+            return by_number
     return match(segment_keys(saved, spec), segment_keys(mine, spec))
 
 
-def _changes(header: Header, new: pa.Table, row: npt.NDArray[np.int64], found: _Found) -> ChangeSet:
-    """Change rows of a table; `found` speaks of its rows in another order, which `row` undoes."""
-    changed = np.flatnonzero(found.inserted | found.updated)
-    inserted = found.inserted[changed]
+def _changes(header: Header, new: pa.Table, row: npt.NDArray[np.int64], differences: _Differences) -> ChangeSet:
+    """Change rows of a table; `differences` speaks of its rows in another order, which `row` undoes."""
+    changed = np.flatnonzero(differences.inserted | differences.updated)
+    inserted = differences.inserted[changed]
     rows = _chosen(new, row[changed])
     columns: dict[str, Any] = {CHANGE: pa.array([UPDATE, INSERT]).take(pa.array(inserted.astype(np.int8)))}
     columns |= {name: rows.column(name) for name in header.columns}
     if header.has_changed:
-        listed = flagged_names([found.differing[name][changed] for name in header.values], header.values)
+        listed = flagged_names([differences.differing[name][changed] for name in header.values], header.values)
         columns[CHANGED] = pc.if_else(pa.array(inserted), pa.scalar(None, listed.type), listed)
     table = restore(pa.table(columns), header.rows_schema)
     return finish(header, table, unchanged=len(row) - len(changed))
@@ -238,9 +238,9 @@ def write_deleted(plan: DiffPlan, header: Header, state: SignatureState, met: Se
     columns |= {name: keys.column(name) for name in header.key}
     for field in header.rows_schema:
         columns.setdefault(field.name, pa.nulls(keys.num_rows, field.type))
-    found = finish(header, restore(pa.table(columns), header.rows_schema), unchanged=0)
+    deletes = finish(header, restore(pa.table(columns), header.rows_schema), unchanged=0)
     path = Attempt(plan.spool.path, 0).path("deleted.parquet")
-    return DiffResult(found.header, (PartFile(path, found.rows.num_rows, write_rows(found.rows, path)),))
+    return DiffResult(deletes.header, (PartFile(path, deletes.rows.num_rows, write_rows(deletes.rows, path)),))
 
 
 def _marked(count: int, positions: npt.NDArray[np.int64]) -> Flags:

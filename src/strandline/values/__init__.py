@@ -2,7 +2,15 @@
 
 from strandline.values.encoding import no_rows, plain, plain_schema, plain_type, restore, restored
 from strandline.values.equality import Column, Flags, comparable, unequal
-from strandline.values.expressions import Condition, Expression, parse_condition, parse_expression, readable
+from strandline.values.expressions import (
+    Condition,
+    Expression,
+    parse_condition,
+    parse_expression,
+    quoted,
+    quoted_text,
+    readable,
+)
 from strandline.values.matching import (
     BLOCK_ROWS,
     Matching,
@@ -32,7 +40,6 @@ from strandline.values.signatures import (
     validity,
 )
 from strandline.values.spark_types import spark_schema, spark_table
-from strandline.values.sql_quoting import quoted, quoted_text
 from strandline.values.text import TextGuess, convert_text, guess_type
 from strandline.values.type_unification import (
     Incomparable,

@@ -177,8 +177,8 @@ def _entry_order(rows: pa.Array, keys: pa.Array, items: pa.Array) -> pa.Array:
     entries = pa.table([rows, keys, items, pa.array(np.arange(len(rows)))], names=["r", "k", "v", "i"])
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
         connection.register("entries", entries)
-        found = connection.sql("SELECT i FROM entries ORDER BY r, k, v").to_arrow_table()
-    return pa.concat_arrays(found.column(0).chunks)
+        ordered = connection.sql("SELECT i FROM entries ORDER BY r, k, v").to_arrow_table()
+    return pa.concat_arrays(ordered.column(0).chunks)
 
 
 def _ordered_bits(array: pa.Array) -> pa.Array:
@@ -292,11 +292,11 @@ def _unequal_leaf(a: Column, b: Column) -> Flags:
     differ = pc.not_equal(a, b)
     if pt.is_floating(a.type):
         differ = pc.and_not(differ, pc.and_(pc.is_nan(a), pc.is_nan(b)))
-    found = _flags(differ)
+    flags = _flags(differ)
     if a.null_count or b.null_count:
         null_a, null_b = _flags(a.is_null()), _flags(b.is_null())
-        found = np.asarray(np.where(null_a | null_b, null_a != null_b, found), dtype=np.bool_)
-    return found
+        flags = np.asarray(np.where(null_a | null_b, null_a != null_b, flags), dtype=np.bool_)
+    return flags
 
 
 def _unequal_canonical(a: pa.Array, b: pa.Array) -> Flags:
@@ -339,8 +339,8 @@ def _lengths(array: pa.ListArray) -> npt.NDArray[np.int64]:
 
 def _flags(column: Any) -> Flags:
     filled = pc.fill_null(column, False) if column.null_count else column
-    found: Flags = np.asarray(_one(filled).to_numpy(zero_copy_only=False), dtype=np.bool_)
-    return found
+    flags: Flags = np.asarray(_one(filled).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    return flags
 
 
 def _one(column: Column) -> pa.Array:

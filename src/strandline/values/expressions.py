@@ -6,6 +6,8 @@ row: no queries, aggregates or windows, no functions that read files, the clock 
 last word on that, and evaluation happens in a connection without access to anything outside.
 
 Functions of instants work in UTC. SQL sees instants with a zone, and durations, in whole microseconds.
+
+`quoted` and `quoted_text` are for SQL that our own code writes, in the form that DuckDB, PostgreSQL and SQLite share.
 """
 
 from __future__ import annotations
@@ -66,8 +68,8 @@ class Condition:
 
     def mask(self, table: pa.Table) -> pa.BooleanArray:
         """Which rows of `table` satisfy it; null counts as no."""
-        found = pc.fill_null(_run(self, table), False)
-        return pa.array(np.asarray(found, dtype=bool))
+        satisfied = pc.fill_null(_run(self, table), False)
+        return pa.array(np.asarray(satisfied, dtype=bool))
 
 
 def parse_condition(sql: str, schema: pa.Schema, params: Mapping[str, Any] | None = None) -> Condition:
@@ -108,13 +110,13 @@ def _tree(sql: str, doing: str) -> Any:
     except SqlglotError as error:
         places = getattr(error, "errors", None) or [{}]
         where = f" at position {places[0]['col']}" if "col" in places[0] else ""
-        said = str(places[0].get("description", error)).strip()
-        raise SqlError(f"{sql!r} is not SQL{where}: {said}", doing=doing) from None
-    found = [tree for tree in trees if tree is not None]
-    if len(found) != 1:
-        told = "is empty" if not found else "holds several statements"
-        raise SqlError(f"{sql!r} {told}", doing=doing, hint="Give one condition or expression")
-    return found[0]
+        message = str(places[0].get("description", error)).strip()
+        raise SqlError(f"{sql!r} is not SQL{where}: {message}", doing=doing) from None
+    statements = [tree for tree in trees if tree is not None]
+    if len(statements) != 1:
+        problem = "is empty" if not statements else "holds several statements"
+        raise SqlError(f"{sql!r} {problem}", doing=doing, hint="Give one condition or expression")
+    return statements[0]
 
 
 def _bound(tree: Any, params: dict[str, Any], doing: str) -> Any:
@@ -245,8 +247,8 @@ def _check(text: str, columns: Sequence[str], sql: str, doing: str) -> None:
     for node in nodes:
         kind = node["class"]
         if kind not in _CLASSES:
-            told = _SUBJECT.get(kind, f"a {kind.lower().replace('_', ' ')}")
-            raise SqlError(f"{sql!r} holds {told}", doing=doing, hint="Only what one row tells may be used")
+            subject = _SUBJECT.get(kind, f"a {kind.lower().replace('_', ' ')}")
+            raise SqlError(f"{sql!r} holds {subject}", doing=doing, hint="Only what one row tells may be used")
         called = node["function_name"] if kind == "FUNCTION" else None
         if kind == "COLUMN_REF" and node["column_names"][0] not in known:
             called = node["column_names"][0]  # as in `current_date`: DuckDB finds no column and calls a function
@@ -284,8 +286,8 @@ def _run(expression: Expression | Condition, table: pa.Table, sql: str = "") -> 
     try:
         return connection.sql(f'SELECT {expression.sql} AS v FROM "{_ROWS}"').to_arrow_table().column(0)
     except duckdb.Error as error:
-        said = str(error).split("\n")[0]
-        raise SqlError(f"{sql or expression.sql!r} can't be evaluated: {said}", doing="evaluating SQL") from None
+        message = str(error).split("\n")[0]
+        raise SqlError(f"{sql or expression.sql!r} can't be evaluated: {message}", doing="evaluating SQL") from None
     finally:
         connection.unregister(_ROWS)
 
@@ -317,17 +319,35 @@ def _connection() -> duckdb.DuckDBPyConnection:
     """This thread's connection for expressions: it sees nothing but the rows that it is given."""
     if not hasattr(_local, "connection"):
         _local.connection = sandboxed_duckdb(threads=1)
-    found: duckdb.DuckDBPyConnection = _local.connection
-    return found
+    connection: duckdb.DuckDBPyConnection = _local.connection
+    return connection
 
 
 def _functions() -> frozenset[str]:
     """The functions that give the same for the same row, whenever and wherever they are called."""
     if not hasattr(_local, "functions"):
-        found = _connection().execute(
+        listed = _connection().execute(
             "SELECT DISTINCT function_name FROM duckdb_functions() WHERE (function_type = 'scalar' AND "
             f"stability = 'CONSISTENT') OR (function_type = 'macro' AND ({_MACROS}))"
         )
-        _local.functions = frozenset(name.lower() for (name,) in found.fetchall()) - _UNSTEADY
+        _local.functions = frozenset(name.lower() for (name,) in listed.fetchall()) - _UNSTEADY
     known: frozenset[str] = _local.functions
     return known
+
+
+def quoted(*names: str | None) -> str:
+    """An identifier, qualified where more than one name is given; None stands for no qualifier.
+
+    >>> quoted('odd"name'), quoted("shop", "orders"), quoted(None, "orders")
+    ('"odd""name"', '"shop"."orders"', '"orders"')
+    """
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names if name is not None)
+
+
+def quoted_text(text: str) -> str:
+    """A text as a literal.
+
+    >>> print(quoted_text("it's"))
+    'it''s'
+    """
+    return "'" + text.replace("'", "''") + "'"

@@ -56,9 +56,9 @@ class TextGuess:
         if self._left is None:
             self._left = _chain_of(values.slice(0, _GLANCE))
         while self._left:
-            found = _values(values, self._left[0])
-            if found is not None:
-                self._remember(found)
+            typed = _values(values, self._left[0])
+            if typed is not None:
+                self._remember(typed)
                 return
             self._widen()
 
@@ -66,19 +66,18 @@ class TextGuess:
     def type(self) -> pa.DataType:
         return self._left[0] if self._left else pa.string()
 
-    def _remember(self, found: pa.Array) -> None:
-        if not (pat.is_int64(found.type) or pat.is_date32(found.type) or pat.is_timestamp(found.type)):
+    def _remember(self, typed: pa.Array) -> None:
+        if not (pat.is_int64(typed.type) or pat.is_date32(typed.type) or pat.is_timestamp(typed.type)):
             return
-        if not pat.is_int64(found.type):
-            found = found.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
-        ends = pc.min_max(found)
+        if not pat.is_int64(typed.type):
+            typed = typed.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+        ends = pc.min_max(typed)
         least, greatest = ends["min"].as_py(), ends["max"].as_py()
         self._least = least if self._least is None else min(self._least, least)
         self._greatest = greatest if self._greatest is None else max(self._greatest, greatest)
 
     def _widen(self) -> None:
-        assert self._left
-        wider = self._left[1:]
+        wider = self._left[1:] if self._left else ()
         if wider and self._least is not None and self._greatest is not None:
             wider = wider if _widens(wider[0], self._least, self._greatest) else ()
         self._left = wider
@@ -110,14 +109,14 @@ def _values(text: pa.Array, kind: pa.DataType) -> pa.Array | None:
     if pat.is_timestamp(kind) and not _all_match(text, _time_pattern(kind)):
         return None
     try:
-        found = _convert(text, kind)
+        typed = _convert(text, kind)
     except pa.ArrowInvalid:
         return None
-    if (pat.is_integer(kind) or pat.is_date(kind)) and not found.cast(pa.string()).equals(text):
+    if (pat.is_integer(kind) or pat.is_date(kind)) and not typed.cast(pa.string()).equals(text):
         return None
-    if pat.is_floating(kind) and not _in_range(text, found):
+    if pat.is_floating(kind) and not _in_range(text, typed):
         return None
-    return found
+    return typed
 
 
 def _time_pattern(kind: pa.DataType) -> str:
@@ -129,9 +128,9 @@ def _all_match(text: pa.Array, pattern: str) -> bool:
     return pc.all(pc.match_substring_regex(text, pattern)).as_py() is not False
 
 
-def _in_range(text: pa.Array, found: pa.Array) -> bool:
+def _in_range(text: pa.Array, floats: pa.Array) -> bool:
     """Whether what became infinite or zero was so in the text: 1e400 and 1e-400 are beyond a float64."""
-    infinite, zero = text.filter(pc.is_inf(found)), text.filter(pc.equal(found, 0.0))
+    infinite, zero = text.filter(pc.is_inf(floats)), text.filter(pc.equal(floats, 0.0))
     return _all_match(pc.utf8_lower(infinite), r"^-?inf") and _all_match(pc.utf8_lower(zero), r"^-?0(\.0+)?(e.*)?$")
 
 

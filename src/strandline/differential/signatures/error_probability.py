@@ -21,13 +21,8 @@ def error_of_one_comparison(bits: int) -> float:
     return 2.0**-bits
 
 
-def error_free_probability(records: int, error: float) -> float:
-    """Equation 1: the probability that a run over so many records overlooks nothing."""
-    return math.exp(records * math.log1p(-error))
-
-
 def miss_probability(records: int, error: float) -> float:
-    """The probability that a run overlooks at least one update, exact also where equation 1 rounds to 1."""
+    """The probability that a run overlooks at least one update: 1 less equation 1, exact where that rounds to 1."""
     return -math.expm1(records * math.log1p(-error))
 
 

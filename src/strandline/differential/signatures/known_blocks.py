@@ -101,8 +101,8 @@ def _mark(scan: Scan, columns: Sequence[str]) -> tuple[str, str] | None:
     group = parquet_file(scan.path).metadata.row_group(scan.row_groups[0])
     chunks = [group.column(place) for place in range(group.num_columns)]
     sizes = [chunk.total_compressed_size for chunk in chunks]
-    told = [f"{c.path_in_schema}{c.physical_type}{c.compression}{c.encodings}" for c in chunks]
-    shape = f"{group.num_rows}{sizes}{told}{list(columns)}{scan.schema}"
+    layouts = [f"{c.path_in_schema}{c.physical_type}{c.compression}{c.encodings}" for c in chunks]
+    shape = f"{group.num_rows}{sizes}{layouts}{list(columns)}{scan.schema}"
     starts = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
     digest = hashlib.sha1(usedforsecurity=False)
     with open(scan.path, "rb") as file:
@@ -120,5 +120,5 @@ def _saved_rows(block: KnownBlock, segments: Sequence[SignatureSegment], spec: S
         for segment in segments
         if segment.rows and segment.least <= block.greatest and segment.greatest >= block.least
     ]
-    found = concat_segments(pieces, spec) if pieces else None
-    return found if found is not None and found.num_rows == block.rows else None
+    saved = concat_segments(pieces, spec) if pieces else None
+    return saved if saved is not None and saved.num_rows == block.rows else None

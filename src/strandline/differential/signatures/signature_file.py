@@ -74,7 +74,7 @@ class SignatureSegment(JsonRecord):
     greatest: int
 
 
-def sign(table: pa.Table, spec: SignatureSpec, file: int | None = None, first_row: int = 0) -> pa.Table:
+def sign(table: pa.Table, spec: SignatureSpec, file: int | None = None) -> pa.Table:
     """The segment of a table's rows, sorted by number."""
     columns: dict[str, Any] = {NUMBER: numbers_of(table, spec)}
     columns |= _signatures(table, spec)
@@ -82,7 +82,7 @@ def sign(table: pa.Table, spec: SignatureSpec, file: int | None = None, first_ro
         columns |= {f"k{place}": table.column(name) for place, name in enumerate(spec.key)}
     if spec.pointers:
         columns[FILE] = np.full(table.num_rows, file or 0, dtype=np.int32)
-        columns[ROW] = np.arange(first_row, first_row + table.num_rows, dtype=np.int64)
+        columns[ROW] = np.arange(table.num_rows, dtype=np.int64)
     return sort_segment(pa.table(columns))
 
 
@@ -198,12 +198,12 @@ def _signatures(table: pa.Table, spec: SignatureSpec) -> dict[str, Any]:
         return {}
     normalised = normalise(table, spec.scheme)
     words = row_signatures(normalised, spec.scheme)
-    found: dict[str, Any] = {LOW: words} if words.ndim == 1 else {LOW: words[:, 0].copy(), HIGH: words[:, 1].copy()}
+    columns: dict[str, Any] = {LOW: words} if words.ndim == 1 else {LOW: words[:, 0].copy(), HIGH: words[:, 1].copy()}
     if spec.column_signatures:
         each = column_row_signatures(normalised, spec.scheme)
         for name, column in column_names(spec).items():
-            found[column] = each[name] if each[name].ndim == 1 else each[name][:, 0].copy()
-    return found
+            columns[column] = each[name] if each[name].ndim == 1 else each[name][:, 0].copy()
+    return columns
 
 
 def _is_integer(type_: pa.DataType) -> bool:

@@ -67,8 +67,8 @@ def _put(path: Path, text: str) -> None:
 
 def _loaded(name: str, path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
+    if spec is None or spec.loader is None:
+        return importlib.import_module(name)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -111,7 +111,7 @@ class Scheme:
 
     def differences(self, other: Scheme) -> tuple[str, ...]:
         """What keeps signatures of `self` (the saved ones) from being compared with those of `other`."""
-        found = [
+        reasons = [
             f"{what}: {mine} was saved, {theirs} is asked for"
             for what, mine, theirs in (
                 ("algorithm", self.algorithm, other.algorithm),
@@ -121,7 +121,7 @@ class Scheme:
             )
             if mine != theirs
         ]
-        return (*found, *_column_differences(self, other))
+        return (*reasons, *_column_differences(self, other))
 
 
 def scheme_of(
@@ -203,13 +203,13 @@ def _column_differences(saved: Scheme, asked: Scheme) -> list[str]:
         dict(zip(saved.columns, saved.kinds, strict=True)),
         dict(zip(asked.columns, asked.kinds, strict=True)),
     )
-    found = [f"column {name} was saved and is not asked for" for name in saved.columns if name not in after]
-    found += [f"column {name} is asked for and was not saved" for name in asked.columns if name not in before]
-    found += [
+    reasons = [f"column {name} was saved and is not asked for" for name in saved.columns if name not in after]
+    reasons += [f"column {name} is asked for and was not saved" for name in asked.columns if name not in before]
+    reasons += [
         f"column {name}: {kind} was saved, {after[name]} is asked for"
         for name, kind in before.items()
         if name in after and after[name] != kind
     ]
-    if not found and saved.columns != asked.columns:
-        found.append(f"column order: {', '.join(saved.columns)} was saved, {', '.join(asked.columns)} is asked for")
-    return found
+    if not reasons and saved.columns != asked.columns:
+        reasons.append(f"column order: {', '.join(saved.columns)} was saved, {', '.join(asked.columns)} is asked for")
+    return reasons

@@ -100,11 +100,6 @@ def signature(columns: Sequence[Column], seed: int, engine: EngineName = "auto")
     return h
 
 
-def column_signatures(columns: Sequence[Column], seed: int, engine: EngineName = "auto") -> list[Words]:
-    """For each column its own hash in every row: that of a row with this one value."""
-    return [signature([column], seed, engine) for column in columns]
-
-
 def _rows(columns: Sequence[Column]) -> int:
     if not columns:
         raise InputError("a signature needs at least one column", doing="computing row signatures")
