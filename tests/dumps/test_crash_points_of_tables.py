@@ -41,7 +41,7 @@ def a_store() -> MemoryStorage:
 
 
 def opened(storage: Storage, clock: Clock) -> Store:
-    return open_on(storage, surroundings=clock.surroundings())
+    return open_on(storage, environment=clock.environment())
 
 
 def buried(storage: MemoryStorage) -> None:

@@ -44,7 +44,7 @@ def dumped(
 
 
 def restored(target: Storage, into: Storage, at: RestorePoint = None, version: str | None = None) -> Restored:
-    return restore_store(Target(target), into, RestoreRequest(at, version, INLINE, Clock().surroundings()))
+    return restore_store(Target(target), into, RestoreRequest(at, version, INLINE, Clock().environment()))
 
 
 def restored_facts(target: Storage, at: RestorePoint = None, version: str | None = None) -> Facts:

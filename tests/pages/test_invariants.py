@@ -35,7 +35,7 @@ def edited(storage: MemoryStorage, name: VersionObject, edit: Callable[[Pointer]
     storage.objects[name] = encode_pointer(edit(pointer))
 
 
-def roll(storage: MemoryStorage, edit: Callable[[ProcessRegistry], ProcessRegistry]) -> None:
+def registry(storage: MemoryStorage, edit: Callable[[ProcessRegistry], ProcessRegistry]) -> None:
     storage.objects[PROCESSES] = encode_registry(edit(decode_registry(storage.objects[PROCESSES])))
 
 
@@ -45,7 +45,7 @@ def root(pointer: Pointer) -> NodeRef:
 
 
 def blocks_forgotten(storage: MemoryStorage, versions: dict[str, VersionObject]) -> None:
-    roll(storage, lambda now: replace(now, next_block=0))
+    registry(storage, lambda now: replace(now, next_block=0))
 
 
 def page_gone(storage: MemoryStorage, versions: dict[str, VersionObject]) -> None:
@@ -79,7 +79,7 @@ def floor_of_no_state(storage: MemoryStorage, versions: dict[str, VersionObject]
         record = next(iter(now.processes.values()))
         return now.with_record(replace(record, floors={**record.floors, versions["main"]: CommitNumber(999)}))
 
-    roll(storage, raised)
+    registry(storage, raised)
 
 
 def not_fenced_everywhere(storage: MemoryStorage, versions: dict[str, VersionObject]) -> None:

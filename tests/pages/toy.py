@@ -178,7 +178,7 @@ class Clock:
     def __init__(self) -> None:
         self.time = 1000.0
 
-    def surroundings(self) -> Environment:
+    def environment(self) -> Environment:
         return Environment(now=self._now, monotonic=lambda: self.time, new_id=self._id, patience=60.0)
 
     def _now(self) -> float:
@@ -190,12 +190,12 @@ class Clock:
 
 
 def created(storage: Storage, clock: Clock | None = None) -> PageStore:
-    return create_store(storage, ToyInstaller(), ToyValidator(), (clock or Clock()).surroundings())
+    return create_store(storage, ToyInstaller(), ToyValidator(), (clock or Clock()).environment())
 
 
 def opened(storage: Storage, clock: Clock | None = None) -> PageStore:
-    surroundings = clock.surroundings() if clock is not None else Environment()
-    return open_store(storage, ToyInstaller(), ToyValidator(), surroundings)
+    environment = clock.environment() if clock is not None else Environment()
+    return open_store(storage, ToyInstaller(), ToyValidator(), environment)
 
 
 def assert_sound(storage: Storage) -> None:

@@ -133,10 +133,10 @@ def on(storage: FaultyStorage | MemoryStorage, monkeypatch: pytest.MonkeyPatch) 
     """The pipeline's store on a storage of the test's own."""
 
     def opened(url: str, *, session: object = None) -> Store:
-        return open_on(storage, surroundings=Environment())
+        return open_on(storage, environment=Environment())
 
     def created(url: str, *, session: object = None) -> Store:
-        return create_on(storage, surroundings=Environment())
+        return create_on(storage, environment=Environment())
 
     with monkeypatch.context() as patched:
         patched.setattr(module, "open_store", opened)

@@ -32,7 +32,7 @@ Facts = dict[str, Any]
 @functools.cache
 def _prepared() -> dict[str, bytes]:
     storage = MemoryStorage()
-    with create_on(storage, limits=TINY, surroundings=Clock().surroundings()) as store:
+    with create_on(storage, limits=TINY, environment=Clock().environment()) as store:
         store.create_table("t", numbered(20), key="id")
         store.create_table("log", numbered(3))
         store.snapshot("one")
@@ -124,7 +124,7 @@ def _small_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opened(storage: Storage, clock: Clock | None = None) -> Store:
-    return open_on(storage, limits=TINY, surroundings=(clock or Clock()).surroundings())
+    return open_on(storage, limits=TINY, environment=(clock or Clock()).environment())
 
 
 def outcomes(operation: Operation) -> tuple[Facts, Facts, int]:

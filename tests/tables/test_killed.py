@@ -92,7 +92,7 @@ def test_a_killed_process_leaves_whole_states_and_nothing_else(tmp_path: Path, n
         assert not errors, errors[0]
         acknowledged |= {int(line) for line in lines}
         clock = Clock()
-        with open_on(LocalStorage(path), surroundings=clock.surroundings()) as store:
+        with open_on(LocalStorage(path), environment=clock.environment()) as store:
             states += look_after(store, clock, acknowledged)
             store.table("accounts").update(where="id = 0", set={"balance": "balance"})
             report = store.check()

@@ -63,7 +63,7 @@ def test_a_lost_swap_derives_again_on_the_newer_state(tmp_path: Path) -> None:
         storage.meanwhile = lambda: first.table("c").insert([{"id": 2, "name": "bob"}])
         second.table("o").insert([{"id": 2, "c": 2}])
         assert storage.lost == 1
-        second.pages.look()
+        second.pages.refresh_if_idle()
         known = kept(second)
         assert not known.broken
         with second.state() as view:

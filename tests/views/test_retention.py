@@ -74,7 +74,7 @@ def test_two_copies_of_a_store_that_diverge_are_told_apart(tmp_path: Path, maint
 @MAINTAIN
 def test_a_copy_that_was_away_too_long_is_let_go_and_mended_when_it_is_back(tmp_path: Path, maintain: str) -> None:
     clock, storage = Clock(), MemoryStorage()
-    with create_on(storage, surroundings=clock.surroundings()) as store:
+    with create_on(storage, environment=clock.environment()) as store:
         example(store, maintain)
         slow = store.view("v").replicate(f"sqlite:///{tmp_path}/f.db#slow", keep="10d")
         fast = store.view("v").replicate(f"sqlite:///{tmp_path}/f.db#fast")
@@ -98,7 +98,7 @@ def test_a_copy_that_was_away_too_long_is_let_go_and_mended_when_it_is_back(tmp_
 @MAINTAIN
 def test_a_copy_that_is_refreshed_stays_known_though_nothing_changes(tmp_path: Path, maintain: str) -> None:
     clock = Clock()
-    with create_on(MemoryStorage(), surroundings=clock.surroundings()) as store:
+    with create_on(MemoryStorage(), environment=clock.environment()) as store:
         example(store, maintain)
         idle = store.view("v").replicate(f"sqlite:///{tmp_path}/f.db#idle", keep="10d")
         for _ in range(6):
@@ -115,7 +115,7 @@ def test_what_has_outgrown_the_base_is_let_go_after_a_day(
 ) -> None:
     monkeypatch.setattr("strandline.views.retention.SMALL", 0)
     clock = Clock()
-    with create_on(MemoryStorage(), surroundings=clock.surroundings()) as store:
+    with create_on(MemoryStorage(), environment=clock.environment()) as store:
         example(store, maintain)
         copy = store.view("v").replicate(f"sqlite:///{tmp_path}/f.db#v")
         store.table("t").delete(where="k >= 5")
@@ -128,7 +128,7 @@ def test_what_has_outgrown_the_base_is_let_go_after_a_day(
 
 def test_a_difference_table_that_nobody_needs_is_no_longer_kept(tmp_path: Path) -> None:
     clock = Clock()
-    with create_on(MemoryStorage(), surroundings=clock.surroundings()) as store:
+    with create_on(MemoryStorage(), environment=clock.environment()) as store:
         example(store, "eager")
         copy = store.view("v").replicate(f"sqlite:///{tmp_path}/f.db#v")
         store.table("t").update(set={"x": "x + 1"})

@@ -33,14 +33,14 @@ MAINTAIN = ["eager", "deferred"]
 
 
 def opened(storage: Storage) -> Store:
-    return open_on(storage, surroundings=Clock().surroundings())
+    return open_on(storage, environment=Clock().environment())
 
 
 @functools.cache
 def prepared(maintain: str, sql: str) -> tuple[dict[str, bytes], bytes]:
     """A store whose two copies stand at different positions, with changes to send; the copies' file."""
     storage = MemoryStorage()
-    with create_on(storage, surroundings=Clock().surroundings()) as store:
+    with create_on(storage, environment=Clock().environment()) as store:
         store.create_table("o", pa.table({"id": range(8), "c": [n % 3 for n in range(8)], "x": range(8)}), key="id")
         store.create_table("c", pa.table({"id": range(3), "y": ["a", "b", None]}), key="id")
         view = store.view("v", sql, maintain=maintain)
@@ -75,7 +75,7 @@ def rows_of(store: Store, sql: str) -> Counter[tuple[Any, ...]]:
 def settled(storage: MemoryStorage, sql: str) -> None:
     """Another process goes on: both copies come to the view, positions of nobody are gone, and so is all litter."""
     clock = Clock()
-    with open_on(storage, surroundings=clock.surroundings()) as store:
+    with open_on(storage, environment=clock.environment()) as store:
         store.pages.store.beat()
         clock.time += 61
         store.pages.store.beat()

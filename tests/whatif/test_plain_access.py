@@ -194,7 +194,7 @@ def _changing(store: Store) -> list[int]:
     )
     for change in changes:
         change()
-        commits.append(int(store.pages.look().commit))
+        commits.append(int(store.pages.refresh_if_idle().commit))
     return commits
 
 

@@ -43,7 +43,7 @@ def snapshot(store: str, name: str | None, tables: tuple[str, ...], version: str
     name = name or dt.datetime.now().strftime("%Y-%m-%dT%H.%M.%S")
     with control(store) as pages:
         opened = version_of(pages, version)
-        domains = {entry.name: entry.domain for entry in opened.look().domains()}
+        domains = {entry.name: entry.domain for entry in opened.refresh_if_idle().domains()}
         for table in chosen:
             check_name(sorted(domains), table, "table")
         record = opened.name_snapshot(name, domains=[domains[table] for table in chosen] if chosen else None)
@@ -68,7 +68,7 @@ def snapshots(store: str, version: str, as_json: bool) -> int:
     """
     with control(store) as pages:
         opened = version_of(pages, version)
-        names = {entry.domain: entry.name for entry in opened.look().domains()}
+        names = {entry.domain: entry.name for entry in opened.refresh_if_idle().domains()}
         # Snapshots named `_…` are not users': views keep the states that their copies stand at.
         records = [one for one in opened.snapshots() if not one.name.startswith("_")]
     rows = []
@@ -196,7 +196,9 @@ def _freed(store: str, kind: str, name: str, version: str) -> int:
         elif kind == "snapshot":
             check_name([one.name for one in version_of(pages, version).snapshots()], name, "snapshot")
         else:
-            check_name(sorted(one.name for one in version_of(pages, version).look().domains()), name, "table")
+            check_name(
+                sorted(one.name for one in version_of(pages, version).refresh_if_idle().domains()), name, "table"
+            )
 
     storage = storage_of(store)
     if kind == "branch":

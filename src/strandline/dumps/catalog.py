@@ -17,9 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from strandline.dumps.manifest import FORMAT, DumpScope, check_format
-from strandline.errors import InputError, NotFound, StorageError, SwapLost
+from strandline.errors import InputError, NotFound, StorageError
 from strandline.pages import Json, seal, unseal
-from strandline.storage import Storage, Token, auditing
+from strandline.storage import Storage, Token, auditing, swap_if_first
 
 CATALOG = "DUMPS"
 BEGUN, COMPLETE, DROPPING = "begun", "complete", "dropping"
@@ -189,17 +189,8 @@ def change_catalog(storage: Storage, edit: Edit) -> DumpCatalog:
         if edited is catalog or edited == catalog:
             return catalog
         edited = replace(edited, swap=secrets.token_hex(8))
-        try:
-            storage.compare_and_swap(CATALOG, token, _encoded(edited))
+        if swap_if_first(storage, CATALOG, token, _encoded(edited)):
             return edited
-        except SwapLost:
-            continue
-        except StorageError:
-            again = _read(storage)
-            if again is None or again[1] == token:
-                raise
-            if again[0].swap == edited.swap:
-                return edited
 
 
 def _read(storage: Storage) -> tuple[DumpCatalog, Token] | None:

@@ -60,7 +60,7 @@ class RestoreRequest:
     at: RestorePoint = None
     version: str | None = None
     options: CopyOptions = field(default_factory=CopyOptions)
-    surroundings: Environment = field(default_factory=Environment)
+    environment: Environment = field(default_factory=Environment)
 
 
 def find_dump(catalog: DumpCatalog, at: RestorePoint) -> DumpEntry:
@@ -132,7 +132,7 @@ def _restore(target: Target, chain: DumpChain, into: Storage, request: RestoreRe
 
 def new_identity(request: RestoreRequest) -> StoreIdentity:
     """The identity of a new store."""
-    environment = request.surroundings
+    environment = request.environment
     return StoreIdentity(environment.new_id(), environment.new_id(), environment.now(), request.version)
 
 

@@ -59,9 +59,9 @@ class StoreSnapshot:
         self._logs: dict[StateKey, list[tuple[int, str]]] = {}
         try:
             self.versions = tuple(self._hold_versions(store, scope))
-            self.taken = store.context.surroundings.now()
+            self.taken = store.context.environment.now()
             # Read after the states: every name in them is of a block given out before.
-            self.next_block = read_registry(self.storage).roll.next_block
+            self.next_block = read_registry(self.storage).registry.next_block
             if throttled:
                 self.throttle = self._throttle_beside_writers()
         except BaseException:
@@ -152,7 +152,7 @@ class StoreSnapshot:
 
     def _hold_version(self, store: PageStore, name: str, scope: DumpScope) -> VersionFacts:
         version = store.version(name)
-        version.look()
+        version.refresh_if_idle()
         snapshot = self._stack.enter_context(version.snapshot())
         # Newer than the snapshot, perhaps: what came after it is left out.
         pointer = version.pointer()

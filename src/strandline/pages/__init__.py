@@ -11,7 +11,7 @@
 
     ReadView: find_domain(name) → TableEntry; record(domain) → bytes; page_for(domain, key) → Entry;
           pages_between(domain, low, high); entries(domain); entries_since(domain, commit);
-          changed_entries(domain, older_view); changed_domains(older_view); read(page_ref) → bytes
+          changed_entries(domain, older_view); read(page_ref) → bytes
 
 What the layers above provide, in the order in which `commit_batch` calls it:
 - `Validator.conflict(transaction, older, newer)` says whether a transaction may go on although another

@@ -40,7 +40,7 @@ from strandline.storage import Storage, auditing
 Place = tuple[TableId, int, int]
 """Where an object stands: domain, level (pages: -1 and -2 for base and overlay, -3 for records), number."""
 
-Told = tuple[str, str]
+Wrong = tuple[str, str]
 """Where something is wrong, and what."""
 
 
@@ -61,7 +61,7 @@ class StoreScan:
 
     objects: Objects
     master: Master
-    roll: ProcessRegistry
+    registry: ProcessRegistry
     read_pages: bool = True
     chains: dict[VersionObject, VersionChain] = field(default_factory=dict)
     places: dict[PhysicalPage, Place] = field(default_factory=dict)
@@ -69,11 +69,11 @@ class StoreScan:
     """Extension pages."""
     pages: int = 0
     bytes: int = 0
-    unreadable: list[Told] = field(default_factory=list)
+    unreadable: list[Wrong] = field(default_factory=list)
     """MASTER's and the pointers' own pages."""
-    incomplete: list[Told] = field(default_factory=list)
-    misdated: list[Told] = field(default_factory=list)
-    misplaced: list[Told] = field(default_factory=list)
+    incomplete: list[Wrong] = field(default_factory=list)
+    misdated: list[Wrong] = field(default_factory=list)
+    misplaced: list[Wrong] = field(default_factory=list)
 
     @property
     def damaged(self) -> bool:
@@ -173,53 +173,53 @@ def _stands(scan: StoreScan, name: PhysicalPage, place: Place, where: str) -> bo
 
 
 @contextmanager
-def _noting(found: list[Told], where: str) -> Iterator[None]:
+def _noting(wrong: list[Wrong], where: str) -> Iterator[None]:
     """Turn an error into a fact and go on."""
     try:
         yield
     except StrandlineError as error:
-        found.append((where, error.message()))
+        wrong.append((where, error.message()))
 
 
-Predicate = Callable[[StoreScan], Iterator[Told]]
+Predicate = Callable[[StoreScan], Iterator[Wrong]]
 
 
-def names_are_given_out_once(scan: StoreScan) -> Iterator[Told]:
+def names_are_given_out_once(scan: StoreScan) -> Iterator[Wrong]:
     """1: names come from blocks that PROCESSES gave out, each to one process."""
-    roll = scan.roll
+    registry = scan.registry
     owners: dict[int, int] = {}
-    for number, record in roll.processes.items():
+    for number, record in registry.processes.items():
         for block in record.blocks:
-            if block.number >= roll.next_block or owners.setdefault(block.number, number) != number:
+            if block.number >= registry.next_block or owners.setdefault(block.number, number) != number:
                 yield "PROCESSES", f"block {block.number} is given out twice, or not yet"
     for name in scan.places:
-        if block_of(name) >= roll.next_block:
+        if block_of(name) >= registry.next_block:
             yield name, "its name is from a block that was not given out"
 
 
-def trees_are_complete(scan: StoreScan) -> Iterator[Told]:
+def trees_are_complete(scan: StoreScan) -> Iterator[Wrong]:
     """2: a pointer names a tree whose every part is there, and is what was named."""
     yield from scan.incomplete
 
 
-def a_swap_is_one_step(scan: StoreScan) -> Iterator[Told]:
+def a_swap_is_one_step(scan: StoreScan) -> Iterator[Wrong]:
     """3: a pointer is what its last logged swap put in place."""
     for name, chain in scan.chains.items():
         if not chain.log or chain.log[-1].id != chain.pointer.swap:
             yield name, "its last swap is not the last of its log"
 
 
-def entries_are_dated(scan: StoreScan) -> Iterator[Told]:
+def entries_are_dated(scan: StoreScan) -> Iterator[Wrong]:
     """4: an entry carries the commit that last changed it, and a node's is not older than its parts'."""
     yield from scan.misdated
 
 
-def objects_stand_in_one_place(scan: StoreScan) -> Iterator[Told]:
+def objects_stand_in_one_place(scan: StoreScan) -> Iterator[Wrong]:
     """5: one physical object, one logical place, in all states."""
     yield from scan.misplaced
 
 
-def freed_is_what_nobody_names(scan: StoreScan) -> Iterator[Told]:
+def freed_is_what_nobody_names(scan: StoreScan) -> Iterator[Wrong]:
     """6: no permanent state names what is listed to be deleted."""
     for chain in scan.chains.values():
         for freed in chain.freed:
@@ -227,24 +227,24 @@ def freed_is_what_nobody_names(scan: StoreScan) -> Iterator[Told]:
                 yield freed.name, f"is freed in {chain.pointer.name}, and a permanent state names it"
 
 
-def floors_are_of_states_that_were(scan: StoreScan) -> Iterator[Told]:
+def floors_are_of_states_that_were(scan: StoreScan) -> Iterator[Wrong]:
     """7: a reader publishes the floor of a state that it has read."""
-    for number, record in scan.roll.processes.items():
+    for number, record in scan.registry.processes.items():
         for version, floor in record.floors.items():
             chain = scan.chains.get(version)
             if chain is not None and floor > chain.pointer.commit:
                 yield "PROCESSES", f"process {number} has a floor beyond {version}'s commit"
 
 
-def the_dead_are_fenced_everywhere(scan: StoreScan) -> Iterator[Told]:
-    """8: who is fenced in MASTER, and buried, is fenced in every pointer."""
+def the_dead_are_fenced_everywhere(scan: StoreScan) -> Iterator[Wrong]:
+    """8: who is fenced in MASTER, and off the registry, is fenced in every pointer."""
     for version, chain in scan.chains.items():
-        missing = scan.master.fenced - chain.pointer.fenced - set(scan.roll.processes)
+        missing = scan.master.fenced - chain.pointer.fenced - set(scan.registry.processes)
         if missing and not chain.pointer.dropped:
             yield version, f"processes {sorted(missing)} are fenced in MASTER but not here"
 
 
-def commits_grow_along_a_chain(scan: StoreScan) -> Iterator[Told]:
+def commits_grow_along_a_chain(scan: StoreScan) -> Iterator[Wrong]:
     """9: commit numbers grow, from where a version left its parent to its current state."""
     for name, chain in scan.chains.items():
         pointer = chain.pointer
@@ -257,12 +257,12 @@ def commits_grow_along_a_chain(scan: StoreScan) -> Iterator[Told]:
             yield name, "it holds states from before its own beginning"
 
 
-def forks_and_bases_agree(scan: StoreScan) -> Iterator[Told]:
+def forks_and_bases_agree(scan: StoreScan) -> Iterator[Wrong]:
     """10: what a version stands on is held by its parent, and nothing is held for nobody."""
     for name, chain in scan.chains.items():
         for one in chain.pointer.forks:
             known = one.child in scan.chains
-            if not known and (one.maker is None or one.maker not in scan.roll.processes):
+            if not known and (one.maker is None or one.maker not in scan.registry.processes):
                 yield name, f"holds a fork for {one.name}, which does not exist"
         base = chain.pointer.base
         if base is None or chain.pointer.dropped:
@@ -290,20 +290,20 @@ def unreachable(scan: StoreScan) -> Iterator[PhysicalPage]:
     """What exists although nothing names it, it does not wait to be deleted, and nobody may be writing it."""
     known = set(scan.places) | scan.others | {PhysicalPage(name) for name in scan.chains}
     known |= {one.name for chain in scan.chains.values() for one in chain.freed}
-    blocks = [block for record in scan.roll.processes.values() for block in record.blocks]
+    blocks = [block for record in scan.registry.processes.values() for block in record.blocks]
     open_names = {block.number: block.count for block in blocks}
     with auditing():
         for folder in ("nodes/", "pages/", "versions/"):
             for name in scan.objects.storage.list(folder):
                 # A block given out since is somebody's who is at work.
-                fresh = block_of(name) >= scan.roll.next_block
+                fresh = block_of(name) >= scan.registry.next_block
                 is_open = _index(name) < open_names.get(block_of(name), 0)
                 if name not in known and not is_open and not fresh:
                     yield PhysicalPage(name)
         for name in scan.objects.storage.list("staging/"):
             # What a write has staged begins with the number of the process that answers for it.
             owner = ProcessId(block_of(name))
-            if owner not in scan.roll.processes and owner < scan.roll.next_process:
+            if owner not in scan.registry.processes and owner < scan.registry.next_process:
                 yield PhysicalPage(name)
 
 
@@ -354,13 +354,13 @@ def check_store(storage: Storage, *, repair: bool = False, pages: bool = True) -
     """
     objects = Objects(storage, cached=1 << 20)
     try:
-        # The roll before the pointers: what a process settled before is in the pointers, what it has not is
+        # The registry before the pointers: what a process settled before is in the pointers, what it has not is
         # here.
-        roll = read_registry(storage).roll
+        registry = read_registry(storage).registry
         master = read_master(objects).master
     except StrandlineError as error:
         return Report([Finding(0, "MASTER or PROCESSES", error.message())])
-    scan = StoreScan(objects, master, roll, read_pages=pages)
+    scan = StoreScan(objects, master, registry, read_pages=pages)
     scan_store(scan)
     report = Report(objects=scan.pages, bytes=scan.bytes)
     report.findings += [Finding(0, where, what) for where, what in scan.unreadable]

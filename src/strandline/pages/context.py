@@ -61,7 +61,7 @@ class Context:
     storage: Storage
     objects: Objects
     membership: Membership
-    surroundings: Environment
+    environment: Environment
     watch: DeathWatch
     installer: Installer
     validator: Validator

@@ -1,4 +1,4 @@
-"""Burying a dead process: fence it everywhere, then clear away what it left (invariant 8).
+"""Fencing a dead process in every pointer, then clearing away what it left (invariant 8).
 
 The order is the argument. It is fenced first in MASTER (so that no fork under way can escape), then in
 every pointer by a swap; from then on no swap of its own can succeed. Only then is it known which of its
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from strandline.pages.forks import clear_dropped, swap_master, tidy_forks
+from strandline.pages.forks import MasterAttempt, clear_dropped, tidy_forks
 from strandline.pages.format import (
     Load,
     NodeRef,
@@ -35,18 +35,21 @@ if TYPE_CHECKING:
 
 
 def fence_process(store: PageStore, number: ProcessId) -> int:
-    """Fence a process, clear away, take it off the roll; how many names were tried."""
+    """Fence a process, clear away, take it off the registry; how many names were tried."""
     context = store.context
-    swap_master(context, lambda master, _: replace(master, fenced=master.fenced | {number}))
+    while True:
+        with MasterAttempt(context) as attempt:
+            if attempt.swap(replace(attempt.base, fenced=attempt.base.fenced | {number})):
+                break
     _fence(store, number)
     for name in read_master(context.objects).master.dropping:
         clear_dropped(store, name, number)
-    record = read_registry(context.storage).roll.processes.get(number)
+    record = read_registry(context.storage).registry.processes.get(number)
     tried = 0
     if record is not None:
         keep = reachable(context.objects, record)
         tried = sum(sweep_block(context.objects, block, keep) for block in record.blocks)
-    change_registry(context.storage, context.surroundings.new_id, lambda roll: roll.without(number))
+    change_registry(context.storage, context.environment.new_id, lambda registry: registry.without(number))
     return tried
 
 
@@ -83,18 +86,18 @@ def reachable(objects: Objects, record: ProcessRecord) -> set[PhysicalPage]:
     What it made in a version is younger than the commit that it met there when it reserved the oldest of
     its open blocks: nodes last rewritten before that are not entered.
     """
-    found: set[PhysicalPage] = set()
+    names: set[PhysicalPage] = set()
     master = read_master(objects).master
-    found |= {chunk.name for chunk in master.versions.chunks} | set(master.retired)
+    names |= {chunk.name for chunk in master.versions.chunks} | set(master.retired)
     versions = _versions(objects) | set(master.dropping)
-    found |= {PhysicalPage(name) for name in versions}
+    names |= {PhysicalPage(name) for name in versions}
     for name in versions & set(record.opened):
         since = min(
             (block.since.get(name, record.opened[name]) for block in record.blocks),
             default=record.opened[name],
         )
-        found |= _names_in(objects, _pointer(objects, name), since)
-    return found
+        names |= _names_in(objects, _pointer(objects, name), since)
+    return names
 
 
 def _names_in(objects: Objects, pointer: Pointer, since: CommitNumber) -> set[PhysicalPage]:

@@ -2,18 +2,18 @@
 
 A version stands on a fork, an implicit snapshot in its parent's pointer; its commit numbers continue from
 there. MASTER is swapped last when a version is made: until then the fork names its maker, and whoever
-buries the maker undoes it. Dropping is one swap, too, of the version's own pointer; everything after that
+fences the maker undoes it. Dropping is one swap, too, of the version's own pointer; everything after that
 only clears away, and anybody can do it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from types import TracebackType
 from typing import TYPE_CHECKING
 
-from strandline.errors import AlreadyExists, InputError, InUse, NotFound, SnapshotExpired, StorageError, Unanswered
+from strandline.errors import AlreadyExists, InputError, InUse, NotFound, SnapshotExpired, StorageError
 from strandline.pages.context import Context
 from strandline.pages.format import (
     ChunkedList,
@@ -24,9 +24,11 @@ from strandline.pages.format import (
     ObjectWriter,
     Pointer,
     SnapshotRecord,
-    change_master,
+    chunk_names,
     decode_pointer,
     encode_pointer,
+    read_master,
+    replace_master,
     version_name,
     with_version,
     without_version,
@@ -43,21 +45,46 @@ if TYPE_CHECKING:
     from strandline.pages.version import Version
 
 
-def swap_master(context: Context, edit: Callable[[Master, ObjectWriter], Master]) -> Master:
-    """`change_master` with this process's names; extension pages written in vain are taken back."""
-    output = context.output()
-    try:
-        master = change_master(context.objects, output, context.surroundings.new_id, edit)
-    except Unanswered:
-        raise
-    except BaseException:
-        context.abandon(output)
-        raise
-    used = {chunk.name for chunk in master.versions.chunks}
-    for name in output.names - used:
-        output.discard(name)
-    context.membership.settled(output.taken)
-    return master
+class MasterAttempt:
+    """One attempt to replace MASTER. A context manager, used in a loop like `SwapAttempt`:
+
+        while True:
+            with MasterAttempt(context) as attempt:
+                if attempt.swap(...):       an edited attempt.base; false: another process was first
+                    break
+
+    Unless the new master may stand, the extension pages that were written for it are deleted at the end.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._may_stand = False
+
+    def __enter__(self) -> MasterAttempt:
+        self._stored = read_master(self._context.objects)
+        self.base = self._stored.master
+        self.output = self._context.output()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._may_stand:
+            self._context.abandon(self.output)
+
+    def swap(self, edited: Master) -> bool:
+        """Replace MASTER; true also when nothing was edited."""
+        if edited is self.base:
+            return True
+        for name in self.output.names - chunk_names(edited):
+            self.output.discard(name)
+        self.output.flush()
+        self._may_stand = True
+        edited = replace(edited, swap=self._context.environment.new_id())
+        self._may_stand = replace_master(self._context.objects, self._stored, edited)
+        if self._may_stand:
+            self._context.membership.settled(self.output.taken)
+        return self._may_stand
 
 
 def fork(parent: Version, name: str, of: PageSnapshot | None = None) -> VersionObject:
@@ -77,28 +104,26 @@ def fork(parent: Version, name: str, of: PageSnapshot | None = None) -> VersionO
 def enter_version(parent: Version, made: Fork, new: Pointer, token: Token) -> None:
     """Let MASTER name a version that stands on a fork, its pointer being in place: only then is it there."""
     context, child, name = parent.context, made.child, made.name
-
-    def enter(master: Master, output: ObjectWriter) -> Master:
-        nonlocal new, token
-        versions = master.all_versions(output.load_chunk)
-        if versions.get(name) == child:
-            return master
-        if name in versions:
-            raise InputError(f"there is a version {name} already", doing=f"creating version {name}")
-        if not master.fenced <= new.fenced:
-            # Somebody was fenced after we copied the parent's list: he must find himself fenced here as well.
-            new = replace(new, fenced=new.fenced | master.fenced)
-            token = context.storage.compare_and_swap(child, token, encode_pointer(new))
-        return with_version(master, name, child, output)
-
     try:
-        swap_master(context, enter)
+        while True:
+            with MasterAttempt(context) as attempt:
+                versions = attempt.base.all_versions(context.objects.chunk)
+                if versions.get(name) == child:
+                    break
+                if name in versions:
+                    raise InputError(f"there is a version {name} already", doing=f"creating version {name}")
+                if not attempt.base.fenced <= new.fenced:
+                    # Somebody was fenced after we copied the parent's list: he must be fenced here as well.
+                    new = replace(new, fenced=new.fenced | attempt.base.fenced)
+                    token = context.storage.compare_and_swap(child, token, encode_pointer(new))
+                if attempt.swap(with_version(attempt.base, name, child, attempt.output)):
+                    break
     except InputError:
         release_fork(parent, child)
         context.storage.delete(child)
         context.membership.settled([PhysicalPage(child)])
         raise
-    with suppress(StorageError):  # the version is there all the same; whoever buries us finishes this
+    with suppress(StorageError):  # the version is there all the same; whoever fences us finishes this
         _adopt_fork(parent, child)
     context.membership.settled([PhysicalPage(child)])
 
@@ -122,8 +147,8 @@ def hold_fork(parent: Version, child: VersionObject, name: str, of: PageSnapshot
 
 def child_pointer(context: Context, parent: Pointer, made: Fork) -> Pointer:
     """The first pointer of a version that stands on a fork."""
-    swap = context.surroundings.new_id()
-    entry = LogEntry(made.commit, swap, context.surroundings.now(), "fork", f"from {parent.name}")
+    swap = context.environment.new_id()
+    entry = LogEntry(made.commit, swap, context.environment.now(), "fork", f"from {parent.name}")
     return Pointer(
         object=made.child,
         name=made.name,
@@ -188,16 +213,16 @@ def rename_version(version: Version, name: str) -> None:
         raise InputError("it is the version that everything stems from", doing=doing)
     _rename_pointer(version, name)
     _rename_fork(version.store.open(base.parent), version.object, name)
-
-    def enter(master: Master, output: ObjectWriter) -> Master:
-        versions = master.all_versions(output.load_chunk)
-        if versions.get(name) == version.object:
-            return master
-        if name in versions:
-            raise AlreadyExists(f"there is a version {name} already", doing=doing)
-        return with_version(without_version(master, version.object, output), name, version.object, output)
-
-    swap_master(version.context, enter)
+    while True:
+        with MasterAttempt(version.context) as attempt:
+            versions = attempt.base.all_versions(version.context.objects.chunk)
+            if versions.get(name) == version.object:
+                break
+            if name in versions:
+                raise AlreadyExists(f"there is a version {name} already", doing=doing)
+            shorter = without_version(attempt.base, version.object, attempt.output)
+            if attempt.swap(with_version(shorter, name, version.object, attempt.output)):
+                break
 
 
 def _rename_pointer(version: Version, name: str) -> None:
@@ -227,9 +252,9 @@ def drop_version(version: Version) -> None:
     version.refresh()
     if version.readers():
         raise InUse("it is being read or written in this process", doing=doing, hint="Close its readers first")
-    roll = read_registry(version.context.storage).roll
+    registry = read_registry(version.context.storage).registry
     own = version.context.membership.number
-    others = [n for n, record in roll.processes.items() if n != own and version.object in record.floors]
+    others = [n for n, record in registry.processes.items() if n != own and version.object in record.floors]
     if others:
         raise InUse(f"other processes have it open ({others})", doing=doing, hint="Close it there first")
     while True:
@@ -266,9 +291,12 @@ def clear_dropped(store: PageStore, name: VersionObject, dead: ProcessId | None 
     While a living process reads it, it only waits in MASTER's list.
     """
     context = store.context
-    swap_master(context, lambda master, output: _dropping(master, name, output))
-    roll = read_registry(context.storage).roll
-    if any(name in record.floors for number, record in roll.processes.items() if number != dead):
+    while True:
+        with MasterAttempt(context) as attempt:
+            if attempt.swap(_dropping(attempt.base, name, attempt.output)):
+                break
+    registry = read_registry(context.storage).registry
+    if any(name in record.floors for number, record in registry.processes.items() if number != dead):
         return
     try:
         pointer = decode_pointer(name, context.storage.get(name))
@@ -280,12 +308,18 @@ def clear_dropped(store: PageStore, name: VersionObject, dead: ProcessId | None 
                 context.objects.delete(freed.name)
         release_fork(store.open(pointer.base.parent), name)
         # A swap of whatever object makes the deletes durable; only then the list of them may go.
-        swap_master(context, lambda master, _: replace(master))
+        while True:
+            with MasterAttempt(context) as attempt:
+                if attempt.swap(replace(attempt.base)):
+                    break
         for entries in (pointer.freed, pointer.log, pointer.snapshots):
             for chunk in entries.chunks:
                 context.objects.delete(chunk.name)
         context.storage.delete(name)
-    swap_master(context, lambda master, _: _cleared(master, name))
+    while True:
+        with MasterAttempt(context) as attempt:
+            if attempt.swap(_cleared(attempt.base, name)):
+                break
 
 
 def _dropping(master: Master, name: VersionObject, output: ObjectWriter) -> Master:

@@ -235,8 +235,8 @@ class LockManager:
             return []
         lock = self._locks[request.resource]
         fitting = _COMPATIBLE[request.mode]
-        found = [t for t, mode in lock.holders.items() if t != transaction and mode not in fitting]
-        return found + [r.transaction for r in lock.queue[: lock.queue.index(request)]]
+        blockers = [t for t, mode in lock.holders.items() if t != transaction and mode not in fitting]
+        return blockers + [r.transaction for r in lock.queue[: lock.queue.index(request)]]
 
 
 class BatchLocks:

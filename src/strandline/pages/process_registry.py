@@ -19,10 +19,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from strandline.errors import Fenced, StorageError, StoreError, SwapLost
+from strandline.errors import Fenced, StoreError
 from strandline.pages.format import Freed, Json, SnapshotRecord, seal, unseal
 from strandline.pages.ids import CommitNumber, Environment, PhysicalPage, ProcessId, VersionObject
-from strandline.storage import Storage, Token
+from strandline.storage import Storage, Token, swap_if_first
 
 PROCESSES = "PROCESSES"
 
@@ -75,7 +75,7 @@ class ProcessRegistry:
     processes: Mapping[ProcessId, ProcessRecord] = field(default_factory=dict)
 
     def own(self, number: ProcessId) -> ProcessRecord:
-        """The record of a process that has joined; `Fenced` when it was taken off the roll."""
+        """The record of a process that has joined; `Fenced` when it was taken off the registry."""
         try:
             return self.processes[number]
         except KeyError:
@@ -86,11 +86,11 @@ class ProcessRegistry:
             ) from None
 
     def with_record(self, record: ProcessRecord) -> ProcessRegistry:
-        """The roll with one record added or replaced."""
+        """The registry with one record added or replaced."""
         return replace(self, processes={**self.processes, record.number: record})
 
     def without(self, number: ProcessId) -> ProcessRegistry:
-        """The roll without a process; itself when it is not there."""
+        """The registry without a process; itself when it is not there."""
         if number not in self.processes:
             return self
         return replace(self, processes={n: r for n, r in self.processes.items() if n != number})
@@ -98,14 +98,14 @@ class ProcessRegistry:
 
 @dataclass(frozen=True, slots=True)
 class StoredRegistry:
-    """A roll with the token that replacing it needs."""
+    """A registry with the token that replacing it needs."""
 
-    roll: ProcessRegistry
+    registry: ProcessRegistry
     token: Token
 
 
 def read_registry(storage: Storage) -> StoredRegistry:
-    """The roll as stored."""
+    """The registry as stored."""
     stored = storage.get_with_token(PROCESSES)
     return StoredRegistry(decode_registry(stored.value), stored.token)
 
@@ -113,39 +113,30 @@ def read_registry(storage: Storage) -> StoredRegistry:
 def change_registry(
     storage: Storage, new_id: Callable[[], str], edit: Callable[[ProcessRegistry], ProcessRegistry]
 ) -> ProcessRegistry:
-    """Replace the roll by `edit(roll)`, again and again until no other process is in between.
+    """Replace the registry by `edit(registry)`, again and again until no other process is in between.
 
-    `edit` must be idempotent, and return the same roll when nothing is to be done: it meets its own effect
+    `edit` must be idempotent, and return the same registry when nothing is to be done: it meets its own effect
     when an answer was lost.
     """
     while True:
         stored = read_registry(storage)
-        edited = edit(stored.roll)
-        if edited is stored.roll:
+        edited = edit(stored.registry)
+        if edited is stored.registry:
             return edited
         edited = replace(edited, swap=new_id())
-        try:
-            storage.compare_and_swap(PROCESSES, stored.token, encode_registry(edited))
+        if swap_if_first(storage, PROCESSES, stored.token, encode_registry(edited)):
             return edited
-        except SwapLost:
-            continue
-        except StorageError:
-            again = read_registry(storage)
-            if again.roll.swap == edited.swap:
-                return edited
-            if again.token == stored.token:
-                raise
 
 
-def encode_registry(roll: ProcessRegistry) -> bytes:
-    """The roll as stored."""
+def encode_registry(registry: ProcessRegistry) -> bytes:
+    """The registry as stored."""
     return seal(
         "processes",
         {
-            "swap": roll.swap,
-            "next_process": roll.next_process,
-            "next_block": roll.next_block,
-            "processes": [_record_to_json(record) for _, record in sorted(roll.processes.items())],
+            "swap": registry.swap,
+            "next_process": registry.next_process,
+            "next_block": registry.next_block,
+            "processes": [_record_to_json(record) for _, record in sorted(registry.processes.items())],
         },
     )
 
@@ -211,14 +202,14 @@ class Readers:
         return place < len(self.states) and self.states[place] < freed.replaced
 
 
-def readers_of(version: VersionObject, roll: ProcessRegistry, number: ProcessId, own: Readers) -> Readers:
-    """All readers of a version. The roll must have been read *after* the swap that freed (invariant 7).
+def readers_of(version: VersionObject, registry: ProcessRegistry, number: ProcessId, own: Readers) -> Readers:
+    """All readers of a version. The registry must have been read *after* the swap that freed (invariant 7).
 
     Of this process, `number`, not what it published counts but what it knows better: `own`.
     """
     floors: list[CommitNumber] = [*own.floors]
     states: set[CommitNumber] = {*own.states}
-    for other, record in roll.processes.items():
+    for other, record in registry.processes.items():
         if other != number and version in record.floors:
             floors.append(record.floors[version])
             states.update(record.holds.get(version, ()))
@@ -232,10 +223,10 @@ class DeathWatch:
         self._patience = patience
         self._seen: dict[ProcessId, tuple[int, float]] = {}
 
-    def dead(self, roll: ProcessRegistry, own: ProcessId, now: float) -> list[ProcessId]:
-        """Observe the roll at monotonic time `now`; processes to bury."""
+    def dead(self, registry: ProcessRegistry, own: ProcessId, now: float) -> list[ProcessId]:
+        """Observe the registry at monotonic time `now`; processes to fence."""
         seen: dict[ProcessId, tuple[int, float]] = {}
-        for number, record in roll.processes.items():
+        for number, record in registry.processes.items():
             before = self._seen.get(number)
             unchanged = before is not None and before[0] == record.beat
             seen[number] = before if unchanged and before is not None else (record.beat, now)
@@ -256,20 +247,20 @@ class _OpenBlock:
 
 
 class Membership:
-    """Joins the roll when made. Safe for many threads."""
+    """Joins the registry when made. Safe for many threads."""
 
-    def __init__(self, storage: Storage, surroundings: Environment) -> None:
+    def __init__(self, storage: Storage, environment: Environment) -> None:
         self._storage = storage
-        self._surroundings = surroundings
+        self._environment = environment
         self.process = os.getpid()
         self._mutex = threading.RLock()
         self._blocks: dict[int, _OpenBlock] = {}
         self._current: _OpenBlock | None = None
         self.positions: Callable[[], Commits] = dict
         self._floors: dict[VersionObject, CommitNumber] = {}
-        nonce = surroundings.new_id()
-        roll = self._change_roll(lambda roll: _joined(roll, nonce))
-        self.number: ProcessId = next(r.number for r in roll.processes.values() if r.nonce == nonce)
+        nonce = environment.new_id()
+        registry = self._change_registry(lambda registry: _joined(registry, nonce))
+        self.number: ProcessId = next(r.number for r in registry.processes.values() if r.nonce == nonce)
 
     @property
     def is_inherited(self) -> bool:
@@ -315,15 +306,15 @@ class Membership:
 
     def withdraw(self, block: NameBlock) -> None:
         """Tell workers that the block is no longer theirs to write (see `workers`); its names stay ours to sweep."""
-        nonce = self._surroundings.new_id()
+        nonce = self._environment.new_id()
 
-        def withdrawn(roll: ProcessRegistry) -> ProcessRegistry:
-            record = roll.own(self.number)
+        def withdrawn(registry: ProcessRegistry) -> ProcessRegistry:
+            record = registry.own(self.number)
             blocks = tuple(replace(one, nonce=nonce) if one.nonce == block.nonce else one for one in record.blocks)
-            return roll if blocks == record.blocks else roll.with_record(replace(record, blocks=blocks))
+            return registry if blocks == record.blocks else registry.with_record(replace(record, blocks=blocks))
 
         with self._mutex:
-            self._change_roll(withdrawn)
+            self._change_registry(withdrawn)
 
     def close_block(self, block: NameBlock) -> None:
         """A reserved block is settled as a whole."""
@@ -376,13 +367,15 @@ class Membership:
         with self._mutex:
             # Asked for inside the mutex: see `covers`.
             risen = dict(floors())
-            roll = self.change(lambda record: replace(record, beat=record.beat + 1, floors={**record.floors, **risen}))
+            registry = self.change(
+                lambda record: replace(record, beat=record.beat + 1, floors={**record.floors, **risen})
+            )
             self._floors.update(risen)
-            return roll
+            return registry
 
     def leave(self) -> None:
-        """Take this process off the roll. Only when nothing of its making is unsettled."""
-        self._change_roll(lambda roll: roll.without(self.number))
+        """Take this process off the registry. Only when nothing of its making is unsettled."""
+        self._change_registry(lambda registry: registry.without(self.number))
 
     @property
     def unsettled(self) -> bool:
@@ -393,14 +386,14 @@ class Membership:
     def change(self, edit: Callable[[ProcessRecord], ProcessRecord]) -> ProcessRegistry:
         """Replace this process's record; blocks that are used up and settled are left out."""
 
-        def edited(roll: ProcessRegistry) -> ProcessRegistry:
-            before = roll.own(self.number)
+        def edited(registry: ProcessRegistry) -> ProcessRegistry:
+            before = registry.own(self.number)
             with self._mutex:
                 blocks = tuple(block for block in before.blocks if self._still_open(block))
             after = replace(edit(before), blocks=blocks)
-            return roll if after == before else roll.with_record(after)
+            return registry if after == before else registry.with_record(after)
 
-        return self._change_roll(edited)
+        return self._change_registry(edited)
 
     def _still_open(self, block: NameBlock) -> bool:
         opened = self._blocks.get(block.number)
@@ -412,31 +405,31 @@ class Membership:
         return True
 
     def _open_block(self, count: int, run: int, *, reserved: bool) -> _OpenBlock:
-        nonce = self._surroundings.new_id()
+        nonce = self._environment.new_id()
         since = dict(self.positions())
 
-        def with_block(roll: ProcessRegistry) -> ProcessRegistry:
-            record = roll.own(self.number)
+        def with_block(registry: ProcessRegistry) -> ProcessRegistry:
+            record = registry.own(self.number)
             if any(block.nonce == nonce for block in record.blocks):
-                return roll
+                return registry
             kept = tuple(block for block in record.blocks if self._still_open(block))
-            block = NameBlock(roll.next_block, count, run, nonce, since)
+            block = NameBlock(registry.next_block, count, run, nonce, since)
             changed = replace(record, blocks=(*kept, block))
-            return replace(roll.with_record(changed), next_block=roll.next_block + 1)
+            return replace(registry.with_record(changed), next_block=registry.next_block + 1)
 
-        roll = self._change_roll(with_block)
-        block = next(b for b in roll.processes[self.number].blocks if b.nonce == nonce)
+        registry = self._change_registry(with_block)
+        block = next(b for b in registry.processes[self.number].blocks if b.nonce == nonce)
         opened = _OpenBlock(block, reserved)
         self._blocks[block.number] = opened
         return opened
 
-    def _change_roll(self, edit: Callable[[ProcessRegistry], ProcessRegistry]) -> ProcessRegistry:
+    def _change_registry(self, edit: Callable[[ProcessRegistry], ProcessRegistry]) -> ProcessRegistry:
         self.refuse_inherited()
-        return change_registry(self._storage, self._surroundings.new_id, edit)
+        return change_registry(self._storage, self._environment.new_id, edit)
 
 
-def _joined(roll: ProcessRegistry, nonce: str) -> ProcessRegistry:
-    if any(record.nonce == nonce for record in roll.processes.values()):
-        return roll
-    record = ProcessRecord(ProcessId(roll.next_process), nonce)
-    return replace(roll.with_record(record), next_process=roll.next_process + 1)
+def _joined(registry: ProcessRegistry, nonce: str) -> ProcessRegistry:
+    if any(record.nonce == nonce for record in registry.processes.values()):
+        return registry
+    record = ProcessRecord(ProcessId(registry.next_process), nonce)
+    return replace(registry.with_record(record), next_process=registry.next_process + 1)

@@ -81,11 +81,11 @@ class ReadView:
 
     def find_domain(self, name: str) -> TableEntry | None:
         """The domain of that name; reads a handful of nodes whatever the number of domains."""
-        found = floor(lambda number: self._leafage(CATALOG, number), name.encode())
-        if found is None or found[0] != name.encode():
+        place = floor(lambda number: self._leafage(CATALOG, number), name.encode())
+        if place is None or place[0] != name.encode():
             return None
-        self._check(TableId(found[1]), name)
-        return self.domain(TableId(found[1]))
+        self._check(TableId(place[1]), name)
+        return self.domain(TableId(place[1]))
 
     def record(self, domain: TableId) -> bytes:
         """What the tables wrote down about a domain."""
@@ -117,8 +117,8 @@ class ReadView:
 
     def page_for(self, domain: TableId, key: bytes) -> Entry | None:
         """The entry of the page whose range holds `key`."""
-        found = floor(lambda number: self._leafage(domain, number), key)
-        return None if found is None else self.entry(domain, LogicalPage(found[1]))
+        place = floor(lambda number: self._leafage(domain, number), key)
+        return None if place is None else self.entry(domain, LogicalPage(place[1]))
 
     def pages_between(
         self, domain: TableId, low: bytes = b"", high: bytes | None = None
@@ -142,13 +142,6 @@ class ReadView:
             other = new if new is not None and not new.directory else None
             if (one is not None and one.base is not None) or (other is not None and other.base is not None):
                 yield one, other
-
-    def changed_domains(self, older: ReadView) -> Iterator[tuple[TableEntry | None, TableEntry | None]]:
-        """Pairs (older, this) of domain entries that differ, the catalog left out."""
-        pairs = differences(self.objects.node, older.state.root, self.state.root)
-        for old, new in ((table_entry(left), table_entry(right)) for left, right in pairs):
-            if (old or new).domain != CATALOG:  # type: ignore[union-attr]
-                yield old, new
 
     def read(self, page: PageRef) -> bytes:
         """The verified bytes of a physical page."""

@@ -7,7 +7,7 @@ one before or after it counts, so the neighbours depend on the domain.
 
 What transactions wrote in vain (new pages, blocks of names, reservations) is found from their blocks of names and never
 by listing (invariant 8). Nothing here can end a transaction that stands: what can't be deleted now is tried again after
-the next commit, and is unsettled in this process's block of names, so whoever buries the process finds it.
+the next commit, and is unsettled in this process's block of names, so whoever fences the process finds it.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ def neighbours(dropped: SnapshotRecord, chain: Sequence[SnapshotRecord], domain:
 
 
 def _upper_tier(load: Load, dropped: SnapshotRecord, sides: Neighbours) -> Iterator[Freed]:
-    for found in old_side(load, dropped.root, sides.root, sides.before):
-        if isinstance(found, NodeRef):
-            yield Freed(sides.after, found.born, NO_DOMAIN, found.name)
+    for item in old_side(load, dropped.root, sides.root, sides.before):
+        if isinstance(item, NodeRef):
+            yield Freed(sides.after, item.born, NO_DOMAIN, item.name)
 
 
 def _one_domain(load: Load, dropped: SnapshotRecord, sides: Neighbours, domain: TableId) -> Iterator[Freed]:
@@ -107,9 +107,9 @@ def _one_domain(load: Load, dropped: SnapshotRecord, sides: Neighbours, domain: 
 
 
 def _other_domains(load: Load, dropped: SnapshotRecord, sides: Neighbours, singled: set[TableId]) -> Iterator[Freed]:
-    for found in old_side(load, dropped.root, sides.root, sides.before):
-        if isinstance(found, tuple):
-            old, new = (table_entry(item) for item in found)
+    for item in old_side(load, dropped.root, sides.root, sides.before):
+        if isinstance(item, tuple):
+            old, new = (table_entry(side) for side in item)
             if old is not None and old.domain not in singled:
                 yield from _subtree(load, old, new, sides)
 

@@ -128,7 +128,7 @@ def name_snapshot(
             state = of.view.state if of is not None else attempt.base.view.state
             chosen = state.domains if domains is None else frozenset(domains)
             _refuse_foreign_domains(state, chosen)
-            taken = version.context.surroundings.now()
+            taken = version.context.environment.now()
             made = SnapshotRecord(state.commit, name, state.root, taken, chosen, state.commit_id)
             snapshots = pointer.snapshots.extended([snapshot_to_json(made)], output.chunk)
             attempt.write(SwapPlan(unfree(replace(pointer, snapshots=snapshots), made, output), "snapshot", name))
@@ -141,13 +141,13 @@ def name_snapshot(
 def drop_snapshot(version: Version, name: str, visits: Visits | None = None) -> int:
     """Drop a permanent snapshot; how many objects that freed."""
     version.refresh()
-    roll = read_registry(version.context.storage).roll
+    registry = read_registry(version.context.storage).registry
     while True:
         with version.attempt() as attempt:
             pointer, output = attempt.base.pointer, attempt.output
             record = _record(version, pointer, name)
             _refuse_children(pointer, record)
-            _refuse_readers(version, roll, record)
+            _refuse_readers(version, registry, record)
             snapshots, _ = pointer.snapshots.without(lambda row: row[1] == name, output.load_chunk, output.chunk)
             freed = freed_without(replace(pointer, snapshots=snapshots), record, output, visits)
             attempt.write(SwapPlan(replace(pointer, snapshots=snapshots), "drop", name, freed=freed))
@@ -236,9 +236,9 @@ def _refuse_children(pointer: Pointer, record: SnapshotRecord) -> None:
         )
 
 
-def _refuse_readers(version: Version, roll: ProcessRegistry, record: SnapshotRecord) -> None:
+def _refuse_readers(version: Version, registry: ProcessRegistry, record: SnapshotRecord) -> None:
     own = version.context.membership.number
-    others = [other for number, other in roll.processes.items() if number != own]
+    others = [other for number, other in registry.processes.items() if number != own]
     if version.pins.name_count(record.name) or any(
         record.commit in other.holds.get(version.object, ()) for other in others
     ):
@@ -258,7 +258,7 @@ def state_at(version: Version, at: object) -> PageSnapshot:
     a zone is local time.
     """
     if at is None:
-        version.look()
+        version.refresh_if_idle()
         return version.snapshot()
     if isinstance(at, SnapshotRecord):
         return version.at(at.name)

@@ -66,10 +66,10 @@ def space_held(storage: Storage, by: Collection[Part] = EVERY) -> list[Holding]:
     By version alone, a fork counts for the child that stands on it: it goes with the child.
     """
     objects = Objects(storage, cached=1 << 20)
-    found: dict[Holder, Sizes] = {}
+    held: dict[Holder, Sizes] = {}
     for holder, sizes in _states(objects):
-        found.setdefault(_grouped(holder, by), {}).update(sizes)
-    holders = Counter(name for sizes in found.values() for name in sizes)
+        held.setdefault(_grouped(holder, by), {}).update(sizes)
+    holders = Counter(name for sizes in held.values() for name in sizes)
     return [
         Holding(
             holder.version, holder.snapshot, holder.fork, holder.table,
@@ -77,7 +77,7 @@ def space_held(storage: Storage, by: Collection[Part] = EVERY) -> list[Holding]:
             bytes=sum(sizes.values()),
             own=sum(size for name, size in sizes.items() if holders[name] == 1),
         )
-        for holder, sizes in found.items()
+        for holder, sizes in held.items()
     ]  # fmt: skip
 
 

@@ -82,8 +82,8 @@ class FreeLists:
         """A copy of a domain's list; extracted from the null entries of its page table when first needed."""
         known = self._known.get(entry.domain)
         if known is None:
-            found = items(self._objects.node, entry.root, lambda ref: ref.sums.free > 0)
-            known = FreeList(item.number for item in found if isinstance(item, Entry) and item.base is None)
+            nodes_with_free = items(self._objects.node, entry.root, lambda ref: ref.sums.free > 0)
+            known = FreeList(item.number for item in nodes_with_free if isinstance(item, Entry) and item.base is None)
             self._known[entry.domain] = known
         return known.copy()
 
@@ -180,19 +180,19 @@ class TableEdit:
 
     def page_for(self, key: bytes) -> tuple[bytes, Entry] | None:
         """The separator and entry of the page whose range holds `key`."""
-        found = floor(self.get_leafage, key)
-        if found is None:
+        place = floor(self.get_leafage, key)
+        if place is None:
             return None
-        entry = self.entry(LogicalPage(found[1]))
+        entry = self.entry(LogicalPage(place[1]))
         if entry is None:
-            raise Damaged(f"a directory leads to page {found[1]}, which is not there", doing="reading a directory")
-        return found[0], entry
+            raise Damaged(f"a directory leads to page {place[1]}, which is not there", doing="reading a directory")
+        return place[0], entry
 
     def page_before(self, separator: bytes) -> tuple[bytes, Entry] | None:
         """The separator and entry of the page before the one with that separator."""
-        found = floor(self.get_leafage, separator, below=True)
-        entry = self.entry(LogicalPage(found[1])) if found is not None else None
-        return (found[0], entry) if found is not None and entry is not None else None
+        place = floor(self.get_leafage, separator, below=True)
+        entry = self.entry(LogicalPage(place[1])) if place is not None else None
+        return (place[0], entry) if place is not None and entry is not None else None
 
     def page_after(self, separator: bytes) -> tuple[bytes, Entry] | None:
         """The separator and entry of the page after the one with that separator."""
@@ -204,8 +204,8 @@ class TableEdit:
 
     def pages_between(self, low: bytes = b"", high: bytes | None = None) -> list[tuple[bytes, Entry]]:
         """Separators and entries of the pages that may hold keys from `low` to `high` (inclusive), by key."""
-        found = [(key, self.entry(LogicalPage(number))) for key, number in scan(self.get_leafage, low, high)]
-        return [(key, entry) for key, entry in found if entry is not None]
+        pages = [(key, self.entry(LogicalPage(number))) for key, number in scan(self.get_leafage, low, high)]
+        return [(key, entry) for key, entry in pages if entry is not None]
 
     def read(self, page: PageRef) -> bytes:
         """The verified bytes of a physical page."""
@@ -379,8 +379,8 @@ class StateEdit:
 
     def find(self, name: str) -> TableId | None:
         """The domain of that name, edits included."""
-        found = floor(self.domain(CATALOG).get_leafage, name.encode())
-        return TableId(found[1]) if found is not None and found[0] == name.encode() else None
+        place = floor(self.domain(CATALOG).get_leafage, name.encode())
+        return TableId(place[1]) if place is not None and place[0] == name.encode() else None
 
     def create(self, name: str, record: bytes) -> TableEdit:
         """A new domain."""

@@ -45,17 +45,17 @@ BEATS = 6
 
 
 class PageStore:
-    """A store in this process. A context manager; closing it takes this process off the roll."""
+    """A store in this process. A context manager; closing it takes this process off the registry."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self._mutex = threading.RLock()
         self._versions: dict[VersionObject, Version] = {}
         self._temporaries: list[TemporaryVersion] = []
-        self._burying = threading.Lock()
+        self._fencing = threading.Lock()
         self._closed = threading.Event()
         self._heart: threading.Thread | None = None
-        self._last_beat = context.surroundings.monotonic()
+        self._last_beat = context.environment.monotonic()
         context.membership.positions = self._positions
 
     @property
@@ -74,10 +74,10 @@ class PageStore:
 
     def version(self, name: str = MAIN) -> Version:
         """Open a version."""
-        found = self.versions().get(name)
-        if found is None:
+        pointer = self.versions().get(name)
+        if pointer is None:
             raise NotFound(f"there is no version {name}", doing=f"opening version {name}")
-        return self.open(found)
+        return self.open(pointer)
 
     def fork(self, name: str, *, parent: str = MAIN, of: PageSnapshot | None = None) -> Version:
         """A new version on the current state of another, or on a snapshot of it."""
@@ -111,20 +111,20 @@ class PageStore:
                     self._versions.pop(version.object, None)
 
     def beat(self) -> ProcessRegistry:
-        """Show that this process lives, publish how far its readers are, and bury the dead."""
-        self._last_beat = self.context.surroundings.monotonic()
+        """Show that this process lives, publish how far its readers are, and fence the dead."""
+        self._last_beat = self.context.environment.monotonic()
         self._follow()
-        roll = self.context.membership.beat(self._floors)
+        registry = self.context.membership.beat(self._floors)
         self.recover()
-        self._bury_dead(roll)
-        return roll
+        self._fence_dead(registry)
+        return registry
 
     def start_heart(self, every: float | None = None) -> None:
         """Beat from a thread of its own until closed. A process that may idle or only read needs it to live.
 
         Commits beat by themselves.
         """
-        pause = self.context.surroundings.patience / BEATS if every is None else every
+        pause = self.context.environment.patience / BEATS if every is None else every
 
         def run() -> None:
             while not self._closed.wait(pause):
@@ -139,7 +139,7 @@ class PageStore:
         self._heart.start()
 
     def close(self) -> None:
-        """Leave the store. Names whose fate is unknown keep this process on the roll, to be buried by
+        """Leave the store. Names whose fate is unknown keep this process on the registry, to be fenced by
         others.
         """
         if self._closed.is_set():
@@ -202,50 +202,50 @@ class PageStore:
     def _floors(self) -> Commits:
         return {name: one.floor() for name, one in dict(self._versions).items()}
 
-    def after_swap(self, roll: ProcessRegistry) -> None:
+    def after_swap(self, registry: ProcessRegistry) -> None:
         """Every swap is a sign of life, published now and then, and an occasion to look for the dead.
 
         The swap stands, so no error may pass from here: what could not be done is tried again after the next, and who
         is fenced is told then.
         """
-        surroundings = self.context.surroundings
+        environment = self.context.environment
         with suppress(StrandlineError):
-            if surroundings.monotonic() - self._last_beat > surroundings.patience / BEATS:
+            if environment.monotonic() - self._last_beat > environment.patience / BEATS:
                 self.beat()
             else:
-                self._bury_dead(roll)
+                self._fence_dead(registry)
 
-    def _bury_dead(self, roll: ProcessRegistry) -> None:
-        dead = self.context.watch.dead(roll, self.process, self.context.surroundings.monotonic())
-        if dead and self._burying.acquire(blocking=False):
+    def _fence_dead(self, registry: ProcessRegistry) -> None:
+        dead = self.context.watch.dead(registry, self.process, self.context.environment.monotonic())
+        if dead and self._fencing.acquire(blocking=False):
             try:
                 for number in dead:
                     fence_process(self, number)
             finally:
-                self._burying.release()
+                self._fencing.release()
 
 
 def create_store(
     storage: Storage,
     installer: Installer,
     validator: Validator,
-    surroundings: Environment | None = None,
+    environment: Environment | None = None,
     derivers: Sequence[Deriver] = (),
 ) -> PageStore:
     """A new, empty store with the version `main`. `AlreadyExists` when there is one."""
-    surroundings = surroundings or Environment()
+    environment = environment or Environment()
     try:
         # Of two creators one makes PROCESSES, both join, and one makes MASTER.
-        storage.compare_and_swap(PROCESSES, None, encode_registry(ProcessRegistry(surroundings.new_id())))
+        storage.compare_and_swap(PROCESSES, None, encode_registry(ProcessRegistry(environment.new_id())))
     except SwapLost:
         _refuse_store(storage)
-    context = _context(storage, installer, validator, surroundings, derivers)
+    context = _context(storage, installer, validator, environment, derivers)
     main = version_name(context.membership.stem())
-    swap = surroundings.new_id()
-    entry = LogEntry(CommitNumber(0), swap, surroundings.now(), "create", "")
+    swap = environment.new_id()
+    entry = LogEntry(CommitNumber(0), swap, environment.now(), "create", "")
     pointer = Pointer(main, MAIN, CommitNumber(0), swap, None, swap, log=ChunkedList((entry.to_json(),)))
     storage.put_if_absent(main, encode_pointer(pointer))
-    master = Master(swap, surroundings.new_id(), ChunkedList((version_row(MAIN, main),)))
+    master = Master(swap, environment.new_id(), ChunkedList((version_row(MAIN, main),)))
     try:
         storage.put_if_absent(MASTER, encode_master(master))
     except AlreadyExists:
@@ -262,12 +262,12 @@ def open_store(
     storage: Storage,
     installer: Installer,
     validator: Validator,
-    surroundings: Environment | None = None,
+    environment: Environment | None = None,
     derivers: Sequence[Deriver] = (),
 ) -> PageStore:
     """An existing store."""
     read_master(Objects(storage))
-    store = PageStore(_context(storage, installer, validator, surroundings or Environment(), derivers))
+    store = PageStore(_context(storage, installer, validator, environment or Environment(), derivers))
     store.recover()
     return store
 
@@ -276,15 +276,15 @@ def _context(
     storage: Storage,
     installer: Installer,
     validator: Validator,
-    surroundings: Environment,
+    environment: Environment,
     derivers: Sequence[Deriver],
 ) -> Context:
     return Context(
         storage=storage,
         objects=Objects(storage),
-        membership=Membership(storage, surroundings),
-        surroundings=surroundings,
-        watch=DeathWatch(surroundings.patience),
+        membership=Membership(storage, environment),
+        environment=environment,
+        watch=DeathWatch(environment.patience),
         installer=installer,
         validator=validator,
         derivers=derivers,

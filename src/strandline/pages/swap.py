@@ -91,7 +91,7 @@ class SwapAttempt:
             self.base = self._version.current
             self._version.refuse(self.base.pointer)
             self.output = self._context.output()
-            self.output.swap = self._context.surroundings.new_id()
+            self.output.swap = self._context.environment.new_id()
         except BaseException:
             self._version.exclusive.release()
             raise
@@ -161,7 +161,7 @@ class SwapAttempt:
 
 def settle_swap(context: Context, expected: Pointer, token: Token) -> None:
     """Replace a pointer by an equal one with a new id, unless something else has replaced it already."""
-    entry = LogEntry(expected.commit, context.surroundings.new_id(), context.surroundings.now(), "settle", "")
+    entry = LogEntry(expected.commit, context.environment.new_id(), context.environment.now(), "settle", "")
     log = ChunkedList((*expected.log.inline, entry.to_json()), expected.log.chunks)
     again = replace(expected, swap=entry.id, log=log)
     with suppress(SwapLost):
@@ -221,8 +221,8 @@ class PointerLedger:
 
     def enter(self, base: Pointer, plan: SwapPlan, output: ObjectWriter) -> Pointer:
         """The plan's pointer with the swap's id, its log entry, and what was freed; without what was deleted."""
-        surroundings, new = self._context.surroundings, plan.pointer
-        entry = LogEntry(new.commit, output.swap, surroundings.now(), plan.kind, plan.message)
+        environment, new = self._context.environment, plan.pointer
+        entry = LogEntry(new.commit, output.swap, environment.now(), plan.kind, plan.message)
         log = new.log.extended([entry.to_json()], output.chunk)
         forgotten = log.chunks[: max(0, len(log.chunks) - LOG_CHUNKS)]
         kept = tuple(chunk for chunk in new.freed.chunks if chunk.name not in self._emptied)

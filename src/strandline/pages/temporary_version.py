@@ -4,7 +4,7 @@ No flushing is needed for a transaction on a temporary version: its pages, its n
 over the state of a permanent version that is pinned meanwhile. To make it permanent is to fork: the parent holds the
 state that it stands on, its objects are forced to disk, then its pointer, and then MASTER names it, at once.
 
-Its names are from this process's blocks and stay unsettled until it is permanent or closed: whoever buries this
+Its names are from this process's blocks and stay unsettled until it is permanent or closed: whoever fences this
 process finds whatever had been written of it.
 """
 
@@ -113,7 +113,7 @@ class TemporaryVersion(Version):
         """Hold the fork, make everything durable, enter MASTER: in that order."""
         parent, below = self._parent, self._overlay.below
         membership = parent.context.membership
-        # Whoever buries us looks for our names in the versions that we worked on: this one among them.
+        # Whoever fences us looks for our names in the versions that we worked on: this one among them.
         membership.publish(self.object, self._base.commit)
         made = hold_fork(parent, self.object, name, self._base)
         objects = {one: data for one, data in self._overlay.memory.objects.items() if one != self.object}
@@ -124,7 +124,7 @@ class TemporaryVersion(Version):
         except StrandlineError:
             self._take_back(objects)
             raise
-        # From here on nobody can tell from an error that MASTER does not name it: then it is left to be buried.
+        # From here on nobody can tell from an error that MASTER does not name it: then it is left to who fences us.
         self._closed = True
         try:
             enter_version(parent, made, kept, token)
@@ -156,8 +156,8 @@ class TemporaryVersion(Version):
         self._names.settle()
         self._overlay.memory.objects.clear()
 
-    def _after_swap(self, roll: ProcessRegistry) -> None:
-        """Its swaps are seen by nobody else, so they are no sign of life and no occasion to bury others."""
+    def _after_swap(self, registry: ProcessRegistry) -> None:
+        """Its swaps are seen by nobody else, so they are no sign of life and no occasion to fence others."""
 
     def __enter__(self) -> TemporaryVersion:
         return self

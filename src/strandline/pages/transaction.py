@@ -78,7 +78,7 @@ class Transaction:
         self.installed: dict[TableId, TableId] = {}
         self.validated = base.commit
         self.pinned = True
-        self._keys: dict[TableId, dict[Resource, tuple[LogicalPage, Mode]]] = defaultdict(dict)
+        self._keys: dict[TableId, dict[bytes, tuple[LogicalPage, Mode]]] = defaultdict(dict)
         self._coarse: set[TableId] = set()
         self._ended = False
 
@@ -256,8 +256,8 @@ class Transaction:
         try:
             self._version.locks.acquire(self.number, resource, mode)
         except Deadlock as error:
-            kind, found = resource[0], self.view().domain(domain)
-            name = found.name if found is not None else str(domain)
+            kind, table = resource[0], self.view().domain(domain)
+            name = table.name if table is not None else str(domain)
             what = f"table {name}" if kind == "table" else f"a {kind} of table {name}"
             raise Deadlock(f"{error.why}, this one for {what}", doing=error.doing, hint=error.hint) from None
 
@@ -270,12 +270,12 @@ class Transaction:
         else:
             self.lock_page(domain, page, INTENTION[mode])
             self._lock(domain, key_resource(domain, key), mode)
-            self._remember_key(domain, page, key_resource(domain, key), mode)
+            self._remember_key(domain, page, key, mode)
 
-    def _remember_key(self, domain: TableId, page: LogicalPage, resource: Resource, mode: Mode) -> None:
+    def _remember_key(self, domain: TableId, page: LogicalPage, key: bytes, mode: Mode) -> None:
         keys = self._keys[domain]
-        if resource not in keys or mode is Mode.X:
-            keys[resource] = (page, mode)
+        if key not in keys or mode is Mode.X:
+            keys[key] = (page, mode)
         if len(keys) > ESCALATE_AFTER:
             self._escalate_locks(domain)
 
@@ -284,13 +284,11 @@ class Transaction:
         locks = self._version.locks
         for page, mode in sorted(set(self._keys[domain].values()), key=lambda one: (one[0], one[1].value)):
             self.lock_page(domain, page, mode)
-        for resource, (_, mode) in list(self._keys[domain].items()):
-            key = resource[2]
-            assert isinstance(key, bytes)
+        for key, (_, mode) in list(self._keys[domain].items()):
             while (entry := self.view().page_for(domain, key)) is not None:
                 self.lock_page(domain, entry.number, mode)
                 again = self.view().page_for(domain, key)
                 if again is not None and again.number == entry.number:
                     break
         self._coarse.add(domain)
-        locks.release(self.number, self._keys.pop(domain))
+        locks.release(self.number, [key_resource(domain, key) for key in self._keys.pop(domain)])

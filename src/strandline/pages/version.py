@@ -73,7 +73,7 @@ class Version:
 
     def now(self) -> float:
         """The time, in seconds since 1970: for people and for retention, never for order."""
-        return self.context.surroundings.now()
+        return self.context.environment.now()
 
     # Transactions and snapshots
 
@@ -155,7 +155,7 @@ class Version:
                 self.absorb(newest)
             return self._current.view
 
-    def look(self) -> ReadView:
+    def refresh_if_idle(self) -> ReadView:
         """The newest state, other processes' commits included, without waiting for a commit of this process that is
         under way: that one takes them in.
         """
@@ -206,31 +206,31 @@ class Version:
         """
         with self.exclusive:
             try:
-                roll = self.collect()
+                registry = self.collect()
             except StrandlineError:
                 return
-        # Burying somebody swaps all pointers, so it must not happen while one of them is taken.
-        self._after_swap(roll)
+        # Fencing a process swaps all pointers, so it must not happen while one of them is taken.
+        self._after_swap(registry)
 
-    def _after_swap(self, roll: ProcessRegistry) -> None:
-        self.store.after_swap(roll)
+    def _after_swap(self, registry: ProcessRegistry) -> None:
+        self.store.after_swap(registry)
 
     def collect(self) -> ProcessRegistry:
         """Delete what was freed and nobody reads (invariant 7). The order is what makes it safe:
 
-        after the swap that freed, the roll is read, and after the roll the pointer again. Who named a
+        after the swap that freed, the registry is read, and after the registry the pointer again. Who named a
         snapshot and then raised its floor is seen by one of the two. What others freed later waits: our
-        roll may be too old.
+        registry may be too old.
         """
         pointer = self._current.pointer
-        roll = read_registry(self.context.storage).roll
+        registry = read_registry(self.context.storage).registry
         if len(pointer.freed):
             newest = self.read().pointer
             load = self.context.objects.chunk
-            readers = readers_of(self.object, roll, self.context.membership.number, self.pins.readers())
+            readers = readers_of(self.object, registry, self.context.membership.number, self.pins.readers())
             test = DeletionTest(readers, newest.chain(load), {one.name for one in newest.all_freed(load)})
             self.ledger.delete(pointer, test)
-        return roll
+        return registry
 
     def read(self, known: Current | None = None) -> Current:
         """The pointer as stored; `known` itself when that is what is stored."""

@@ -55,7 +55,7 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         with without_traceback():
-            self._last_commit = int(self._opened().pages.look().commit)
+            self._last_commit = int(self._opened().pages.refresh_if_idle().commit)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's names, all of them)
         with without_traceback():

@@ -1,6 +1,8 @@
 """Trying again what lost against others: a transaction that met another one, a reader that came too late.
 
-Between two tries there is a pause of random length, so that contenders don't meet again at once.
+Between two tries there is a pause of random length, so that contenders don't meet again at once. Small objects that
+many processes change (who works on a store, its versions, a list of dumps) are read, edited and replaced by
+`swap_if_first`, again until nobody was in between.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from strandline.errors import Conflict, StrandlineError
+from strandline.errors import Conflict, StorageError, StrandlineError, SwapLost, Unanswered
+from strandline.storage.seam import Storage, Token
 
 FIRST, LONGEST = 0.002, 0.1
 """Seconds: the bound of the first pause, which doubles from try to try, and the greatest bound."""
@@ -26,6 +29,29 @@ def retried(work: Callable[[], R], tries: int, lost: tuple[type[StrandlineError]
         except lost:
             pause(number)
     return work()
+
+
+def swap_if_first(storage: Storage, name: str, expected: Token, value: bytes) -> bool:
+    """Replace a value that was read before by one that never repeats; false when another process was first.
+
+    After an error the object tells what became of it. `Unanswered` when that can't be known, now or at all: then
+    nothing that the value names may be deleted.
+    """
+    try:
+        storage.compare_and_swap(name, expected, value)
+        return True
+    except SwapLost:
+        return False
+    except StorageError as error:
+        try:
+            now = storage.get_with_token(name)
+        except StrandlineError as again:
+            raise Unanswered(
+                f"whether it took effect is not known ({again.why})", doing=error.doing, hint=error.hint
+            ) from error
+        if now.token == expected:
+            raise
+        return now.value == value
 
 
 def pause(number: int) -> None:

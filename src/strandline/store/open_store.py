@@ -58,14 +58,14 @@ def create_on(
     *,
     session: SparkSession | None = None,
     limits: Limits = SMALL_WRITES,
-    surroundings: Environment | None = None,
+    environment: Environment | None = None,
 ) -> Store:
     """A new store on any storage; `limits` says how large its pages grow under small writes."""
     cache = PageCache()
     installer = TableInstaller(cache, limits)
     derivers = [EagerViews(installer, cache)]
-    pages = create_store(storage, installer, TableValidator(cache), surroundings, derivers)
-    return _started(pages, cache, session, beats=surroundings is None)
+    pages = create_store(storage, installer, TableValidator(cache), environment, derivers)
+    return _started(pages, cache, session, beats=environment is None)
 
 
 def open_on(
@@ -73,19 +73,19 @@ def open_on(
     *,
     session: SparkSession | None = None,
     limits: Limits = SMALL_WRITES,
-    surroundings: Environment | None = None,
+    environment: Environment | None = None,
 ) -> Store:
     """An existing store on any storage."""
     cache = PageCache()
     try:
         installer = TableInstaller(cache, limits)
         derivers = [EagerViews(installer, cache)]
-        pages = open_store(storage, installer, TableValidator(cache), surroundings, derivers)
+        pages = open_store(storage, installer, TableValidator(cache), environment, derivers)
     except NotFound:
         raise NotFound(
             f"there is no store at {storage.url}", doing="opening a store", hint="Create one with create()"
         ) from None
-    return _started(pages, cache, session, beats=surroundings is None)
+    return _started(pages, cache, session, beats=environment is None)
 
 
 def _started(pages: PageStore, cache: PageCache, session: SparkSession | None, *, beats: bool) -> Store:

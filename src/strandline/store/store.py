@@ -256,7 +256,7 @@ class Store:
 
         `runner` says where pages of large writes are made: `inline`, `spark`, or by their size.
         """
-        self.pages.look()
+        self.pages.refresh_if_idle()
         return TableTransaction(self.pages.begin(message), self.cache, self.session, runner)
 
     def table(self, name: str) -> Table:
@@ -299,7 +299,7 @@ class Store:
         """
         if name is None:
             return Snapshot(self.pages.snapshot(), self.pages)
-        view = self.pages.look()
+        view = self.pages.refresh_if_idle()
         domains = None if tables is None else [find_table(view, table)[0].domain for table in tables]
         return self.pages.name_snapshot(name, domains=domains)
 

@@ -84,7 +84,7 @@ class ChangeFeed:
 
     def latest(self, offset: FeedOffset) -> FeedOffset:
         """The present state as the next offset; the same offset if nothing that the view reads has changed."""
-        self._host.pages.look()
+        self._host.pages.refresh_if_idle()
         with self._host.pages.snapshot() as now:
             state = StoreState(now.view, self._host.cache)
             definition = self._definition(state, offset)

@@ -70,7 +70,7 @@ class RefreshContext:
 @contextmanager
 def refresh_context(home: ViewHost, copy: str, runner: str = "auto") -> Iterator[RefreshContext]:
     """The present state, other processes' commits included, and what it says of a copy; readable inside."""
-    home.pages.look()
+    home.pages.refresh_if_idle()
     with home.pages.snapshot() as now:
         known = KnownViews(StoreState(now.view, home.cache))
         record = known.copy(copy)
@@ -255,7 +255,7 @@ class SegmentChangeSource:
         home, known = self.context.home, self._known
         close = not self._is_sound(known) or bool(len(self._between(self.context.state, known.open)))
         home.autocommit(lambda transaction: self._offer(transaction, close=close))
-        home.pages.look()
+        home.pages.refresh_if_idle()
         snapshot = home.pages.snapshot()
         self._held.append(snapshot)
         aim = KnownViews(StoreState(snapshot.view, home.cache))

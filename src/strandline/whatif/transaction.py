@@ -134,7 +134,7 @@ class WhatIfTransaction:
     """One transaction; used by one thread. `tables` is the same transaction as tables see it."""
 
     def __init__(self, home: WhatIfHost, message: str) -> None:
-        home.pages.look()
+        home.pages.refresh_if_idle()
         self.inner = home.pages.begin(message)
         self.tables = TableTransaction(self.inner, home.cache)
         self.cache = home.cache
@@ -305,7 +305,7 @@ def _plain(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array | pa
 
 def commit_of(home: WhatIfHost, when: Any, doing: str) -> int:
     """The commit that a date means: a number, a snapshot or its name, or a datetime: the last commit before it."""
-    now = int(home.pages.look().commit)
+    now = int(home.pages.refresh_if_idle().commit)
     if isinstance(when, dt.datetime):
         earlier = [entry.commit for entry in home.pages.log() if entry.when <= when.timestamp()]
         return int(earlier[-1]) if earlier else 0

@@ -61,9 +61,9 @@ def _floor(get: Get, page: Leafage, key: bytes, below: bool) -> tuple[bytes, int
     # A child may have lost its least separator; then the answer is the greatest of the child before.
     for index in range(max(place, 0), -1, -1):
         child = get(LogicalPage(page.numbers[index]))
-        found = None if child is None else _floor(get, child, key, below)
-        if found is not None:
-            return found
+        place_below = None if child is None else _floor(get, child, key, below)
+        if place_below is not None:
+            return place_below
     return None
 
 

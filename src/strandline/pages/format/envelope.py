@@ -34,9 +34,9 @@ def seal(kind: str, body: Json) -> bytes:
 
 def unseal(kind: str, name: str, data: bytes) -> Json:
     """The body of stored bytes; `Damaged` or `FormatError` when they are not what was sealed."""
-    header, found, text = data.partition(b"\n")
+    header, newline, text = data.partition(b"\n")
     words = header.split(b" ")
-    if not found or len(words) != 4 or words[0] != b"strandline":
+    if not newline or len(words) != 4 or words[0] != b"strandline":
         raise FormatError(f"{name} does not begin as a {kind} does", doing=f"reading {name}")
     if words[2].isdigit() and int(words[2]) > FORMAT:
         raise FormatError(

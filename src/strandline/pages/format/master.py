@@ -7,15 +7,16 @@ object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from strandline.errors import FormatError, NotFound, StorageError, SwapLost
+from strandline.errors import FormatError, NotFound, StorageError
 from strandline.pages.format.envelope import Json, seal, unseal
 from strandline.pages.format.objects import Objects, ObjectWriter
 from strandline.pages.format.pointer import ChunkedList, LoadChunk
 from strandline.pages.ids import PhysicalPage, ProcessId, VersionObject
-from strandline.storage import Token
+from strandline.storage import Token, swap_if_first
 
 MASTER = "MASTER"
 
@@ -48,9 +49,6 @@ class StoredMaster:
     token: Token
 
 
-Edit = Callable[[Master, ObjectWriter], Master]
-
-
 def version_row(name: str, pointer: VersionObject) -> Json:
     """A version as an item of a chunked list."""
     return [0, name, pointer]
@@ -66,31 +64,17 @@ def read_master(objects: Objects) -> StoredMaster:
     return StoredMaster(decode_master(stored.value), stored.token)
 
 
-def change_master(objects: Objects, output: ObjectWriter, new_id: Callable[[], str], edit: Edit) -> Master:
-    """Replace the master by `edit(master)`; `edit` must be idempotent and return the same when nothing is
-    to do."""
-    while True:
-        stored = read_master(objects)
-        edited = edit(stored.master, output)
-        if edited is stored.master:
-            return edited
-        retired = _chunk_names(stored.master) - _chunk_names(edited)
-        edited = replace(edited, swap=new_id(), retired=tuple(sorted(retired)))
-        output.flush()
-        # What the last swap retired is deleted before it is forgotten; the last swapper may have crashed.
-        _delete(objects, set(stored.master.retired) - _chunk_names(edited))
-        try:
-            objects.storage.compare_and_swap(MASTER, stored.token, encode_master(edited))
-            _delete(objects, retired)
-            return edited
-        except SwapLost:
-            continue
-        except StorageError:
-            again = read_master(objects)
-            if again.master.swap == edited.swap:
-                return edited
-            if again.token == stored.token:
-                raise
+def replace_master(objects: Objects, stored: StoredMaster, edited: Master) -> bool:
+    """Put a master with a new `swap` in the place of a stored one; false when another process was first."""
+    retired = chunk_names(stored.master) - chunk_names(edited)
+    edited = replace(edited, retired=tuple(sorted(retired)))
+    # What the last swap retired is deleted before it is forgotten; the last swapper may have crashed.
+    _delete(objects, set(stored.master.retired) - chunk_names(edited))
+    if not swap_if_first(objects.storage, MASTER, stored.token, encode_master(edited)):
+        return False
+    with suppress(StorageError):  # the swap stands; whoever swaps next deletes them
+        _delete(objects, retired)
+    return True
 
 
 def with_version(master: Master, name: str, pointer: VersionObject, output: ObjectWriter) -> Master:
@@ -134,7 +118,8 @@ def decode_master(data: bytes) -> Master:
     )
 
 
-def _chunk_names(master: Master) -> set[PhysicalPage]:
+def chunk_names(master: Master) -> set[PhysicalPage]:
+    """The extension pages that a master names."""
     return {chunk.name for chunk in master.versions.chunks}
 
 

@@ -48,35 +48,33 @@ class Objects:
 
     def __init__(self, storage: Storage, cached: int = 8192) -> None:
         self.storage = storage
-        self.nodes_read = 0
         self._cached = cached
         self._cache: OrderedDict[PhysicalPage, Node | Sequence[Json]] = OrderedDict()
         self._mutex = threading.Lock()
 
     def node(self, ref: NodeRef) -> Node:
         """The node that `ref` names."""
-        found = self._recall(ref.name)
-        if found is None:
-            self.nodes_read += 1
-            found = decode_node(ref, self._get(ref.name))
-            self.remember(ref.name, found)
-        if not isinstance(found, Node):
+        cached = self._recall(ref.name)
+        if cached is None:
+            cached = decode_node(ref, self._get(ref.name))
+            self.remember(ref.name, cached)
+        if not isinstance(cached, Node):
             raise Damaged(f"{ref.name} is no node", doing=f"reading {ref.name}", hint="Run check")
-        return found
+        return cached
 
     def chunk(self, ref: Chunk) -> Sequence[Json]:
         """The records of an extension page."""
-        found = self._recall(ref.name)
-        if found is None:
+        cached = self._recall(ref.name)
+        if cached is None:
             data = self._get(ref.name)
             records: Sequence[Json] = unseal("chunk", ref.name, data)
             if checksum(data) != ref.checksum:
                 raise Damaged(f"{ref.name} is not the page that was named", doing=f"reading {ref.name}")
             self.remember(ref.name, records)
             return records
-        if isinstance(found, Node):
+        if isinstance(cached, Node):
             raise Damaged(f"{ref.name} is no extension page", doing=f"reading {ref.name}", hint="Run check")
-        return found
+        return cached
 
     def page(self, ref: PageRef) -> bytes:
         """The verified bytes of a page."""
@@ -87,13 +85,13 @@ class Objects:
 
     def sealed(self, kind: str, ref: PageRef, decode: Callable[[Json], Json] = _as_it_is) -> Json:
         """The body of a page of the control plane's own, decoded and cached: treat it as immutable."""
-        found = self._recall(ref.name)
-        if found is None:
-            found = [decode(unseal(kind, ref.name, self.page(ref)))]
-            self.remember(ref.name, found)
-        if isinstance(found, Node):
+        cached = self._recall(ref.name)
+        if cached is None:
+            cached = [decode(unseal(kind, ref.name, self.page(ref)))]
+            self.remember(ref.name, cached)
+        if isinstance(cached, Node):
             raise Damaged(f"{ref.name} is no {kind}", doing=f"reading {ref.name}", hint="Run check")
-        return found[0]
+        return cached[0]
 
     def remember(self, name: PhysicalPage, value: Node | Sequence[Json]) -> None:
         """Keep a decoded object; the one used longest ago goes when there are too many."""
@@ -110,10 +108,10 @@ class Objects:
 
     def _recall(self, name: PhysicalPage) -> Node | Sequence[Json] | None:
         with self._mutex:
-            found = self._cache.get(name)
-            if found is not None:
+            cached = self._cache.get(name)
+            if cached is not None:
                 self._cache.move_to_end(name)
-            return found
+            return cached
 
     def _get(self, name: PhysicalPage) -> bytes:
         try:

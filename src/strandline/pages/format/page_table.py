@@ -20,15 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from strandline.errors import Damaged
-from strandline.pages.format.node import SLOT_BITS, SLOTS, Entry, Item, Node, NodeRef, PageRef, TableEntry, item_pages
+from strandline.pages.format.node import SLOT_BITS, SLOTS, Item, Node, NodeRef, PageRef, item_pages
 from strandline.pages.ids import CommitNumber, TableId
 
 Load = Callable[[NodeRef], Node]
 Write = Callable[[Node], NodeRef]
-Leaf = TypeVar("Leaf", Entry, TableEntry)
 
 
 @dataclass(slots=True)
@@ -146,11 +144,11 @@ def old_side(load: Load, old: NodeRef | None, new: NodeRef | None, after: Commit
 
 def only_in(load: Load, old: NodeRef | None, new: NodeRef | None, after: CommitNumber) -> Iterator[NodeRef | PageRef]:
     """Nodes and pages of `old` that `new` does not name and that were born after `after` (exclusive)."""
-    for found in old_side(load, old, new, after):
-        if isinstance(found, NodeRef):
-            yield found
+    for item in old_side(load, old, new, after):
+        if isinstance(item, NodeRef):
+            yield item
         else:
-            yield from pages_only_in(*found, after)
+            yield from pages_only_in(*item, after)
 
 
 def pages_only_in(item: Item, other: Item | None, after: CommitNumber) -> Iterator[PageRef]:

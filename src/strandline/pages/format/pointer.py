@@ -199,16 +199,16 @@ class Pointer:
 
     def all_snapshots(self, load: LoadChunk) -> list[SnapshotRecord]:
         """The permanent snapshots, named and not implicit, in order of commit."""
-        found = [snapshot_from_json(row) for row in self.snapshots.records(load)]
-        return sorted(found, key=lambda one: one.commit)
+        records = [snapshot_from_json(row) for row in self.snapshots.records(load)]
+        return sorted(records, key=lambda one: one.commit)
 
     def chain(self, load: LoadChunk) -> list[SnapshotRecord]:
         """Every permanent state before the current one: the base, forks and snapshots, in order of commit."""
-        found = self.all_snapshots(load)
-        found += [implicit(fork, fork.name) for fork in self.forks]
+        states = self.all_snapshots(load)
+        states += [implicit(fork, fork.name) for fork in self.forks]
         if self.base is not None:
-            found.append(implicit(self.base, ""))
-        return sorted(found, key=lambda one: one.commit)
+            states.append(implicit(self.base, ""))
+        return sorted(states, key=lambda one: one.commit)
 
     def all_freed(self, load: LoadChunk) -> list[Freed]:
         """The objects freed but not yet known to be deleted."""

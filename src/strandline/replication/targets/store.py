@@ -369,12 +369,12 @@ class StoreReplica:
 
     @contextmanager
     def _looking(self) -> Iterator[ReadView]:
-        self._version.look()
+        self._version.refresh_if_idle()
         with self._version.snapshot() as snapshot:
             yield snapshot.view
 
     def _transaction(self, message: str) -> TableTransaction:
-        self._version.look()
+        self._version.refresh_if_idle()
         return TableTransaction(self._version.begin(message), self._cache)
 
     def _again(self, work: Callable[[], R]) -> R:
