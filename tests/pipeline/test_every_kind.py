@@ -24,7 +24,7 @@ from tests.replication.servers import Postgres
 import strandline as sl
 from strandline.errors import GuardTripped
 from strandline.replication.definition import COUNT
-from strandline.replication.targets.target import open_replica
+from strandline.replication.targets.target import open_target
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("price", pa.float64())])
 WIDE = SCHEMA.append(pa.field("note", pa.string()))
@@ -169,7 +169,7 @@ class World:
         pipeline = self.shop.pipeline()
         for replica in pipeline.settings.replicas:
             url = pipeline.secrets.fill(replica.to, "reading a copy")
-            with open_replica(url, create=False) as copy:
+            with open_target(url, create=False) as copy:
                 table = pa.Table.from_batches(copy.rows())
             held = [row for row in table.to_pylist() for _ in range(row.get(COUNT, 1))]
             users = [{k: v for k, v in row.items() if not k.startswith("_strandline")} for row in held]

@@ -12,7 +12,7 @@ from strandline.changes.table_difference import difference
 from strandline.replication.copy_state import CopyState
 from strandline.replication.definition import CopyDefinition
 from strandline.replication.message import Envelope, Message, Position, changes_message, load_message, ranges_message
-from strandline.replication.targets.target import Replica
+from strandline.replication.targets.target import CopyTarget
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("price", pa.float64())])
 KEYED = CopyDefinition(SCHEMA, "keyed", ("id",), "shop/orders")
@@ -31,7 +31,7 @@ def envelope(state: CopyState, step: int = 1) -> Envelope:
     return Envelope(state.epoch, state.number + step, state.definition.fingerprint)
 
 
-def load(copy: Replica, table: pa.Table, time: int = 1, pieces: int = 1) -> CopyState:
+def load(copy: CopyTarget, table: pa.Table, time: int = 1, pieces: int = 1) -> CopyState:
     """A whole content in so many messages."""
     state = copy.claim()
     size = -(-len(table) // pieces) if len(table) else 1

@@ -16,7 +16,7 @@ from tests.replication.senders import COUNTED, KEYED, RANGES, SCHEMA, change, en
 from strandline.errors import ChangesError, Fenced, FormatError, InputError, KeysError, NotFound, SchemaError
 from strandline.replication.definition import CopyDefinition
 from strandline.replication.message import Message
-from strandline.replication.targets.target import open_replica
+from strandline.replication.targets.target import open_target
 
 OLD = rows((1, "nut", 1.5), (2, "bolt", 2.5), (3, "nail", None))
 NEW = rows((1, "nut", 1.5), (2, "bolt", 9.5), (4, 'it\'s "odd"', 0.0))
@@ -35,14 +35,14 @@ def in_order(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def test_users_read_an_ordinary_table_with_their_columns_alone(place: Place) -> None:
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.create(KEYED)
         load(copy, OLD)
     assert in_order(place.read()) == in_order(as_rows(OLD))
 
 
 def test_a_keyed_change_set_leads_to_the_new_content(place: Place) -> None:
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.create(KEYED)
         state = load(copy, OLD)
         state = copy.apply(change(state, OLD, NEW, time=7))
@@ -55,11 +55,11 @@ def test_a_keyed_change_set_leads_to_the_new_content(place: Place) -> None:
 def test_a_counted_change_set_adds_and_removes_equal_rows(place: Place) -> None:
     old = rows((1, "nut", 1.5), (1, "nut", 1.5), (1, "nut", 1.5), (2, "bolt", None))
     new = rows((1, "nut", 1.5), (3, "nail", math.inf), (3, "nail", math.inf))
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.create(COUNTED)
         state = load(copy, old, pieces=2)
         assert len(place_rows(copy, place)) == 4
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.apply(change(state, old, new))
     assert in_order(place.read()) == in_order(as_rows(new))
 
@@ -70,7 +70,7 @@ def place_rows(copy: Any, place: Place) -> list[tuple[Any, ...]]:
 
 
 def test_removing_rows_that_a_counted_copy_does_not_hold_is_refused_and_changes_nothing(place: Place) -> None:
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.create(COUNTED)
         state = load(copy, OLD)
         wrong = change(state, rows((9, "?", 1.0)), rows((1, "nut", 1.5)))
@@ -81,7 +81,7 @@ def test_removing_rows_that_a_counted_copy_does_not_hold_is_refused_and_changes_
 
 
 def test_ranges_are_emptied_before_rows_come_and_the_last_has_no_end(place: Place) -> None:
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.create(RANGES)
         state = load(copy, AT, pieces=3)
         coming = rows((3, "new", 0.5), schema=RANGES.rows_schema)
@@ -91,7 +91,7 @@ def test_ranges_are_emptied_before_rows_come_and_the_last_has_no_end(place: Plac
 
 def test_ranges_work_where_the_address_is_a_column_of_the_user(place: Place) -> None:
     definition = CopyDefinition(SCHEMA, "ranges", ("id",), "s")
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.create(definition)
         state = load(copy, OLD)
         copy.apply(ranges(state, [(1, 2)], rows((2, "bolt", 9.5)), 3))
@@ -99,7 +99,7 @@ def test_ranges_work_where_the_address_is_a_column_of_the_user(place: Place) -> 
 
 
 def test_a_message_that_is_delivered_twice_is_applied_once(place: Place) -> None:
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.create(COUNTED)
         message = change(load(copy, OLD), OLD, pa.concat_tables([OLD, OLD]))
         first = copy.apply(message)
@@ -108,7 +108,7 @@ def test_a_message_that_is_delivered_twice_is_applied_once(place: Place) -> None
 
 
 def test_a_stale_sender_is_fenced_off(place: Place) -> None:
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.create(KEYED)
         state = load(copy, OLD)
         message = change(state, OLD, NEW)
@@ -119,7 +119,7 @@ def test_a_stale_sender_is_fenced_off(place: Place) -> None:
 
 
 def test_a_gap_is_refused(place: Place) -> None:
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.create(KEYED)
         state = load(copy, OLD)
         message = replace(change(state, OLD, NEW), envelope=envelope(state, step=2))
@@ -131,7 +131,7 @@ def test_a_gap_is_refused(place: Place) -> None:
 
 
 def test_a_message_for_another_schema_is_found_before_anything_is_written(place: Place) -> None:
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.create(KEYED)
         state = load(copy, OLD)
         other = replace(state, definition=CopyDefinition(SCHEMA, "keyed", ("id",), "elsewhere"))
@@ -153,7 +153,7 @@ def test_a_message_damaged_on_its_way_is_not_taken() -> None:
 
 
 def test_a_load_goes_on_where_it_was_stopped_and_shows_nothing_before_its_end(place: Place) -> None:
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.create(KEYED)
         state = copy.claim()
         state = copy.apply(piece_of(state, OLD.slice(0, 2), 0, 2, 1))
@@ -161,7 +161,7 @@ def test_a_load_goes_on_where_it_was_stopped_and_shows_nothing_before_its_end(pl
         assert state.position is None
         with pytest.raises(ChangesError, match="not complete"):
             copy.apply(change(state, OLD, NEW))
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         state = copy.claim()
         assert state.loading == {"piece": 0}
         copy.apply(piece_of(state, OLD.slice(2), 1, 2, 1))
@@ -169,19 +169,19 @@ def test_a_load_goes_on_where_it_was_stopped_and_shows_nothing_before_its_end(pl
 
 
 def test_a_new_load_leaves_the_old_content_until_its_end(place: Place) -> None:
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.create(KEYED)
         load(copy, OLD)
         state = copy.claim()
         state = copy.apply(piece_of(state, NEW.slice(0, 2), 0, 2, 5))
     assert in_order(place.read()) == in_order(as_rows(OLD))
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.apply(piece_of(state, NEW.slice(2), 1, 2, 5))
     assert in_order(place.read()) == in_order(as_rows(NEW))
 
 
 def test_an_empty_content_is_a_content(place: Place) -> None:
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.create(RANGES)
         state = load(copy, AT.slice(0, 0))
         assert copy.count() == 0
@@ -190,7 +190,7 @@ def test_an_empty_content_is_a_content(place: Place) -> None:
 
 
 def test_making_a_copy_twice_is_the_same_copy_and_another_one_is_refused(place: Place) -> None:
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.create(KEYED)
         state = load(copy, OLD)
         assert copy.create(KEYED) == state
@@ -213,14 +213,14 @@ def test_a_target_that_holds_something_else_is_refused(place: Place) -> None:
             store.create_table("my copy", rows((1, "mine", 1.0)))
     else:
         place.run('CREATE TABLE "my copy" (x int)')
-    with open_replica(place.url) as copy, pytest.raises(InputError, match="already holds"):
+    with open_target(place.url) as copy, pytest.raises(InputError, match="already holds"):
         copy.create(KEYED)
 
 
 @pytest.mark.parametrize("definition", [KEYED, COUNTED, RANGES], ids=lambda definition: definition.form)
 def test_mending_a_sound_copy_leaves_it_as_it_is(place: Place, definition: CopyDefinition) -> None:
     content = AT if definition.form == "ranges" else OLD
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.create(definition)
         state = load(copy, content)
         assert not copy.damage()
@@ -230,14 +230,14 @@ def test_mending_a_sound_copy_leaves_it_as_it_is(place: Place, definition: CopyD
 
 
 def test_null_keys_are_refused(place: Place) -> None:
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.create(KEYED)
         with pytest.raises(KeysError, match="'id' holds nulls"):
             load(copy, rows((None, "x", 1.0)))
 
 
 def test_dropping_a_copy_leaves_room_for_another(place: Place) -> None:
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.create(COUNTED)
         load(copy, OLD)
         copy.drop()
@@ -248,14 +248,14 @@ def test_dropping_a_copy_leaves_room_for_another(place: Place) -> None:
 
 
 def test_writing_to_a_copy_that_was_never_made_is_refused(place: Place) -> None:
-    with open_replica(place.url) as copy, pytest.raises(NotFound, match="no copy"):
+    with open_target(place.url) as copy, pytest.raises(NotFound, match="no copy"):
         copy.claim()
 
 
 def test_an_altered_table_is_found_before_anything_is_written(place: Place) -> None:
     if place.kind == "parquet":
         return  # a folder of files has nothing to alter; its damaged parts are found when they are read
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.create(KEYED)
         state = load(copy, OLD)
     if place.kind == "store":
@@ -265,7 +265,7 @@ def test_an_altered_table_is_found_before_anything_is_written(place: Place) -> N
             tx.add_column("my copy", "extra", pa.int32())
     else:
         place.run('ALTER TABLE "my copy" ADD COLUMN extra int')
-    with open_replica(place.url) as copy, pytest.raises(SchemaError, match="altered"):
+    with open_target(place.url) as copy, pytest.raises(SchemaError, match="altered"):
         copy.apply(change(state, OLD, NEW))
 
 
@@ -298,7 +298,7 @@ def test_every_type_of_the_table_comes_back_as_it_went(place: Place) -> None:
     schema = pa.schema([("id", pa.int32()), *((name, type_) for name, (type_, _) in VALUES.items())])
     columns = [pa.array([1, 2, 3], pa.int32()), *(pa.array(values, type_) for type_, values in VALUES.values())]
     table = pa.table(columns, schema=schema)
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.create(CopyDefinition(schema, "keyed", ("id",)))
         load(copy, table)
         found = pa.Table.from_batches(copy.rows(), schema=schema).sort_by("id")
@@ -317,7 +317,7 @@ REFUSED = {
 
 def test_what_a_kind_cannot_hold_exactly_is_refused_naming_the_column(place: Place) -> None:
     schema = pa.schema([("id", pa.int64()), ("odd one", REFUSED[place.kind])])
-    with open_replica(place.url) as copy, pytest.raises(SchemaError, match="'odd one'"):
+    with open_target(place.url) as copy, pytest.raises(SchemaError, match="'odd one'"):
         copy.create(CopyDefinition(schema, "keyed", ("id",)))
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         assert copy.state() is None

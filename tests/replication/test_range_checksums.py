@@ -16,7 +16,7 @@ from tests.replication.servers import Postgres, postgres
 from strandline.changes.shape import COUNTED, KEYED
 from strandline.replication.definition import COUNT, CopyDefinition, signed
 from strandline.replication.message import Envelope, Position, load_message
-from strandline.replication.targets.target import open_replica
+from strandline.replication.targets.target import open_target
 
 __all__ = ["postgres"]
 
@@ -59,7 +59,7 @@ def test_both_sides_compute_the_same_for_every_type(tmp_path: Path, postgres: Po
     rows = columns()
     key = ("id",) if form == KEYED else ()
     definition = CopyDefinition(rows.schema, form, key, "here")
-    with open_replica(place_of("postgres", tmp_path, postgres).url) as replica:
+    with open_target(place_of("postgres", tmp_path, postgres).url) as replica:
         replica.create(definition)
         state = replica.claim()
         message = load_message(definition, Envelope(state.epoch, 1, definition.fingerprint), rows)

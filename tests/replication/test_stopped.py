@@ -17,9 +17,9 @@ from strandline.replication.copy_state import CopyState
 from strandline.replication.definition import CopyDefinition
 from strandline.replication.message import Message
 from strandline.replication.targets.parquet_folder import ParquetFolder
-from strandline.replication.targets.sql import SqlReplica
+from strandline.replication.targets.sql import SqlTarget
 from strandline.replication.targets.sql_layout import GONE, Layout
-from strandline.replication.targets.target import Replica, open_replica
+from strandline.replication.targets.target import CopyTarget, open_target
 
 
 class Stopped(BaseException):
@@ -61,7 +61,7 @@ def test_a_message_stopped_at_each_step_is_taken_whole_or_not_at_all(
     """To and fro between two contents, stopped one step later each time."""
     definition, old, new, message_of = FORMS[form]
     place = place_of(kind, tmp_path, request.getfixturevalue("postgres") if kind == "postgres" else None)
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         copy.create(definition)
         state = load(copy, old)
     allowed, stopped = 0, True
@@ -70,7 +70,7 @@ def test_a_message_stopped_at_each_step_is_taken_whole_or_not_at_all(
         before, after = _content(old, definition), _content(new, definition)
         with pytest.MonkeyPatch.context() as patch:
             stopped = _sent(place, message, patch, allowed)
-        with open_replica(place.url) as copy:
+        with open_target(place.url) as copy:
             if kind != "parquet":  # a folder is whole again once a writer has opened it
                 assert _shown(copy, place) in (before, after)
             state = copy.apply(message)
@@ -81,16 +81,16 @@ def test_a_message_stopped_at_each_step_is_taken_whole_or_not_at_all(
     assert in_order(place.read()) == after
 
 
-def _shown(copy: Replica, place: Place) -> list[tuple[Any, ...]]:
+def _shown(copy: CopyTarget, place: Place) -> list[tuple[Any, ...]]:
     """What users read; through the connection that is open where there is one."""
-    if isinstance(copy, SqlReplica):
+    if isinstance(copy, SqlTarget):
         return in_order(
             [tuple(row) for row in copy._database.execute(f"SELECT * FROM {copy._layout(_stands(copy)).view}")]
         )
     return in_order(place.read())
 
 
-def _stands(copy: Replica) -> CopyDefinition:
+def _stands(copy: CopyTarget) -> CopyDefinition:
     state = copy.state()
     assert state is not None
     return state.definition
@@ -111,7 +111,7 @@ def _sent(place: Place, message: Message, patch: pytest.MonkeyPatch, allowed: in
     patch.setattr(Database, "watch", watch)
     patch.setattr(ParquetFolder, "watch", watch)
     try:
-        with open_replica(place.url) as copy:
+        with open_target(place.url) as copy:
             copy.apply(message)
     except Stopped:
         return True
@@ -122,7 +122,7 @@ def _sent(place: Place, message: Message, patch: pytest.MonkeyPatch, allowed: in
 def test_rows_that_go_are_looked_up_in_an_index(form: str, tmp_path: Path) -> None:
     definition, content, *_ = FORMS[form]
     address = parse_address(f"sqlite:///{tmp_path}/f.db#copy")
-    with open_replica(address) as copy:
+    with open_target(address) as copy:
         copy.create(definition)
         load(copy, content)
     layout = Layout("sqlite", address, definition)

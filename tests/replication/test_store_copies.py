@@ -17,7 +17,7 @@ from strandline.pages import PageStore, check_store
 from strandline.replication.copy_state import CopyState
 from strandline.replication.definition import CopyDefinition
 from strandline.replication.message import Message
-from strandline.replication.targets.target import Replica, open_replica
+from strandline.replication.targets.target import CopyTarget, open_target
 from strandline.storage import MemoryStorage
 from strandline.store import open_on
 from strandline.tables import TableReader
@@ -32,9 +32,9 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Opens a copy on any storage, without a heart that beats in between."""
     monkeypatch.setattr(PageStore, "start_heart", lambda self: None)
 
-    def opened(storage: MemoryStorage | FaultyStorage) -> Replica:
+    def opened(storage: MemoryStorage | FaultyStorage) -> CopyTarget:
         monkeypatch.setattr("strandline.replication.targets.store.open_storage", lambda _: storage)
-        return open_replica("strandline:///shop#copy")
+        return open_target("strandline:///shop#copy")
 
     return opened
 
@@ -113,13 +113,13 @@ def test_a_first_content_in_pieces_is_shown_when_it_is_whole(on: Any) -> None:
 
 def test_rows_stay_themselves_through_a_full_refresh(tmp_path: Path) -> None:
     url = f"strandline:///{tmp_path}/shop#copy"
-    with open_replica(url) as copy:
+    with open_target(url) as copy:
         copy.create(KEYED)
         load(copy, OLD)
     with sl.open(tmp_path / "shop") as store:
         before = store.table("copy").to_arrow(columns=["id", "_row"]).to_pylist()
         store.snapshot("before")
-    with open_replica(url) as copy:
+    with open_target(url) as copy:
         load(copy, NEW, time=2)
     with sl.open(tmp_path / "shop") as store:
         numbers = {row["id"]: row["_row"] for row in store.table("copy").to_arrow(columns=["id", "_row"]).to_pylist()}
@@ -129,7 +129,7 @@ def test_rows_stay_themselves_through_a_full_refresh(tmp_path: Path) -> None:
 
 
 def test_our_columns_are_read_only_by_who_names_them(tmp_path: Path) -> None:
-    with open_replica(f"strandline:///{tmp_path}/shop#copy") as copy:
+    with open_target(f"strandline:///{tmp_path}/shop#copy") as copy:
         copy.create(RANGES)
         load(copy, rows((7, "a", 1.0), schema=AT))
     with sl.open(tmp_path / "shop") as store:
@@ -152,7 +152,7 @@ def test_only_pages_that_can_hold_what_goes_are_read(tmp_path: Path, monkeypatch
         opened.extend([entry.number] if self.name == "copy" else [])
         return read(self, entry, *rest)
 
-    with open_replica(f"strandline:///{tmp_path}/shop#copy") as copy:
+    with open_target(f"strandline:///{tmp_path}/shop#copy") as copy:
         copy.create(RANGES)
         state = load(copy, rows(*((n, f"n{n}", 1.0) for n in range(1, 2001)), schema=AT))
         monkeypatch.setattr("strandline.replication.targets.store.TableReader.rows", counting)
@@ -163,13 +163,13 @@ def test_only_pages_that_can_hold_what_goes_are_read(tmp_path: Path, monkeypatch
 
 def test_a_key_that_a_store_cannot_order_is_refused_naming_the_column(tmp_path: Path) -> None:
     schema = pa.schema([("odd one", pa.list_(pa.int64())), ("x", pa.int64())])
-    with open_replica(f"strandline:///{tmp_path}/shop#copy") as copy, pytest.raises(SchemaError, match="odd one"):
+    with open_target(f"strandline:///{tmp_path}/shop#copy") as copy, pytest.raises(SchemaError, match="odd one"):
         copy.create(CopyDefinition(schema, "keyed", ("odd one",)))
 
 
 def test_a_store_on_an_object_store_holds_copies_too() -> None:
     with bucket() as name:
-        with open_replica(f"strandline+s3://{name}/shop#copy") as copy:
+        with open_target(f"strandline+s3://{name}/shop#copy") as copy:
             copy.create(KEYED)
             copy.apply(change(load(copy, OLD), OLD, NEW))
         with sl.open(f"s3://{name}/shop") as store:

@@ -16,8 +16,8 @@ from strandline.errors import ChangesError
 from strandline.replication.copy_state import CopyState
 from strandline.replication.full_copy import stream
 from strandline.replication.message import Message, Position
-from strandline.replication.targets.sql import SqlReplica
-from strandline.replication.targets.target import open_replica
+from strandline.replication.targets.sql import SqlTarget
+from strandline.replication.targets.target import open_target
 
 CONTENT = rows(*((n, f"n{n}", n / 2) for n in range(1, 501)))
 
@@ -33,7 +33,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_table_of_a_store_is_streamed_in_pieces(store: Any, tmp_path: Path) -> None:
     pieces = relation_pieces(store.relation("orders"), KEYED.schema.names)
     assert len(pieces.items) > 3
-    with open_replica(f"duckdb:///{tmp_path}/f.duckdb#orders") as copy:
+    with open_target(f"duckdb:///{tmp_path}/f.duckdb#orders") as copy:
         copy.create(KEYED)
         state, sent = stream(copy, copy.claim(), pieces, Position(7, "t"), InlineRunner())
         assert state.position == Position(7, "t")
@@ -46,18 +46,18 @@ def test_a_stream_that_was_stopped_goes_on_with_the_next_piece(
 ) -> None:
     pieces = relation_pieces(store.relation("orders"), COUNTED.schema.names, {"kept": "fact"})
     taken: list[int] = []
-    apply = SqlReplica.apply
+    apply = SqlTarget.apply
 
-    def counting(self: SqlReplica, message: Message) -> CopyState:
+    def counting(self: SqlTarget, message: Message) -> CopyState:
         if len(taken) == 2:
             raise ChangesError("stopped here")
         taken.append(len(message.rows))
         return apply(self, message)
 
-    with open_replica(f"sqlite:///{tmp_path}/f.db#orders") as copy:
+    with open_target(f"sqlite:///{tmp_path}/f.db#orders") as copy:
         copy.create(COUNTED)
         with monkeypatch.context() as patch:
-            patch.setattr(SqlReplica, "apply", counting)
+            patch.setattr(SqlTarget, "apply", counting)
             with pytest.raises(ChangesError, match="stopped here"):
                 stream(copy, copy.claim(), pieces, Position(7, "t"), InlineRunner())
         state = copy.claim()
@@ -68,7 +68,7 @@ def test_a_stream_that_was_stopped_goes_on_with_the_next_piece(
 
 
 def test_an_empty_relation_is_one_empty_piece(tmp_path: Path) -> None:
-    with sl.create(tmp_path / "shop") as opened, open_replica(f"parquet:///{tmp_path}/rows") as copy:
+    with sl.create(tmp_path / "shop") as opened, open_target(f"parquet:///{tmp_path}/rows") as copy:
         opened.create_table("orders", CONTENT.schema, key="id")
         copy.create(KEYED)
         pieces = relation_pieces(opened.relation("orders"), KEYED.schema.names)

@@ -20,7 +20,7 @@ from tests.replication.servers import postgres
 
 from strandline.errors import SchemaError, SqlError
 from strandline.replication.definition import CopyDefinition
-from strandline.replication.targets.target import open_replica
+from strandline.replication.targets.target import open_target
 from strandline.tables.predicates import TableExpression
 from strandline.tables.row_changes import UpdateStatement
 from strandline.values.expressions import parse_condition
@@ -126,7 +126,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Place
     folder: Path = tmp_path_factory.mktemp("copies")
     found = {kind: place_of(kind, folder, server) for kind in ("duckdb", "sqlite", "postgres")}
     for place in found.values():
-        with open_replica(place.url) as copy:
+        with open_target(place.url) as copy:
             copy.create(CopyDefinition(SCHEMA, "keyed", ("id",), "items"))
     yield found
     Postgres(server.url, "public").run("DROP SCHEMA range_modifications CASCADE")
@@ -134,11 +134,11 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Place
 
 def executed(place: Place, decision: Decision) -> pa.Table:
     """What a copy holds after it ran the statements."""
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         load(copy, ROWS)
     for update in decision.updates:
         place.run(update.sql('"my copy"'))
-    with open_replica(place.url) as copy:
+    with open_target(place.url) as copy:
         return pa.Table.from_batches(copy.rows()).sort_by("id")
 
 

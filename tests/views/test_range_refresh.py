@@ -13,7 +13,7 @@ from tests.replication.servers import Postgres, postgres
 
 from strandline.replication.copy import Copy
 from strandline.replication.message import Message
-from strandline.replication.targets.sql import SqlReplica
+from strandline.replication.targets.sql import SqlTarget
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
 
@@ -125,9 +125,9 @@ def test_late_copies_and_restricted_ones_get_rows_and_old_statements_collapse(tm
 def test_a_message_with_statements_survives_its_way_and_is_taken_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply = SqlReplica.apply
+    apply = SqlTarget.apply
 
-    def twice(replica: SqlReplica, message: Message) -> Any:
+    def twice(replica: SqlTarget, message: Message) -> Any:
         again = Message.decode(message.encode())
         assert again.earlier[0].statements == message.earlier[0].statements
         assert apply(replica, again) == apply(replica, message)
@@ -136,6 +136,6 @@ def test_a_message_with_statements_survives_its_way_and_is_taken_once(
     with create_on(MemoryStorage()) as store:
         copy = example(store, place_of("sqlite", tmp_path, None))
         store.table("t").update(set={"qty": "qty + 1"})
-        monkeypatch.setattr(SqlReplica, "apply", twice)
+        monkeypatch.setattr(SqlTarget, "apply", twice)
         copy.refresh()
         assert copy.verify()

@@ -23,18 +23,18 @@ from tests.views.test_replica_kinds import held
 
 from strandline.errors import StateError
 from strandline.relations.databases.database import Database
-from strandline.replication.targets.parquet import ParquetReplica
+from strandline.replication.targets.parquet import ParquetTarget
 from strandline.replication.targets.parquet_folder import FolderManifest, ParquetFolder
-from strandline.replication.targets.sql import SqlReplica
-from strandline.replication.targets.store import StoreReplica
-from strandline.replication.targets.target import open_replica
+from strandline.replication.targets.sql import SqlTarget
+from strandline.replication.targets.store import StoreTarget
+from strandline.replication.targets.target import open_target
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
 
 __all__ = ["postgres"]
 
 CHEAP = "select id, price from orders where price < 10"
-APPLYING = {"parquet": ParquetReplica, "store": StoreReplica}
+APPLYING = {"parquet": ParquetTarget, "store": StoreTarget}
 
 
 @pytest.fixture
@@ -190,10 +190,10 @@ def test_a_refresh_stopped_before_the_rows_are_sent_is_finished_by_the_next(
         for sql in (stopped, then):
             store.view("v", sql)
             with monkeypatch.context() as patch:
-                patch.setattr(APPLYING.get(place.kind, SqlReplica), "apply", _stop)
+                patch.setattr(APPLYING.get(place.kind, SqlTarget), "apply", _stop)
                 with pytest.raises(Crash):
                     copy.refresh()
-            with open_replica(place.url) as replica:
+            with open_target(place.url) as replica:
                 state = replica.state()
             assert state is not None
             assert state.definition.schema.names == store.view("v").schema.names

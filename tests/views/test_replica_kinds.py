@@ -18,7 +18,7 @@ from tests.replication.servers import Postgres, _server
 from tests.views.histories import TINY, Relations, multiset, perform, relations, transactions, views
 
 from strandline.replication.definition import COUNT
-from strandline.replication.targets.target import open_replica
+from strandline.replication.targets.target import open_target
 from strandline.storage import MemoryStorage
 from strandline.store import create_on
 
@@ -55,7 +55,7 @@ def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Targets]:
 
 def held(url: str, names: list[str]) -> Counter[tuple[Any, ...]]:
     """What a copy holds, as a multiset: counted rows as often as they count."""
-    with open_replica(url, create=False) as replica:
+    with open_target(url, create=False) as replica:
         found: Counter[tuple[Any, ...]] = Counter()
         for batch in replica.rows():
             table = pa.Table.from_batches([batch])

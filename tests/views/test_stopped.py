@@ -22,7 +22,7 @@ from tests.pages.toy import Clock
 from strandline.pages import check_store
 from strandline.replication.copy_state import CopyState
 from strandline.replication.message import Message
-from strandline.replication.targets.sql import SqlReplica
+from strandline.replication.targets.sql import SqlTarget
 from strandline.storage import MemoryStorage, Storage
 from strandline.store import Store, create_on, open_on
 from strandline.views.difference_table import all_segments
@@ -124,10 +124,8 @@ def test_a_sender_stopped_at_any_storage_operation_loses_and_doubles_nothing(mai
             assert held("slow") == rows_of(store, COUNTED)
 
 
-def stopping(
-    when: str, apply: Callable[[SqlReplica, Message], CopyState]
-) -> Callable[[SqlReplica, Message], CopyState]:
-    def stopped(replica: SqlReplica, message: Message) -> CopyState:
+def stopping(when: str, apply: Callable[[SqlTarget, Message], CopyState]) -> Callable[[SqlTarget, Message], CopyState]:
+    def stopped(replica: SqlTarget, message: Message) -> CopyState:
         if when == "before the message is taken":
             raise Crash
         state = apply(replica, message)
@@ -146,7 +144,7 @@ def test_a_receiver_stopped_around_a_message_loses_and_doubles_nothing(
 ) -> None:
     inner = restored(maintain, sql)
     with monkeypatch.context() as patch:
-        patch.setattr(SqlReplica, "apply", stopping(when, SqlReplica.apply))
+        patch.setattr(SqlTarget, "apply", stopping(when, SqlTarget.apply))
         with suppress(Crash):
             opened(inner).copy("slow").refresh()
     settled(inner, sql)
@@ -155,17 +153,17 @@ def test_a_receiver_stopped_around_a_message_loses_and_doubles_nothing(
 @pytest.mark.parametrize("maintain", MAINTAIN)
 def test_commits_during_a_refresh_come_with_the_next_one(maintain: str, monkeypatch: pytest.MonkeyPatch) -> None:
     inner = restored(maintain, COUNTED)
-    apply = SqlReplica.apply
+    apply = SqlTarget.apply
     with opened(inner) as store:
 
-        def committing(replica: SqlReplica, message: Message) -> CopyState:
+        def committing(replica: SqlTarget, message: Message) -> CopyState:
             store.table("o").insert([{"id": 500, "c": 2, "x": 77}])
             state = apply(replica, message)
             store.table("o").insert([{"id": 501, "c": 2, "x": 77}])
             return state
 
         with monkeypatch.context() as patch:
-            patch.setattr(SqlReplica, "apply", committing)
+            patch.setattr(SqlTarget, "apply", committing)
             assert store.copy("slow").refresh().method == "difference"
         assert held("slow")[(77, None)] == 0
         assert store.copy("slow").refresh().messages == 1

@@ -22,7 +22,7 @@ from strandline.replication.senders import (
     offer,
     opened,
 )
-from strandline.replication.targets import open_replica
+from strandline.replication.targets import open_target
 from strandline.replication.verification import Verification
 
 __all__ = [
@@ -49,6 +49,6 @@ __all__ = [
     "fix_up_base",
     "obstacle",
     "offer",
-    "open_replica",
+    "open_target",
     "opened",
 ]

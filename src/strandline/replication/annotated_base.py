@@ -22,7 +22,7 @@ from strandline.replication.senders import (
     opened,
     wanted_copy,
 )
-from strandline.replication.targets import open_replica
+from strandline.replication.targets import open_target
 
 
 def base(url: str, table: str | None = None, *, algorithm: str | None = None) -> Base:
@@ -77,7 +77,7 @@ class Base:
         with opened(self._address) as site:
             wanted = wanted_copy(site, target, where, columns)
             wanted = replace(wanted, name=name or target.table, method=method)
-            with open_replica(target) as replica:
+            with open_target(target) as replica:
                 # Refuses a target that holds something else, or can't hold a column, before the base knows of it.
                 known = site.catalog.copy(wanted.name)
                 check_same(known, wanted)

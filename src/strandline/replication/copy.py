@@ -1,7 +1,7 @@
 """A copy, as users hold it: of a view, of a table, or of an annotated base table, somewhere else.
 
 `Copy` is the recipe that all copies share: open the source at one state, open the target, claim the copy, choose a
-plan, send, note. What differs between sources is behind `Sender`, and what differs between targets behind `Replica`.
+plan, send, note. What differs between sources is behind `Sender`, and what differs between targets behind `CopyTarget`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from strandline.errors import InputError, NotFound, StateError
 from strandline.relations import Address, parse_address
 from strandline.replication.explanation import Explanation
 from strandline.replication.senders import REPAIR, Refresh, Sender, Source
-from strandline.replication.targets import Replica, open_replica
+from strandline.replication.targets import CopyTarget, open_target
 from strandline.replication.verification import Verification
 
 
@@ -33,7 +33,7 @@ class Copy:
 
     @property
     def record(self) -> Any:
-        """What its source knows of it: a `CopyRecord` of a store, a `BaseCopyRecord` of a base."""
+        """What its source knows of it: a `ViewCopyRecord` of a store, a `BaseCopyRecord` of a base."""
         return self._sender.record(self.name)
 
     @property
@@ -133,5 +133,5 @@ class Copy:
             plan.note(replica, state, done, ended - planned)
             return done
 
-    def _replica(self, target: str, *, create: bool = True) -> Replica:
-        return open_replica(self._target or parse_address(target), create=create)
+    def _replica(self, target: str, *, create: bool = True) -> CopyTarget:
+        return open_target(self._target or parse_address(target), create=create)

@@ -120,15 +120,15 @@ def after(state: CopyState, message: Message) -> CopyState:
     return replace(taken, loading=None if message.kind == LOAD else state.loading, position=message.position)
 
 
-def the_same(found: CopyState, definition: CopyDefinition, shown: str) -> CopyState:
+def the_same(state: CopyState, definition: CopyDefinition, shown: str) -> CopyState:
     """The state found at a target, if it is that of this very copy."""
-    if found.definition.fingerprint != definition.fingerprint:
+    if state.definition.fingerprint != definition.fingerprint:
         raise InputError(
             "the target already holds a copy of something else, or with other columns",
             doing=f"replicating to {shown}",
             hint="Drop that copy first, or choose another name",
         )
-    return found
+    return state
 
 
 @dataclass(frozen=True)

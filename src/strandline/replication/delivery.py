@@ -17,7 +17,7 @@ import pyarrow as pa
 from strandline.replication.copy_state import CopyState, Evolution
 from strandline.replication.definition import CopyDefinition
 from strandline.replication.message import Envelope, Message, Position, load_message
-from strandline.replication.targets import Replica
+from strandline.replication.targets import CopyTarget
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Claimed:
     anew: str = ""
 
 
-def claim(replica: Replica, definition: CopyDefinition) -> Claimed:
+def claim(replica: CopyTarget, definition: CopyDefinition) -> Claimed:
     """Make the copy one of this definition, and fence off other senders."""
     there = replica.state()
     if there is not None and there.definition == definition:
@@ -63,14 +63,14 @@ def next_envelope(state: CopyState) -> Envelope:
     return Envelope(state.epoch, state.number + 1, state.definition.fingerprint)
 
 
-def deliver(replica: Replica, message: Message) -> tuple[CopyState, Sent]:
+def deliver(replica: CopyTarget, message: Message) -> tuple[CopyState, Sent]:
     """Hand a message over; the target encodes it, and its size is known from then on."""
     state = replica.apply(message)
     return state, Sent(len(message), message.size)
 
 
 def deliver_content(
-    replica: Replica, state: CopyState, pieces: Iterable[pa.Table], position: Position
+    replica: CopyTarget, state: CopyState, pieces: Iterable[pa.Table], position: Position
 ) -> tuple[CopyState, Sent]:
     """Send a whole content, one message for each piece, beside what the copy holds; the last takes its place."""
     sent, first = Sent(), True

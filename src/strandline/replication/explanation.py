@@ -1,6 +1,6 @@
 """What each way of refreshing a copy is expected to cost, and which one is taken: what `copy.explain` gives.
 
-How the costs are found is each sender's own: see `senders/view/cost.py` and `senders/annotated/cost.py`.
+How the costs are found is each sender's own: see `senders/view.py` and `senders/annotated/cost.py`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from strandline.engine import Attempt, Kernel, Outcome, Result, Runner, Spool, W
 from strandline.replication.copy_state import CopyState
 from strandline.replication.delivery import Sent, deliver, next_envelope
 from strandline.replication.message import Position, load_message
-from strandline.replication.targets import Replica
+from strandline.replication.targets import CopyTarget
 
 DONE = "done"
 WAVE = 4
@@ -38,7 +38,7 @@ class Pieces:
 
 
 def stream(
-    replica: Replica, state: CopyState, pieces: Pieces, position: Position, runner: Runner
+    replica: CopyTarget, state: CopyState, pieces: Pieces, position: Position, runner: Runner
 ) -> tuple[CopyState, Sent]:
     """Sends a whole content, or what is left of it; with the last piece the copy stands at `position`."""
     done = 0 if state.loading is None else int(state.loading[DONE])

@@ -21,7 +21,7 @@ import pyarrow as pa
 from strandline.changes import COUNTED, ChangeSet, Header, difference, empty, keyed_header
 from strandline.errors import Damaged, StorageError
 from strandline.replication.definition import COUNT, SIGNATURE, CopyDefinition, signed
-from strandline.replication.targets import DIGITS, RangeChecksums, Replica
+from strandline.replication.targets import DIGITS, CopyTarget, RangeChecksums
 from strandline.values import no_rows, restore, row_signatures, scheme_of
 
 RANGES = 256
@@ -59,7 +59,7 @@ class Verification:
         return self.equal
 
 
-def compare(definition: CopyDefinition, replica: Replica, wanted: pa.Table) -> tuple[Verification, ChangeSet]:
+def compare(definition: CopyDefinition, replica: CopyTarget, wanted: pa.Table) -> tuple[Verification, ChangeSet]:
     """How the copy compares with the rows that it should hold, and the changes that make it hold them."""
     mine = restore(wanted, definition.schema)
     checksums = replica.checksums()
@@ -75,7 +75,7 @@ def compare(definition: CopyDefinition, replica: Replica, wanted: pa.Table) -> t
     return unlike, changes
 
 
-def mended(definition: CopyDefinition, replica: Replica, wanted: pa.Table) -> tuple[Verification, ChangeSet]:
+def mended(definition: CopyDefinition, replica: CopyTarget, wanted: pa.Table) -> tuple[Verification, ChangeSet]:
     """The same comparison with what is left of the copy once what can't be read is left out."""
     if not replica.damage():
         with suppress(Damaged, StorageError):
@@ -88,7 +88,7 @@ _Compared = tuple[Verification, pa.Table, pa.Table]
 """What is known of the ranges, and the rows of those that differ: the copy's, and those that it should hold."""
 
 
-def _read_here(definition: CopyDefinition, replica: Replica, mine: pa.Table) -> _Compared:
+def _read_here(definition: CopyDefinition, replica: CopyTarget, mine: pa.Table) -> _Compared:
     here = _by_range(mine, definition)
     theirs, count, misplaced = np.zeros((RANGES, 4), dtype=np.uint64), 0, 0
     for stored in _tables(definition, replica.rows()):

@@ -12,15 +12,15 @@ import pyarrow as pa
 from strandline.changes import Changes, difference
 from strandline.errors import InputError, InUse, NotFound, StrandlineError
 from strandline.relations import parse_address
-from strandline.replication import Copy, ViewSender, copy_definition, open_replica
+from strandline.replication import Copy, ViewSender, copy_definition, open_target
 from strandline.tables import COPIES, VIEWS, TableTransaction
 from strandline.views import (
     AUTO,
     KEEP,
     MAINTAIN,
-    CopyRecord,
     StoreState,
     TwoStates,
+    ViewCopyRecord,
     ViewDefinition,
     ViewHost,
     ViewRecord,
@@ -61,20 +61,20 @@ class ViewListing:
 class View:
     """A view by name. A table, or a what-if, is the trivial view of itself."""
 
-    def __init__(self, home: ViewHost, name: str) -> None:
-        self._home = home
+    def __init__(self, host: ViewHost, name: str) -> None:
+        self._host = host
         self.name = name
 
     @property
     def definition(self) -> ViewDefinition:
         """What it means now."""
-        with read_views(self._home) as known:
+        with read_views(self._host) as known:
             return known.definition(self.name)
 
     @property
     def sql(self) -> str:
         """Its text."""
-        with read_views(self._home) as known:
+        with read_views(self._host) as known:
             record = known.records.get(self.name)
             return f'SELECT * FROM "{self.name}"' if record is None else record.sql
 
@@ -90,8 +90,8 @@ class View:
 
     def to_arrow(self, *, at: Any = None, runner: str = "auto") -> pa.Table:
         """Its rows, now or at a state."""
-        with read_views(self._home, at) as known:
-            return regenerate(known.definition(self.name), known.site, self._home.running(runner))
+        with read_views(self._host, at) as known:
+            return regenerate(known.definition(self.name), known.state, self._host.running(runner))
 
     def to_spark(self, *, at: Any = None, by: str = "kernels", session: SparkSession | None = None) -> DataFrame:
         """Its rows as a Spark DataFrame, in Spark's types.
@@ -100,25 +100,27 @@ class View:
         """
         if by not in ("kernels", "sql"):
             raise InputError(f"{by!r} computes nothing", doing=f"reading {self.name!r}", hint="Say kernels or sql")
-        with read_views(self._home, at) as known:
-            site, definition = known.site, known.definition(self.name)
+        with read_views(self._host, at) as known:
+            state, definition = known.state, known.definition(self.name)
             if by == "sql":
-                return in_spark_sql(definition, lambda name: self._frame(site, name, at))
-            return on_spark(definition, site, self._home.running(), session)
+                return in_spark_sql(definition, lambda name: self._frame(state, name, at))
+            return on_spark(definition, state, self._host.running(), session)
 
-    def _frame(self, site: StoreState, relation: str, at: Any) -> DataFrame:
-        if site.is_table(relation):
-            return self._home.frame(relation, at)
-        return self._home.what_if(relation).to_spark(at=at)
+    def _frame(self, state: StoreState, relation: str, at: Any) -> DataFrame:
+        if state.is_table(relation):
+            return self._host.frame(relation, at)
+        return self._host.what_if(relation).to_spark(at=at)
 
     def changes(self, *, since: Any, until: Any = None, runner: str = "auto") -> Changes:
         """What changed in it from one state to another, or to now, by delta queries."""
-        with read_views(self._home, since) as older, read_views(self._home, until) as newer:
-            sites = TwoStates(older.site, newer.site)
+        with read_views(self._host, since) as older, read_views(self._host, until) as newer:
+            states = TwoStates(older.state, newer.state)
             definition = newer.definition(self.name)
             if definition.regenerated:
-                return Changes.of(difference(*(regenerate(definition, site) for site in (sites.older, sites.newer))))
-            rows = delta_rows(definition, sites, self._home.running(runner))
+                return Changes.of(
+                    difference(*(regenerate(definition, state) for state in (states.older, states.newer)))
+                )
+            rows = delta_rows(definition, states, self._host.running(runner))
             return Changes.of(subscribe(definition, None, None).change_set(rows))
 
     def why(self, change: Any, relation: str | None = None) -> list[Why]:
@@ -126,8 +128,8 @@ class View:
 
         `change` is a row or several, or a change set; `relation` says what it changes, where the view reads several.
         """
-        with read_views(self._home) as known:
-            return why(known.definition(self.name), known.site, change, relation)
+        with read_views(self._host) as known:
+            return why(known.definition(self.name), known.state, change, relation)
 
     def replicate(
         self,
@@ -146,36 +148,36 @@ class View:
         """
         address = parse_address(target)
         chosen = None if columns is None else tuple(columns)
-        wanted = CopyRecord(name or address.table, self.name, address.shown, secrets.token_hex(8), where, chosen)
+        wanted = ViewCopyRecord(name or address.table, self.name, address.shown, secrets.token_hex(8), where, chosen)
         wanted = replace(wanted, keep=duration(keep, f"replicating {self.name!r}"))
-        with read_views(self._home) as known:
+        with read_views(self._host) as known:
             subscription = subscribe(known.definition(self.name), where, columns)
             before = known.copies.get(wanted.name)
         _check_same(before, wanted)
         record = before or wanted
-        with open_replica(address) as replica:
+        with open_target(address) as replica:
             # Refuses a target that holds something else, or can't hold a column, before the store knows of it.
             replica.create(copy_definition(subscription, record.id))
         if before is None or before.keep != wanted.keep:
             entered = replace(record, keep=wanted.keep)
-            self._home.autocommit(lambda transaction: _add_copy(transaction, self._home, entered))
-        copy = Copy(ViewSender(self._home), record.name, address)
+            self._host.autocommit(lambda transaction: _add_copy(transaction, self._host, entered))
+        copy = Copy(ViewSender(self._host), record.name, address)
         if copy.record.taken is None:
             copy.refresh(runner=runner)
         return copy
 
     def copies(self) -> list[Copy]:
         """Its copies."""
-        with read_views(self._home) as known:
+        with read_views(self._host) as known:
             names = [one.name for one in known.copies.values() if one.view == self.name]
-        return [Copy(ViewSender(self._home), name) for name in names]
+        return [Copy(ViewSender(self._host), name) for name in names]
 
     def drop(self) -> None:
         """Drop the view; views that stand on it, and copies of it, must be dropped before."""
-        drop_view(self._home, self.name)
+        drop_view(self._host, self.name)
 
 
-def create_view(home: ViewHost, name: str, sql: str, *, strict: bool = True, maintain: str = AUTO) -> View:
+def create_view(host: ViewHost, name: str, sql: str, *, strict: bool = True, maintain: str = AUTO) -> View:
     """A view of that text; an existing one of the same name gets it, and its copies the difference."""
     doing = f"defining view {name!r}"
     if maintain not in MAINTAIN:
@@ -184,9 +186,9 @@ def create_view(home: ViewHost, name: str, sql: str, *, strict: bool = True, mai
         raise InputError(f"{name!r} is no name for a view", doing=doing)
 
     def work(transaction: TableTransaction) -> None:
-        with read_views(home) as known:
+        with read_views(host) as known:
             before = known.records.get(name)
-            if before is None and name in known.site.names():
+            if before is None and name in known.state.names():
                 raise InputError(
                     f"there is a table or what-if {name!r} already", doing=doing, hint="Choose another name"
                 )
@@ -194,25 +196,25 @@ def create_view(home: ViewHost, name: str, sql: str, *, strict: bool = True, mai
             record = ViewRecord(name, sql, number if before is None else before.number, strict, maintain)
             definition = known.meaning(record)
             if record != before:
-                put(transaction, record, exists=has(known.site.view, VIEWS))
+                put(transaction, record, exists=has(known.state.view, VIEWS))
             keep(transaction, known, definition, maintain)
 
-    home.autocommit(work)
-    return View(home, name)
+    host.autocommit(work)
+    return View(host, name)
 
 
-def open_view(home: ViewHost, name: str) -> View:
+def open_view(host: ViewHost, name: str) -> View:
     """An existing view; a table or what-if as the view that it is."""
-    with read_views(home) as known:
+    with read_views(host) as known:
         if name not in known.records:
             known.definition(name)
-    return View(home, name)
+    return View(host, name)
 
 
-def drop_view(home: ViewHost, name: str) -> None:
+def drop_view(host: ViewHost, name: str) -> None:
     """Drop a view that nothing stands on."""
     doing = f"dropping view {name!r}"
-    with read_views(home) as known:
+    with read_views(host) as known:
         if name not in known.records:
             listed = ", ".join(known.records) or "none"
             raise NotFound(f"there is no view {name!r}", doing=doing, hint=f"The views are: {listed}")
@@ -225,16 +227,16 @@ def drop_view(home: ViewHost, name: str) -> None:
 
     def work(transaction: TableTransaction) -> None:
         remove(transaction, VIEWS, name)
-        with read_views(home) as known:
+        with read_views(host) as known:
             if name in known.segments:
-                end(transaction, known.site.view, name)
+                end(transaction, known.state.view, name)
 
-    home.autocommit(work)
+    host.autocommit(work)
 
 
-def list_views(home: ViewHost) -> list[ViewListing]:
+def list_views(host: ViewHost) -> list[ViewListing]:
     """The views, the oldest first."""
-    with read_views(home) as known:
+    with read_views(host) as known:
         counts = [one.view for one in known.copies.values()]
         found = []
         for record in known.records.values():
@@ -247,27 +249,27 @@ def list_views(home: ViewHost) -> list[ViewListing]:
         return found
 
 
-def copies(home: ViewHost) -> list[Copy]:
+def copies(host: ViewHost) -> list[Copy]:
     """All copies of views and tables, by name."""
-    with read_views(home) as known:
-        return [Copy(ViewSender(home), name) for name in known.copies]
+    with read_views(host) as known:
+        return [Copy(ViewSender(host), name) for name in known.copies]
 
 
-def open_copy(home: ViewHost, name: str, target: str | None = None) -> Copy:
+def open_copy(host: ViewHost, name: str, target: str | None = None) -> Copy:
     """A copy by name; `target` is needed where its address has a password that the environment does not give."""
-    copy = Copy(ViewSender(home), name, None if target is None else parse_address(target))
+    copy = Copy(ViewSender(host), name, None if target is None else parse_address(target))
     _ = copy.record
     return copy
 
 
-def _add_copy(transaction: TableTransaction, home: ViewHost, record: CopyRecord) -> None:
-    with read_views(home) as known:
-        put(transaction, record, exists=has(known.site.view, COPIES))
+def _add_copy(transaction: TableTransaction, host: ViewHost, record: ViewCopyRecord) -> None:
+    with read_views(host) as known:
+        put(transaction, record, exists=has(known.state.view, COPIES))
 
 
-def _check_same(known: CopyRecord | None, wanted: CopyRecord) -> None:
-    said = [(one.view, one.target, one.where, one.columns) for one in (known, wanted) if one is not None]
-    if known is not None and said[0] != said[1]:
+def _check_same(known: ViewCopyRecord | None, wanted: ViewCopyRecord) -> None:
+    described = [(one.view, one.target, one.where, one.columns) for one in (known, wanted) if one is not None]
+    if known is not None and described[0] != described[1]:
         raise InputError(
             f"there is a copy {known.name!r} already, of {known.view} at {known.target}",
             doing="replicating",

@@ -55,7 +55,7 @@ class ViewRecord(JsonRecord):
 
 
 @dataclass(frozen=True)
-class CopyRecord(JsonRecord):
+class ViewCopyRecord(JsonRecord):
     """A copy of a view or of a table (`view` names either); `id` is chance, so a dropped copy's target is no other's.
 
     `where` and `columns` restrict what it holds.
@@ -86,13 +86,13 @@ def view_records(view: ReadView, cache: PageCache) -> dict[str, ViewRecord]:
     return {one.name: one for one in sorted(records, key=lambda one: one.number)}
 
 
-def copy_records(view: ReadView, cache: PageCache) -> dict[str, CopyRecord]:
+def copy_records(view: ReadView, cache: PageCache) -> dict[str, ViewCopyRecord]:
     """All copies of a state by name."""
-    records = [CopyRecord.from_json(record) for record in _records(view, cache, COPIES)]
+    records = [ViewCopyRecord.from_json(record) for record in _records(view, cache, COPIES)]
     return {one.name: one for one in sorted(records, key=lambda one: one.name)}
 
 
-def put(transaction: TableTransaction, record: ViewRecord | CopyRecord, *, exists: bool) -> None:
+def put(transaction: TableTransaction, record: ViewRecord | ViewCopyRecord, *, exists: bool) -> None:
     """Writes a record; `exists` says whether its table is there."""
     table = VIEWS if isinstance(record, ViewRecord) else COPIES
     rows = pa.table({"name": [record.name], "record": [json.dumps(record.to_json(), sort_keys=True)]}, schema=_SCHEMA)

@@ -25,7 +25,7 @@ from strandline.pages import PageSnapshot
 from strandline.tables import SEGMENTS, TableTransaction
 from strandline.values import no_rows
 from strandline.views import catalog, difference_table
-from strandline.views.catalog import CopyRecord, ViewPosition
+from strandline.views.catalog import ViewCopyRecord, ViewPosition
 from strandline.views.delta_query import TwoStates, delta_rows
 from strandline.views.difference_table import Segments
 from strandline.views.join import Join, JoinRunner, counted_once, net, without_counts
@@ -46,16 +46,16 @@ class RefreshContext:
     `wanted` are what it says of this copy.
     """
 
-    home: ViewHost
+    host: ViewHost
     now: PageSnapshot
     known: KnownViews
-    record: CopyRecord
+    record: ViewCopyRecord
     wanted: Subscription
     running: JoinRunner
 
     @property
     def state(self) -> StoreState:
-        return self.known.site
+        return self.known.state
 
     @property
     def segments(self) -> Segments | None:
@@ -68,14 +68,14 @@ class RefreshContext:
 
 
 @contextmanager
-def refresh_context(home: ViewHost, copy: str, runner: str = "auto") -> Iterator[RefreshContext]:
+def refresh_context(host: ViewHost, copy: str, runner: str = "auto") -> Iterator[RefreshContext]:
     """The present state, other processes' commits included, and what it says of a copy; readable inside."""
-    home.pages.refresh_if_idle()
-    with home.pages.snapshot() as now:
-        known = KnownViews(StoreState(now.view, home.cache))
+    host.pages.refresh_if_idle()
+    with host.pages.snapshot() as now:
+        known = KnownViews(StoreState(now.view, host.cache))
         record = known.copy(copy)
         wanted = subscribe(known.definition(record.view), record.where, record.columns)
-        yield RefreshContext(home, now, known, record, wanted, home.running(runner))
+        yield RefreshContext(host, now, known, record, wanted, host.running(runner))
 
 
 @dataclass(frozen=True)
@@ -110,15 +110,15 @@ class ChangeSource(Protocol):
         """All rows of the copy at the aim."""
         ...
 
-    def fix(self) -> ViewPosition:
+    def checkpoint(self) -> ViewPosition:
         """Make the aim a position: from now on differences can start there."""
         ...
 
-    def tidy(self, transaction: TableTransaction, newest: KnownViews, taken: CopyRecord) -> None:
+    def collapse(self, transaction: TableTransaction, newest: KnownViews, taken: ViewCopyRecord) -> None:
         """In the transaction that writes down where the copy was seen: what can go in the same one."""
         ...
 
-    def settle(self, position: ViewPosition) -> None:
+    def release(self, position: ViewPosition) -> None:
         """The copy was seen at a position, and that is written down: forget those before it."""
         ...
 
@@ -147,7 +147,7 @@ class PinnedChangeSource:
         obstacle = _redefined(position, wanted)
         if obstacle:
             return obstacle
-        with pinned(context.home, context.record.id, position) as standing:
+        with pinned(context.host, context.record.id, position) as standing:
             if standing is None:
                 return "the copy's position is not of this store's history, or too old"
             for relation in wanted.definition.relations:
@@ -163,15 +163,15 @@ class PinnedChangeSource:
     def rows(self) -> pa.Table:
         return self.context.rows()
 
-    def fix(self) -> ViewPosition:
+    def checkpoint(self) -> ViewPosition:
         context = self.context
-        return pin(context.home, context.record.id, context.wanted.definition, context.now)
+        return pin(context.host, context.record.id, context.wanted.definition, context.now)
 
-    def tidy(self, transaction: TableTransaction, newest: KnownViews, taken: CopyRecord) -> None:
+    def collapse(self, transaction: TableTransaction, newest: KnownViews, taken: ViewCopyRecord) -> None:
         """Nothing: states are not rows."""
 
-    def settle(self, position: ViewPosition) -> None:
-        let_go(self.context.home, self.context.record.id, position)
+    def release(self, position: ViewPosition) -> None:
+        let_go(self.context.host, self.context.record.id, position)
 
 
 @dataclass
@@ -230,17 +230,17 @@ class SegmentChangeSource:
         behind = net(pa.concat_tables([ones, _negated(self._ahead()).cast(ones.schema)]))
         return wanted.restricted(without_counts(behind))
 
-    def fix(self) -> ViewPosition:
+    def checkpoint(self) -> ViewPosition:
         _, segments = self._aim
         start = segments.starts[-1]
-        return position_at(self.context.home, self.context.wanted.definition, start.commit, start.id)
+        return position_at(self.context.host, self.context.wanted.definition, start.commit, start.id)
 
-    def tidy(self, transaction: TableTransaction, newest: KnownViews, taken: CopyRecord) -> None:
+    def collapse(self, transaction: TableTransaction, newest: KnownViews, taken: ViewCopyRecord) -> None:
         """Positions where no copy stands collapse into the ones before."""
         collapse(transaction, newest, self.context.record.view, taken)
 
-    def settle(self, position: ViewPosition) -> None:
-        let_go(self.context.home, self.context.record.id)
+    def release(self, position: ViewPosition) -> None:
+        let_go(self.context.host, self.context.record.id)
 
     @property
     def _known(self) -> Segments:
@@ -252,22 +252,22 @@ class SegmentChangeSource:
     @cached_property
     def _aim(self) -> tuple[StoreState, Segments]:
         """A state, and the segments there; what lies behind their open one is closed and will not change."""
-        home, known = self.context.home, self._known
+        host, known = self.context.host, self._known
         close = not self._is_sound(known) or bool(len(self._between(self.context.state, known.open)))
-        home.autocommit(lambda transaction: self._offer(transaction, close=close))
-        home.pages.refresh_if_idle()
-        snapshot = home.pages.snapshot()
+        host.autocommit(lambda transaction: self._offer(transaction, close=close))
+        host.pages.refresh_if_idle()
+        snapshot = host.pages.snapshot()
         self._held.append(snapshot)
-        aim = KnownViews(StoreState(snapshot.view, home.cache))
-        return aim.site, aim.segments[self.context.record.view]
+        aim = KnownViews(StoreState(snapshot.view, host.cache))
+        return aim.state, aim.segments[self.context.record.view]
 
     def _offer(self, transaction: TableTransaction, *, close: bool) -> None:
         """Close the open segment, and write down, in the same commit, that the copy may come to stand at the next."""
         view, whole = self.context.record.view, self.context.wanted.whole
-        with read_views(self.context.home) as newest:
+        with read_views(self.context.host) as newest:
             segments = newest.segments.get(view)
             if segments is None or not self._is_sound(segments):
-                segments = difference_table.begin(transaction, newest.site.view, newest.site.cache, whole)
+                segments = difference_table.begin(transaction, newest.state.view, newest.state.cache, whole)
             elif close:
                 segments = segments.closed()
                 transaction.upsert(SEGMENTS, difference_table.records([segments]))
@@ -318,7 +318,7 @@ def changes_since(context: RefreshContext, position: ViewPosition) -> int | str:
     number = None if segments is None or segments.broken else segments.number(position.id)
     if number is not None:
         return len(difference_table.difference(context.state.view, context.state.cache, wanted.whole, number))
-    with pinned(context.home, context.record.id, position) as standing:
+    with pinned(context.host, context.record.id, position) as standing:
         if standing is None:
             return "the copy's position is not of this store's history, or too old"
         sides = TwoStates(standing, context.state)

@@ -138,8 +138,8 @@ def _weighed(load: Load, prices: Prices, reasons: tuple[str, ...]) -> Choice:
     """One condition holds: messages and delay, both in seconds per refresh."""
     eager = messages(load) * prices.message + delay_maintained(load, prices)
     otherwise = messages_regenerated(load) * prices.message + delay_scanned(load, prices)
-    told = f"messages and delay together take {eager:.3g} s with it and {otherwise:.3g} s without, per refresh"
-    return Choice(EAGER if eager < otherwise else DEFERRED, (*reasons, told))
+    seconds = f"messages and delay together take {eager:.3g} s with it and {otherwise:.3g} s without, per refresh"
+    return Choice(EAGER if eager < otherwise else DEFERRED, (*reasons, seconds))
 
 
 def _beside(below: bool) -> str:

@@ -97,10 +97,10 @@ class Join(JsonRecord):
         return plain_schema(self.schema).append(pa.field(COUNT, pa.int64()))
 
 
-class Room:
+class QueryEngine:
     """The memory and the spill folder that a computation may use, and the DuckDB connection in them, opened once.
 
-    One room serves one thread.
+    One engine serves one thread.
     """
 
     def __init__(self, memory: int | None = None, spill: str | None = None) -> None:
@@ -122,17 +122,17 @@ class Room:
                 self.connection.unregister(name)
 
 
-_rooms = threading.local()
+_engines = threading.local()
 
 
-def own_room() -> Room:
-    """This thread's room, for computations that are not told another."""
-    if not hasattr(_rooms, "room"):
-        _rooms.room = Room()
-    return _rooms.room  # type: ignore[no-any-return]
+def thread_engine() -> QueryEngine:
+    """This thread's engine, for computations that are not told another."""
+    if not hasattr(_engines, "engine"):
+        _engines.engine = QueryEngine()
+    return _engines.engine  # type: ignore[no-any-return]
 
 
-def joined(join: Join, tables: Mapping[str, pa.Table], room: Room | None = None) -> pa.Table:
+def joined(join: Join, tables: Mapping[str, pa.Table], engine: QueryEngine | None = None) -> pa.Table:
     """The rows of the query over these tables by alias, with `_count`; equal rows may come out several times."""
     tables = {alias: plain(table) for alias, table in tables.items()}
     if any(not len(table) for table in tables.values()):
@@ -140,7 +140,7 @@ def joined(join: Join, tables: Mapping[str, pa.Table], room: Room | None = None)
     if len(join.aliases) == 1 and join.where == "true" and not join.computed:
         matches: _Matches = ({join.aliases[0]: None}, {})
     else:
-        matches = _matches(join, tables, room or own_room())
+        matches = _matches(join, tables, engine or thread_engine())
     numbers, computed = matches
     columns: dict[str, Any] = {}
     for name in join.schema.names:
@@ -158,7 +158,7 @@ def joined(join: Join, tables: Mapping[str, pa.Table], room: Room | None = None)
     return restore(pa.table(columns), join.rows_schema)
 
 
-def _matches(join: Join, tables: Mapping[str, pa.Table], room: Room) -> _Matches:
+def _matches(join: Join, tables: Mapping[str, pa.Table], engine: QueryEngine) -> _Matches:
     import duckdb
 
     inputs = {f"strandline {number}": _input(join, alias, tables[alias]) for number, alias in enumerate(join.aliases)}
@@ -167,8 +167,8 @@ def _matches(join: Join, tables: Mapping[str, pa.Table], room: Room) -> _Matches
     mentioned = [f'"{name}" AS {quoted(alias)}' for name, alias in zip(inputs, join.aliases, strict=True)]
     sql = f"SELECT {', '.join(selected)} FROM {', '.join(mentioned)} WHERE {join.where}"
     try:
-        room.connection.execute("SET TimeZone = 'UTC'")
-        result = room.query(sql, inputs)
+        engine.connection.execute("SET TimeZone = 'UTC'")
+        result = engine.query(sql, inputs)
     except duckdb.Error as error:
         message = str(error).strip().splitlines()[0]
         raise SqlError(f"the query can't be computed: {message}", doing="computing a view") from None
@@ -271,13 +271,13 @@ def _items(join: Join, inputs: Sequence[_Input], count: int) -> list[dict[str, A
 @kernel
 def join_pages(item: WorkItem, attempt: Attempt) -> Result:
     """The query over one stretch of its largest relation."""
-    rows, read = joined_item(item, Room(attempt.memory, attempt.spool))
+    rows, read = joined_item(item, QueryEngine(attempt.memory, attempt.spool))
     path = attempt.path("rows.parquet")
     write_part(rows, path)
     return {"rows": path, "rows_read": read}
 
 
-def joined_item(item: WorkItem, room: Room | None = None) -> tuple[pa.Table, int]:
+def joined_item(item: WorkItem, engine: QueryEngine | None = None) -> tuple[pa.Table, int]:
     """The rows of one work item, with `_count`, and how many rows were read for them."""
     join = Join.from_json(item["join"])
     tables = {}
@@ -286,7 +286,7 @@ def joined_item(item: WorkItem, room: Room | None = None) -> tuple[pa.Table, int
         columns = [name for name in (*join.columns_of(alias), COUNT) if name in read[0].schema.names]
         batches = [batch for scan in read for batch in read_scan(scan, columns or read[0].schema.names[:1])]
         tables[alias] = pa.Table.from_batches(batches) if batches else no_rows(read[0].schema)
-    return joined(join, tables, room), sum(len(table) for table in tables.values())
+    return joined(join, tables, engine), sum(len(table) for table in tables.values())
 
 
 def _item(join: Join, inputs: Sequence[_Input]) -> dict[str, Any]:

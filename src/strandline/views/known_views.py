@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from strandline.errors import NotFound, SqlError
 from strandline.tables import TableTransaction
 from strandline.values import quoted
-from strandline.views.catalog import CopyRecord, ViewRecord, copy_records, view_records
+from strandline.views.catalog import ViewCopyRecord, ViewRecord, copy_records, view_records
 from strandline.views.definition import Shape, ViewDefinition, define, flattened
 from strandline.views.difference_table import Segments, all_segments
 from strandline.views.join import JoinRunner
 from strandline.views.store_state import StoreState
-from strandline.whatif import WhatIfHost as WhatIfHome
+from strandline.whatif import WhatIfHost
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class ViewHost(WhatIfHome, Protocol):
+class ViewHost(WhatIfHost, Protocol):
     """One version of a store: what what-ifs need of it, and more."""
 
     @property
@@ -54,25 +54,25 @@ class ViewHost(WhatIfHome, Protocol):
 class KnownViews:
     """The views of one state."""
 
-    def __init__(self, site: StoreState) -> None:
-        self.site = site
+    def __init__(self, state: StoreState) -> None:
+        self.state = state
         self._definitions: dict[str, ViewDefinition] = {}
 
     @cached_property
     def records(self) -> dict[str, ViewRecord]:
-        return view_records(self.site.view, self.site.cache)
+        return view_records(self.state.view, self.state.cache)
 
     @cached_property
-    def copies(self) -> dict[str, CopyRecord]:
+    def copies(self) -> dict[str, ViewCopyRecord]:
         """The copies of views, tables and what-ifs, by name."""
-        return copy_records(self.site.view, self.site.cache)
+        return copy_records(self.state.view, self.state.cache)
 
     @cached_property
     def segments(self) -> dict[str, Segments]:
         """The segments of each view whose difference is kept at commits."""
-        return all_segments(self.site.view, self.site.cache)
+        return all_segments(self.state.view, self.state.cache)
 
-    def copy(self, name: str) -> CopyRecord:
+    def copy(self, name: str) -> ViewCopyRecord:
         """A copy's record, or an error that says that there is none."""
         record = self.copies.get(name)
         if record is None:
@@ -81,7 +81,7 @@ class KnownViews:
 
     def count(self, name: str) -> int:
         """N: the rows of the relations that a view reads."""
-        return sum(self.site.count(relation) for relation in self.definition(name).relations)
+        return sum(self.state.count(relation) for relation in self.definition(name).relations)
 
     def definition(self, name: str) -> ViewDefinition:
         """What a view means, over tables and what-ifs; a table or what-if is the view that shows all of it."""
@@ -109,18 +109,18 @@ class KnownViews:
         return flattened(made, inner)
 
     def _refuse_unknown(self, name: str) -> None:
-        if name not in self.site.names():
-            listed = ", ".join([*self.records, *self.site.names()][:20])
+        if name not in self.state.names():
+            listed = ", ".join([*self.records, *self.state.names()][:20])
             raise NotFound(
                 f"there is no view, table or what-if {name!r}", doing="opening a view", hint=f"There are {listed}"
             )
 
 
 @contextmanager
-def read_views(home: ViewHost, at: Any = None) -> Iterator[KnownViews]:
+def read_views(host: ViewHost, at: Any = None) -> Iterator[KnownViews]:
     """What a store says of views, now or at a state, readable inside."""
-    with home.state(at) as view:
-        yield KnownViews(StoreState(view, home.cache))
+    with host.state(at) as view:
+        yield KnownViews(StoreState(view, host.cache))
 
 
 _Reading = tuple[dict[str, Shape], ViewDefinition]
@@ -148,15 +148,15 @@ class _Relations(Mapping[str, Shape]):
     def __init__(self, known: KnownViews, number: int) -> None:
         self._known = known
         self.views = {name for name, record in known.records.items() if record.number < number}
-        self._names = [*known.site.names(), *sorted(self.views)]
+        self._names = [*known.state.names(), *sorted(self.views)]
 
     def __getitem__(self, name: str) -> Shape:
         if name in self.views:
-            found = self._known.definition(name)
-            return Shape(found.schema, found.key)
+            inner = self._known.definition(name)
+            return Shape(inner.schema, inner.key)
         if name not in self._names:
             raise KeyError(name)
-        return self._known.site.shape(name)
+        return self._known.state.shape(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)

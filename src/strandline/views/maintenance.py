@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from strandline.errors import InputError
 from strandline.tables import PageCache, TableTransaction
-from strandline.views.catalog import AUTO, DEFERRED, EAGER, CopyRecord
+from strandline.views.catalog import AUTO, DEFERRED, EAGER, ViewCopyRecord
 from strandline.views.cost import Choice, Load, Prices, choose
 from strandline.views.definition import ViewDefinition
 from strandline.views.difference_table import begin, end
@@ -74,26 +74,26 @@ ENTERING = Entering()
 
 def with_seen(measured: Mapping[str, float], seen: Seen) -> dict[str, float]:
     """The averages after one more refresh."""
-    found = dict(measured)
-    found["refreshes"] = found.get("refreshes", 0) + 1
+    averages = dict(measured)
+    averages["refreshes"] = averages.get("refreshes", 0) + 1
     if seen.changed is not None:
-        _average(found, CHANGED, float(seen.changed))
+        _average(averages, CHANGED, float(seen.changed))
     if seen.scanning is not None and seen.rows:
-        _average(found, SCAN, seen.scanning / seen.rows)
+        _average(averages, SCAN, seen.scanning / seen.rows)
     if seen.comparing is not None and seen.changed:
-        _average(found, RELEVANCE, seen.comparing / seen.changed / 2)
+        _average(averages, RELEVANCE, seen.comparing / seen.changed / 2)
     if seen.entering is not None:
-        _average(found, MAINTAIN, seen.entering)
+        _average(averages, MAINTAIN, seen.entering)
     if seen.messages:
-        _average(found, MESSAGE, seen.sending / seen.messages)
-        _average(found, ROW_BYTES, seen.bytes / seen.messages)
-    return found
+        _average(averages, MESSAGE, seen.sending / seen.messages)
+        _average(averages, ROW_BYTES, seen.bytes / seen.messages)
+    return averages
 
 
 def prices(measured: Mapping[str, float]) -> Prices:
     """Seconds for one row or message, as far as they were seen."""
-    found = {**USUAL, **measured}
-    return Prices(found[RELEVANCE], found[MAINTAIN], found[SCAN], found[MESSAGE])
+    seconds = {**USUAL, **measured}
+    return Prices(seconds[RELEVANCE], seconds[MAINTAIN], seconds[SCAN], seconds[MESSAGE])
 
 
 def load(rows: int, held: int, changed: float, *, keyed: bool) -> Load:
@@ -101,9 +101,9 @@ def load(rows: int, held: int, changed: float, *, keyed: bool) -> Load:
     return Load(rows, changed, 1, min(held / rows, 1.0) if rows else 0.0, keyed)
 
 
-def _average(found: dict[str, float], name: str, value: float) -> None:
-    before = found.get(name)
-    found[name] = value if before is None else before + (value - before) * LATEST
+def _average(averages: dict[str, float], name: str, value: float) -> None:
+    before = averages.get(name)
+    averages[name] = value if before is None else before + (value - before) * LATEST
 
 
 SEEN = 3
@@ -112,16 +112,16 @@ SEEN = 3
 
 def keep(transaction: TableTransaction, known: KnownViews, definition: ViewDefinition, maintain: str) -> None:
     """Begin, go on with or end a view's difference table, as it is to be maintained now."""
-    site, segments = known.site, known.segments.get(definition.name)
+    state, segments = known.state, known.segments.get(definition.name)
     if maintain == AUTO:
         if segments is not None and segments.fingerprint != definition.fingerprint:
-            end(transaction, site.view, definition.name)
+            end(transaction, state.view, definition.name)
         return
     if maintain != EAGER:
         if segments is not None:
-            end(transaction, site.view, definition.name)
+            end(transaction, state.view, definition.name)
         return
-    obstacle = why_not_eager(definition, site)
+    obstacle = why_not_eager(definition, state)
     if obstacle:
         raise InputError(
             f"it can't be kept eagerly: {obstacle}",
@@ -129,18 +129,18 @@ def keep(transaction: TableTransaction, known: KnownViews, definition: ViewDefin
             hint="Say maintain='deferred' (--maintain deferred): its difference is then computed at each refresh",
         )
     if segments is None or segments.broken or segments.fingerprint != definition.fingerprint:
-        begin(transaction, site.view, site.cache, definition)
+        begin(transaction, state.view, state.cache, definition)
 
 
-def why_not_eager(definition: ViewDefinition, site: StoreState) -> str:
+def why_not_eager(definition: ViewDefinition, state: StoreState) -> str:
     """Why a view can't have a difference table; empty if it can."""
     if definition.regenerated:
         return definition.regenerated
-    above = [relation for relation in definition.relations if not site.is_table(relation)]
+    above = [relation for relation in definition.relations if not state.is_table(relation)]
     return f"{above[0]} is a what-if" if above else ""
 
 
-def chosen(known: KnownViews, definition: ViewDefinition, newest: CopyRecord) -> Choice | None:
+def chosen(known: KnownViews, definition: ViewDefinition, newest: ViewCopyRecord) -> Choice | None:
     """How the traffic of a view's copies says that it should be maintained; None while too little was seen.
 
     Every refresh of every copy counts: the copy that is refreshed most often has the fewest changes to wait for.
@@ -156,7 +156,7 @@ def chosen(known: KnownViews, definition: ViewDefinition, newest: CopyRecord) ->
     return choose(traffic, prices(often.measured))
 
 
-def retune(home: ViewHost, known: KnownViews, newest: CopyRecord) -> None:
+def retune(host: ViewHost, known: KnownViews, newest: ViewCopyRecord) -> None:
     """Let `auto` follow what was measured, once a copy of the view was refreshed.
 
     A copy that stands at an old state goes on from it when the view becomes eager; the other way round, its next
@@ -167,18 +167,18 @@ def retune(home: ViewHost, known: KnownViews, newest: CopyRecord) -> None:
     if record is None or record.maintain != AUTO:
         return
     definition = known.definition(name)
-    choice = None if why_not_eager(definition, known.site) else chosen(known, definition, newest)
+    choice = None if why_not_eager(definition, known.state) else chosen(known, definition, newest)
     if choice is None or (choice.maintain == EAGER) == (name in known.segments):
         return
     maintain = choice.maintain
 
     def work(transaction: TableTransaction) -> None:
-        with read_views(home) as now:
+        with read_views(host) as now:
             if now.records.get(name) != record:
                 return
             if maintain == DEFERRED:
-                end(transaction, now.site.view, name)
+                end(transaction, now.state.view, name)
             elif name not in now.segments:
-                begin(transaction, now.site.view, now.site.cache, now.definition(name))
+                begin(transaction, now.state.view, now.state.cache, now.definition(name))
 
-    home.autocommit(work)
+    host.autocommit(work)

@@ -21,58 +21,58 @@ from strandline.views.store_state import StoreState
 from strandline.whatif import CATALOG, IDS
 
 
-def position_at(home: ViewHost, definition: ViewDefinition, commit: int, id_: str) -> ViewPosition:
+def position_at(host: ViewHost, definition: ViewDefinition, commit: int, id_: str) -> ViewPosition:
     """The position of a view at a commit of this number and id."""
-    return ViewPosition(home.identity, str(home.pages.object), home.name, definition.fingerprint, commit, id_)
+    return ViewPosition(host.identity, str(host.pages.object), host.name, definition.fingerprint, commit, id_)
 
 
-def pin(home: ViewHost, copy: str, definition: ViewDefinition, snapshot: PageSnapshot) -> ViewPosition:
+def pin(host: ViewHost, copy: str, definition: ViewDefinition, snapshot: PageSnapshot) -> ViewPosition:
     """Keep the state of a temporary snapshot for a copy (its id)."""
-    position = position_at(home, definition, int(snapshot.commit), snapshot.view.state.commit_id)
-    domains = domains_of(StoreState(snapshot.view, home.cache), definition)
+    position = position_at(host, definition, int(snapshot.commit), snapshot.view.state.commit_id)
+    domains = domains_of(StoreState(snapshot.view, host.cache), definition)
     name = _name(copy, position.id)
     try:
-        home.pages.name_snapshot(name, of=snapshot, domains=domains)
+        host.pages.name_snapshot(name, of=snapshot, domains=domains)
     except InputError:
         # One commit has one state, and one definition of the view: whoever kept it before kept the same.
-        if all(one.name != name for one in home.pages.snapshots()):
+        if all(one.name != name for one in host.pages.snapshots()):
             raise
     return position
 
 
-def domains_of(site: StoreState, definition: ViewDefinition) -> set[TableId]:
+def domains_of(state: StoreState, definition: ViewDefinition) -> set[TableId]:
     """The tables that hold what a view reads."""
-    found = {one.domain for relation in definition.relations for one in site.domains_below(relation)}
+    domains = {one.domain for relation in definition.relations for one in state.domains_below(relation)}
     for name in (CATALOG, IDS):
-        entry = site.view.find_domain(name)
-        if entry is not None and not all(site.is_table(relation) for relation in definition.relations):
-            found.add(entry.domain)
-    return found
+        entry = state.view.find_domain(name)
+        if entry is not None and not all(state.is_table(relation) for relation in definition.relations):
+            domains.add(entry.domain)
+    return domains
 
 
 @contextmanager
-def pinned(home: ViewHost, copy: str, position: ViewPosition) -> Iterator[StoreState | None]:
+def pinned(host: ViewHost, copy: str, position: ViewPosition) -> Iterator[StoreState | None]:
     """The state of a position, readable inside; None if it is not of this history, or was let go."""
-    here = (position.store, position.lineage) == (home.identity, str(home.pages.object))
+    here = (position.store, position.lineage) == (host.identity, str(host.pages.object))
     try:
-        snapshot = home.pages.at(_name(copy, position.id)) if here else None
+        snapshot = host.pages.at(_name(copy, position.id)) if here else None
     except (NotFound, SnapshotExpired):
         snapshot = None
     if snapshot is None:
         yield None
         return
     with snapshot:
-        yield StoreState(snapshot.view, home.cache)
+        yield StoreState(snapshot.view, host.cache)
 
 
-def let_go(home: ViewHost, copy: str, but: ViewPosition | None = None) -> int:
+def let_go(host: ViewHost, copy: str, but: ViewPosition | None = None) -> int:
     """Drop the pins of a copy, all but one; how many they were. One that is being read stays until the next time."""
     kept = None if but is None else _name(copy, but.id)
     count = 0
-    for record in home.pages.snapshots():
+    for record in host.pages.snapshots():
         if record.name.startswith(f"{PREFIX}{copy}.") and record.name != kept:
             try:
-                home.pages.drop_snapshot(record.name)
+                host.pages.drop_snapshot(record.name)
             except (InUse, NotFound):
                 continue
             count += 1

@@ -18,7 +18,7 @@ from strandline.errors import InputError
 from strandline.pages import ReadView, TableId
 from strandline.tables import DIFFERENCE, SEGMENTS, TableTransaction
 from strandline.views import catalog, difference_table
-from strandline.views.catalog import CopyRecord
+from strandline.views.catalog import ViewCopyRecord
 from strandline.views.known_views import KnownViews, ViewHost, read_views
 from strandline.views.pins import let_go, pinned
 
@@ -37,49 +37,49 @@ def duration(given: float | str, doing: str) -> float:
     return float(parsed[1]) * {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY}[parsed[2]]
 
 
-def expire(home: ViewHost, known: KnownViews, but: str = "") -> list[str]:
+def expire(host: ViewHost, known: KnownViews, but: str = "") -> list[str]:
     """Let go of all copies whose time is over, except one; their names."""
-    now = home.pages.now()
+    now = host.pages.now()
     away = [one for one in known.copies.values() if one.name != but and _stands(one)]
-    over = [one for one in away if _is_over(home, known, one, now - one.seen)]
+    over = [one for one in away if _is_over(host, known, one, now - one.seen)]
     for record in over:
-        release(home, record)
+        release(host, record)
     return [one.name for one in over]
 
 
-def release(home: ViewHost, record: CopyRecord) -> None:
+def release(host: ViewHost, record: ViewCopyRecord) -> None:
     """Forget where a copy stands, and free what was kept for that; its next refresh is a repair.
 
     A copy that was refreshed since the record was read stays as it is.
     """
 
     def work(transaction: TableTransaction) -> bool:
-        with read_views(home) as newest:
+        with read_views(host) as newest:
             there = newest.copies.get(record.name)
             if there is None or there.seen != record.seen:
                 return False
             catalog.put(transaction, replace(there, taken=None, offered=None), exists=True)
             return True
 
-    if home.autocommit(work):
-        let_go(home, record.id)
-        collapse_unused(home, record.view)
+    if host.autocommit(work):
+        let_go(host, record.id)
+        collapse_unused(host, record.view)
 
 
-def collapse_unused(home: ViewHost, name: str) -> None:
+def collapse_unused(host: ViewHost, name: str) -> None:
     """`collapse` in a transaction of its own."""
 
     def work(transaction: TableTransaction) -> None:
-        with read_views(home) as newest:
+        with read_views(host) as newest:
             collapse(transaction, newest, name)
 
-    with read_views(home) as known:
+    with read_views(host) as known:
         segments = known.segments.get(name)
     if segments is not None and not segments.broken:
-        home.autocommit(work)
+        host.autocommit(work)
 
 
-def collapse(transaction: TableTransaction, known: KnownViews, name: str, newest: CopyRecord | None = None) -> None:
+def collapse(transaction: TableTransaction, known: KnownViews, name: str, newest: ViewCopyRecord | None = None) -> None:
     """Let segments of a view collapse at whose beginning no copy stands; without any copy, stop keeping them.
 
     `newest` is what the same transaction writes of a copy.
@@ -90,42 +90,42 @@ def collapse(transaction: TableTransaction, known: KnownViews, name: str, newest
     records = known.copies | ({} if newest is None else {newest.name: newest})
     copies = [one for one in records.values() if one.view == name and _stands(one)]
     if copies:
-        site = known.site
-        difference_table.collapse(transaction, site.view, site.cache, segments, _starts(segments, copies))
+        state = known.state
+        difference_table.collapse(transaction, state.view, state.cache, segments, _starts(segments, copies))
         return
     unused = replace(segments, broken=UNUSED, revision=segments.revision + 1)
     transaction.upsert(SEGMENTS, difference_table.records([unused]))
     transaction.delete(segments.table)
 
 
-def _starts(known: difference_table.Segments, copies: Collection[CopyRecord]) -> set[int]:
+def _starts(known: difference_table.Segments, copies: Collection[ViewCopyRecord]) -> set[int]:
     """The segments at whose beginning copies stand, or may have come to stand."""
     taken = [known.number(one.taken.id) for one in copies if one.taken is not None]
     return {number for number in (*taken, *(one.offered for one in copies)) if number is not None}
 
 
-def _stands(record: CopyRecord) -> bool:
+def _stands(record: ViewCopyRecord) -> bool:
     return record.taken is not None or record.offered is not None
 
 
-def _is_over(home: ViewHost, known: KnownViews, record: CopyRecord, away: float) -> bool:
+def _is_over(host: ViewHost, known: KnownViews, record: ViewCopyRecord, away: float) -> bool:
     if away > record.keep:
         return True
     if away <= DAY:
         return False
     relations = known.definition(record.view).relations
-    base = sum(known.site.bytes(relation) for relation in relations)
-    return _kept_bytes(home, known, record) > base + SMALL
+    base = sum(known.state.bytes(relation) for relation in relations)
+    return _kept_bytes(host, known, record) > base + SMALL
 
 
-def _kept_bytes(home: ViewHost, known: KnownViews, record: CopyRecord) -> int:
+def _kept_bytes(host: ViewHost, known: KnownViews, record: ViewCopyRecord) -> int:
     """What is stored just because the copy stands where it does: old pages, or rows of the difference table."""
-    now = known.site
+    now = known.state
     if record.view in known.segments:
         return now.bytes(DIFFERENCE + record.view)
     if record.taken is None:
         return 0
-    with pinned(home, record.id, record.taken) as standing:
+    with pinned(host, record.id, record.taken) as standing:
         if standing is None:
             return 0
         relations = known.definition(record.view).relations

@@ -91,15 +91,15 @@ class StoreState:
         prefixes = _prefixes(reader, keys)
 
         def read(entry: Entry) -> pa.Table:
-            found = self.cache.contents(entry, reader.schema, self.view.read).beginning_with(prefixes)
-            if found is not None:
-                return found.select(wanted)
+            rows_of_page = self.cache.contents(entry, reader.schema, self.view.read).beginning_with(prefixes)
+            if rows_of_page is not None:
+                return rows_of_page.select(wanted)
             rows = reader.rows(entry, needed, None, ALL)
             return rows.filter(pc.is_in(rows.column(leading[0]), value_set=values)).select(wanted)
 
         schema = pa.schema([reader.schema.row_schema.field(name) for name in wanted])
-        found = parallel(read, _entries(reader, prefixes))
-        return pa.concat_tables([no_rows(schema), *(restored(table, schema) for table in found)])
+        tables = parallel(read, _entries(reader, prefixes))
+        return pa.concat_tables([no_rows(schema), *(restored(table, schema) for table in tables)])
 
     def bytes(self, relation: str) -> int:
         """About how many bytes reading all of it takes."""
@@ -122,8 +122,8 @@ class StoreState:
         return [chain.table.name, *(one.differential for one in chain.definitions)]
 
     def domains_below(self, relation: str) -> list[TableEntry]:
-        found = [self.view.find_domain(name) for name in self.tables_below(relation)]
-        return [one for one in found if one is not None]
+        entries = [self.view.find_domain(name) for name in self.tables_below(relation)]
+        return [one for one in entries if one is not None]
 
     def delta(self, older: StoreState, relation: str, columns: Sequence[str]) -> pa.Table:
         """What changed in these columns since an older state: rows with `_count`, net."""

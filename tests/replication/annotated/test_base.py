@@ -29,7 +29,7 @@ from strandline.relations.databases.address import parse_address
 from strandline.replication.annotated_base import Base, base
 from strandline.replication.senders.annotated import cost
 from strandline.replication.senders.annotated.fix_up import Sending, differential, opened
-from strandline.replication.targets.target import open_replica
+from strandline.replication.targets.target import open_target
 
 STAFF = "CREATE TABLE staff (id INTEGER PRIMARY KEY, name TEXT, salary INTEGER)"
 INSERT = "INSERT INTO staff (id, name, salary) VALUES "
@@ -48,7 +48,7 @@ def sent(found: Sending) -> list[Sent]:
 
 
 def held(url: str) -> dict[int, Person]:
-    with open_replica(url) as copy:
+    with open_target(url) as copy:
         rows = pa.Table.from_batches(copy.rows()).to_pylist() if copy.count() else []
     return {row.get("_strandline_address", row.get("id")): Person(row["name"], row["salary"]) for row in rows}
 

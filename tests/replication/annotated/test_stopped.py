@@ -22,7 +22,7 @@ from strandline.replication.copy_state import CopyState
 from strandline.replication.message import Message
 from strandline.replication.senders.annotated import delivery
 from strandline.replication.targets.parquet_folder import ParquetFolder
-from strandline.replication.targets.sql import SqlReplica
+from strandline.replication.targets.sql import SqlTarget
 
 PAIRS = {
     ("sqlite", "sqlite"): ("sqlite",),
@@ -171,7 +171,7 @@ def test_what_a_lost_refresh_assumed_is_not_believed(sqlite: Source, monkeypatch
     copy = orders(sqlite, 12).replicate(url, where="price < 5")
     sqlite.run("UPDATE orders SET price = 9 WHERE id = 3")
     with monkeypatch.context() as patch:
-        patch.setattr("strandline.replication.targets.sql.SqlReplica.apply", _stop)
+        patch.setattr("strandline.replication.targets.sql.SqlTarget.apply", _stop)
         with pytest.raises(Stopped):
             copy.refresh("differential")
     assert rows_at(url) != query(sqlite, "price < 5")
@@ -196,7 +196,7 @@ def test_a_first_copy_is_read_side_by_side_and_does_not_start_over(
     taken: list[int] = []
     read: list[int] = []
     with monkeypatch.context() as patch:
-        patch.setattr(SqlReplica, "apply", stopping_after(SqlReplica.apply, 4, taken))
+        patch.setattr(SqlTarget, "apply", stopping_after(SqlTarget.apply, 4, taken))
         with pytest.raises(Stopped):
             found.replicate(url, where="price < 8", runner=runner)
     source.run("UPDATE orders SET price = 1 WHERE id IN (2, 39)")

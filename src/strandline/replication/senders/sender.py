@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from strandline.replication.copy_state import CopyState
 from strandline.replication.delivery import Claimed, Sent
 from strandline.replication.explanation import Explanation
-from strandline.replication.targets import Replica
+from strandline.replication.targets import CopyTarget
 from strandline.replication.verification import Verification
 
 AUTO, FULL, FIRST, REPAIR, NOTHING = "auto", "full", "first", "repair", "nothing"
@@ -42,11 +42,11 @@ class Plan(Protocol):
     @property
     def why(self) -> str: ...
 
-    def send(self, replica: Replica, state: CopyState) -> tuple[CopyState, Sent]:
+    def send(self, replica: CopyTarget, state: CopyState) -> tuple[CopyState, Sent]:
         """Send what the plan says; the copy's state afterwards."""
         ...
 
-    def note(self, replica: Replica, state: CopyState, done: Refresh, sending: float) -> None:
+    def note(self, replica: CopyTarget, state: CopyState, done: Refresh, sending: float) -> None:
         """Write down, at the source, where the copy was left; `sending` are the seconds that `send` took."""
         ...
 
@@ -64,7 +64,7 @@ class Source(Protocol):
         """How it is refreshed unless told otherwise."""
         ...
 
-    def claim(self, replica: Replica) -> Claimed:
+    def claim(self, replica: CopyTarget) -> Claimed:
         """Make the copy one of this source, and fence off other senders."""
         ...
 
@@ -76,7 +76,7 @@ class Source(Protocol):
         """What each way would cost for a copy in this state, and which one a plan takes."""
         ...
 
-    def verify(self, replica: Replica) -> Verification:
+    def verify(self, replica: CopyTarget) -> Verification:
         """Compare the copy with what it should hold."""
         ...
 

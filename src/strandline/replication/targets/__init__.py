@@ -2,6 +2,6 @@
 
 from strandline.replication.targets.range_checksums import DIGITS, RangeChecksums
 from strandline.replication.targets.sql_layout import own_name
-from strandline.replication.targets.target import Replica, open_replica
+from strandline.replication.targets.target import CopyTarget, open_target
 
-__all__ = ["DIGITS", "RangeChecksums", "Replica", "open_replica", "own_name"]
+__all__ = ["DIGITS", "CopyTarget", "RangeChecksums", "open_target", "own_name"]

@@ -27,7 +27,7 @@ PART_ROWS = 131_072
 SMALL_PARTS = 8
 
 
-class ParquetReplica:
+class ParquetTarget:
     """A copy as a folder of Parquet."""
 
     def __init__(self, address: Address, *, create: bool = True) -> None:
@@ -53,9 +53,9 @@ class ParquetReplica:
             )
         self._folder.make()
         with self._folder.locked():
-            found = self.state()
-            if found is not None:
-                return the_same(found, definition, self.shown)
+            existing = self.state()
+            if existing is not None:
+                return the_same(existing, definition, self.shown)
             state = CopyState(definition)
             self._folder.commit(FolderManifest(state.to_text()))
         return state
@@ -132,7 +132,7 @@ class ParquetReplica:
     def close(self) -> None:
         """Nothing is held open."""
 
-    def __enter__(self) -> ParquetReplica:
+    def __enter__(self) -> ParquetTarget:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -248,8 +248,8 @@ class _Going:
         if definition.form == KEYED:
             keys = folder.load(part, definition.gone_schema, definition.ours)
             return np.isin(_key_words(keys, definition), self._keys)
-        found = folder.load(part, pa.schema([]), definition.ours).column(SIGNATURE)
-        return np.asarray(pc.is_in(found, self.delta.column(SIGNATURE).combine_chunks()), dtype=bool)
+        signatures = folder.load(part, pa.schema([]), definition.ours).column(SIGNATURE)
+        return np.asarray(pc.is_in(signatures, self.delta.column(SIGNATURE).combine_chunks()), dtype=bool)
 
 
 def _key_words(keys: pa.Table, definition: CopyDefinition) -> np.ndarray[tuple[int], np.dtype[np.void]]:

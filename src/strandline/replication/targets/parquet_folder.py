@@ -172,8 +172,8 @@ class ParquetFolder:
     def strays(self, manifest: FolderManifest) -> list[str]:
         """Files that readers of the folder take for the copy's, and that are not."""
         known = {part.name for part in manifest.parts} | set(manifest.going)
-        found = sorted(name for name in os.listdir(self.path) if name.endswith(".parquet") and name not in known)
-        return [name for name in found if os.path.isfile(os.path.join(self.path, name))]
+        unknown = sorted(name for name in os.listdir(self.path) if name.endswith(".parquet") and name not in known)
+        return [name for name in unknown if os.path.isfile(os.path.join(self.path, name))]
 
     def remove(self, manifest: FolderManifest) -> None:
         """Takes the copy away: what counts ends with the manifest."""

@@ -133,7 +133,7 @@ def _reads(database: Database, layout: Layout, page: Sequence[int]) -> bool:
     return True
 
 
-class SqlReplica:
+class SqlTarget:
     """A copy as a table of a database. Holds one connection until it is closed."""
 
     def __init__(self, address: Address, *, create: bool = True) -> None:
@@ -272,7 +272,7 @@ class SqlReplica:
     def close(self) -> None:
         self._database.close()
 
-    def __enter__(self) -> SqlReplica:
+    def __enter__(self) -> SqlTarget:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -111,7 +111,7 @@ R = TypeVar("R")
 _STATES_SCHEMA = pa.schema([("name", pa.string()), ("state", pa.string())])
 
 
-class StoreReplica:
+class StoreTarget:
     """A copy as a table of a store. Works on the store like any other process until it is closed."""
 
     def __init__(self, address: Address, *, create: bool = True) -> None:
@@ -174,8 +174,8 @@ class StoreReplica:
 
     def count(self) -> int:
         with self._looking() as view:
-            found = view.find_domain(self._name) if self._state_of(view) is not None else None
-            return 0 if found is None or found.root is None else found.root.sums.rows
+            table = view.find_domain(self._name) if self._state_of(view) is not None else None
+            return 0 if table is None or table.root is None else table.root.sums.rows
 
     def drop(self) -> None:
         self._again(self._drop)
@@ -183,7 +183,7 @@ class StoreReplica:
     def close(self) -> None:
         self._pages.close()
 
-    def __enter__(self) -> StoreReplica:
+    def __enter__(self) -> StoreTarget:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -202,9 +202,9 @@ class StoreReplica:
     def _create(self, definition: CopyDefinition) -> CopyState:
         with self._transaction(f"making a copy in {self._name}") as tx:
             if tx.has_table(STATES):
-                found = self._state_in(tx)
-                if found is not None:
-                    return the_same(found, definition, self.shown)
+                existing = self._state_in(tx)
+                if existing is not None:
+                    return the_same(existing, definition, self.shown)
             else:
                 tx.create_table(STATES, _STATES_SCHEMA, key="name")
             for name in (self._name, self._load_name):
@@ -339,20 +339,20 @@ class StoreReplica:
         emptying, address = Emptying(gone), definition.identity[0]
         field = stored_schema(definition).field(address)
         reader = TableReader(view, self._name, self._cache)
-        found = [np.zeros(0, dtype=np.int64)]
+        emptied = [np.zeros(0, dtype=np.int64)]
         for entry in reader.entries(ALL) if len(gone) else ():
             ends = [decode_first(key, reader.schema.key_types) for key in (entry.least, entry.greatest) if key]
             if len(ends) == 2 and not emptying.concerns(int(ends[0] or 0), int(ends[1] or 0)):
                 continue
             held = np.asarray(reader.rows(entry, [address], None, ALL).column(address).cast(pa.int64()), dtype=np.int64)
-            found.append(held[emptying.holds(held)])
-        return pa.table({address: pa.array(np.concatenate(found)).cast(field.type)})
+            emptied.append(held[emptying.holds(held)])
+        return pa.table({address: pa.array(np.concatenate(emptied)).cast(field.type)})
 
     def _numbers(self, view: ReadView, name: str, delta: pa.Table) -> dict[str, int]:
         """How many rows the table holds of each signature that the delta names."""
         wanted = np.array(sorted(delta.column(SIGNATURE).to_pylist()), dtype=object)
         reader = TableReader(view, name, self._cache)
-        found: dict[str, int] = dict.fromkeys(wanted.tolist(), 0)
+        numbers: dict[str, int] = dict.fromkeys(wanted.tolist(), 0)
         for entry in reader.entries(ALL):
             least, greatest = (
                 cast(bytes, decode_first(key or b"", reader.schema.key_types)) for key in (entry.least, entry.greatest)
@@ -361,9 +361,9 @@ class StoreReplica:
             if first == len(wanted) or wanted[first] > greatest.decode():
                 continue
             for signature in reader.rows(entry, [SIGNATURE], None, ALL).column(SIGNATURE).to_pylist():
-                if signature in found:
-                    found[signature] += 1
-        return found
+                if signature in numbers:
+                    numbers[signature] += 1
+        return numbers
 
     # States
 
@@ -384,12 +384,12 @@ class StoreReplica:
     def _state_of(self, view: ReadView) -> CopyState | None:
         if view.find_domain(STATES) is None:
             return None
-        found = TableReader(view, STATES, self._cache).to_arrow(["state"], "name = :name", {"name": self._name})
-        return CopyState.from_text(found.column("state")[0].as_py()) if len(found) else None
+        states = TableReader(view, STATES, self._cache).to_arrow(["state"], "name = :name", {"name": self._name})
+        return CopyState.from_text(states.column("state")[0].as_py()) if len(states) else None
 
     def _state_in(self, tx: TableTransaction) -> CopyState | None:
-        found = tx.to_arrow(STATES, where="name = :name", params={"name": self._name})
-        return CopyState.from_text(found.column("state")[0].as_py()) if len(found) else None
+        states = tx.to_arrow(STATES, where="name = :name", params={"name": self._name})
+        return CopyState.from_text(states.column("state")[0].as_py()) if len(states) else None
 
     def _put_state(self, tx: TableTransaction, state: CopyState) -> None:
         tx.upsert(STATES, [{"name": self._name, "state": state.to_text()}])
@@ -398,8 +398,8 @@ class StoreReplica:
         if state.position is None:
             return
         wanted = stored_schema(state.definition)
-        found = view.find_domain(self._name)
-        record = None if found is None else TableReader(view, self._name, self._cache).schema
+        table = view.find_domain(self._name)
+        record = None if table is None else TableReader(view, self._name, self._cache).schema
         if record is None or record.names != tuple(wanted.names) or record.key != key_of(state.definition):
             now = "no table" if record is None else ", ".join(record.names)
             raise SchemaError(

@@ -1,7 +1,7 @@
 """The seam: what every kind of copy promises, and from a URL to a copy. One conformance suite holds all kinds to it.
 
 To add a kind of copy: a class with these methods in a file of its own here, its kind of address in `parse_address`, a
-line in `open_replica`, and its name among the kinds of the conformance suite. Numbering, fencing, checksums and
+line in `open_target`, and its name among the kinds of the conformance suite. Numbering, fencing, checksums and
 positions are pure functions of `copy_state`, which every kind asks.
 """
 
@@ -19,7 +19,7 @@ from strandline.replication.message import Message
 from strandline.replication.targets.range_checksums import RangeChecksums
 
 
-class Replica(Protocol):
+class CopyTarget(Protocol):
     """A copy at a remote site. Every method that writes does so in one transaction of the target."""
 
     @property
@@ -76,22 +76,22 @@ class Replica(Protocol):
 
     def close(self) -> None: ...
 
-    def __enter__(self) -> Replica: ...
+    def __enter__(self) -> CopyTarget: ...
 
     def __exit__(self, *_: object) -> None: ...
 
 
-def open_replica(url: str | Address, *, create: bool = True) -> Replica:
+def open_target(url: str | Address, *, create: bool = True) -> CopyTarget:
     """The copy at `url`; with `create` a file or folder that is not there yet is made."""
     address = parse_address(url) if isinstance(url, str) else url
     if address.kind == "parquet":
-        from strandline.replication.targets.parquet import ParquetReplica
+        from strandline.replication.targets.parquet import ParquetTarget
 
-        return ParquetReplica(address, create=create)
+        return ParquetTarget(address, create=create)
     if address.kind == "store":
-        from strandline.replication.targets.store import StoreReplica
+        from strandline.replication.targets.store import StoreTarget
 
-        return StoreReplica(address, create=create)
-    from strandline.replication.targets.sql import SqlReplica
+        return StoreTarget(address, create=create)
+    from strandline.replication.targets.sql import SqlTarget
 
-    return SqlReplica(address, create=create)
+    return SqlTarget(address, create=create)

@@ -291,10 +291,10 @@ def _substituted(tree: exp.Expr, meanings: Mapping[tuple[str, str], exp.Expr]) -
     from sqlglot import exp
 
     def meaning(node: exp.Expr) -> exp.Expr:
-        found = meanings.get((node.table, node.name)) if isinstance(node, exp.Column) else None
-        if found is None:
+        expression = meanings.get((node.table, node.name)) if isinstance(node, exp.Column) else None
+        if expression is None:
             return node
         # Parentheses keep `a.total * 2` what it was where total is `x + y`.
-        return found.copy() if isinstance(found, exp.Column) else exp.Paren(this=found.copy())
+        return expression.copy() if isinstance(expression, exp.Column) else exp.Paren(this=expression.copy())
 
     return tree.transform(meaning)

@@ -105,10 +105,10 @@ def _values(tree: exp.Expr, schema: pa.Schema, kind: str) -> _Values:
 
     tree = tree.unnest()
     if isinstance(tree, exp.Column):
-        found = _of_type(schema.field(tree.name).type, kind)
-        if found is None:
+        values = _of_type(schema.field(tree.name).type, kind)
+        if values is None:
             raise _refusal(tree, kind)
-        return found
+        return values
     if _is_constant(tree):
         return _of_constant(tree, kind)
     if isinstance(tree, (exp.Neg, exp.Add, exp.Sub, exp.Mul)):

@@ -30,7 +30,7 @@ from strandline.relations import in_duckdb, parse_address
 from strandline.storage import JsonRecord
 from strandline.tables import ROW, UpdateStatement, find_table, net_rows, rows_of_pairs
 from strandline.values import parse_condition, parse_expression, quoted
-from strandline.views.catalog import CopyRecord, copy_records
+from strandline.views.catalog import ViewCopyRecord, copy_records
 from strandline.views.definition import ViewDefinition, sql_text, unqualified
 from strandline.views.difference_table import Statements
 from strandline.views.range_modifications.portable_expressions import (
@@ -110,7 +110,7 @@ def statements_of_commit(
     return statements
 
 
-def audience(copy: CopyRecord) -> str:
+def audience(copy: ViewCopyRecord) -> str:
     """For whom a statement is: all unrestricted copies of a kind, or one restricted copy."""
     kind = parse_address(copy.target).kind
     return kind if copy.where is None and copy.columns is None else f"{kind} {copy.id}"

@@ -40,7 +40,7 @@ from strandline.replication.senders.annotated.fix_up import (
 )
 from strandline.replication.senders.annotated.program import ALL, SOME
 from strandline.replication.senders.annotated.verification import compare_mended, rows_at
-from strandline.replication.targets import Replica
+from strandline.replication.targets import CopyTarget
 from strandline.values import quoted
 
 
@@ -74,7 +74,7 @@ def obstacle(record: BaseRecord, position: Position) -> str:
 
 
 def send_differential(
-    site: BaseSite, copy: BaseCopyRecord, replica: Replica, state: CopyState
+    site: BaseSite, copy: BaseCopyRecord, replica: CopyTarget, state: CopyState
 ) -> tuple[CopyState, Sent]:
     """One differential refresh, as one message. Messages are counted as the paper does."""
     since = _position(state, copy)
@@ -86,7 +86,7 @@ def send_differential(
 
 
 def send_full(
-    site: BaseSite, copy: BaseCopyRecord, replica: Replica, state: CopyState, *, anchored: bool
+    site: BaseSite, copy: BaseCopyRecord, replica: CopyTarget, state: CopyState, *, anchored: bool
 ) -> tuple[CopyState, Sent]:
     """All qualified rows in one state of the base, read into a spool so that writers wait no longer than that."""
     with Spool() as spool:
@@ -100,7 +100,7 @@ def send_full(
         return deliver_content(replica, state, pieces, position)
 
 
-def send_repair(site: BaseSite, copy: BaseCopyRecord, replica: Replica, state: CopyState) -> tuple[CopyState, Sent]:
+def send_repair(site: BaseSite, copy: BaseCopyRecord, replica: CopyTarget, state: CopyState) -> tuple[CopyState, Sent]:
     """What the base and the copy differ in, once everything is left out that can't be read, as one message."""
     with site.table.database.transaction():
         record, _ = fix_up_base(site, copy)
@@ -145,7 +145,7 @@ SPARK_FROM = 1 << 30
 
 
 def send_first(
-    site: BaseSite, copy: BaseCopyRecord, replica: Replica, state: CopyState, runner: str
+    site: BaseSite, copy: BaseCopyRecord, replica: CopyTarget, state: CopyState, runner: str
 ) -> tuple[CopyState, Sent]:
     """The first content, whole or what is left of it. It leads to the position at which it was begun."""
     facts = state.loading if state.loading is not None else _begun(site, copy)

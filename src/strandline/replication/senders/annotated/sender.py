@@ -35,7 +35,7 @@ from strandline.replication.senders.annotated.program import LAG
 from strandline.replication.senders.annotated.statements import Numbers
 from strandline.replication.senders.annotated.verification import verify
 from strandline.replication.senders.sender import AUTO, FIRST, FULL, REPAIR, Refresh
-from strandline.replication.targets import Replica
+from strandline.replication.targets import CopyTarget
 from strandline.replication.verification import Verification
 
 METHODS = (AUTO, DIFFERENTIAL, FULL)
@@ -100,7 +100,7 @@ class AnnotatedSource:
     def method(self) -> str:
         return self.copy.method
 
-    def claim(self, replica: Replica) -> Claimed:
+    def claim(self, replica: CopyTarget) -> Claimed:
         """A copy with other columns than the base's is refused: rows at addresses are sent with all of them."""
         replica.create(definition_of(self.site, self.site.record(), self.copy))
         return Claimed(replica.claim())
@@ -135,7 +135,7 @@ class AnnotatedSource:
         position = state.position
         return explain(_facts(self.site, self.copy, position), obstacle(self.site.record(), position))
 
-    def verify(self, replica: Replica) -> Verification:
+    def verify(self, replica: CopyTarget) -> Verification:
         state = replica.state()
         if state is None:
             raise NotFound("there is no copy", doing=f"verifying {self.copy.name!r}", hint="Refresh it")
@@ -151,7 +151,7 @@ class AnnotatedPlan:
     why: str
     anchored: bool = True
 
-    def send(self, replica: Replica, state: CopyState) -> tuple[CopyState, Sent]:
+    def send(self, replica: CopyTarget, state: CopyState) -> tuple[CopyState, Sent]:
         site, copy = self.source.site, self.source.copy
         if self.method == FIRST:
             state, sent = send_first(site, copy, replica, state, self.source.runner)
@@ -163,7 +163,7 @@ class AnnotatedPlan:
             return send_repair(site, copy, replica, state)
         return send_differential(site, copy, replica, state)
 
-    def note(self, replica: Replica, state: CopyState, done: Refresh, sending: float) -> None:
+    def note(self, replica: CopyTarget, state: CopyState, done: Refresh, sending: float) -> None:
         site, position = self.source.site, state.position
         last = {"method": done.method, "messages": done.messages, "bytes": done.bytes}
         last["seconds"] = round(done.seconds, 3)
@@ -201,7 +201,7 @@ def _note_taken(site: BaseSite, name: str, state: CopyState) -> BaseCopyRecord:
     return copy
 
 
-def _counted(copy: BaseCopyRecord, replica: Replica, messages: int) -> BaseCopyRecord:
+def _counted(copy: BaseCopyRecord, replica: CopyTarget, messages: int) -> BaseCopyRecord:
     """Counts what the copy holds, if enough has changed: small refreshes must not cost a scan of the copy."""
     uncounted = copy.uncounted + messages
     if uncounted <= RECOUNT * copy.held:

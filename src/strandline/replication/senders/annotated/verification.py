@@ -21,7 +21,7 @@ from strandline.replication.senders.annotated.base_table import ADDRESS
 from strandline.replication.senders.annotated.catalog import BaseCopyRecord
 from strandline.replication.senders.annotated.fix_up import BaseSite, row_batches, rows_schema
 from strandline.replication.senders.annotated.program import ALL
-from strandline.replication.targets import Replica
+from strandline.replication.targets import CopyTarget
 from strandline.replication.verification import Verification
 from strandline.values import no_rows, row_signatures, scheme_of
 
@@ -42,7 +42,7 @@ class CopyComparison:
         return pa.table({ABOVE: pa.array(self.gone - 1), UPTO: pa.array(self.gone)})
 
 
-def verify(site: BaseSite, copy: BaseCopyRecord, replica: Replica, definition: CopyDefinition) -> Verification:
+def verify(site: BaseSite, copy: BaseCopyRecord, replica: CopyTarget, definition: CopyDefinition) -> Verification:
     """The comparison, or what stands in its way."""
     damaged = tuple(replica.damage())
     if damaged:
@@ -54,7 +54,7 @@ def verify(site: BaseSite, copy: BaseCopyRecord, replica: Replica, definition: C
 
 
 def compare_mended(
-    site: BaseSite, copy: BaseCopyRecord, replica: Replica, definition: CopyDefinition
+    site: BaseSite, copy: BaseCopyRecord, replica: CopyTarget, definition: CopyDefinition
 ) -> CopyComparison:
     """The comparison with what is left of the copy once everything is left out that can't be read."""
     if replica.damage():
@@ -66,7 +66,7 @@ def compare_mended(
         return compare(site, copy, replica, definition)
 
 
-def compare(site: BaseSite, copy: BaseCopyRecord, replica: Replica, definition: CopyDefinition) -> CopyComparison:
+def compare(site: BaseSite, copy: BaseCopyRecord, replica: CopyTarget, definition: CopyDefinition) -> CopyComparison:
     """Both sides by address and row signature (128 bits). An address that the copy holds twice is a different one."""
     wanted = _signed(_wanted(site, copy), ADDRESS, definition)
     held = _signed(_held(replica), definition.identity[0], definition)
@@ -106,7 +106,7 @@ class _UnreadableError(Exception):
     """The copy holds something that is no row of it."""
 
 
-def _held(replica: Replica) -> Iterator[pa.RecordBatch]:
+def _held(replica: CopyTarget) -> Iterator[pa.RecordBatch]:
     try:
         yield from replica.rows()
     except (Damaged, StorageError, SchemaError) as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -22,28 +22,34 @@ from strandline.errors import StateError
 from strandline.replication.copy_state import CopyState
 from strandline.replication.definition import CopyDefinition
 from strandline.replication.delivery import Claimed, Sent, claim, deliver, deliver_content, next_envelope
-from strandline.replication.explanation import Explanation, RefreshFacts
+from strandline.replication.explanation import Explanation, RefreshFacts, RefreshWay
 from strandline.replication.message import Message, Position, changes_message, segment
 from strandline.replication.senders.sender import AUTO, FIRST, FULL, NOTHING, REPAIR, Refresh
-from strandline.replication.senders.view.cost import DIFFERENCE, explain
-from strandline.replication.targets import Replica
+from strandline.replication.targets import CopyTarget
 from strandline.replication.verification import Verification, compare, mended
 from strandline.tables import COPIES, TableTransaction
 from strandline.values import plain_schema
 from strandline.views import (
+    CHANGED,
     ENTERING,
+    ROW_BYTES,
+    USUAL,
     ChangeSource,
-    CopyRecord,
     NetDifference,
     RefreshContext,
     Seen,
     Subscription,
+    ViewCopyRecord,
     ViewHost,
     ViewPosition,
     change_source,
     changes_since,
+    choose,
     collapse_unused,
     expire,
+    load,
+    messages,
+    prices,
     put,
     read_views,
     refresh_context,
@@ -54,6 +60,7 @@ from strandline.views import (
     with_seen,
 )
 
+DIFFERENCE = "difference"
 NO_START = "the copy's position is not one that a difference may start from"
 SEEN = 0.1
 """The part of its time after which a refresh that sent nothing is written down."""
@@ -66,24 +73,24 @@ class ViewSender:
 
     methods = (AUTO, DIFFERENCE, FULL, REPAIR)
 
-    def __init__(self, home: ViewHost) -> None:
-        self._home = home
+    def __init__(self, host: ViewHost) -> None:
+        self._host = host
 
-    def record(self, name: str) -> CopyRecord:
-        with read_views(self._home) as known:
+    def record(self, name: str) -> ViewCopyRecord:
+        with read_views(self._host) as known:
             return known.copy(name)
 
     @contextmanager
     def opened(self, name: str, runner: str) -> Iterator[ViewSource]:
-        with refresh_context(self._home, name, runner) as context, change_source(context) as changes:
+        with refresh_context(self._host, name, runner) as context, change_source(context) as changes:
             yield ViewSource(context, changes)
 
     def status(self, name: str) -> dict[str, Any]:
-        with read_views(self._home) as known:
+        with read_views(self._host) as known:
             record = known.copy(name)
             taken = None if record.taken is None else record.taken.commit
             relations = known.definition(record.view).relations
-            touched = max(int(one.changed) for relation in relations for one in known.site.domains_below(relation))
+            touched = max(int(one.changed) for relation in relations for one in known.state.domains_below(relation))
             return {
                 "name": name,
                 "view": record.view,
@@ -98,13 +105,13 @@ class ViewSender:
             }
 
     def let_go(self, name: str) -> None:
-        release(self._home, self.record(name))
+        release(self._host, self.record(name))
 
     def forget(self, name: str) -> None:
         record = self.record(name)
-        release(self._home, record)
-        self._home.autocommit(lambda transaction: remove(transaction, COPIES, name))
-        collapse_unused(self._home, record.view)
+        release(self._host, record)
+        self._host.autocommit(lambda transaction: remove(transaction, COPIES, name))
+        collapse_unused(self._host, record.view)
 
 
 @dataclass(frozen=True)
@@ -124,7 +131,7 @@ class ViewSource:
     def definition(self) -> CopyDefinition:
         return copy_definition(self.context.wanted, self.context.record.id)
 
-    def claim(self, replica: Replica) -> Claimed:
+    def claim(self, replica: CopyTarget) -> Claimed:
         return claim(replica, self.definition)
 
     def plan(self, claimed: Claimed, method: str) -> ViewPlan:
@@ -175,7 +182,7 @@ class ViewSource:
         )
         return explain(facts, record.measured)
 
-    def verify(self, replica: Replica) -> Verification:
+    def verify(self, replica: CopyTarget) -> Verification:
         doing = f"verifying {self.context.record.name!r}"
         state = replica.state()
         if state is None or state.position is None:
@@ -195,12 +202,12 @@ class ViewPlan:
     why: str
     net: NetDifference | None = None
 
-    def send(self, replica: Replica, state: CopyState) -> tuple[CopyState, Sent]:
+    def send(self, replica: CopyTarget, state: CopyState) -> tuple[CopyState, Sent]:
         """Nothing is sent before its position is one that the store keeps."""
         if self.method == NOTHING:
             return state, Sent()
         changes = self.source.changes
-        position = recorded_position(changes.fix())
+        position = recorded_position(changes.checkpoint())
         if self.net is not None:
             return deliver(replica, difference_message(state, self.source.context.wanted, self.net, position))
         if self.method != REPAIR:
@@ -211,7 +218,7 @@ class ViewPlan:
             replica.evolve(state.definition)
         return deliver(replica, changes_message(state.definition, next_envelope(state), repairs, position))
 
-    def note(self, replica: Replica, state: CopyState, done: Refresh, sending: float) -> None:
+    def note(self, replica: CopyTarget, state: CopyState, done: Refresh, sending: float) -> None:
         """One commit says where the copy stands and what the refresh cost; then what is no longer needed goes."""
         context, changes = self.source.context, self.source.changes
         if self.method == NOTHING:
@@ -224,27 +231,27 @@ class ViewPlan:
         last = {"method": done.method, "messages": done.messages, "bytes": done.bytes}
         last["seconds"] = round(done.seconds, 3)
 
-        def work(transaction: TableTransaction) -> CopyRecord:
-            with read_views(context.home) as newest:
+        def work(transaction: TableTransaction) -> ViewCopyRecord:
+            with read_views(context.host) as newest:
                 record = newest.copy(context.record.name)
                 measured = with_seen(record.measured, seen)
                 record = replace(record, taken=position, offered=None, last=last, held=held, measured=measured)
-                record = replace(record, seen=context.home.pages.now())
+                record = replace(record, seen=context.host.pages.now())
                 put(transaction, record, exists=True)
-                changes.tidy(transaction, newest, record)
+                changes.collapse(transaction, newest, record)
                 return record
 
-        record = context.home.autocommit(work)
-        changes.settle(position)
-        retune(context.home, context.known, record)
-        expire(context.home, context.known, but=record.name)
+        record = context.host.autocommit(work)
+        changes.release(position)
+        retune(context.host, context.known, record)
+        expire(context.host, context.known, but=record.name)
 
     def _note_seen(self) -> None:
         """Nothing was sent: that the copy was here is written down now and then, as its time begins anew."""
-        home, record = self.source.context.home, self.source.context.record
-        if home.pages.now() - record.seen > record.keep * SEEN:
-            here = replace(record, seen=home.pages.now())
-            home.autocommit(lambda transaction: put(transaction, here, exists=True))
+        host, record = self.source.context.host, self.source.context.record
+        if host.pages.now() - record.seen > record.keep * SEEN:
+            here = replace(record, seen=host.pages.now())
+            host.autocommit(lambda transaction: put(transaction, here, exists=True))
 
     def _seen(self, done: Refresh, sending: float) -> Seen:
         """What this refresh tells of costs: a difference of comparing, anything else of scanning."""
@@ -254,11 +261,37 @@ class ViewPlan:
             return Seen(rows, None, done.messages, done.bytes, scanning=sending)
         eager = context.segments is not None
         comparing = None if eager else done.seconds - sending
-        entering = ENTERING.take(context.home.cache, context.record.view)
+        entering = ENTERING.take(context.host.cache, context.record.view)
         if entering is None and not eager:
             entering = try_entering(context.wanted.definition, net.rows, time.perf_counter)
         seen = Seen(rows, net.changed, done.messages, done.bytes, comparing=comparing, sending=sending)
         return replace(seen, entering=entering)
+
+
+def explain(facts: RefreshFacts, measured: Mapping[str, float]) -> Explanation:
+    """The ways by expected cost. A difference is taken wherever it is known; it never sends more than it must."""
+    price = prices(measured)
+    width = measured.get(ROW_BYTES, USUAL[ROW_BYTES])
+    usual = measured.get(CHANGED, 0.0)
+    traffic = load(facts.rows, facts.held, usual if facts.changed is None else facts.changed, keyed=facts.keyed)
+    scanning = facts.rows * price.scan
+    ways = []
+    if facts.changed is not None:
+        sent = min(messages(traffic), 2.0 * facts.changed)
+        comparing = 0.0 if facts.eager else 2 * facts.changed * price.relevance
+        ways.append(RefreshWay(DIFFERENCE, sent, sent * width, comparing + sent * price.message))
+    differing = messages(traffic)
+    ways.append(
+        RefreshWay(REPAIR, differing, differing * width, scanning + facts.held * price.scan + differing * price.message)
+    )
+    ways.append(RefreshWay(FULL, facts.held, facts.held * width, scanning + facts.held * price.message))
+    if facts.obstacle:
+        method, why = REPAIR, facts.obstacle
+    else:
+        kept = "kept at every commit" if facts.eager else "computed from the pages that changed"
+        method, why = DIFFERENCE, f"the net difference since its position, {kept}"
+    usual_traffic = load(facts.rows, facts.held, usual, keyed=facts.keyed)
+    return Explanation(facts, tuple(ways), method, why, choose(usual_traffic, price))
 
 
 def copy_definition(subscription: Subscription, source: str) -> CopyDefinition:
