@@ -70,7 +70,7 @@ def merge_range(item: WorkItem, attempt: Attempt) -> Result:
     """Brings changes to the pages of a range, and stores those that they change."""
     with _working(item) as work:
         arrived = _Arrived(_by_key(work.arrived, work.schema, item["doing"]), work.schema, read_freed(*item["freed"]))
-        found: dict[str, list[Any]] = {}
+        made: dict[str, list[Any]] = {}
         gone: dict[bytes, int] = {}
         number, changed = item["first"], 0
         ends = [*(page["separator"] for page in item["pages"][1:]), None]
@@ -83,9 +83,9 @@ def merge_range(item: WorkItem, attempt: Attempt) -> Result:
             resolved = resolve(standing.contents, standing.count, delta)
             number, resolved = number + resolved.unnumbered, resolved.numbered(number)
             gone |= standing.leaving(delta)
-            found[page["separator"]] = [page_to_json(work.writer.write(new)) for new in standing.revised(resolved)]
+            made[page["separator"]] = [page_to_json(work.writer.write(new)) for new in standing.revised(resolved)]
         freed = write_freed(gone, attempt.path("freed.arrow")) if gone else None
-        return {"pages": found, "changed": changed, "freed": freed, **work.read}
+        return {"pages": made, "changed": changed, "freed": freed, **work.read}
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def load_rows(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals) -> in
             RoutedRange(b"", None, some)
             for some in cut_evenly(ranges[0].scans, lambda scan: scan.bytes, -(-arrivals.bytes // target))
         ]
-    ranges = [one for one in ranges if one.rows]
+    ranges = [part for part in ranges if part.rows]
     items = [{**item, "doing": arrivals.doing} for item in _items(bulk, pending, ranges)]
     outcomes = bulk.runner.run(load_range, items, bulk.spool, arrivals.doing)
     pages = pending.pages if pending.pages is not None else []
@@ -146,12 +146,12 @@ def merge_rows(bulk: BulkWrite, pending: PendingWrites, arrivals: Arrivals, mode
             **item,
             "doing": arrivals.doing,
             "mode": mode.value,
-            "freed": freed.between(one.low, one.high),
-            "low": one.low.hex(),
-            "high": one.high.hex() if one.high is not None else None,
-            "pages": list(_pages(pages, places, one)),
+            "freed": freed.between(part.low, part.high),
+            "low": part.low.hex(),
+            "high": part.high.hex() if part.high is not None else None,
+            "pages": list(_pages(pages, places, part)),
         }
-        for item, (one, places) in zip(_items(bulk, pending, [one for one, _ in work]), work, strict=True)
+        for item, (part, places) in zip(_items(bulk, pending, [part for part, _ in work]), work, strict=True)
     ]
     outcomes = bulk.runner.run(merge_range, items, bulk.spool, arrivals.doing)
     _put(bulk, pending, outcomes)
@@ -170,17 +170,17 @@ def _items(bulk: BulkWrite, pending: PendingWrites, ranges: Sequence[RoutedRange
     bulk.transaction.output.flush()
     attempts = ATTEMPTS if bulk.runner.name == "spark" else 1
     items = []
-    for one, grant in zip(ranges, bulk.transaction.grant_names(len(ranges), attempts), strict=True):
+    for part, grant in zip(ranges, bulk.transaction.grant_names(len(ranges), attempts), strict=True):
         items.append(
             {
-                "scans": [scan.to_json() for scan in one.scans],
+                "scans": [scan.to_json() for scan in part.scans],
                 "record": pending.schema.to_bytes().decode(),
                 "store": bulk.store,
                 "grant": grant.to_json(),
                 "first": pending.sequence + pending.taken,
             }
         )
-        pending.taken += one.rows
+        pending.taken += part.rows
     return items
 
 
@@ -196,28 +196,28 @@ def _plan(
         [
             place
             for place, low in enumerate(separators)
-            if (one.high is None or low < one.high) and (place + 1 == len(pages) or separators[place + 1] > one.low)
+            if (part.high is None or low < part.high) and (place + 1 == len(pages) or separators[place + 1] > part.low)
         ]
-        for one in ranges
+        for part in ranges
     ]
-    busy = [everything or one.rows > 0 for one in ranges]
+    busy = [everything or part.rows > 0 for part in ranges]
     # Ranges that share a page stand beside each other.
     for step in (1, -1):
         for number in range(len(ranges))[::step]:
             other = number - step
             if 0 <= other < len(ranges) and busy[other] and set(places[number]) & set(places[other]):
                 busy[number] = True
-    return [(one, places[number]) for number, one in enumerate(ranges) if busy[number]]
+    return [(part, places[number]) for number, part in enumerate(ranges) if busy[number]]
 
 
-def _pages(pages: Sequence[LocalPage], places: Sequence[int], one: RoutedRange) -> Iterator[Mapping[str, Any]]:
+def _pages(pages: Sequence[LocalPage], places: Sequence[int], part: RoutedRange) -> Iterator[Mapping[str, Any]]:
     for place in places:
         low = pages[place].separator
         high = pages[place + 1].separator if place + 1 < len(pages) else None
-        ends_inside = one.high is None or (high is not None and high <= one.high)
+        ends_inside = part.high is None or (high is not None and high <= part.high)
         yield {
             "separator": low.hex(),
-            "whole": low >= one.low and ends_inside,
+            "whole": low >= part.low and ends_inside,
             "entry": page_to_json(pages[place].entry),
         }
 
@@ -226,8 +226,8 @@ def _put(bulk: BulkWrite, pending: PendingWrites, outcomes: Sequence[Outcome]) -
     made: dict[bytes, list[Any]] = {}
     for outcome in outcomes:
         for separator, entries in outcome.result["pages"].items():
-            found = [entry_from_json(body, pending.table_id) for body in entries]
-            made.setdefault(bytes.fromhex(separator), []).extend(found)
+            pages = [entry_from_json(body, pending.table_id) for body in entries]
+            made.setdefault(bytes.fromhex(separator), []).extend(pages)
     writer = bulk_writer(pending.schema, bulk.io)
     replace_pages(pending, made, writer)
     freed = [outcome.result["freed"] for outcome in outcomes if outcome.result["freed"] is not None]

@@ -82,9 +82,9 @@ def _share_base(before: Entry | None, after: Entry | None) -> bool:
     return before is not None and after is not None and live_base(before).name == live_base(after).name
 
 
-def _touched(one: PageContents, other: PageContents) -> Numbers:
+def _touched(before: PageContents, after: PageContents) -> Numbers:
     """The rows that the overlays of one base page treat differently: those of one of them, and those that differ."""
-    overlays = [side.overlay for side in (one, other) if side.overlay is not None]
+    overlays = [side.overlay for side in (before, after) if side.overlay is not None]
     if len(overlays) < 2:
         return np.unique(overlays[0].rows) if overlays else np.empty(0, dtype=np.int64)
     old, new = overlays
@@ -133,15 +133,15 @@ def table_changes(cache: PageCache, name: str, older: ReadView, newer: ReadView)
 
 
 def _keyed(header: Header, old: pa.Table, new: pa.Table, unchanged: int) -> ChangeSet:
-    found = keyed_difference(header, old, new)
-    counts = replace(found.header.counts, unchanged=unchanged + (found.header.counts.unchanged or 0))
-    return ChangeSet(replace(found.header, counts=counts), found.rows)
+    changes = keyed_difference(header, old, new)
+    counts = replace(changes.header.counts, unchanged=unchanged + (changes.header.counts.unchanged or 0))
+    return ChangeSet(replace(changes.header, counts=counts), changes.rows)
 
 
 def _counted(old: pa.Table, new: pa.Table, added: tuple[str, ...], schema: TableSchema, unchanged: int) -> ChangeSet:
-    found = difference(old, new)
-    counts = replace(found.header.counts, unchanged=unchanged + (found.header.counts.unchanged or 0))
-    return ChangeSet(_filled(replace(found.header, counts=counts), added, schema), found.rows)
+    changes = difference(old, new)
+    counts = replace(changes.header.counts, unchanged=unchanged + (changes.header.counts.unchanged or 0))
+    return ChangeSet(_filled(replace(changes.header, counts=counts), added, schema), changes.rows)
 
 
 def _filled(header: Header, added: tuple[str, ...], schema: TableSchema) -> Header:

@@ -173,8 +173,8 @@ def repeats(table: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:
         return np.flatnonzero(numbers[1:] == numbers[:-1]) + 1
     same = np.ones(len(table) - 1, dtype=np.bool_)
     for column in comparable(table.select(list(key))).columns:
-        one = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        same &= np.asarray(pc.equal(one.slice(0, len(table) - 1), one.slice(1)), dtype=np.bool_)
+        values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        same &= np.asarray(pc.equal(values.slice(0, len(table) - 1), values.slice(1)), dtype=np.bool_)
     return np.flatnonzero(same) + 1
 
 

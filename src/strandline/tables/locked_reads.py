@@ -74,14 +74,14 @@ class LockedReader:
             return self._pages_of(pending, ordered)
         if len(ordered) > PAGE_LOCKS_FROM:
             return self._lock_pages_of(pending, ordered, mode)
-        found: list[tuple[Entry, list[bytes]]] = []
+        grouped: list[tuple[Entry, list[bytes]]] = []
         for key in ordered:
             entry = _page_of(pending, self._inner.lock_row(pending.table_id, key, mode))
-            if found and found[-1][0].number == entry.number:
-                found[-1] = (entry, [*found[-1][1], key])
+            if grouped and grouped[-1][0].number == entry.number:
+                grouped[-1] = (entry, [*grouped[-1][1], key])
             else:
-                found.append((entry, [key]))
-        return found
+                grouped.append((entry, [key]))
+        return grouped
 
     def _lock_pages_of(
         self, pending: PendingWrites, ordered: Sequence[bytes], mode: Mode
@@ -123,13 +123,13 @@ class LockedReader:
         if condition is not None and not bounds.exact:
             _ = condition.condition  # what is wrong with it is said before anything is locked
         if bounds.points is not None:
-            keys, found = self._select_points(pending, bounds, mode)
+            keys, rows = self._select_points(pending, bounds, mode)
         else:
-            found = self._select_range(pending, condition, bounds, mode)
-            keys = encode_keys(found, pending.schema.order)
-        numbers: list[int] = found.column(ROW).to_pylist()
+            rows = self._select_range(pending, condition, bounds, mode)
+            keys = encode_keys(rows, pending.schema.order)
+        numbers: list[int] = rows.column(ROW).to_pylist()
         test = None if bounds.exact else condition
-        chosen = self._with_own(pending, Selection(keys, numbers, found.drop_columns([ROW])), test, bounds)
+        chosen = self._with_own(pending, Selection(keys, numbers, rows.drop_columns([ROW])), test, bounds)
         if bounds.points is None and mode is Mode.X:
             self.lock_keys(pending, chosen.keys, Mode.X)
         return chosen
@@ -140,10 +140,10 @@ class LockedReader:
         there: list[bytes] = []
         for entry, keys in self.lock_keys(pending, bounds.points or (), mode):
             contents = self._contents(pending, entry)
-            found = [(key, one) for key in keys if (one := contents.find(key)) is not None]
-            if found:
-                there += [key for key, _ in found]
-                images = [one for _, one in found]
+            places = [(key, place) for key in keys if (place := contents.find(key)) is not None]
+            if places:
+                there += [key for key, _ in places]
+                images = [place for _, place in places]
                 tables.append(contents.image(images[0]) if len(images) == 1 else contents.images(images))
         if not tables:
             return [], no_rows(pending.schema.row_schema)
@@ -172,10 +172,10 @@ class LockedReader:
         return self._inner.lock_range(pending.table_id, bounds.low, bounds.high, mode)
 
     def _with_own(
-        self, pending: PendingWrites, found: Selection, condition: TableExpression | None, bounds: KeyBounds
+        self, pending: PendingWrites, committed: Selection, condition: TableExpression | None, bounds: KeyBounds
     ) -> Selection:
         """Committed rows as this transaction has changed them."""
-        keys, numbers, rows = found.keys, found.numbers, found.rows
+        keys, numbers, rows = committed.keys, committed.numbers, committed.rows
         if condition is not None and bounds.points is not None and len(rows):
             kept = np.flatnonzero(condition.mask(rows))
             keys, numbers = [keys[n] for n in kept], [numbers[n] for n in kept]
@@ -218,7 +218,7 @@ class LockedReader:
 
     def note_freed(self, pending: PendingWrites) -> None:
         """Note the numbers of rows that are to be deleted: their keys may come again in this transaction."""
-        gone = {key: one[2] for key, one in pending.net.items() if one[0] == NONE and one[2] != FRESH}
+        gone = {key: change[2] for key, change in pending.net.items() if change[0] == NONE and change[2] != FRESH}
         standing = self._standing(pending, [key for key, number in gone.items() if number == NONE])
         known = {key: number for key, number in gone.items() if number != NONE}
         freed = {**standing, **known}
@@ -245,11 +245,11 @@ def _page_of(pending: PendingWrites, entry: Entry | None) -> Entry:
 def _grouped(pages: Sequence[tuple[bytes, Entry]], ordered: Sequence[bytes]) -> list[tuple[Entry, list[bytes]]]:
     """Keys in order, by the pages that they belong to."""
     separators = [separator for separator, _ in pages]
-    found: list[tuple[Entry, list[bytes]]] = []
+    grouped: list[tuple[Entry, list[bytes]]] = []
     start = 0
     while start < len(ordered):
         place = bisect_right(separators, ordered[start]) - 1
         end = len(ordered) if place + 1 == len(pages) else bisect_left(ordered, separators[place + 1], start)
-        found.append((pages[place][1], list(ordered[start:end])))
+        grouped.append((pages[place][1], list(ordered[start:end])))
         start = end
-    return found
+    return grouped

@@ -41,13 +41,13 @@ class OpenTables:
         self.verbs += 1
         if self.inner.ended:
             raise StoreError("the transaction has ended already", hint="Begin another one")
-        found = self._tables.get(name)
-        if found is not None:
-            return found
+        opened = self._tables.get(name)
+        if opened is not None:
+            return opened
         while True:
             entry = self.inner.view().find_domain(name) if name not in self._gone else None
             if entry is None:
-                names = [one.name for one in self.inner.view().domains()]
+                names = [table.name for table in self.inner.view().domains()]
                 raise NotFound(f"there is no table {name}", doing="opening a table", hint=tables_hint(names))
             # Once it is locked, nobody drops it or changes its shape.
             self.inner.lock_table(entry.domain, Mode.IS)
@@ -99,8 +99,8 @@ class OpenTables:
             entries = [page.entry for page in pending.pages]
             size = sum(page.size for entry in entries for page in entry.pages)
             return Sums(len(entries), rows=sum(entry.rows for entry in entries), bytes=size)
-        found = None if pending.created else self.inner.view().domain(pending.table_id)
-        return Sums() if found is None or found.root is None else found.root.sums
+        table = None if pending.created else self.inner.view().domain(pending.table_id)
+        return Sums() if table is None or table.root is None else table.root.sums
 
     def page_io(self) -> PageIO:
         return PageIO(self._cache, self.inner.output.read, self.inner.write_page)
@@ -117,10 +117,10 @@ class OpenTables:
         pending.pages = []
         if not pending.created:
             view = self.inner.view()
-            found = view.domain(pending.table_id)
-            if found is None:
+            table = view.domain(pending.table_id)
+            if table is None:
                 raise NotFound(f"there is no table {pending.name}", doing="opening a table")
-            pending.sequence = found.sequence
+            pending.sequence = table.sequence
             pages = view.pages_between(pending.table_id)
             pending.pages = [LocalPage(separator, entry, entry) for separator, entry in pages]
 

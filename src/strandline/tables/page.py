@@ -76,9 +76,9 @@ class Columns:
 def decode_columns(data: bytes, schema: TableSchema, columns: Sequence[str]) -> Columns:
     """Chosen columns of a base page, and row numbers as far as the page does not say what they are."""
     file = _opened(data)
-    told = (file.metadata.metadata or {}).get(FIRST_ROW)
-    table = _read(file, [schema.column(name) for name in columns], [ROW] if told is None else [])
-    return Columns(table, None if told is None else int(told), fresh=True)
+    first_row = (file.metadata.metadata or {}).get(FIRST_ROW)
+    table = _read(file, [schema.column(name) for name in columns], [ROW] if first_row is None else [])
+    return Columns(table, None if first_row is None else int(first_row), fresh=True)
 
 
 def _opened(data: bytes) -> pq.ParquetFile:
@@ -116,16 +116,16 @@ def _read(file: pq.ParquetFile, chosen: Sequence[Column], marks: Sequence[str]) 
 
 def _repeating(facts: pq.FileMetaData, integers: Sequence[str]) -> dict[str | None, int]:
     """Columns of integers that hold one value all over, by the statistics of the page: they need not be read."""
-    found: dict[str | None, int] = {}
+    values: dict[str | None, int] = {}
     if not integers or facts.num_row_groups != 1:
-        return found
+        return values
     group = facts.row_group(0)
     places = {group.column(number).path_in_schema: number for number in range(group.num_columns)}
     for name in integers:
         known = group.column(places[name]).statistics
         if known is not None and known.has_min_max and known.null_count == 0 and known.min == known.max:
-            found[name] = known.min
-    return found
+            values[name] = known.min
+    return values
 
 
 def _damaged(error: Exception) -> Damaged:
@@ -229,7 +229,7 @@ class BasePage:
         if not len(self.table):
             return np.full(len(keys), -1, dtype=np.int64)
         if self.words is None:
-            return np.array([-1 if (found := self.find(key)) is None else found for key in keys], dtype=np.int64)
+            return np.array([-1 if (position := self.find(key)) is None else position for key in keys], dtype=np.int64)
         wanted = words(keys, self.words.dtype)
         place = np.minimum(np.searchsorted(self.words, wanted), len(self.words) - 1)
         return np.where(self.words[place] == wanted, place, -1)
@@ -312,9 +312,9 @@ class PageContents:
         if self.overlay is not None:
             by_key, by_row = self.overlay.by_key, self.overlay.by_row
             for place, (key, row) in enumerate(zip(keys, rows.tolist(), strict=True)):
-                found = by_key.get(key)
-                if found is not None:
-                    rows[place] = self.overlay.rows[found]
+                amended = by_key.get(key)
+                if amended is not None:
+                    rows[place] = self.overlay.rows[amended]
                 elif row in by_row:
                     rows[place] = -1
         return rows
@@ -325,24 +325,24 @@ class PageContents:
         if self.overlay is not None:
             by_row, deleted = self.overlay.by_row, self.overlay.deleted
             for place, row in enumerate(rows.tolist()):
-                found = by_row.get(row)
-                if found is not None:
-                    held[place] = not deleted[found]
+                amended = by_row.get(row)
+                if amended is not None:
+                    held[place] = not deleted[amended]
         return held
 
-    def image(self, found: RowPlace) -> pa.Table:
+    def image(self, row: RowPlace) -> pa.Table:
         """One row, `_row` included."""
-        if found.in_overlay and self.overlay is not None:
-            return self.overlay.table.slice(found.place, 1).drop_columns([DELETED])
-        return self.base.table.slice(found.place, 1)
+        if row.in_overlay and self.overlay is not None:
+            return self.overlay.table.slice(row.place, 1).drop_columns([DELETED])
+        return self.base.table.slice(row.place, 1)
 
-    def images(self, found: Sequence[RowPlace]) -> pa.Table:
+    def images(self, rows: Sequence[RowPlace]) -> pa.Table:
         """Many rows, in the order asked for."""
-        if self.overlay is None or not any(one.in_overlay for one in found):
-            return self.base.table.take(pa.array([one.place for one in found], pa.int64()))
+        if self.overlay is None or not any(row.in_overlay for row in rows):
+            return self.base.table.take(pa.array([row.place for row in rows], pa.int64()))
         shift = len(self.base.table)
         both = pa.concat_tables([self.base.table, self.overlay.table.drop_columns([DELETED])])
-        return both.take(pa.array([one.place + shift * one.in_overlay for one in found], pa.int64()))
+        return both.take(pa.array([row.place + shift * row.in_overlay for row in rows], pa.int64()))
 
     def beginning_with(self, prefixes: Sequence[bytes]) -> pa.Table | None:
         """The rows whose keys begin with one of these, given in order, in no order; None where keys differ in width."""

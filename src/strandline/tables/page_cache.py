@@ -71,20 +71,20 @@ class PageCache:
         return decode_columns(read(ref), schema, columns)
 
     def base(self, ref: PageRef, schema: TableSchema, read: Read) -> BasePage:
-        found = self._recall(ref.name, schema)
-        if not isinstance(found, BasePage):
+        page = self._recall(ref.name, schema)
+        if not isinstance(page, BasePage):
             self.opened += 1
-            found = base_of(decode_page(read(ref), schema), schema)
-            self.remember(ref, schema, found)
-        return found
+            page = base_of(decode_page(read(ref), schema), schema)
+            self.remember(ref, schema, page)
+        return page
 
     def overlay(self, ref: PageRef, schema: TableSchema, read: Read) -> Overlay:
-        found = self._recall(ref.name, schema)
-        if not isinstance(found, Overlay):
+        page = self._recall(ref.name, schema)
+        if not isinstance(page, Overlay):
             self.opened += 1
-            found = overlay_of(decode_page(read(ref), schema), schema)
-            self.remember(ref, schema, found)
-        return found
+            page = overlay_of(decode_page(read(ref), schema), schema)
+            self.remember(ref, schema, page)
+        return page
 
     def remember(self, ref: PageRef, schema: TableSchema, page: BasePage | Overlay) -> None:
         """Keep a page that was read, or that is just being written."""
@@ -105,8 +105,8 @@ class PageCache:
 
     def _recall(self, name: str, schema: TableSchema) -> BasePage | Overlay | None:
         with self._mutex:
-            found = self._kept.get((name, schema.mark))
-            if found is None:
+            kept = self._kept.get((name, schema.mark))
+            if kept is None:
                 return None
             self._kept.move_to_end((name, schema.mark))
-            return found[0]
+            return kept[0]

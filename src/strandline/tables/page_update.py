@@ -94,18 +94,18 @@ class _PageEdit:
 
     def tidy(self, separator: bytes) -> None:
         """Take an empty page away, or join a small one with a neighbour, when nobody else has locked them."""
-        found = self._edit.page_for(separator)
-        if found is None or found[0] != separator or found[1].rows >= self._limits.join_rows:
+        page = self._edit.page_for(separator)
+        if page is None or page[0] != separator or page[1].rows >= self._limits.join_rows:
             return
         left, right = self._edit.page_before(separator), self._edit.page_after(separator)
-        if not found[1].rows:
-            self._remove(found, left, right)
+        if not page[1].rows:
+            self._remove(page, left, right)
             return
         for other in (left, right):
-            if other is None or found[1].rows + other[1].rows > self._limits.cut_rows:
+            if other is None or page[1].rows + other[1].rows > self._limits.cut_rows:
                 continue
-            if self._edit.try_exclusive(found[1].number, other[1].number):
-                self._join(*sorted((found, other), key=lambda place: place[0]))
+            if self._edit.try_exclusive(page[1].number, other[1].number):
+                self._join(*sorted((page, other), key=lambda place: place[0]))
                 return
 
     def _remove(self, place: Place, left: Place | None, right: Place | None) -> None:
@@ -136,8 +136,8 @@ def _by_page(edit: TableEdit, delta: Delta) -> Iterator[tuple[bytes, Entry, Delt
     if len(keys) > FEW:
         pages = edit.pages_between(keys[0], keys[-1])
     else:
-        found = [edit.page_for(key) for key in keys]
-        pages = sorted({place[0]: place for place in found if place is not None}.values(), key=lambda place: place[0])
+        places = [edit.page_for(key) for key in keys]
+        pages = sorted({place[0]: place for place in places if place is not None}.values(), key=lambda place: place[0])
     yield from split_by_page(pages, delta)
 
 

@@ -102,14 +102,14 @@ class TableExpression:
 
     def values(self, table: pa.Table, column: pa.Field) -> pa.ChunkedArray:
         """The values of this expression for each row, in the type of the column that takes them."""
-        found = self.expression.evaluate(table)
-        if is_plain_text(found.type) and not is_plain_text(column.type):
+        computed = self.expression.evaluate(table)
+        if is_plain_text(computed.type) and not is_plain_text(column.type):
             raise SchemaError(
                 f"{self.text!r} is {found.type}, column {column.name!r} is {column.type}",
                 doing="computing new values",
                 hint=f"Cast it, as in CAST({self.text} AS …)",
             )
-        return pa.chunked_array([convert(c, column.type, column.name) for c in found.chunks], type=column.type)
+        return pa.chunked_array([convert(c, column.type, column.name) for c in computed.chunks], type=column.type)
 
 
 def check_params(params: Mapping[str, Any] | None, expressions: Iterable[TableExpression]) -> None:
@@ -231,13 +231,13 @@ class _Known:
             return self._among(part.this, part.expressions)
         if isinstance(part, exp.EQ):
             return self._among(part.this, [part.expression]) or self._among(part.expression, [part.this])
-        for kinds, one, other in (
+        for kinds, this_way, that_way in (
             ((exp.GT, exp.GTE), (self.least, max), (self.greatest, min)),
             ((exp.LT, exp.LTE), (self.greatest, min), (self.least, max)),
         ):
             if isinstance(part, kinds):
-                self._compare(part.this, part.expression, *one)
-                self._compare(part.expression, part.this, *other)
+                self._compare(part.this, part.expression, *this_way)
+                self._compare(part.expression, part.this, *that_way)
         return False
 
     def _among(self, column: exp.Expression, constants: Sequence[exp.Expression]) -> bool:
@@ -246,8 +246,8 @@ class _Known:
             return False
         values = []
         for constant in constants:
-            found, value = self._constant(constant, self._types[name])
-            if not found:
+            comparable, value = self._constant(constant, self._types[name])
+            if not comparable:
                 return False
             if value is not None:
                 values.append(value)
@@ -261,8 +261,8 @@ class _Known:
         name = self._key_column(column)
         if name is None:
             return
-        found, value = self._constant(constant, self._types[name])
-        if found and value is not None:
+        comparable, value = self._constant(constant, self._types[name])
+        if comparable and value is not None:
             into[name] = choose(into[name], value) if name in into else value
 
     def _key_column(self, node: exp.Expression) -> str | None:

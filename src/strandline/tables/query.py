@@ -135,7 +135,7 @@ def _resolved(tree: Any, known: Set[str]) -> list[str]:
     """The relations of the store that a query names; on the way their names become the store's own."""
     from sqlglot import exp
 
-    found: dict[str, None] = {}
+    named: dict[str, None] = {}
     for table in list(tree.find_all(exp.Table)):
         if not isinstance(table.this, exp.Identifier):
             raise SqlError(f"{table.sql()} is no table of the store", doing=_DOING, hint="Query the store's tables")
@@ -148,8 +148,8 @@ def _resolved(tree: Any, known: Set[str]) -> list[str]:
             raise NotFound(f"there is no table {table.sql()}", doing=_DOING, hint=f"The tables are {listed}")
         table.this.set("this", name)
         table.this.set("quoted", True)
-        found[name] = None
-    return list(found)
+        named[name] = None
+    return list(named)
 
 
 def _is_defined_here(table: Any) -> bool:
@@ -159,7 +159,7 @@ def _is_defined_here(table: Any) -> bool:
     node = table
     while node is not None:
         clause = node.args.get("with_") or node.args.get("with")
-        if isinstance(clause, exp.With) and any(one.alias.lower() == table.name.lower() for one in clause.expressions):
+        if isinstance(clause, exp.With) and any(query.alias.lower() == table.name.lower() for query in clause.expressions):
             return True
         node = node.parent
     return False

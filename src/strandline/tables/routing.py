@@ -107,9 +107,9 @@ def route(
         for some in cut_evenly(arrivals.scans, lambda scan: scan.bytes, runner.parallelism * ITEMS_PER_WORKER)
     ]
     outcomes = runner.run(route_rows, items, spool, arrivals.doing)
-    found = bucket_scans(outcomes, routed_schema(schema), len(cuts) + 1, spool)
+    buckets = bucket_scans(outcomes, routed_schema(schema), len(cuts) + 1, spool)
     lows, highs = [b"", *cuts], [*cuts, None]
-    return [RoutedRange(low, high, scans) for low, high, scans in zip(lows, highs, found, strict=True)]
+    return [RoutedRange(low, high, scans) for low, high, scans in zip(lows, highs, buckets, strict=True)]
 
 
 @kernel
@@ -125,8 +125,8 @@ def route_rows(item: WorkItem, attempt: Attempt) -> Result:
             numbers = range_numbers(ready, schema.order, cuts) if cuts else np.zeros(len(ready), dtype=np.int64)
             yield from in_order_of(ready, np.argsort(numbers, kind="stable"), numbers, len(cuts) + 1)
 
-    told = write_buckets(rows(), routed_schema(schema), len(cuts) + 1, attempt)
-    return {**told, "bytes_read": sum(scan.bytes for scan in scans)}
+    written = write_buckets(rows(), routed_schema(schema), len(cuts) + 1, attempt)
+    return {**written, "bytes_read": sum(scan.bytes for scan in scans)}
 
 
 def range_numbers(rows: pa.Table, key: Sequence[str], cuts: Sequence[bytes]) -> npt.NDArray[np.int64]:
@@ -135,7 +135,7 @@ def range_numbers(rows: pa.Table, key: Sequence[str], cuts: Sequence[bytes]) -> 
     if numbers is not None:
         ends = np.array([key_number(cut) for cut in cuts], dtype=np.uint64)
         return np.searchsorted(ends, numbers, side="right")
-    return np.array([bisect_right(cuts, one) for one in encode_keys(rows, key)], dtype=np.int64)
+    return np.array([bisect_right(cuts, encoded) for encoded in encode_keys(rows, key)], dtype=np.int64)
 
 
 def choose_cuts(pages: Sequence[LocalPage], arrivals: Arrivals, schema: TableSchema, target: int) -> list[bytes]:
@@ -145,7 +145,7 @@ def choose_cuts(pages: Sequence[LocalPage], arrivals: Arrivals, schema: TableSch
     """
     keys = _sample(arrivals, schema) if arrivals.bytes > target else []
     weight = arrivals.bytes / max(len(keys), 1)
-    marks = [(page.separator, True, float(sum(one.size for one in page.entry.pages))) for page in pages]
+    marks = [(page.separator, True, float(sum(part.size for part in page.entry.pages))) for page in pages]
     marks += [(key, False, weight) for key in keys]
     cuts: list[bytes] = []
     reached = 0.0

@@ -76,12 +76,12 @@ def tables_hint(names: Sequence[str]) -> str:
 
 def find_table(view: ReadView, name: str) -> tuple[TableEntry, TableSchema]:
     """A table of a state."""
-    found = view.find_domain(name)
-    if found is None:
+    entry = view.find_domain(name)
+    if entry is None:
         raise NotFound(
-            f"there is no table {name}", doing=f"reading {name}", hint=tables_hint([one.name for one in view.domains()])
+            f"there is no table {name}", doing=f"reading {name}", hint=tables_hint([table.name for table in view.domains()])
         )
-    return found, TableSchema.from_bytes(view.record(found.domain))
+    return entry, TableSchema.from_bytes(view.record(entry.domain))
 
 
 class TableReader:
@@ -149,8 +149,8 @@ class TableReader:
         else:
             contents = self._cache.chosen(entry, self.schema, self.view.read, tuple(needed))
         if bounds.points is not None and len(bounds.points) == 1:
-            found = contents.find(bounds.points[0])
-            rows = contents.base.table.slice(0, 0) if found is None else contents.image(found)
+            place = contents.find(bounds.points[0])
+            rows = contents.base.table.slice(0, 0) if place is None else contents.image(place)
         else:
             rows = contents.table
         if condition is not None and not (bounds.exact and len(bounds.points or ()) == 1):
@@ -159,9 +159,9 @@ class TableReader:
 
     def columns_of(self, entry: Entry, wanted: Sequence[str]) -> Columns:
         """Columns of all rows of one page, which is decoded only that far and not kept, whatever its size."""
-        found = self._cache.columns(entry, self.schema, self.view.read, wanted)
-        if found is not None:
-            return found
+        decoded = self._cache.columns(entry, self.schema, self.view.read, wanted)
+        if decoded is not None:
+            return decoded
         contents = self._cache.chosen(entry, self.schema, self.view.read, (*wanted, *self.schema.order))
         return Columns(contents.table.select([ROW, *wanted]))
 

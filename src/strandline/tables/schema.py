@@ -85,8 +85,8 @@ class TableSchema:
     @cached_property
     def distinct(self) -> tuple[str, ...]:
         """The columns of pages that are said to hardly ever repeat a value; where any is, `_row` is one, too."""
-        found = tuple(c.name for c in self.columns if c.distinct)
-        return (ROW, *found) if found else ()
+        names = tuple(c.name for c in self.columns if c.distinct)
+        return (ROW, *names) if names else ()
 
     @cached_property
     def order(self) -> tuple[str, ...]:

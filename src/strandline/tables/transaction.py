@@ -227,10 +227,10 @@ class TableTransaction:
         pending = self._tables.open(table)
         for name in columns or ():
             pending.schema.column(name)
-        found = self.reader.select(pending, condition_of(where, pending.schema, params), Mode.S)
-        chosen = found.rows
+        selection = self.reader.select(pending, condition_of(where, pending.schema, params), Mode.S)
+        chosen = selection.rows
         if pending.net:
-            order = sorted(range(len(found.keys)), key=found.keys.__getitem__)
+            order = sorted(range(len(selection.keys)), key=selection.keys.__getitem__)
             chosen = chosen.take(pa.array(order, pa.int64()))
         rows = pa.Table.from_arrays(chosen.columns, schema=pending.schema.arrow_schema)
         return rows.select(list(pending.schema.shown if columns is None else columns))

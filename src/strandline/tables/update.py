@@ -206,13 +206,13 @@ def check_applicable(header: Header, pending: PendingWrites, doing: str) -> None
 
 def check_fit(rows: pa.Table, key: Sequence[str], kind: Positions, present: Flags, doing: str) -> None:
     """Refuses changes that were made from other rows, showing keys."""
-    for code, wrong, told in (
+    for code, wrong, problem in (
         (INSERT, present, "inserts keys that are already there"),
         (UPDATE, ~present, "updates keys that are not there"),
         (DELETE, ~present, "deletes keys that are not there"),
     ):
-        found = np.flatnonzero((kind == code) & wrong)
-        if len(found):
+        misfits = np.flatnonzero((kind == code) & wrong)
+        if len(misfits):
             raise ChangesError(
                 f"the change set {told}: {show_keys(rows, key, found)}",
                 doing=doing,

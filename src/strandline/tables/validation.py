@@ -88,6 +88,6 @@ def _concerned(
                 return f"the row {shown} that was read or written"
     for condition, _ in scans:
         if condition is None or bool(np.any(condition.mask(rows))):
-            told = "everything" if condition is None else repr(condition.text)
+            shown_condition = "everything" if condition is None else repr(condition.text)
             return f"a row that a scan ({told}) covers"
     return None

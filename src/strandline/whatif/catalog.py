@@ -78,7 +78,7 @@ class WhatIfDefinition:
     def from_row(row: Mapping[str, Any]) -> WhatIfDefinition:
         shape = json.loads(row["shape"])
         columns = {int(number): name for number, name in shape["columns"].items()}
-        shapes = tuple(tuple(one) for one in shape["shapes"])
+        shapes = tuple(tuple(ids) for ids in shape["shapes"])
         table = TableId(row["table"])
         return WhatIfDefinition(
             row["name"], row["below"], row["level"], table, columns, shapes, row["purged"], row["indexed"]
@@ -129,12 +129,12 @@ def definitions(view: ReadView, cache: PageCache) -> dict[str, WhatIfDefinition]
     domain = view.find_domain(CATALOG)
     if domain is None or domain.root is None:
         return {}
-    root, found = _known.get(cache, ("", {}))
+    root, listed = _known.get(cache, ("", {}))
     if root != domain.root.name:
         rows = TableReader(view, CATALOG, cache).to_arrow().to_pylist()
-        found = {row["name"]: WhatIfDefinition.from_row(row) for row in rows}
-        _known[cache] = (domain.root.name, found)
-    return dict(found)
+        listed = {row["name"]: WhatIfDefinition.from_row(row) for row in rows}
+        _known[cache] = (domain.root.name, listed)
+    return dict(listed)
 
 
 def is_what_if(view: ReadView, cache: PageCache, name: str) -> bool:
@@ -144,21 +144,21 @@ def is_what_if(view: ReadView, cache: PageCache, name: str) -> bool:
 
 def children(known: Mapping[str, WhatIfDefinition], name: str) -> list[str]:
     """The what-ifs that stand on one, directly or not, the lowest first."""
-    found = [one.name for one in known.values() if one.below == name]
-    return [*found, *(deeper for child in found for deeper in children(known, child))]
+    direct = [what_if.name for what_if in known.values() if what_if.below == name]
+    return [*direct, *(deeper for child in direct for deeper in children(known, child))]
 
 
 def chain_of(view: ReadView, cache: PageCache, name: str) -> WhatIfChain:
     """A what-if of a state; says what is missing when it or its table is gone."""
     known = definitions(view, cache)
-    found = known.get(name)
-    if found is None:
+    definition = known.get(name)
+    if definition is None:
         hint = f"The what-ifs are {', '.join(sorted(known)[:20])}" if known else "There are none yet"
         raise NotFound(f"there is no what-if {name}", doing="opening a what-if", hint=hint)
-    chosen = [found]
+    chosen = [definition]
     while chosen[-1].below is not None:
         chosen.append(known[chosen[-1].below])
-    table = view.domain(found.table)
+    table = view.domain(definition.table)
     if table is None:
         raise NotFound(
             f"the table that {name} stands on was dropped",

@@ -50,21 +50,21 @@ class RowsBetween:
 
 def rows_between(cache: PageCache, name: str, older: ReadView, newer: ReadView) -> RowsBetween:
     """The rows of a what-if that can differ between two states, as both have them."""
-    one, other = (
+    before, after = (
         WhatIfReader(chain_of(view, cache, name), view, cache, scan=int(view.commit)) for view in (older, newer)
     )
-    keys = _keys(cache, one, other)
-    old, new = (reader.to_arrow() if keys is None else _rows_at(reader, keys) for reader in (one, other))
-    return RowsBetween(old, new, other.schema.key, keys is None)
+    keys = _keys(cache, before, after)
+    old, new = (reader.to_arrow() if keys is None else _rows_at(reader, keys) for reader in (before, after))
+    return RowsBetween(old, new, after.schema.key, keys is None)
 
 
 def changes_between(cache: PageCache, name: str, older: ReadView, newer: ReadView) -> ChangeSet:
     """The change set that leads from a what-if at one state to the same at another, with before images."""
     sides = rows_between(cache, name, older, newer)
-    found = difference(sides.old, sides.new, sides.key or None)
+    changes = difference(sides.old, sides.new, sides.key or None)
     if sides.whole:
-        return found
-    return ChangeSet(replace(found.header, counts=replace(found.header.counts, unchanged=None)), found.rows)
+        return changes
+    return ChangeSet(replace(changes.header, counts=replace(changes.header.counts, unchanged=None)), changes.rows)
 
 
 def _keys(cache: PageCache, older: WhatIfReader, newer: WhatIfReader) -> list[bytes] | None:
@@ -73,22 +73,22 @@ def _keys(cache: PageCache, older: WhatIfReader, newer: WhatIfReader) -> list[by
         return None
     happened = [_in_base(cache, older, newer)]
     for definition in reversed(newer.chain.definitions):
-        one = _in_differential(cache, older, newer, definition)
-        if one is None:
+        level_changes = _in_differential(cache, older, newer, definition)
+        if level_changes is None:
             return None
-        happened.append(one)
-    keys = sorted(frozenset().union(*(one.keys for one in happened)))
-    for level, one in enumerate(happened):
+        happened.append(level_changes)
+    keys = sorted(frozenset().union(*(level_changes.keys for level_changes in happened)))
+    for level, level_changes in enumerate(happened):
         below = frozenset().union(*(lower.tnames for lower in happened[:level]))
-        if not _are_found(newer, level, one.released - below, keys):
+        if not _are_found(newer, level, level_changes.released - below, keys):
             return None
     return keys
 
 
 def _domains(reader: WhatIfReader) -> list[TableId | None]:
     """The tables that a what-if is made of: a what-if that was dropped and made again has others."""
-    found = [reader.view.find_domain(one.differential) for one in reader.chain.definitions]
-    return [reader.chain.table.domain, *(one.domain if one is not None else None for one in found)]
+    tables = [reader.view.find_domain(definition.differential) for definition in reader.chain.definitions]
+    return [reader.chain.table.domain, *(definition.domain if definition is not None else None for definition in tables)]
 
 
 def _in_base(cache: PageCache, older: WhatIfReader, newer: WhatIfReader) -> LevelChanges:
@@ -112,7 +112,7 @@ def _in_differential(
         _tnames(side.filter(pa.array(_valid(side, reader.scan))))
         for side, reader in zip(net, (older, newer), strict=True)
     ]
-    released = frozenset(one for one in valid[0] - valid[1] if one[0] != definition.level)
+    released = frozenset(tname for tname in valid[0] - valid[1] if tname[0] != definition.level)
     return LevelChanges(keys, _tnames(net[0]) | _tnames(net[1]), released)
 
 
@@ -123,8 +123,8 @@ def _are_found(reader: WhatIfReader, level: int, released: frozenset[Tname], key
     chain = reader.chain
     below = WhatIfChain(chain.definitions[chain.level - level + 1 :], chain.table, chain.schema)
     lower = WhatIfReader(below, reader.view, reader.cache, scan=reader.scan)
-    found = lower.select(None, bounds_of(keys)).visible
-    return released <= frozenset(zip(found.level.tolist(), found.tupnum.tolist(), strict=True))
+    visible = lower.select(None, bounds_of(keys)).visible
+    return released <= frozenset(zip(visible.level.tolist(), visible.tupnum.tolist(), strict=True))
 
 
 def _rows_at(reader: WhatIfReader, keys: Sequence[bytes]) -> pa.Table:
@@ -157,5 +157,5 @@ def _tnames(tuples: pa.Table) -> frozenset[Tname]:
 
 def _valid(tuples: pa.Table, scan: int) -> Flags:
     since, until = (np.asarray(tuples.column(STORED[name]), dtype=np.int64) for name in (MINDATE, MAXDATE))
-    found: Flags = (since <= scan) & (scan < until)
-    return found
+    is_valid: Flags = (since <= scan) & (scan < until)
+    return is_valid

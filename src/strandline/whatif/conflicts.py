@@ -66,8 +66,8 @@ class LevelComparison:
     @property
     def live(self) -> Flags:
         """Which of our tuples are rows."""
-        found: Flags = self.kinds <= int(Type.REPLACE)
-        return found
+        is_row: Flags = self.kinds <= int(Type.REPLACE)
+        return is_row
 
     def rows(self, places: Numbers | Flags) -> pa.Table:
         """Rows of some of our tuples."""
@@ -86,7 +86,7 @@ class LevelComparison:
         return [tuple(self._row(place)[name] for name in names) for place in places]
 
     def conflicting(self) -> list[int]:
-        return [place for place, told in enumerate(self.conflict) if told]
+        return [place for place, how in enumerate(self.conflict) if how]
 
     def their_row(self, place: int) -> dict[str, Any] | None:
         at = int(self.theirs[place]) if self.theirs[place] >= 0 else int(self.rival[place])
@@ -97,16 +97,16 @@ class LevelComparison:
     def our_row(self, place: int) -> dict[str, Any] | None:
         if not self.live[place]:
             return None
-        found: dict[str, Any] = self.ours.select(list(self.schema.names)).slice(place, 1).to_pylist()[0]
-        return found
+        row: dict[str, Any] = self.ours.select(list(self.schema.names)).slice(place, 1).to_pylist()[0]
+        return row
 
     def _row(self, place: int) -> dict[str, Any]:
         # A conflict has a row on one side at least.
         return cast(dict[str, Any], self.our_row(place) or self.their_row(place))
 
     def _below(self, at: int) -> dict[str, Any]:
-        found: dict[str, Any] = self.below.visible.rows.slice(at, 1).to_pylist()[0]
-        return found
+        row: dict[str, Any] = self.below.visible.rows.slice(at, 1).to_pylist()[0]
+        return row
 
 
 def compare(reader: WhatIfReader) -> LevelComparison:
@@ -225,38 +225,38 @@ def _by_tname(ours: pa.Table, below: Tuples) -> Numbers:
 
 def _rivals(ours: pa.Table, below: Tuples, theirs: Numbers, schema: TableSchema) -> Numbers:
     """Tuples below with the key of one of ours that are not touched by any of ours."""
-    found = np.full(len(ours), -1, dtype=np.int64)
+    rivals = np.full(len(ours), -1, dtype=np.int64)
     kinds = numbers(ours, TYPE)
     live = np.flatnonzero(kinds <= int(Type.REPLACE))
     names = list(schema.key)
     pairs = match(below.rows.select(names), ours.select(names).take(pa.array(live)))
-    found[live[pairs.new]] = pairs.old
+    rivals[live[pairs.new]] = pairs.old
     lost = np.flatnonzero((kinds == int(Type.DELETE)) & (theirs < 0))
     if len(lost):
         standing = {key: place for place, key in enumerate(encode_keys(below.rows, schema.key))}
         places = place_keys(ours.column(PLACE).take(pa.array(lost)))
-        found[lost] = [standing.get(place, -1) for place in places]
+        rivals[lost] = [standing.get(place, -1) for place in places]
     touched = np.zeros(len(below) + 1, dtype=np.bool_)
     touched[theirs[theirs >= 0]] = True
-    return np.where(touched[found], -1, found)
+    return np.where(touched[rivals], -1, rivals)
 
 
 def _conflicts(comparison: LevelComparison, lower: Flags) -> list[str]:
-    told = [""] * len(comparison.ours)
+    conflicts = [""] * len(comparison.ours)
     signed = ~np.asarray(comparison.ours.column(SIGNATURE).is_null(), dtype=np.bool_)
     there = comparison.theirs >= 0
     changed = np.zeros(len(comparison.ours), dtype=np.bool_)
     changed[there] = _changed(comparison, np.flatnonzero(there))
     for place in np.flatnonzero(lower).tolist():
         if changed[place]:
-            told[place] = CHANGED
+            conflicts[place] = CHANGED
         elif not there[place] and signed[place] and comparison.rival[place] >= 0:
-            told[place] = RECREATED
+            conflicts[place] = RECREATED
         elif not there[place] and signed[place] and comparison.live[place]:
-            told[place] = DELETED
+            conflicts[place] = DELETED
     for place in np.flatnonzero(comparison.live & (comparison.rival >= 0)).tolist():
-        told[place] = told[place] or COLLISION
-    return told
+        conflicts[place] = conflicts[place] or COLLISION
+    return conflicts
 
 
 def _changed(comparison: LevelComparison, places: Numbers) -> Flags:
@@ -266,7 +266,7 @@ def _changed(comparison: LevelComparison, places: Numbers) -> Flags:
     changed = np.ones(len(places), dtype=np.bool_)
     for shape in comparison.definition.shapes:
         now = signatures(rows, comparison.schema, shape).to_pylist()
-        changed &= np.array([one != other for one, other in zip(now, kept, strict=True)], dtype=np.bool_)
+        changed &= np.array([current != signed for current, signed in zip(now, kept, strict=True)], dtype=np.bool_)
     differ = ~comparison.live[places]
     ours = comparison.rows(places)
     for name in comparison.schema.names:

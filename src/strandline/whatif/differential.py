@@ -58,11 +58,11 @@ def indexed_ids(view: ReadView, cache: PageCache, definition: WhatIfDefinition) 
         return SeenIds()
     where = "what_if = :name"
     rows = TableReader(view, IDS, cache).to_arrow(None, where, {"name": definition.name})
-    found: dict[int, list[IdSet]] = {}
+    chunks: dict[int, list[IdSet]] = {}
     for row in rows.to_pylist():
-        one = IdSet.from_bits(np.frombuffer(row["bits"], dtype=np.uint8), row["chunk"] * CHUNK)
-        found.setdefault(row["level"], []).append(one)
-    return SeenIds({level: IdSet.united(parts) for level, parts in found.items()})
+        ids = IdSet.from_bits(np.frombuffer(row["bits"], dtype=np.uint8), row["chunk"] * CHUNK)
+        chunks.setdefault(row["level"], []).append(ids)
+    return SeenIds({level: IdSet.united(parts) for level, parts in chunks.items()})
 
 
 def write_ids(tables: TableTransaction, definition: WhatIfDefinition, ids: SeenIds, *, anew: bool) -> None:
@@ -71,8 +71,8 @@ def write_ids(tables: TableTransaction, definition: WhatIfDefinition, ids: SeenI
     if anew:
         tables.delete(IDS, where=where, params=params)
     rows = []
-    for level, one in ids.levels.items():
-        numbers = one.numbers()
+    for level, id_set in ids.levels.items():
+        numbers = id_set.numbers()
         for chunk in np.unique(numbers // CHUNK).tolist():
             inside = numbers[numbers // CHUNK == chunk] - chunk * CHUNK
             rows.append(_row(tables, definition, {"level": level, "chunk": chunk}, inside, anew=anew))
@@ -135,8 +135,8 @@ class DifferentialReader:
 
         def read(entry: Entry) -> tuple[pa.Table, TupleFields, SeenIds]:
             rows = self._page(entry, wanted, size)
-            found = self._fields(rows)
-            return rows, found, ids_of(self.definition.level, found, self._scan) if local else _NONE
+            fields = self._fields(rows)
+            return rows, fields, ids_of(self.definition.level, fields, self._scan) if local else _NONE
 
         parts = parallel_if_large(read, entries, size)
         schema = pa.schema([self._table.schema.row_schema.field(name) for name in wanted])
@@ -169,11 +169,11 @@ class DifferentialReader:
         if bounds.everything or len(everything) < 2:
             return everything, True
         points = [(point, point) for point in bounds.points] if bounds.points is not None else None
-        found: dict[int, Entry] = {}
+        placed: dict[int, Entry] = {}
         for low, high in points if points is not None else [(bounds.low, bounds.high)]:
             within = place_bounds(low, high, reader.schema.key_types[0])
-            found |= {int(entry.number): entry for entry in reader.entries(within)}
-        chosen = [entry for entry in everything if int(entry.number) in found]
+            placed |= {int(entry.number): entry for entry in reader.entries(within)}
+        chosen = [entry for entry in everything if int(entry.number) in placed]
         return chosen, len(chosen) == len(everything)
 
     @property

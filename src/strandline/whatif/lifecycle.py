@@ -68,13 +68,13 @@ def create(home: WhatIfHost, name: str, on: str) -> None:
 def listed(home: WhatIfHost) -> list[WhatIfListing]:
     """The what-ifs of a store, the lowest levels first."""
     with home.state() as view:
-        found = []
-        for one in definitions(view, home.cache).values():
-            table, tuples = view.domain(one.table), view.find_domain(one.differential)
+        listing = []
+        for definition in definitions(view, home.cache).values():
+            table, tuples = view.domain(definition.table), view.find_domain(definition.differential)
             rows = tuples.root.sums.rows if tuples is not None and tuples.root is not None else 0
-            below = one.below if one.below is not None else (table.name if table is not None else None)
-            found.append(WhatIfListing(one.name, below, table.name if table is not None else None, one.level, rows))
-        return sorted(found, key=lambda each: (each.level, each.name))
+            below = definition.below if definition.below is not None else (table.name if table is not None else None)
+            listing.append(WhatIfListing(definition.name, below, table.name if table is not None else None, definition.level, rows))
+        return sorted(listing, key=lambda each: (each.level, each.name))
 
 
 def purge(home: WhatIfHost, name: str, before: Any) -> int:
@@ -103,11 +103,11 @@ def drop(home: WhatIfHost, name: str, *, with_children: bool = False) -> list[st
         deeper = children(known, name)
         if deeper and not with_children:
             raise refuse_children(name, deeper, f"dropping {name}")
-        for one in (*reversed(deeper), name):
-            transaction.tables.drop_table(known[one].differential)
-            transaction.tables.delete(CATALOG, where="name = :name", params={"name": one})
-            if known[one].indexed:
-                transaction.tables.delete(IDS, where="what_if = :name", params={"name": one})
+        for dropped in (*reversed(deeper), name):
+            transaction.tables.drop_table(known[dropped].differential)
+            transaction.tables.delete(CATALOG, where="name = :name", params={"name": dropped})
+            if known[dropped].indexed:
+                transaction.tables.delete(IDS, where="what_if = :name", params={"name": dropped})
         return [name, *deeper]
 
     return run_transaction(home, f"drop what-if {name}", work)
@@ -125,12 +125,12 @@ def refuse_children(name: str, deeper: list[str], doing: str) -> InUse:
 def _base(transaction: WhatIfTransaction, on: str) -> WhatIfChain:
     if on in definitions(transaction.view, transaction.cache):
         return chain_of(transaction.view, transaction.cache, on)
-    found = transaction.view.find_domain(on) if not is_hidden(on) else None
-    if found is None:
-        names = [one.name for one in transaction.view.domains() if not is_hidden(one.name)]
+    table = transaction.view.find_domain(on) if not is_hidden(on) else None
+    if table is None:
+        names = [other.name for other in transaction.view.domains() if not is_hidden(other.name)]
         hint = f"The tables are {', '.join(names[:20])}" if names else "There are no tables yet"
         raise NotFound(f"there is no table {on}", doing="creating a what-if", hint=hint)
-    return WhatIfChain((), found, TableSchema.from_bytes(transaction.view.record(found.domain)))
+    return WhatIfChain((), table, TableSchema.from_bytes(transaction.view.record(table.domain)))
 
 
 def _create_catalog(transaction: WhatIfTransaction) -> None:

@@ -139,7 +139,7 @@ def _check_keys(comparison: LevelComparison, effects: MergeEffects, doing: str) 
     pairs = match(below.rows.select(names), rows.select(names))
     touched = {*_tnames(effects.updated), *_tnames(effects.deleted)}
     hit = below.take(pairs.old)
-    taken = [place for place, one in zip(pairs.new.tolist(), _tnames(hit), strict=True) if one not in touched]
+    taken = [place for place, tname in zip(pairs.new.tolist(), _tnames(hit), strict=True) if tname not in touched]
     if taken:
         raise KeysError(
             f"keys would be there more than once: {show_keys(rows, names, taken)}",

@@ -65,16 +65,16 @@ def place_keys(column: pa.ChunkedArray | pa.Array) -> list[bytes]:
     """Places as the encoded keys of the base."""
     if column.type == pa.int64():
         return encode_rows(np.asarray(column, dtype=np.int64))
-    found: list[bytes] = column.to_pylist()
-    return found
+    keys: list[bytes] = column.to_pylist()
+    return keys
 
 
 def place_of(key: bytes | None, types: Sequence[pa.DataType]) -> bytes | None:
     """The place, as a key of the base, in an encoded key of D."""
     if key is None:
         return None
-    found = decode_first(key, types)
-    return found if isinstance(found, bytes) else key[:8]
+    first = decode_first(key, types)
+    return first if isinstance(first, bytes) else key[:8]
 
 
 def cuts(column: pa.ChunkedArray, separators: Sequence[bytes]) -> list[int]:
@@ -82,10 +82,10 @@ def cuts(column: pa.ChunkedArray, separators: Sequence[bytes]) -> list[int]:
     if column.type == pa.int64():
         wanted = np.array([row_of(separator) for separator in separators], dtype=np.int64)
         # Chunk by chunk: all places together would be a copy of them.
-        found = np.zeros(len(wanted), dtype=np.int64)
+        counts = np.zeros(len(wanted), dtype=np.int64)
         for chunk in column.chunks:
-            found += np.searchsorted(np.asarray(chunk), wanted)
-        return [int(count) for count in found]
+            counts += np.searchsorted(np.asarray(chunk), wanted)
+        return [int(count) for count in counts]
     held = _Places(column)
     return [bisect_left(held, separator) for separator in separators]
 

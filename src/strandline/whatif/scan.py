@@ -154,7 +154,7 @@ class WhatIfReader:
         self._base = TableReader(base_view or view, _name(chain, base_view or view), cache)
         self.schema = self._base.schema
         self._differentials = {
-            one.name: DifferentialReader(one, self.schema, view, cache, scan) for one in chain.definitions
+            each.name: DifferentialReader(each, self.schema, view, cache, scan) for each in chain.definitions
         }
         for definition in chain.definitions:
             if scan < definition.purged:
@@ -300,19 +300,19 @@ def checked_condition(
 
 def _name(chain: WhatIfChain, view: ReadView) -> str:
     """What the table is called in a state."""
-    found = view.domain(chain.table.domain)
-    if found is None:
+    table = view.domain(chain.table.domain)
+    if table is None:
         raise NotFound(f"the table {chain.table.name} is not in that state", doing="reading a what-if")
-    return found.name
+    return table.name
 
 
 def _joined(parts: Sequence[Tuples], empty: Tuples) -> Tuples:
-    held = [empty, *(one for one in parts if len(one))]
+    held = [empty, *(tuples for tuples in parts if len(tuples))]
     names = empty.rows.column_names
     return Tuples(
-        pa.concat_tables([one.rows.select(names) for one in held]),
+        pa.concat_tables([tuples.rows.select(names) for tuples in held]),
         *(
-            np.concatenate([getattr(one, field) for one in held])
+            np.concatenate([getattr(tuples, field) for tuples in held])
             for field in ("level", "tupnum", "physlevel", "source")
         ),
     )

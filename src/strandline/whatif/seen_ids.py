@@ -51,19 +51,19 @@ class IdSet:
     @staticmethod
     def united(several: Sequence[IdSet]) -> IdSet:
         """The numbers that are in one or more of them."""
-        held = [one for one in several if one.count]
+        held = [ids for ids in several if ids.count]
         if len(held) < 2:
             return held[0] if held else _NOTHING
-        first, end = min(one.first if one.few is None else int(one.few[0]) & ~7 for one in held), max(map(_end, held))
-        if end - first >= sum(one.count for one in held) * _SPARSE:
-            return IdSet.of(np.concatenate([one.numbers() for one in held]))
+        first, end = min(ids.first if ids.few is None else int(ids.few[0]) & ~7 for ids in held), max(map(_end, held))
+        if end - first >= sum(ids.count for ids in held) * _SPARSE:
+            return IdSet.of(np.concatenate([ids.numbers() for ids in held]))
         bits = np.zeros((end - first + 7) >> 3, dtype=np.uint8)
-        for one in held:
-            if one.bits is not None:
-                start = (one.first - first) >> 3
-                bits[start : start + len(one.bits)] |= one.bits
+        for ids in held:
+            if ids.bits is not None:
+                start = (ids.first - first) >> 3
+                bits[start : start + len(ids.bits)] |= ids.bits
             else:
-                bits |= _packed(one.numbers() - first, len(bits) * 8)
+                bits |= _packed(ids.numbers() - first, len(bits) * 8)
         return IdSet.from_bits(bits, first)
 
     def holds(self, tupnums: Numbers) -> Flags:
@@ -72,8 +72,8 @@ class IdSet:
             return np.zeros(len(tupnums), dtype=np.bool_)
         if self.bits is None:
             place = np.minimum(np.searchsorted(self._listed, tupnums), len(self._listed) - 1)
-            found: Flags = self._listed[place] == tupnums
-            return found
+            is_listed: Flags = self._listed[place] == tupnums
+            return is_listed
         start = run_start(tupnums)
         if start is not None:
             return self._run(start, len(tupnums))
@@ -117,14 +117,14 @@ class IdSet:
     def _run(self, start: int, count: int) -> Flags:
         """The flags of consecutive numbers: a stretch of the bitmap."""
         bits = cast(Bits, self.bits)
-        found = np.zeros(count, dtype=np.bool_)
+        flags = np.zeros(count, dtype=np.bool_)
         low = min(max(start - self.first, 0), len(bits) * 8)
         high = min(max(start + count - self.first, 0), len(bits) * 8)
         if low < high:
             stretch = np.unpackbits(bits[low >> 3 : (high + 7) >> 3], bitorder="little")
             shift = low + self.first - start
-            found[shift : shift + high - low] = stretch[low & 7 :][: high - low]
-        return found
+            flags[shift : shift + high - low] = stretch[low & 7 :][: high - low]
+        return flags
 
 
 @dataclass(frozen=True)
@@ -135,23 +135,23 @@ class SeenIds:
 
     @staticmethod
     def of(level: Numbers, tupnum: Numbers) -> SeenIds:
-        return SeenIds({one: IdSet.of(tupnum[level == one]) for one in _present(level)})
+        return SeenIds({number: IdSet.of(tupnum[level == number]) for number in _present(level)})
 
     @staticmethod
     def united(several: Sequence[SeenIds]) -> SeenIds:
         """The ids that are in one or more of them."""
-        levels = {level for one in several for level in one.levels}
-        return SeenIds({level: IdSet.united([one.of_level(level) for one in several]) for level in levels})
+        levels = {level for ids in several for level in ids.levels}
+        return SeenIds({level: IdSet.united([ids.of_level(level) for ids in several]) for level in levels})
 
     def holds(self, level: Numbers | int, tupnum: Numbers) -> Flags:
         """Which TNAMEs are among them."""
         if isinstance(level, int):
             return self.of_level(level).holds(tupnum)
-        found = np.zeros(len(tupnum), dtype=np.bool_)
-        for one in _present(level):
-            here = level == one
-            found[here] = self.of_level(one).holds(tupnum[here])
-        return found
+        held = np.zeros(len(tupnum), dtype=np.bool_)
+        for number in _present(level):
+            here = level == number
+            held[here] = self.of_level(number).holds(tupnum[here])
+        return held
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         for level in sorted(self.levels):
@@ -159,7 +159,7 @@ class SeenIds:
                 yield level, number
 
     def __len__(self) -> int:
-        return sum(one.count for one in self.levels.values())
+        return sum(ids.count for ids in self.levels.values())
 
     def of_level(self, level: int) -> IdSet:
         """Those that name a level."""
@@ -168,10 +168,10 @@ class SeenIds:
 
 def seen(above: list[SeenIds], level: Numbers | int, tupnum: Numbers) -> Flags:
     """Which TNAMEs are seen: held by a differential relation of a higher level."""
-    found = np.zeros(len(tupnum), dtype=np.bool_)
+    is_seen = np.zeros(len(tupnum), dtype=np.bool_)
     for ids in above:
-        found |= ids.holds(level, tupnum)
-    return found
+        is_seen |= ids.holds(level, tupnum)
+    return is_seen
 
 
 _NOTHING = IdSet(0, few=np.empty(0, dtype=np.int64))
@@ -179,8 +179,8 @@ _NOTHING = IdSet(0, few=np.empty(0, dtype=np.int64))
 
 def _present(level: Numbers) -> list[int]:
     """The levels that occur: there are few."""
-    found: list[int] = np.flatnonzero(np.bincount(level)).tolist() if len(level) else []
-    return found
+    levels: list[int] = np.flatnonzero(np.bincount(level)).tolist() if len(level) else []
+    return levels
 
 
 def run_start(numbers: Numbers) -> int | None:
@@ -200,8 +200,8 @@ def _ones(bits: Bits) -> int:
     return int(np.bitwise_count(bits).sum(dtype=np.int64))
 
 
-def _end(one: IdSet) -> int:
+def _end(ids: IdSet) -> int:
     """A number greater than all."""
-    if one.few is not None:
-        return int(one.few[-1]) + 1
-    return one.first + len(cast(Bits, one.bits)) * 8
+    if ids.few is not None:
+        return int(ids.few[-1]) + 1
+    return ids.first + len(cast(Bits, ids.bits)) * 8

@@ -34,7 +34,7 @@ class Criterion:
     def holds(self, level0: bool, newest: bool, seen: bool, kind: Type, samelevel: bool) -> bool:
         wanted = (self.level0, self.newest, self.seen, self.type, self.samelevel)
         return all(
-            w is None or w == found for w, found in zip(wanted, (level0, newest, seen, kind, samelevel), strict=True)
+            w is None or w == fact for w, fact in zip(wanted, (level0, newest, seen, kind, samelevel), strict=True)
         )
 
 
@@ -75,8 +75,8 @@ _LOOKUP: Lines = np.array(
 def differential_lines(newest: Flags, seen: Flags, kinds: npt.NDArray[np.integer[Any]], samelevel: Flags) -> Lines:
     """The line of Table 1 for each tuple of a differential relation."""
     code = ((newest * np.int8(2) + seen) * np.int8(len(Type)) + kinds) * 2 + samelevel
-    found: Lines = _LOOKUP[code]
-    return found
+    lines: Lines = _LOOKUP[code]
+    return lines
 
 
 def base_lines(seen: Flags) -> Lines:

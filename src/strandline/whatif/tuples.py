@@ -30,10 +30,10 @@ CHUNK_ROWS = 65_536
 def constant(value: Any, kind: pa.DataType, count: int) -> pa.ChunkedArray:
     """A value `count` times; null for None."""
     rows = min(count, CHUNK_ROWS)
-    one = pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)
-    chunks = [one] * (count // CHUNK_ROWS) if count > CHUNK_ROWS else [one]
+    full = pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)
+    chunks = [full] * (count // CHUNK_ROWS) if count > CHUNK_ROWS else [full]
     rest = count - sum(len(chunk) for chunk in chunks)
-    return pa.chunked_array([*chunks, one.slice(0, rest)] if rest else chunks, kind)
+    return pa.chunked_array([*chunks, full.slice(0, rest)] if rest else chunks, kind)
 
 
 def constant_value(column: pa.ChunkedArray) -> int | None:
@@ -123,8 +123,8 @@ def numbers(table: pa.Table, name: str) -> Numbers:
 
 def valid(table: pa.Table, scan: int) -> Flags:
     """Which tuples of D are *newest* at a scan time: the fast test of section 4.2."""
-    found: Flags = (numbers(table, MINDATE) <= scan) & (scan < numbers(table, MAXDATE))
-    return found
+    is_valid: Flags = (numbers(table, MINDATE) <= scan) & (scan < numbers(table, MAXDATE))
+    return is_valid
 
 
 def own_columns(

@@ -54,8 +54,8 @@ class TupleFields:
 
     def valid(self, scan: int) -> Flags:
         """Which tuples are *newest* at a scan time: the fast test of section 4.2."""
-        found: Flags = (self.mindate <= scan) & (scan < self.maxdate)
-        return found
+        is_valid: Flags = (self.mindate <= scan) & (scan < self.maxdate)
+        return is_valid
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ class DifferentialRelation:
 
 def uniform_fields(parts: Sequence[TupleFields]) -> TupleFields | None:
     """One tuple, when those of all parts have its level, dates and type; else None."""
-    found = [part.uniform for part in parts]
-    known = {None if one is None else one.facts for one in found}
-    return found[0] if len(known) == 1 else None
+    firsts = [part.uniform for part in parts]
+    known = {None if first is None else first.facts for first in firsts}
+    return firsts[0] if len(known) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,8 @@ def ids_of(level: int, fields: TupleFields, scan: int) -> SeenIds:
 
 
 def _makes_seen(level: int, fields: TupleFields, scan: int) -> Flags:
-    found: Flags = SEE[table_1_lines(level, fields, scan, [])] & (fields.level != level)
-    return found
+    makes_seen: Flags = SEE[table_1_lines(level, fields, scan, [])] & (fields.level != level)
+    return makes_seen
 
 
 def table_1_lines(level: int, fields: TupleFields, scan: int, above: list[SeenIds]) -> Lines:
@@ -182,8 +182,8 @@ def visible_tuples(
     placed = interleave(candidates, base, kept, key)
     both = pa.concat_tables([candidates.tuples.rows.select(data), base.select(data)])
     origins = [
-        np.concatenate([one, other])
-        for one, other in (
+        np.concatenate([upper, lower])
+        for upper, lower in (
             (candidates.tuples.level, np.zeros(len(row), dtype=np.int64)),
             (candidates.tuples.tupnum, row),
             (candidates.tuples.physlevel, np.zeros(len(row), dtype=np.int64)),
@@ -287,9 +287,9 @@ def _orders(mine: Tuples, base: pa.Table, key: Sequence[str]) -> tuple[Order, Or
     """Integers in the order of the keys of both, equal where the keys are."""
     if not key:
         return mine.tnames.astype(np.uint64), np.asarray(base.column(ROW), dtype=np.int64).astype(np.uint64)
-    one, other = key_numbers(mine.rows, key), key_numbers(base, key)
-    if one is not None and other is not None:
-        return one, other
+    upper, lower = key_numbers(mine.rows, key), key_numbers(base, key)
+    if upper is not None and lower is not None:
+        return upper, lower
     both = pa.concat_tables([mine.rows.select(list(key)), base.select(list(key))]).combine_chunks()
     order = sort_order(both, key)
     ordered = both if order is None else both.take(pa.array(order))

@@ -61,10 +61,10 @@ def _pieces(
 def _same(chunk: pa.Array, places: Numbers, values: pa.Array) -> bool:
     if not len(places):
         return True
-    one, other = _words(chunk), _words(values)
-    if one is not None and other is not None:
+    old, new = _words(chunk), _words(values)
+    if old is not None and new is not None:
         # Columns that were changed mostly differ at once.
-        return bool(one[places[0]] == other[0] and np.array_equal(one[places], other))
+        return bool(old[places[0]] == new[0] and np.array_equal(old[places], new))
     if pt.is_floating(chunk.type) or pt.is_nested(chunk.type):
         # Arrow takes −0.0 and 0.0 for equal.
         return False
@@ -72,15 +72,15 @@ def _same(chunk: pa.Array, places: Numbers, values: pa.Array) -> bool:
 
 
 def _replaced(chunk: pa.Array, places: Numbers, values: pa.Array, *, over: bool) -> pa.Array:
-    one, other = _words(chunk), _words(values)
-    if one is not None and other is not None:
-        if over and one.flags.writeable:
-            one[places] = other
+    old, new = _words(chunk), _words(values)
+    if old is not None and new is not None:
+        if over and old.flags.writeable:
+            old[places] = new
             return chunk
-        room = pa.allocate_buffer(one.nbytes)
-        held = np.frombuffer(room, dtype=one.dtype)
-        held[:] = one
-        held[places] = other
+        room = pa.allocate_buffer(old.nbytes)
+        held = np.frombuffer(room, dtype=old.dtype)
+        held[:] = old
+        held[places] = new
         return pa.Array.from_buffers(chunk.type, len(chunk), [None, room])
     order = np.arange(len(chunk))
     order[places] = np.arange(len(chunk), len(chunk) + len(values))
@@ -135,10 +135,10 @@ def _in_place(
     if not all(same(base.column(name), places, rows.column(name)) for places, rows in layers for name in key):
         return None
     changed = [name for name in columns if name not in key]
-    found = base.select(list(columns))
+    shown = base.select(list(columns))
     for places, rows in reversed(layers):
-        found = with_rows_replaced(found, places, rows.select(changed), over=page.fresh)
-    return found
+        shown = with_rows_replaced(shown, places, rows.select(changed), over=page.fresh)
+    return shown
 
 
 def _layers(differentials: Sequence[DifferentialRelation], start: int, count: int, scan: int) -> list[Layer] | None:
@@ -146,9 +146,9 @@ def _layers(differentials: Sequence[DifferentialRelation], start: int, count: in
     layers: list[Layer] = []
     above: list[SeenIds] = []
     replaced: Flags = np.zeros(count, dtype=np.bool_)
-    for one in differentials:
-        if len(one.rows):
-            tuples = _replacing(one, scan)
+    for relation in differentials:
+        if len(relation.rows):
+            tuples = _replacing(relation, scan)
             if tuples is None:
                 return None
             places = tuples[0] - start
@@ -159,8 +159,8 @@ def _layers(differentials: Sequence[DifferentialRelation], start: int, count: in
                 return None
             layers.append((places, tuples[1]))
             replaced[places] = True
-        if len(one.ids):
-            above.append(one.ids)
+        if len(relation.ids):
+            above.append(relation.ids)
     # Whatever is replaced here is seen; so where no more is seen than that, the two are the same rows.
     return layers if np.count_nonzero(replaced) == _seen_rows(differentials, start, count) else None
 
@@ -173,13 +173,13 @@ def _numbered(page: Columns) -> pa.Table:
     return page.table.add_column(0, pa.field(ROW, pa.int64()), rows)
 
 
-def _replacing(one: DifferentialRelation, scan: int) -> Layer | None:
+def _replacing(relation: DifferentialRelation, scan: int) -> Layer | None:
     """Numbers and rows of a level's valid tuples, if all are REPLACEs of the base's rows."""
-    looked = one.uniform or one.fields
+    looked = relation.uniform or relation.fields
     valid = looked.valid(scan)
     if not bool(np.all(~valid | ((looked.kinds == int(Type.REPLACE)) & (looked.level == 0)))):
         return None
-    tupnum, rows = one.tupnum, one.rows
+    tupnum, rows = relation.tupnum, relation.rows
     if bool(valid.all()):
         return tupnum, rows
     chosen = np.broadcast_to(valid, len(rows))
@@ -188,11 +188,11 @@ def _replacing(one: DifferentialRelation, scan: int) -> Layer | None:
 
 def _seen_rows(differentials: Sequence[DifferentialRelation], start: int, count: int) -> int:
     """How many of consecutive rows of the base some level affects."""
-    sets = [ids for ids in (one.ids.of_level(0) for one in differentials) if ids.count]
+    sets = [ids for ids in (relation.ids.of_level(0) for relation in differentials) if ids.count]
     if len(sets) < 2:
-        return sum(one.count_run(start, count) for one in sets)
+        return sum(relation.count_run(start, count) for relation in sets)
     rows = np.arange(start, start + count)
-    return int(np.count_nonzero(seen([one.ids for one in differentials], 0, rows)))
+    return int(np.count_nonzero(seen([relation.ids for relation in differentials], 0, rows)))
 
 
 def _run_of(rows: pa.ChunkedArray) -> int | None:

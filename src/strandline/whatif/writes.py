@@ -143,11 +143,11 @@ def upsert(opened: OpenWhatIf, rows: Any) -> int:
 
 def _put(opened: OpenWhatIf, rows: pa.Table, bounds: KeyBounds) -> None:
     """Rows that shall stand under their keys."""
-    found, mine, chosen = _standing(opened, rows, bounds)
+    standing, mine, chosen = _standing(opened, rows, bounds)
     rest = np.ones(len(rows), dtype=np.bool_)
     rest[mine] = False
     update = DifferentialWriter(opened)
-    update.replace(found, rows.take(pa.array(mine)), chosen.own)
+    update.replace(standing, rows.take(pa.array(mine)), chosen.own)
     update.append(rows.filter(pa.array(rest)))
     update.finish()
 
@@ -221,8 +221,8 @@ def _standing(opened: OpenWhatIf, rows: pa.Table, bounds: KeyBounds) -> tuple[Tu
 
 def _check_moves(opened: OpenWhatIf, moving: Tuples, new: pa.Table, doing: str) -> None:
     """New keys must be free, or be left by these very tuples."""
-    found, mine, _ = _standing(opened, new, distinct_bounds(new, opened.schema, doing))
-    taken = mine[~np.isin(found.tnames, moving.tnames)]
+    standing, mine, _ = _standing(opened, new, distinct_bounds(new, opened.schema, doing))
+    taken = mine[~np.isin(standing.tnames, moving.tnames)]
     if len(taken):
         raise taken_keys(new, opened.schema, sorted(taken.tolist()), doing)
 
