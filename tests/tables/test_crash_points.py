@@ -21,7 +21,7 @@ from strandline.pages import check_store
 from strandline.relations import open_relation
 from strandline.storage import MemoryStorage, Storage
 from strandline.store import Store, create_on, open_on
-from strandline.tables import Limits, bulk_write, locked_reads, page_writer
+from strandline.tables import Limits, bulk_write, page_writer, row_locks
 
 TINY = Limits(page_rows=8, cut_rows=6, join_rows=3, most_in_overlay=3, fewest_for_overlay=4)
 
@@ -120,7 +120,7 @@ def _small_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         page_writer, "BULK", Limits(page_rows=14, cut_rows=10, most_in_overlay=4, fewest_for_overlay=4, by_bytes=True)
     )
-    monkeypatch.setattr(locked_reads, "MANY_ROWS", 20)
+    monkeypatch.setattr(row_locks, "MANY_ROWS", 20)
 
 
 def opened(storage: Storage, clock: Clock | None = None) -> Store:

@@ -15,7 +15,7 @@ from tests.tables.properties import given
 from tests.tables.shop import shop
 
 from strandline.errors import KeysError, SchemaError
-from strandline.tables import locked_reads
+from strandline.tables import row_locks
 from strandline.tables.keys import (
     IntegerKeys,
     after_prefix,
@@ -162,7 +162,7 @@ def test_values_without_an_order_are_no_key() -> None:
 @pytest.mark.parametrize("many", [200, 0])
 def test_no_key_is_taken_for_that_of_a_row_without_one(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of tables without a key stand under ten bytes that begin with 0xffff until they have a number."""
-    monkeypatch.setattr(locked_reads, "MANY_ROWS", many)
+    monkeypatch.setattr(row_locks, "MANY_ROWS", many)
     keys = [b"\xff" * 10, b"\xff\xff12345678", b"\xff\xff"]
     with shop() as store:
         table = store.create_table("t", pa.table({"k": pa.array(keys), "v": [1, 2, 3]}), key="k")

@@ -22,7 +22,7 @@ from strandline.errors import ChangesError, KeysError, SchemaError
 from strandline.storage import MemoryStorage
 from strandline.store import Store
 from strandline.tables import Limits, bulk_write, page_writer
-from strandline.tables.locked_reads import LockedReader
+from strandline.tables.row_locks import LockingReader
 
 Rows = dict[tuple[Any, ...], Any]
 
@@ -179,7 +179,7 @@ def test_a_large_table_is_overwritten_by_few_rows_without_having_it_in_memory(mo
         def refuse(*_: Any) -> None:
             raise AssertionError("all rows of the table were asked for")
 
-        monkeypatch.setattr(LockedReader, "select", refuse)
+        monkeypatch.setattr(LockingReader, "select", refuse)
         assert store.table("k").overwrite(numbered(2)) == 98
         with store.transaction() as tx:
             tx.apply("t", difference(without_key([7]), without_key([8])))

@@ -13,10 +13,16 @@ import pytest
 
 from strandline.tables.page import Columns
 from strandline.whatif.seen_ids import IdSet, SeenIds, seen
-from strandline.whatif.table_1 import ACCEPT, SEE, TABLE_1, base_lines, differential_lines, line_of
-from strandline.whatif.tuples import INFINITY, LEVEL, MAXDATE, MINDATE, OWN_FIELDS, PLACE, TUPNUM, TYPE, Type
+from strandline.whatif.table_1 import ACCEPT, SEE, TABLE_1, Lines, differential_lines, line_of
+from strandline.whatif.tuples import INFINITY, LEVEL, MAXDATE, MINDATE, OWN_FIELDS, PLACE, TUPNUM, TYPE, Flags, Type
 from strandline.whatif.visibility import DifferentialRelation, VisibleTuples, ids_of, table_1_lines, visible_tuples
 from strandline.whatif.visible_rows import visible_rows
+
+
+def base_lines(was_seen: Flags) -> Lines:
+    """The line of Table 1 for each tuple at level 0."""
+    return np.where(was_seen, 1, 2).astype(np.int8)
+
 
 A, R, D, F = Type.APPEND, Type.REPLACE, Type.DELETE, Type.FORWARD
 DATA = [pa.field("name", pa.string()), pa.field("salary", pa.int64())]
@@ -72,7 +78,9 @@ def test_each_line_of_table_1_is_the_one_that_applies_where_its_conditions_hold(
         (False, True), (False, True), (False, True), Type, (False, True)
     ):
         if line.holds(level0, newest, was_seen, kind, samelevel):
-            assert line_of(level0, newest, was_seen, kind, samelevel) == line.number
+            case = (level0, newest, was_seen, kind, samelevel)
+            assert [other.number for other in TABLE_1 if other.holds(*case)] == [line.number]
+            assert line_of(*case) == line.number
             if level0:
                 found = base_lines(np.array([was_seen]))
             else:

@@ -19,7 +19,7 @@ from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
 from strandline.tables import Limits, page
 from strandline.tables.page import Columns
-from strandline.whatif import differential, scan
+from strandline.whatif import scan, tuple_reader
 from strandline.whatif.seen_ids import IdSet, SeenIds
 from strandline.whatif.tuples import INFINITY, LEVEL, MAXDATE, MINDATE, OWN_FIELDS, TUPNUM, TYPE, Type
 from strandline.whatif.visibility import DifferentialRelation, ids_of, uniform_fields, visible_tuples
@@ -207,7 +207,7 @@ def test_decoding_only_what_a_read_needs_makes_no_difference(
         commits = _changing(store)
         w = store.what_if("w")
         expected = [w.to_arrow(as_of=commit, columns=columns) for commit in commits]
-        monkeypatch.setattr(differential, "KEPT_TUPLES", 0)
+        monkeypatch.setattr(tuple_reader, "KEPT_TUPLES", 0)
         monkeypatch.setattr(scan, "KEPT_ROWS", 0)
         for kept in (True, False):
             if not kept:

@@ -8,12 +8,12 @@ import pyarrow as pa
 
 from strandline.errors import NotFound, StoreError
 from strandline.pages import Mode, Sums, Transaction
-from strandline.tables import locked_reads
-from strandline.tables.locked_reads import LockedReader
+from strandline.tables import row_locks
 from strandline.tables.page_cache import PageCache
 from strandline.tables.page_rewrite import change_pages, draft_of
 from strandline.tables.page_writer import PageIO
 from strandline.tables.row_changes import Expected, LocalPage, PendingWrites
+from strandline.tables.row_locks import LockingReader
 from strandline.tables.scan import tables_hint
 from strandline.tables.schema import TableSchema
 from strandline.tables.validation import Footprint
@@ -31,7 +31,7 @@ class OpenTables:
         """How often a table was asked for: a transaction that did one thing has asked once."""
         self._footprint = Footprint()
         inner.footprint = self._footprint
-        self.reader = LockedReader(inner, cache, self._footprint)
+        self.reader = LockingReader(inner, cache, self._footprint)
 
     def __iter__(self) -> Iterator[PendingWrites]:
         return iter(self._tables.values())
@@ -127,7 +127,7 @@ class OpenTables:
     def hand_over(self) -> None:
         """Give everything to the commit batch: as row changes, or as pages when they are many."""
         for pending in self:
-            if len(pending.net) > locked_reads.MANY_ROWS:
+            if len(pending.net) > row_locks.MANY_ROWS:
                 self.to_pages(pending)
             if pending.pages is not None:
                 self._hand_over_pages(pending)

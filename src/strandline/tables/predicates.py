@@ -105,7 +105,7 @@ class TableExpression:
         computed = self.expression.evaluate(table)
         if is_plain_text(computed.type) and not is_plain_text(column.type):
             raise SchemaError(
-                f"{self.text!r} is {found.type}, column {column.name!r} is {column.type}",
+                f"{self.text!r} is {computed.type}, column {column.name!r} is {column.type}",
                 doing="computing new values",
                 hint=f"Cast it, as in CAST({self.text} AS …)",
             )

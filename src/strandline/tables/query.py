@@ -159,7 +159,9 @@ def _is_defined_here(table: Any) -> bool:
     node = table
     while node is not None:
         clause = node.args.get("with_") or node.args.get("with")
-        if isinstance(clause, exp.With) and any(query.alias.lower() == table.name.lower() for query in clause.expressions):
+        if isinstance(clause, exp.With) and any(
+            each.alias.lower() == table.name.lower() for each in clause.expressions
+        ):
             return True
         node = node.parent
     return False

@@ -79,7 +79,9 @@ def find_table(view: ReadView, name: str) -> tuple[TableEntry, TableSchema]:
     entry = view.find_domain(name)
     if entry is None:
         raise NotFound(
-            f"there is no table {name}", doing=f"reading {name}", hint=tables_hint([table.name for table in view.domains()])
+            f"there is no table {name}",
+            doing=f"reading {name}",
+            hint=tables_hint([table.name for table in view.domains()]),
         )
     return entry, TableSchema.from_bytes(view.record(entry.domain))
 

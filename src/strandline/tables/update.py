@@ -8,7 +8,7 @@ A counted change set, and overwriting a table without a key, go by the values of
 writes use as well. Equal rows have one class. `counts` says how often an incoming row is added (above 0) or removed
 (below 0), and is not looked at for standing rows. Of equal standing rows the first go.
 
-Changes are collected in the transaction's `PendingWrites`. `locked_reads` locks and reads; pages are made
+Changes are collected in the transaction's `PendingWrites`. `row_locks` locks and reads; pages are made
 elsewhere.
 """
 
@@ -33,10 +33,10 @@ from strandline.errors import ChangesError, InputError
 from strandline.pages import Mode
 from strandline.tables.incoming_rows import check_distinct, check_not_null, taken_keys
 from strandline.tables.keys import encode_keys, show_keys
-from strandline.tables.locked_reads import LockedReader, Selection
 from strandline.tables.predicates import TableExpression, check_params, literal, repeat
 from strandline.tables.routing import DELETE, INSERT, UPDATE
 from strandline.tables.row_changes import PendingWrites
+from strandline.tables.row_locks import LockingReader, Selection
 from strandline.tables.schema import TableSchema
 from strandline.values import Flags, Positions, first_occurrences, restore
 
@@ -135,7 +135,7 @@ def condition_of(
 
 
 def update_rows(
-    reader: LockedReader, pending: PendingWrites, condition: TableExpression | None, assigned: Assignments, doing: str
+    reader: LockingReader, pending: PendingWrites, condition: TableExpression | None, assigned: Assignments, doing: str
 ) -> int:
     """Change the rows that satisfy a condition; how many they were."""
     chosen = reader.select(pending, condition, Mode.X)
@@ -150,7 +150,7 @@ def update_rows(
     return len(new)
 
 
-def _move(reader: LockedReader, pending: PendingWrites, chosen: Selection, new: pa.Table, doing: str) -> None:
+def _move(reader: LockingReader, pending: PendingWrites, chosen: Selection, new: pa.Table, doing: str) -> None:
     """Rows under new keys, which must be free, or be left by these very rows. They keep their numbers."""
     keys = encode_keys(new, pending.schema.key)
     check_distinct(keys, new, pending.schema, doing)
@@ -214,7 +214,7 @@ def check_fit(rows: pa.Table, key: Sequence[str], kind: Positions, present: Flag
         misfits = np.flatnonzero((kind == code) & wrong)
         if len(misfits):
             raise ChangesError(
-                f"the change set {told}: {show_keys(rows, key, found)}",
+                f"the change set {problem}: {show_keys(rows, key, misfits)}",
                 doing=doing,
                 hint="Apply it to the rows it was made from, or use lenient for last-writer semantics",
             )

@@ -88,6 +88,6 @@ def _concerned(
                 return f"the row {shown} that was read or written"
     for condition, _ in scans:
         if condition is None or bool(np.any(condition.mask(rows))):
-            shown_condition = "everything" if condition is None else repr(condition.text)
-            return f"a row that a scan ({told}) covers"
+            covered = "everything" if condition is None else repr(condition.text)
+            return f"a row that a scan ({covered}) covers"
     return None

@@ -1,6 +1,6 @@
 """Which what-ifs a store has: a hidden table, so that they are transactional, snapshotted and dumped like the rest.
 
-A what-if stands on a table, known by the number of its domain (it may be renamed), through the what-ifs below it.
+A what-if stands on a table, known by its number (it may be renamed), through the what-ifs below it.
 Columns of the table are known by their ids, so renaming or adding one leaves a what-if alone.
 """
 
@@ -126,14 +126,14 @@ _known: weakref.WeakKeyDictionary[PageCache, tuple[str, dict[str, WhatIfDefiniti
 
 def definitions(view: ReadView, cache: PageCache) -> dict[str, WhatIfDefinition]:
     """All what-ifs of a state, by name."""
-    domain = view.find_domain(CATALOG)
-    if domain is None or domain.root is None:
+    table = view.find_domain(CATALOG)
+    if table is None or table.root is None:
         return {}
     root, listed = _known.get(cache, ("", {}))
-    if root != domain.root.name:
+    if root != table.root.name:
         rows = TableReader(view, CATALOG, cache).to_arrow().to_pylist()
         listed = {row["name"]: WhatIfDefinition.from_row(row) for row in rows}
-        _known[cache] = (domain.root.name, listed)
+        _known[cache] = (table.root.name, listed)
     return dict(listed)
 
 

@@ -69,7 +69,7 @@ def changes_between(cache: PageCache, name: str, older: ReadView, newer: ReadVie
 
 def _keys(cache: PageCache, older: WhatIfReader, newer: WhatIfReader) -> list[bytes] | None:
     """The keys, in order, outside of which nothing has changed; None when nobody knows."""
-    if not newer.schema.key or older.schema != newer.schema or _domains(older) != _domains(newer):
+    if not newer.schema.key or older.schema != newer.schema or _table_ids(older) != _table_ids(newer):
         return None
     happened = [_in_base(cache, older, newer)]
     for definition in reversed(newer.chain.definitions):
@@ -85,10 +85,10 @@ def _keys(cache: PageCache, older: WhatIfReader, newer: WhatIfReader) -> list[by
     return keys
 
 
-def _domains(reader: WhatIfReader) -> list[TableId | None]:
+def _table_ids(reader: WhatIfReader) -> list[TableId | None]:
     """The tables that a what-if is made of: a what-if that was dropped and made again has others."""
     tables = [reader.view.find_domain(definition.differential) for definition in reader.chain.definitions]
-    return [reader.chain.table.domain, *(definition.domain if definition is not None else None for definition in tables)]
+    return [reader.chain.table.domain, *(table.domain if table is not None else None for table in tables)]
 
 
 def _in_base(cache: PageCache, older: WhatIfReader, newer: WhatIfReader) -> LevelChanges:

@@ -73,7 +73,9 @@ def listed(home: WhatIfHost) -> list[WhatIfListing]:
             table, tuples = view.domain(definition.table), view.find_domain(definition.differential)
             rows = tuples.root.sums.rows if tuples is not None and tuples.root is not None else 0
             below = definition.below if definition.below is not None else (table.name if table is not None else None)
-            listing.append(WhatIfListing(definition.name, below, table.name if table is not None else None, definition.level, rows))
+            listing.append(
+                WhatIfListing(definition.name, below, table.name if table is not None else None, definition.level, rows)
+            )
         return sorted(listing, key=lambda each: (each.level, each.name))
 
 

@@ -43,8 +43,8 @@ from strandline.tables import (
 )
 from strandline.values import no_rows
 from strandline.whatif.catalog import WhatIfChain, WhatIfDefinition, chain_of
-from strandline.whatif.differential import DifferentialReader, parallel_if_large
 from strandline.whatif.placement import cuts, place_of
+from strandline.whatif.tuple_reader import TupleReader, parallel_if_large
 from strandline.whatif.tuples import PLACE
 from strandline.whatif.visibility import DifferentialRelation, Tuples, VisibleTuples, visible_tuples
 from strandline.whatif.visible_rows import visible_rows
@@ -154,7 +154,7 @@ class WhatIfReader:
         self._base = TableReader(base_view or view, _name(chain, base_view or view), cache)
         self.schema = self._base.schema
         self._differentials = {
-            each.name: DifferentialReader(each, self.schema, view, cache, scan) for each in chain.definitions
+            each.name: TupleReader(each, self.schema, view, cache, scan) for each in chain.definitions
         }
         for definition in chain.definitions:
             if scan < definition.purged:
@@ -245,7 +245,7 @@ class WhatIfReader:
         rows = no_rows(pa.schema([self.schema.row_schema.field(name) for name in names]))
         return Tuples(rows, nothing, nothing, nothing, nothing)
 
-    def differential(self, definition: WhatIfDefinition) -> DifferentialReader:
+    def differential(self, definition: WhatIfDefinition) -> TupleReader:
         """One of its differential relations."""
         return self._differentials[definition.name]
 

@@ -62,9 +62,7 @@ SEE: Flags = np.array([False, *(line.see for line in TABLE_1)])
 
 def line_of(level0: bool, newest: bool, seen: bool, kind: Type, samelevel: bool) -> int:
     """The one line that applies; 0 for what can't be: an APPEND that names a tuple of another level."""
-    found = [line.number for line in TABLE_1 if line.holds(level0, newest, seen, kind, samelevel)]
-    assert len(found) <= 1, "the lines exclude each other"
-    return found[0] if found else 0
+    return next((line.number for line in TABLE_1 if line.holds(level0, newest, seen, kind, samelevel)), 0)
 
 
 _LOOKUP: Lines = np.array(
@@ -77,8 +75,3 @@ def differential_lines(newest: Flags, seen: Flags, kinds: npt.NDArray[np.integer
     code = ((newest * np.int8(2) + seen) * np.int8(len(Type)) + kinds) * 2 + samelevel
     lines: Lines = _LOOKUP[code]
     return lines
-
-
-def base_lines(seen: Flags) -> Lines:
-    """The line of Table 1 for each tuple at level 0."""
-    return np.where(seen, 1, 2).astype(np.int8)

@@ -44,11 +44,11 @@ from strandline.whatif.catalog import (
     chain_of,
     differential_table,
 )
-from strandline.whatif.differential import KEY as IDS_KEY
-from strandline.whatif.differential import SCHEMA as IDS_SCHEMA
-from strandline.whatif.differential import write_ids
 from strandline.whatif.scan import WhatIfReader
 from strandline.whatif.seen_ids import SeenIds
+from strandline.whatif.tuple_reader import KEY as IDS_KEY
+from strandline.whatif.tuple_reader import SCHEMA as IDS_SCHEMA
+from strandline.whatif.tuple_reader import write_ids
 from strandline.whatif.tuples import KEY, MAXDATE, MINDATE, PLACE, STORED, UNDATED, constant, constant_value, numbers
 
 if TYPE_CHECKING:
@@ -174,14 +174,14 @@ class WhatIfTransaction:
         self.inner.lock_table(chain.table.domain, Mode.IS)
         self.footprint().tables.add(chain.table.domain)
         for definition in reversed(chain.definitions):
-            domain = self.view.find_domain(definition.differential)
-            if domain is None:
+            table = self.view.find_domain(definition.differential)
+            if table is None:
                 raise Conflict(f"the what-if {definition.name} was dropped meanwhile", doing="opening a what-if")
             own = definition is chain.top
-            self.inner.lock_table(domain.domain, Mode.X if own else Mode.IS)
-            self.footprint().tables.add(domain.domain)
+            self.inner.lock_table(table.domain, Mode.X if own else Mode.IS)
+            self.footprint().tables.add(table.domain)
             if own:
-                self.footprint().note_scan(domain.domain, None, ALL)
+                self.footprint().note_scan(table.domain, None, ALL)
 
 
 class OpenWhatIf:
@@ -248,8 +248,7 @@ class OpenWhatIf:
         if not self._tuples:
             return
         tuples = self._tuples[0] if len(self._tuples) == 1 else pa.concat_tables(self._tuples).combine_chunks()
-        domain = self.work.differential(self.definition).domain
-        self.work.inner.change(domain, UndatedTuples(tuples))
+        self.work.inner.change(self.work.differential(self.definition).domain, UndatedTuples(tuples))
         if self.schema.key:
             self._index(len(tuples), added, ids)
 

@@ -1,6 +1,6 @@
 """What a transaction reads of a table: the rows as it sees them, and the locks that reading and changing rows take.
 
-`LockedReader` locks the keys and pages of single reads and writes. A key that is read or written is locked with its
+`LockingReader` locks the keys and pages of single reads and writes. A key that is read or written is locked with its
 page and table; keys that are many, page by page, or with the whole table. A condition locks every page that it may
 touch, or the table when that may be all of them. Two transactions that look for rows to change on one page take turns
 (SIX), else each would wait for the other.
@@ -46,7 +46,7 @@ class Selection:
     rows: pa.Table
 
 
-class LockedReader:
+class LockingReader:
     """The locks and reads of one transaction, all of them noted in its footprint."""
 
     def __init__(self, inner: Transaction, cache: PageCache, footprint: Footprint) -> None:

@@ -108,7 +108,7 @@ _ID_COLUMNS = (LEVEL, TUPNUM, MINDATE, MAXDATE, TYPE)
 _NONE = SeenIds()
 
 
-class DifferentialReader:
+class TupleReader:
     """The differential relation of one what-if over a table of this schema, as of a scan time."""
 
     def __init__(
