@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from benchmarks.labio_generator import Snapshots, generate
 
-from strandline.differential.window.algorithm import window
+from strandline.differential.window.algorithm import Window
 from strandline.differential.window.options import WindowOptions, WindowReport
 
 MEGABYTE = 2**20
@@ -44,7 +44,10 @@ def extra_messages(
 
 def run(snapshots: Snapshots, options: WindowOptions) -> WindowReport:
     old, new = (iter(table.to_batches(65_536)) for table in (snapshots.old, snapshots.new))
-    return window(old, new, snapshots.old.schema, ["key"], sink=lambda _: None, options=options)
+    window = Window(snapshots.old.schema, ["key"], options)
+    for _ in window.messages(old, new):
+        pass
+    return window.report()
 
 
 def figure_11(sizes: Iterable[int] = (325_000, 487_500, 650_000)) -> None:
@@ -119,7 +122,8 @@ def read(old: Path, new: Path) -> None:
 
 
 def differential(old: Path, new: Path) -> None:
-    window(_batches(old), _batches(new), pq.read_schema(old), ["id"], sink=lambda _: None)
+    for _ in Window(pq.read_schema(old), ["id"]).messages(_batches(old), _batches(new)):
+        pass
 
 
 def _peak(old: str, new: str) -> None:

@@ -18,7 +18,7 @@ from tests.examples import LAWS, examples
 from tests.model import counted_of, keyed_of, relation_of
 from tests.random_tables import Case, bags, cases
 
-from strandline.changes import Applied, Changes
+from strandline.changes import Applied, Changes, PartFile, StoredChanges, write_part
 from strandline.changes.consolidate import consolidate
 from strandline.changes.execution import VerbRunner
 from strandline.changes.table_difference import difference
@@ -98,11 +98,11 @@ def test_projecting_and_restricting_through_kernels(count: int) -> None:
 def test_a_raw_sequence_in_several_parts_keeps_its_order(count: int, tmp_path: Path) -> None:
     steps = [OLD, NEW, OLD, NEW.slice(0, 2)]
     sets = [difference(a, b, ["id"]) for a, b in pairwise(steps)]
-    paths = []
+    parts = []
     for number, each in enumerate(sets):
-        paths.append(str(tmp_path / f"{number}.parquet"))
-        pq.write_table(each.rows, paths[-1])
-    raw = Changes.of_parts(sets[0].header, paths, None)
+        path = str(tmp_path / f"{number}.parquet")
+        parts.append(PartFile(path, len(each), write_part(each.rows, path)))
+    raw = Changes(StoredChanges(sets[0].header, tuple(parts)))
     assert keyed_of(View(raw.consolidate())) == keyed_of(difference(OLD, NEW.slice(0, 2), ["id"]))
     assert count in (1, 3)
 

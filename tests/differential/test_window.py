@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 from tests.oracles.window import Record, Reference, reference_window
+from tests.oracles.window_settlement import settle
 from tests.values.properties import for_all
 
 from strandline.differential.window import algorithm
-from strandline.differential.window.algorithm import window
+from strandline.differential.window.algorithm import Window
 from strandline.differential.window.options import Messages, WindowOptions, WindowReport
-from strandline.differential.window.settlement import settle
 from strandline.errors import InputError, SchemaError
 from strandline.values.signatures.scheme import DEFAULT_SEED
 from strandline.values.signatures.sl2 import second_seed, signature
@@ -91,9 +91,9 @@ def rows_of(batch: pa.RecordBatch) -> list[Row]:
 
 
 def run(old: Sequence[Row], new: Sequence[Row], options: WindowOptions, cuts: Sequence[int] = ()) -> Any:
-    sent: list[Messages] = []
-    report = window(batches(old, cuts), batches(new, cuts), SCHEMA, KEY, sink=sent.append, options=options)
-    return report, sent
+    window = Window(SCHEMA, KEY, options)
+    sent = list(window.messages(batches(old, cuts), batches(new, cuts)))
+    return window.report(), sent
 
 
 numbers = st.sampled_from([None, 0.0, -0.0, 1.5, float("nan")])
@@ -246,7 +246,10 @@ def test_memory_is_the_buffers_whatever_the_length_of_the_file() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(algorithm, "_STRETCH_ROWS", 1_000)
             one, two = (iter(table.to_batches(5_000)) for table in (old, new))
-            return window(one, two, old.schema, ["k"], sink=lambda _: None, options=options)
+            window = Window(old.schema, ["k"], options)
+            for _ in window.messages(one, two):
+                pass
+            return window.report()
 
     short, long = peak(10_000), peak(100_000)
     assert short.messages == long.messages == 0
@@ -257,7 +260,7 @@ def test_memory_is_the_buffers_whatever_the_length_of_the_file() -> None:
 
 def test_a_key_that_is_not_there_is_refused() -> None:
     with pytest.raises(SchemaError, match="the key nope is not among k, j, a, b"):
-        window(iter(()), iter(()), SCHEMA, ["nope"], sink=lambda _: None)
+        Window(SCHEMA, ["nope"])
 
 
 def test_buffers_without_room_are_refused() -> None:
@@ -290,8 +293,7 @@ def test_views_dictionaries_and_run_ends_come_back_as_plain_values() -> None:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     old, new = [batch([1, 2], ["a", "b"]), batch([3], ["c"])], [batch([3, 1], ["c", "x"]), batch([4], ["d"])]
-    sent: list[Messages] = []
-    window(iter(old), iter(new), schema, ["k"], sink=sent.append)
+    sent = Window(schema, ["k"]).messages(iter(old), iter(new))
     assert [row for part in sent for row in part.raw(["k"]).to_pylist()] == [
         {"_change": "update", "k": 1, "view": "x", "views": ["x"], "list": [1], "runs": 7, "code": "x"},
         {"_change": "delete", "k": 2, "view": None, "views": None, "list": None, "runs": None, "code": None},

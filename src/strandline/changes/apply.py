@@ -86,14 +86,14 @@ def _check_fit(changes: ChangeSet, kind: Numbers, mine: Positions) -> None:
     present = np.zeros(len(kind), dtype=bool)
     present[mine] = True
     keys = changes.rows.select(changes.header.key)
-    for code, wrong, told in (
+    for code, wrong, complaint in (
         (2, present, "inserts keys that are already there"),
         (1, ~present, "updates keys that are not there"),
         (0, ~present, "deletes keys that are not there"),
     ):
-        found = np.flatnonzero((kind == code) & wrong)
-        if len(found):
-            raise ChangesError(f"the change set {told}: {show(keys, found)}", doing=_DOING, hint=_LENIENT)
+        misfits = np.flatnonzero((kind == code) & wrong)
+        if len(misfits):
+            raise ChangesError(f"the change set {complaint}: {show(keys, misfits)}", doing=_DOING, hint=_LENIENT)
 
 
 def _meeting_rows(base: pa.Table, own: pa.Table) -> tuple[Positions, Positions]:
@@ -135,9 +135,9 @@ def _counted(base: pa.Table, changes: ChangeSet, lenient: bool) -> tuple[pa.Tabl
 
 def _check_present(changes: ChangeSet, group: Positions, present: Positions, removed: Positions) -> None:
     own = group[len(group) - len(changes) :]
-    found = np.flatnonzero(removed[own] > present[own])
-    if len(found):
-        rows = show(changes.rows.select(changes.header.columns), found)
+    absent = np.flatnonzero(removed[own] > present[own])
+    if len(absent):
+        rows = show(changes.rows.select(changes.header.columns), absent)
         raise ChangesError(f"the change set removes rows that are not there: {rows}", doing=_DOING, hint=_LENIENT)
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from strandline.changes import files
 from strandline.changes.applied import Applied, apply_stored
@@ -104,12 +103,6 @@ class Changes:
         check_carried(changes.header.rows_schema)
         spool = Spool()
         return Changes(store(changes, spool), spool)
-
-    @staticmethod
-    def of_parts(header: Header, paths: Sequence[str], spool: Spool | None) -> Changes:
-        """Part files that kernels wrote, with the header of all of them; `spool` lives as long as the set."""
-        parts = [PartFile(path, pq.read_metadata(path).num_rows, os.path.getsize(path)) for path in paths]
-        return Changes(StoredChanges(header, tuple(parts)), spool)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Changes:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from strandline.changes.consolidate import consolidate, net
 from strandline.changes.fill import fill as fill_in
-from strandline.changes.fill import filled_header
+from strandline.changes.fill import filled_header, repeat
 from strandline.changes.shape import (
     BEFORE,
     CHANGE,
@@ -25,7 +25,7 @@ from strandline.changes.shape import (
     require_whole,
 )
 from strandline.errors import ChangesError
-from strandline.values import Incomparable, common_type, restore
+from strandline.values import Flags, Incomparable, common_type, restore
 
 _DOING = "composing change sets"
 
@@ -80,12 +80,13 @@ def _composed_fill(first: Header, then: Header, header: Header) -> pa.Table | No
         )
     if not header.partial:
         return None
-    columns = {}
-    for name in (*header.added, *header.retyped):
-        source = then.fill if then.fill is not None and name in then.fill.column_names else first.fill
-        assert source is not None
-        columns[name] = source.column(name)
-    return pa.table(columns) if columns else pa.table({})
+    filled = {
+        name: each.fill.column(name)
+        for each in (first, then)
+        if each.fill is not None
+        for name in each.fill.column_names
+    }
+    return pa.table({name: filled[name] for name in (*header.added, *header.retyped)})
 
 
 def _whole(header: Header, fill: Mapping[str, Any] | None) -> Header:
@@ -122,7 +123,8 @@ def _check_meeting(left: pa.Schema, right: pa.Schema) -> None:
 
 
 def _counted_rows(changes: ChangeSet, header: Header) -> pa.Table:
-    columns = {name: _column(changes.rows, name, header, None) for name in header.columns}
+    everywhere = np.ones(len(changes), dtype=bool)
+    columns = {name: _column(changes.rows, name, header, everywhere) for name in header.columns}
     return restore(pa.table(columns | {COUNT: changes.rows.column(COUNT)}), header.rows_schema)
 
 
@@ -143,14 +145,11 @@ def _keyed_rows(changes: ChangeSet, header: Header) -> pa.Table:
     return restore(pa.table(columns), header.rows_schema)
 
 
-def _column(table: pa.Table, name: str, header: Header, present: Any) -> Any:
+def _column(table: pa.Table, name: str, header: Header, present: Flags) -> Any:
     """A column of the rows; one that only the later set adds holds its fill from the start."""
-    if name in table.column_names:
+    if header.fill is None or name in table.column_names:
         return table.column(name)
-    assert header.fill is not None
-    mask = None if present is None else ~np.asarray(present)
-    places = pa.array(np.zeros(len(table), dtype=np.int64), mask=mask)
-    return header.fill.column(name).combine_chunks().take(places)
+    return repeat(header.fill.column(name), present)
 
 
 def _described(header: Header) -> str:

@@ -128,12 +128,12 @@ def _compare(changes: ChangeSet, starts: Positions, ends: Positions, judged: Fla
     chosen = np.flatnonzero(judged)
     before = before_table(changes, key=False).take(pa.array(starts[chosen]))
     after = changes.rows.select(header.values).take(pa.array(ends[chosen]))
-    found = []
+    differing = []
     for name in header.values:
         flags = np.zeros(len(starts), dtype=bool)
         flags[chosen] = unequal(before.column(name), after.column(name))
-        found.append(flags)
-    return found
+        differing.append(flags)
+    return differing
 
 
 def _rows(changes: ChangeSet, places: tuple[Positions, Positions], kind: Numbers) -> pa.Table:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from strandline.changes.shape import BEFORE, COUNTED, ChangeSet, Header, before_table, finish, image_struct, kinds
 from strandline.errors import ChangesError, InputError
-from strandline.values import plain_type, restore
+from strandline.values import Flags, plain_type, restore
 
 
 def fill(changes: ChangeSet, values: Mapping[str, Any]) -> ChangeSet:
@@ -30,12 +30,12 @@ def fill_by_header(changes: ChangeSet, header: Header) -> ChangeSet:
     added = [name for name in header.columns if name not in changes.header.columns]
     present = kinds(rows) > 0 if header.form != COUNTED else np.ones(count, dtype=bool)
     columns = {name: rows.column(name) for name in rows.column_names}
-    columns |= {name: _repeat(header.fill.column(name), present) for name in added}
+    columns |= {name: repeat(header.fill.column(name), present) for name in added}
     if header.form != COUNTED and header.has_before and header.values:
         existed = kinds(rows) < 2
         before = before_table(changes, key=False) if changes.header.values else pa.table({})
         images = {name: before.column(name) for name in before.column_names}
-        images |= {name: _repeat(header.fill.column(name), existed) for name in added}
+        images |= {name: repeat(header.fill.column(name), existed) for name in added}
         columns[BEFORE] = image_struct(pa.table(images), header, existed)
     return finish(header, restore(pa.table(columns), header.rows_schema), header.counts.unchanged)
 
@@ -60,8 +60,8 @@ def filled_header(header: Header, values: Mapping[str, Any]) -> Header:
         columns = [pa.array([values[field.name]], field.type) for field in fields]
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise InputError(f"a value does not fit its column: {error}", doing="filling added columns") from None
-    one = pa.Table.from_arrays(columns, schema=pa.schema(fields)) if fields else pa.table({})
-    return replace(header, fill=one)
+    row = pa.Table.from_arrays(columns, schema=pa.schema(fields)) if fields else pa.table({})
+    return replace(header, fill=row)
 
 
 def widen(table: pa.Table, header: Header) -> pa.Table:
@@ -72,11 +72,11 @@ def widen(table: pa.Table, header: Header) -> pa.Table:
     for name in header.columns:
         filled = name in header.fill.column_names
         everywhere = np.ones(len(table), dtype=bool)
-        columns[name] = _repeat(header.fill.column(name), everywhere) if filled else table.column(name)
+        columns[name] = repeat(header.fill.column(name), everywhere) if filled else table.column(name)
     return pa.table(columns)
 
 
-def _repeat(value: pa.ChunkedArray, present: Any) -> pa.Array:
+def repeat(value: pa.ChunkedArray, present: Flags) -> pa.Array:
     """The one value in `value` wherever `present` is set, null elsewhere."""
-    places = pa.array(np.zeros(len(present), dtype=np.int64), mask=~np.asarray(present))
+    places = pa.array(np.zeros(len(present), dtype=np.int64), mask=~present)
     return value.combine_chunks().take(places)

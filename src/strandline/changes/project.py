@@ -90,7 +90,7 @@ def _differing(header: Header, changes: ChangeSet) -> list[Flags]:
     """For each value column that stays, the updates in which it differs."""
     rows = changes.rows
     updates = kinds(rows) == 1
-    found = []
+    differing = []
     chosen = np.flatnonzero(updates)
     if changes.header.has_changed:
         column = rows.column(CHANGED).take(pa.array(chosen)).combine_chunks()
@@ -99,13 +99,13 @@ def _differing(header: Header, changes: ChangeSet) -> list[Flags]:
         for name in header.values:
             flags = np.zeros(len(rows), dtype=bool)
             flags[chosen[parents[np.asarray(pc.equal(names, name), dtype=bool)]]] = True
-            found.append(flags)
-        return found
+            differing.append(flags)
+        return differing
     if not header.values:
-        return found
+        return differing
     before = before_table(changes, key=False).take(pa.array(chosen))
     for name in header.values:
         flags = np.zeros(len(rows), dtype=bool)
         flags[chosen] = unequal(before.column(name), rows.column(name).take(pa.array(chosen)))
-        found.append(flags)
-    return found
+        differing.append(flags)
+    return differing

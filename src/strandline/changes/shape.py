@@ -265,8 +265,8 @@ def check_columns(schema: pa.Schema, columns: Sequence[str], doing: str) -> None
 
 def kinds(rows: pa.Table) -> Numbers:
     """The kind of each keyed row as its place in `KINDS`."""
-    found = pc.index_in(rows.column(CHANGE), pa.array(KINDS))
-    return np.asarray(found.fill_null(-1), dtype=np.int64)
+    places = pc.index_in(rows.column(CHANGE), pa.array(KINDS))
+    return np.asarray(places.fill_null(-1), dtype=np.int64)
 
 
 def before_table(changes: ChangeSet, key: bool = True) -> pa.Table:
@@ -303,8 +303,8 @@ def count_rows(header: Header, rows: pa.Table, unchanged: int | None = None) -> 
     columns = None
     if header.has_changed:
         names = pc.value_counts(pc.list_flatten(rows.column(CHANGED)))
-        found = {entry["values"].as_py(): entry["counts"].as_py() for entry in names}
-        columns = {name: found.get(name, 0) for name in header.values}
+        updates = {entry["values"].as_py(): entry["counts"].as_py() for entry in names}
+        columns = {name: updates.get(name, 0) for name in header.values}
     return Counts(int(tally[2]), int(tally[1]), int(tally[0]), unchanged, columns)
 
 
@@ -360,10 +360,10 @@ def require_whole(header: Header, doing: str) -> None:
     if not header.partial:
         return
     parts = [("added", header.added), ("removed", header.removed), ("retyped", header.retyped)]
-    told = "; ".join(f"{what} {', '.join(names)}" for what, names in parts if names)
+    missing = "; ".join(f"{what} {', '.join(names)}" for what, names in parts if names)
     wanted = ", ".join(f"{name!r}: …" for name in (*header.added, *header.retyped))
     raise ChangesError(
-        f"the change set is partial: it does not hold the columns that were {told}",
+        f"the change set is partial: it does not hold the columns that were {missing}",
         doing=doing,
         hint=f"Say what new columns hold with fill={{{wanted}}}",
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from strandline.cli.output import console, draw_rows, emit_json, pairs, running, say, write_changes
+from strandline.cli.output import console, draw_rows, emit_json, output_options, pairs, running, say, write_changes
 from strandline.cli.store_access import STATE, store_argument, tables_of, version_option
 
 if TYPE_CHECKING:
@@ -128,18 +128,7 @@ def show(path: str, limit: int, as_json: bool, runner: str) -> int:
 @click.argument("table")
 @click.option("--since", required=True, metavar="STATE", help=f"The older state: {STATE}.")
 @click.option("--until", metavar="STATE", help="The newer state.  [default: now]")
-@click.option("--out", type=click.Path(), help="Write the changes: .parquet, .csv, .jsonl, .sql or .changes.")
-@click.option(
-    "--layout",
-    type=click.Choice(["changes", "column_by_column", "side_by_side", "sparse", "left", "right"]),
-    default="changes",
-    show_default=True,
-    help="How rows are laid out in --out.",
-)
-@click.option("--sql-table", default="", help="The table that a .sql script changes.")
-@click.option("--dialect", default="standard", show_default=True, help="The dialect of a .sql script.")
-@click.option("--html", "html_path", type=click.Path(), help="Write a report to open in a browser.")
-@click.option("--limit", type=int, default=3, show_default=True, help="Examples of each kind to show.")
+@output_options
 @version_option
 @running
 def changes(store: str, table: str, since: str, until: str | None, as_json: bool, runner: str, **given: Any) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from strandline.cli.output import console, emit_json, pairs, running, say, write_changes
+from strandline.cli.output import console, emit_json, output_options, pairs, running, say, write_changes
 from strandline.cli.store_access import open_side
 
 if TYPE_CHECKING:
@@ -61,20 +61,7 @@ SAMPLE = 2000
 @click.option("--union-by-name", is_flag=True, help="Part files may differ: types are widened, absent columns null.")
 @click.option("--no-header", is_flag=True, help="CSV without a header line.")
 @click.option("--delimiter", help="CSV delimiter.")
-@click.option("--out", type=click.Path(), help="Write the changes: .parquet, .csv, .jsonl, .sql or .changes.")
-@click.option(
-    "--layout",
-    type=click.Choice(["changes", "column_by_column", "side_by_side", "sparse", "left", "right"]),
-    default="changes",
-    show_default=True,
-    help="How rows are laid out in --out.",
-)
-@click.option("--sql-table", default="", help="The table that a .sql script changes.")
-@click.option("--dialect", default="standard", show_default=True, help="The dialect of a .sql script.")
-@click.option("--html", "html_path", type=click.Path(), help="Write a report to open in a browser.")
-@click.option(
-    "--limit", type=click.IntRange(min=0), default=3, show_default=True, help="Examples of each kind to show."
-)
+@output_options
 @click.option("--explain", is_flag=True, help="Show what each algorithm would cost and why one was taken.")
 @running
 def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> int:

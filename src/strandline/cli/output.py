@@ -113,6 +113,31 @@ def running(function: F) -> F:
     return wrapped  # type: ignore[return-value]
 
 
+_OUTPUT_OPTIONS = (
+    click.option("--out", type=click.Path(), help="Write the changes: .parquet, .csv, .jsonl, .sql or .changes."),
+    click.option(
+        "--layout",
+        type=click.Choice(["changes", "column_by_column", "side_by_side", "sparse", "left", "right"]),
+        default="changes",
+        show_default=True,
+        help="How rows are laid out in --out.",
+    ),
+    click.option("--sql-table", default="", help="The table that a .sql script changes."),
+    click.option("--dialect", default="standard", show_default=True, help="The dialect of a .sql script."),
+    click.option("--html", "html_path", type=click.Path(), help="Write a report to open in a browser."),
+    click.option(
+        "--limit", type=click.IntRange(min=0), default=3, show_default=True, help="Examples of each kind to show."
+    ),
+)
+
+
+def output_options(function: F) -> F:
+    """The options of commands that find changes: where `write_changes` puts them, and how many examples are shown."""
+    for option in reversed(_OUTPUT_OPTIONS):
+        function = option(function)
+    return function
+
+
 def pairs(given: Sequence[str], option: str) -> dict[str, str]:
     """`name=value` texts as a mapping."""
     values = {}

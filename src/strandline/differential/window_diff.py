@@ -19,12 +19,11 @@ from strandline.differential.plan import DiffPlan, Input
 from strandline.differential.result import DiffResult, Spill, WorkDone, gather, write_part
 from strandline.differential.window import (
     POSITION,
-    Messages,
+    Window,
     WindowOptions,
     WindowReport,
     displacement,
     distance,
-    window,
 )
 from strandline.engine import Attempt, Outcome, Result, WorkItem, kernel
 from strandline.relations import Scan, Split, exchange_rows
@@ -50,15 +49,12 @@ def window_messages(plan: DiffPlan, options: WindowOptions) -> tuple[pa.Table, W
     """The paper's own messages, of one slice and without post-processing, useless pairs included."""
     comparison = plan.comparison
     schema = shared_schema(comparison)
-    told: list[pa.Table] = []
-    batches = [_batches(given.side.with_scans(given.scans()), schema) for given in (plan.old, plan.new)]
-    key = list(comparison.key)
-    report = window(
-        batches[0], batches[1], schema, key, sink=lambda messages: told.append(messages.raw(key)), options=options
-    )
-    if told:
-        return pa.concat_tables(told), report
-    return no_rows(pa.schema([pa.field("_change", pa.string()), *schema])), report
+    old, new = (_batches(given.side.with_scans(given.scans()), schema) for given in (plan.old, plan.new))
+    window = Window(schema, comparison.key, options)
+    messages = [sent.raw(comparison.key) for sent in window.messages(old, new)]
+    if messages:
+        return pa.concat_tables(messages), window.report()
+    return no_rows(pa.schema([pa.field("_change", pa.string()), *schema])), window.report()
 
 
 @kernel
@@ -71,20 +67,12 @@ def slide(item: WorkItem, attempt: Attempt) -> Result:
     spilled = schema.append(pa.field(POSITION, pa.int64()))
     spills = {name: Spill(attempt.path(f"left-{name}.arrow"), spilled, compressed=True) for name in SIDES}
     updates: list[tuple[pa.RecordBatch, pa.RecordBatch]] = []
-
-    def take(messages: Messages) -> None:
+    window = Window(schema, comparison.key, options)
+    for messages in window.messages(*(_batches(sides[name], schema) for name in SIDES)):
         updates.append((messages.before, messages.after))
         for spill, batch in zip(spills.values(), messages.leftovers(), strict=True):
             spill.write(restore(pa.Table.from_batches([batch]), spilled))
-
-    report = window(
-        _batches(sides["old"], schema),
-        _batches(sides["new"], schema),
-        schema,
-        comparison.key,
-        sink=take,
-        options=options,
-    )
+    report = window.report()
     before = restore(pa.Table.from_batches([b for b, _ in updates], schema=schema), comparison.old_schema_shared)
     after = restore(pa.Table.from_batches([a for _, a in updates], schema=schema), comparison.new_schema_shared)
     changes = compare(comparison, before, after)

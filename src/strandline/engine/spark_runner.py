@@ -144,10 +144,10 @@ def _show_done(progress: Progress, spool: Spool) -> None:
     seen: dict[str, tuple[int, int]] = {}
     for mark in Path(spool.path).glob("*/done.json"):
         try:
-            told = json.loads(mark.read_text())
+            work = json.loads(mark.read_text())
         except (OSError, ValueError):
             continue
-        seen[mark.parent.name.split("-")[0]] = (told["rows"], told["bytes"])
+        seen[mark.parent.name.split("-")[0]] = (work["rows"], work["bytes"])
     progress.show(len(seen), sum(rows for rows, _ in seen.values()), sum(size for _, size in seen.values()))
 
 
@@ -155,9 +155,9 @@ def _readable(error: BaseException, title: str) -> BaseException:
     """Spark's own failure as one of our errors: its last line that says something, not its stack trace."""
     if isinstance(error, (KeyboardInterrupt, SystemExit)):
         return error
-    told = re.findall(r"^\s*(?:Caused by: )?([\w.]*(?:Error|Exception): .+)$", str(error), re.MULTILINE)
-    python = [line for line in told if not line.startswith(("org.", "java.", "py4j."))]
-    why = (python or told or [str(error).strip() or type(error).__name__])[-1].splitlines()[0][:400]
+    reasons = re.findall(r"^\s*(?:Caused by: )?([\w.]*(?:Error|Exception): .+)$", str(error), re.MULTILINE)
+    python = [line for line in reasons if not line.startswith(("org.", "java.", "py4j."))]
+    why = (python or reasons or [str(error).strip() or type(error).__name__])[-1].splitlines()[0][:400]
     return EngineError(
         f"a Spark task failed: {why}",
         doing=title,

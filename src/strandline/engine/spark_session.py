@@ -63,11 +63,11 @@ def java_version(java: str) -> int:
         printed = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
     except (OSError, subprocess.SubprocessError) as error:
         raise EngineError(f"{java} does not run: {error}", doing="starting Spark", hint=HINT) from error
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', printed)
-    if found is None:
+    version = re.search(r'version "(\d+)(?:\.(\d+))?', printed)
+    if version is None:
         raise EngineError(f"{java} does not tell its version: {printed!r}", doing="starting Spark", hint=HINT)
-    major = int(found[1])
-    return int(found[2] or 0) if major == 1 else major
+    major = int(version[1])
+    return int(version[2] or 0) if major == 1 else major
 
 
 MASTER_VARIABLE = "STRANDLINE_MASTER"
@@ -137,8 +137,8 @@ def _start_classic(master: str) -> SparkSession:
             with _standard_error_to(log.fileno()):
                 started = builder.getOrCreate()
         except Exception as error:
-            said = Path(log.name).read_text(errors="replace").strip().splitlines()
-            why = said[-1] if said and "gateway" in str(error).lower() else _first_line(error)
+            lines = Path(log.name).read_text(errors="replace").strip().splitlines()
+            why = lines[-1] if lines and "gateway" in str(error).lower() else _first_line(error)
             raise EngineError(
                 f"Spark did not start on {master}: {why}",
                 doing="starting Spark",
@@ -267,14 +267,14 @@ def ask_worker(spark: SparkSession) -> dict[str, str]:
     return {row["name"]: row["version"] for row in rows}
 
 
-def check_worker(found: dict[str, str], where: str) -> None:
+def check_worker(worker: dict[str, str], where: str) -> None:
     """Refuses workers whose Python or libraries differ from this process's in a way that could change results."""
     here = {"python": f"{sys.version_info.major}.{sys.version_info.minor}", "strandline": __version__}
     here.update({name: importlib.metadata.version(name) for name in WORKERS_NEED})
     wrong = [
-        f"{name} is {found.get(name, 'missing')}, here it is {version}"
+        f"{name} is {worker.get(name, 'missing')}, here it is {version}"
         for name, version in here.items()
-        if _release(found.get(name, "missing")) != _release(version)
+        if _release(worker.get(name, "missing")) != _release(version)
     ]
     if wrong:
         raise EngineError(

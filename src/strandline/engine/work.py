@@ -71,10 +71,10 @@ def kernel_name(function: Kernel) -> str:
 def find_kernel(name: str) -> Kernel:
     """The kernel of that name; refuses functions that are not marked as kernels."""
     module, _, function = name.partition(":")
-    found = getattr(importlib.import_module(module), function)
-    if not getattr(found, "__strandline_kernel__", False):
+    named = getattr(importlib.import_module(module), function)
+    if not getattr(named, "__strandline_kernel__", False):
         raise TypeError(f"{name} is not a kernel")
-    return found  # type: ignore[no-any-return]
+    return named  # type: ignore[no-any-return]
 
 
 def run_attempt(function: Kernel, item: WorkItem, attempt: Attempt) -> dict[str, Any]:

@@ -91,8 +91,8 @@ def sort_order(table: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:
     """The positions of a table's rows in ascending order of their keys; equal keys keep their order."""
     names = [f"k{place}" for place in range(len(key))]
     canonical = pa.table({name: comparable(table.column(column)) for name, column in zip(names, key, strict=True)})
-    found = pc.sort_indices(canonical, sort_keys=[(name, "ascending", "at_end") for name in names])
-    return np.asarray(found, dtype=np.int64)
+    order = pc.sort_indices(canonical, sort_keys=[(name, "ascending", "at_end") for name in names])
+    return np.asarray(order, dtype=np.int64)
 
 
 def in_ranges(table: pa.Table, key: Sequence[str], bounds: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:

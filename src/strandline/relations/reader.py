@@ -75,12 +75,12 @@ def register_reader(format: str, reader: Reader) -> None:
 
 
 def _reader(scan: Scan) -> Reader:
-    found = _READERS.get(scan.format)
+    reader = _READERS.get(scan.format)
     module = str(scan.options.get("module", ""))
-    if found is None and module.startswith("strandline."):
+    if reader is None and module.startswith("strandline."):
         # A worker meets the format before it has met the package.
         importlib.import_module(module)
-        found = _READERS.get(scan.format)
-    if found is None:
+        reader = _READERS.get(scan.format)
+    if reader is None:
         raise FormatError(f"no reader for the format {scan.format!r}", doing=f"reading {scan.path}")
-    return found
+    return reader

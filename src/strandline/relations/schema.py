@@ -117,10 +117,10 @@ def _difference(first: pa.Schema, other: pa.Schema) -> str:
         for name in first.names
         if name in other.names and not _same(first.field(name).type, other.field(name).type)
     ]
-    said = [f"lacks {_listed(lacking)}"] if lacking else []
+    differences = [f"lacks {_listed(lacking)}"] if lacking else []
     if extra:
-        said.append(f"also has {_listed(extra)}")
-    return ", ".join(said + retyped)
+        differences.append(f"also has {_listed(extra)}")
+    return ", ".join(differences + retyped)
 
 
 def _same(one: pa.DataType, other: pa.DataType) -> bool:

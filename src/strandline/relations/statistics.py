@@ -25,14 +25,14 @@ _UNKNOWN = Bounds(None, None, None)
 def group_bounds(group: Any, held: pa.Schema, wanted: pa.Schema, columns: Iterable[str]) -> dict[str, Bounds]:
     """The bounds of `columns` in one row group of a file with schema `held`, as values of the schema `wanted`."""
     first_leaf = _first_leaves(held)
-    found: dict[str, Bounds] = {}
+    bounds: dict[str, Bounds] = {}
     for name in columns:
         if name not in first_leaf:
             continue
         kind = held.field(name).type
         if same_order(kind, wanted.field(name).type):
-            found[name] = _bounds(group.column(first_leaf[name]), kind, group.num_rows)
-    return found
+            bounds[name] = _bounds(group.column(first_leaf[name]), kind, group.num_rows)
+    return bounds
 
 
 def _bounds(chunk: Any, kind: pa.DataType, rows: int) -> Bounds:

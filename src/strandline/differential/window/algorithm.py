@@ -12,7 +12,7 @@ Peak memory is that of the aging buffers and of one stretch per side, whatever t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,28 +34,8 @@ from strandline.differential.window.pairs import Pairs
 from strandline.errors import SchemaError
 from strandline.values import DEFAULT_SEED, second_seed, signature
 
-Sink = Callable[[Messages], None]
 # Rows that are worked on at a stretch: enough to make the cost of a call vanish, few enough for the cache.
 _STRETCH_ROWS = 65_536
-
-
-def window(
-    old: Iterator[pa.RecordBatch],
-    new: Iterator[pa.RecordBatch],
-    schema: pa.Schema,
-    key: Sequence[str],
-    *,
-    sink: Sink,
-    options: WindowOptions | None = None,
-) -> WindowReport:
-    """Run algorithm 3.3 over two snapshots with one schema; `sink` gets the messages as they come.
-
-    Deletes and inserts may be halves of useless pairs: hand all of them to `settle`. Keys need not be unique;
-    of equal ones the earliest match first. Views come back as large strings, binaries and lists.
-    """
-    run = _Window(schema, list(key), options or WindowOptions(), sink)
-    run.read(old, new)
-    return run.report()
 
 
 @dataclass
@@ -67,11 +47,16 @@ class _Side:
 
 
 @dataclass
-class _Window:
+class Window:
+    """Algorithm 3.3 over two snapshots with one schema.
+
+    Deletes and inserts may be halves of useless pairs: match all of them by key at the end. Keys need not be unique;
+    of equal ones the earliest match first. Views come back as large strings, binaries and lists.
+    """
+
     schema: pa.Schema
-    key: list[str]
-    options: WindowOptions
-    sink: Sink
+    key: Sequence[str]
+    options: WindowOptions = field(default_factory=WindowOptions)
     seed: int = DEFAULT_SEED
     matched: int = 0
     updated: int = 0
@@ -90,13 +75,14 @@ class _Window:
         self.schema = takeable(self.schema)
         self.old, self.new = _Side(AgingBuffer(self.schema)), _Side(AgingBuffer(self.schema))
 
-    def read(self, old: Iterator[pa.RecordBatch], new: Iterator[pa.RecordBatch]) -> None:
+    def messages(self, old: Iterator[pa.RecordBatch], new: Iterator[pa.RecordBatch]) -> Iterator[Messages]:
+        """What the algorithm sends, a stretch at a time; once it has ended, `report` tells what happened."""
         file_1 = InputBuffers(iter(old), self.schema, self.options, self.options.old_start)
         file_2 = InputBuffers(iter(new), self.schema, self.options, self.options.new_start)
         while widest := max(file_1.rows_in_a_buffer(), file_2.rows_in_a_buffer()):
             buffers = max(1, _STRETCH_ROWS // widest)
-            self._stretch(file_1.read(buffers), file_2.read(buffers))
-        self._report_the_rest()
+            yield from self._stretch(file_1.read(buffers), file_2.read(buffers))
+        yield from self._the_rest()
 
     def report(self) -> WindowReport:
         return WindowReport(
@@ -112,14 +98,14 @@ class _Window:
             peak_bytes=self.peak_bytes,
         )
 
-    def _stretch(self, old: Stretch, new: Stretch) -> None:
+    def _stretch(self, old: Stretch, new: Stretch) -> Iterator[Messages]:
         held = self.old.buffer.bytes_held + self.new.buffer.bytes_held
         self.peak_bytes = max(self.peak_bytes, held + old.rows.nbytes + new.rows.nbytes)
         events = self._run(old, new)
         while (pairs := self._pairs(events, old, new)).differ(self.key).any():
             self._take_back(events, old, new)
             events = self._run(old, new)
-        self._send(events, pairs, old, new)
+        yield from self._messages(events, pairs, old, new)
         self._age(self.old, old)
         self._age(self.new, new)
 
@@ -137,10 +123,10 @@ class _Window:
             side.buffer.make_room(stretch.rows.num_rows)
         room = old.rows.num_rows + new.rows.num_rows + len(self.old.buffer) + len(self.new.buffer)
         events = np.empty((3, room), dtype=np.int64)
-        one, two = self.old.buffer, self.new.buffer
+        aging_1, aging_2 = self.old.buffer, self.new.buffer
         noted = kernels.turn(
-            self._hashes(old.rows), old.sizes, old.ends, old.start, one.nodes, one.buckets, one.counters,
-            self._hashes(new.rows), new.sizes, new.ends, new.start, two.nodes, two.buckets, two.counters,
+            self._hashes(old.rows), old.sizes, old.ends, old.start, aging_1.nodes, aging_1.buckets, aging_1.counters,
+            self._hashes(new.rows), new.sizes, new.ends, new.start, aging_2.nodes, aging_2.buckets, aging_2.counters,
             self.options.aging_bytes, events,
         )  # fmt: skip
         return events[:, :noted]
@@ -161,30 +147,28 @@ class _Window:
             records = side.buffer.fetch(rows)
             side.buffer.rebuild(rows, self._hashes(records))
 
-    def _send(self, events: Numbers, pairs: Pairs, old: Stretch, new: Stretch) -> None:
+    def _messages(self, events: Numbers, pairs: Pairs, old: Stretch, new: Stretch) -> Iterator[Messages]:
         changed = pairs.differ([name for name in self.schema.names if name not in self.key])
         self.matched += len(changed)
         self.updated += int(changed.sum())
         self.displacement += displacement(pairs.old_rows, pairs.new_rows)
         kinds = events[0]
-        told = np.ones(len(kinds), dtype=np.bool_)
-        told[kinds == UPDATE] = changed
+        sent = np.ones(len(kinds), dtype=np.bool_)
+        sent[kinds == UPDATE] = changed
         deleted = events[1, kinds == DELETE]
         inserted = events[2, kinds == INSERT]
         self.old.evicted += len(deleted)
         self.new.evicted += len(inserted)
-        if told.any():
+        if sent.any():
             before, after = pairs.records(changed)
-            self.sink(
-                Messages(
-                    order=kinds[told].astype(np.int8),
-                    before=before,
-                    after=after,
-                    deletes=_gather(self.old, old, deleted),
-                    delete_positions=deleted,
-                    inserts=_gather(self.new, new, inserted),
-                    insert_positions=inserted,
-                )
+            yield Messages(
+                order=kinds[sent].astype(np.int8),
+                before=before,
+                after=after,
+                deletes=_gather(self.old, old, deleted),
+                delete_positions=deleted,
+                inserts=_gather(self.new, new, inserted),
+                insert_positions=inserted,
             )
 
     def _age(self, side: _Side, stretch: Stretch) -> None:
@@ -194,7 +178,7 @@ class _Window:
         chosen = rows - stretch.start
         side.buffer.keep(rows, stretch.sizes[chosen], stretch.rows.take(pa.array(chosen)), self.options.aging_bytes)
 
-    def _report_the_rest(self) -> None:
+    def _the_rest(self) -> Iterator[Messages]:
         """Steps 11 and 12."""
         deleted, inserted = self.old.buffer.by_age()[:, 1], self.new.buffer.by_age()[:, 1]
         self.old.left, self.new.left = len(deleted), len(inserted)
@@ -202,7 +186,7 @@ class _Window:
             nothing = pa.RecordBatch.from_pylist([], schema=self.schema)
             order = np.repeat(np.array([DELETE, INSERT], dtype=np.int8), [len(deleted), len(inserted)])
             deletes, inserts = self.old.buffer.fetch(deleted), self.new.buffer.fetch(inserted)
-            self.sink(Messages(order, nothing, nothing, deletes, deleted, inserts, inserted))
+            yield Messages(order, nothing, nothing, deletes, deleted, inserts, inserted)
 
 
 def _gather(side: _Side, stretch: Stretch, rows: Numbers) -> pa.RecordBatch:

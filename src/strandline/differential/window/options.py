@@ -8,6 +8,7 @@ number of records the reverse order reaches a little less: 80/81 for nine.)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -80,13 +81,13 @@ class Messages:
     insert_positions: npt.NDArray[np.int64]
 
     def leftovers(self) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """Deletes and inserts with their positions, as `settle` takes them and a spill keeps them."""
+        """Deletes and inserts with their positions, as a spill keeps them."""
         return (
             self.deletes.append_column(POSITION, pa.array(self.delete_positions, pa.int64())),
             self.inserts.append_column(POSITION, pa.array(self.insert_positions, pa.int64())),
         )
 
-    def raw(self, key: list[str]) -> pa.Table:
+    def raw(self, key: Sequence[str]) -> pa.Table:
         """The paper's messages: ⟨Update, K, B⟩, ⟨Delete, K⟩ and ⟨Insert, K, B⟩, in its order."""
         names = self.after.schema.names
         bare = pa.table(
@@ -129,7 +130,7 @@ class WindowReport:
 
     @property
     def distance(self) -> float:
-        """Equation 3 over the pairs that met in the window; add what `settle` found for all pairs."""
+        """Equation 3 over the pairs that met in the window; add that of the leftovers for all pairs."""
         return distance(self.displacement, self.old_rows, self.new_rows)
 
 

@@ -194,12 +194,12 @@ class Pairs:
 
     def differ(self, columns: Sequence[str]) -> npt.NDArray[np.bool_]:
         """For each pair whether its records differ in any of the columns."""
-        found = np.zeros(len(self.old_rows), dtype=np.bool_)
+        differing = np.zeros(len(self.old_rows), dtype=np.bool_)
         for group in self._groups:
             one = [group.old.column(name) for name in columns]
             other = [group.new.column(name) for name in columns]
-            found[group.which] = rows_differ(one, group.old_at, other, group.new_at)
-        return found
+            differing[group.which] = rows_differ(one, group.old_at, other, group.new_at)
+        return differing
 
     def records(self, chosen: npt.NDArray[np.bool_]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """The old and the new records of the chosen pairs, in the pairs' order."""

@@ -59,15 +59,15 @@ def find_files(path: str, *, hive: bool = True) -> list[DataFile]:
     """The data files of a path, a folder or a glob; at least one."""
     with reading(path):
         if os.path.isfile(path):
-            found = [DataFile(path, os.path.getsize(path))]
+            files = [DataFile(path, os.path.getsize(path))]
         elif os.path.isdir(path):
-            found = sorted(_inside(path, path, hive), key=lambda file: file.path)
-            if not found:
+            files = sorted(_inside(path, path, hive), key=lambda file: file.path)
+            if not files:
                 raise _no_data(path)
         else:
-            found = _matching(path, hive)
-    check_readable(found)
-    return found
+            files = _matching(path, hive)
+    check_readable(files)
+    return files
 
 
 def check_readable(files: list[DataFile]) -> None:
@@ -123,16 +123,16 @@ def _matching(path: str, hive: bool) -> list[DataFile]:
     root = path
     while glob.has_magic(root):
         root = os.path.dirname(root)
-    found: list[DataFile] = []
+    files: list[DataFile] = []
     for match in sorted(glob.glob(path, recursive=True)):
         if os.path.isdir(match):
             if not path.endswith("**") and not _hidden(os.path.basename(match)):
-                found.extend(_inside(match, root, hive))
+                files.extend(_inside(match, root, hive))
         elif not any(_hidden(name) for name in os.path.relpath(match, root).split(os.sep)):
-            found.append(_data_file(match, root, hive))
-    if not found:
+            files.append(_data_file(match, root, hive))
+    if not files:
         raise NotFound("no file matches", doing=f"reading {path}", hint=f"See what {root} holds")
-    return list({file.path: file for file in found}.values())
+    return list({file.path: file for file in files}.values())
 
 
 def _inside(folder: str, root: str, hive: bool) -> Iterator[DataFile]:

@@ -53,14 +53,14 @@ def metadata_file(folder: str) -> str:
     hint = os.path.join(metadata, "version-hint.text")
     if os.path.isfile(hint):
         with open(hint, encoding="utf-8") as file:
-            said = file.read().strip()
-        for candidate in (said, f"v{said}.metadata.json", f"{said}.metadata.json"):
+            named = file.read().strip()
+        for candidate in (named, f"v{named}.metadata.json", f"{named}.metadata.json"):
             if candidate.endswith(".metadata.json") and os.path.isfile(os.path.join(metadata, candidate)):
                 return os.path.join(metadata, candidate)
-    found = [entry for entry in os.scandir(metadata) if entry.name.endswith(".metadata.json")]
-    if not found:
+    entries = [entry for entry in os.scandir(metadata) if entry.name.endswith(".metadata.json")]
+    if not entries:
         raise NotFound("its folder metadata/ holds no metadata file", doing=f"reading the Iceberg table {folder}")
-    return max(found, key=lambda entry: (_number(entry.name), entry.stat().st_mtime_ns, entry.name)).path
+    return max(entries, key=lambda entry: (_number(entry.name), entry.stat().st_mtime_ns, entry.name)).path
 
 
 def _load(path: str) -> Any:
@@ -123,8 +123,10 @@ def _same_field(held: Any, field: Any, table: Any) -> bool:
         # Absent means null, unless the value stands in the partition or in a default, or the name is another column's.
         in_partition = any(part.source_id == field.field_id for spec in table.specs().values() for part in spec.fields)
         return field.name not in by_name and field.initial_default is None and not in_partition
-    found = by_id[field.field_id]
-    return bool(found.name == field.name and (found.field_type == field.field_type or _both_plain(found, field)))
+    held_field = by_id[field.field_id]
+    return bool(
+        held_field.name == field.name and (held_field.field_type == field.field_type or _both_plain(held_field, field))
+    )
 
 
 def _both_plain(one: Any, other: Any) -> bool:
@@ -155,5 +157,5 @@ def _small(kind: pa.DataType) -> pa.DataType:
 
 
 def _number(name: str) -> int:
-    found = re.match(r"v?(\d+)", name)
-    return int(found[1]) if found else -1
+    number = re.match(r"v?(\d+)", name)
+    return int(number[1]) if number else -1

@@ -131,7 +131,7 @@ def _parse(path: str, line: int, chunk: bytes, parse: pa_json.ParseOptions) -> p
         raise _bad_line(path, line, text, str(error)) from None
 
 
-def _bad_line(path: str, first: int, chunk: bytes, said: str) -> FormatError:
+def _bad_line(path: str, first: int, chunk: bytes, message: str) -> FormatError:
     """The error that names the first line that is no JSON object, or the line that pyarrow complained of."""
     filled = [(first + number, text) for number, text in enumerate(chunk.split(b"\n")) if text.strip()]
     doing = f"reading {path}"
@@ -142,11 +142,11 @@ def _bad_line(path: str, first: int, chunk: bytes, said: str) -> FormatError:
             return FormatError(f"line {number} is not JSON: {error}", doing=doing, hint="Mend or remove the line")
         if not isinstance(value, dict):
             return FormatError(f"line {number} holds no object", doing=doing, hint="Write one {…} in each line")
-    row = re.search(r"in row (\d+)", said)
+    row = re.search(r"in row (\d+)", message)
     if row and int(row[1]) < len(filled):
-        why = f"line {filled[int(row[1])][0]}: {said.split(' in row')[0].removeprefix('JSON parse error: ')}"
+        why = f"line {filled[int(row[1])][0]}: {message.split(' in row')[0].removeprefix('JSON parse error: ')}"
         return FormatError(why, doing=doing, hint="Values of one key must have one type in all lines")
-    return damaged(path, "JSON lines", ValueError(said))
+    return damaged(path, "JSON lines", ValueError(message))
 
 
 def _text_for_times(kind: pa.DataType) -> pa.DataType:

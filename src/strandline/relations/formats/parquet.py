@@ -138,10 +138,10 @@ def parquet_file(path: str, *, dictionaries: Sequence[str] | None = None) -> pq.
     """A Parquet file opened to be read in streams; columns of text that are to be read as dictionaries are named."""
     # Microseconds hold every date that INT96 is used for; nanoseconds end in 2262.
     # Buffering ahead would hold the bytes of all chosen row groups at once, and is no faster on local files.
-    found = os.stat(path)
+    stat = os.stat(path)
     return pq.ParquetFile(
         pa.OSFile(path),
-        metadata=_metadata(path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns),
+        metadata=_metadata(path, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns),
         read_dictionary=None if dictionaries is None else list(dictionaries),
         pre_buffer=False,
         coerce_int96_timestamp_unit="us",
