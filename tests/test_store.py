@@ -123,7 +123,7 @@ def test_a_table_is_a_relation() -> None:
         old, new = store.table("t").relation(at="before"), store.table("t")
         found = sl.diff(old, new, key="id", runner="inline")
         assert found.summary().updated == 7
-        part = new.parts(["id"])[0]
+        part = new.relation().parts(["id"])[0]
         assert (part.rows, part.bounds["id"].least, part.bounds["id"].greatest) == (1000, 0, 999)
         assert read_relation(open_relation(new)).to_pydict() == store.table("t").to_arrow().to_pydict()
         assert len(sl.diff(new, store.table("t").to_arrow(), key="id", runner="inline")) == 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from strandline.cli.output import console, emit_json, output_options, pairs, running, say, write_changes
-from strandline.cli.store_access import open_side
+from strandline.cli.store_access import open_sides
 
 if TYPE_CHECKING:
     from strandline.differential import Differential
@@ -86,10 +86,10 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
     if given["key"] and not key:
         raise click.UsageError("--key names no column. Leave it out to compare rows without a key.")
     with ExitStack() as stack:
-        sides_ = open_side(old, stack), open_side(new, stack)
+        older, newer = open_sides((old, new), stack)
         if given["raw"]:
-            return _raw(*sides_, key, options, as_json=as_json)
-        changes = find_changes(*sides_, key or None, runner=runner, **options)
+            return _raw(older, newer, key, options, as_json=as_json)
+        changes = find_changes(older, newer, key or None, runner=runner, **options)
     write_changes(changes, given, _facts(changes), renames=dict(changes.run.renames))
     changes.keep_state()
     facts = _facts(changes)

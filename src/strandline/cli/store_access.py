@@ -19,7 +19,7 @@ from strandline.cli.output import draw_rows, plain
 from strandline.errors import NotFound
 
 if TYPE_CHECKING:
-    from strandline.pages import PageStore, Version
+    from strandline.pages import PageSnapshot, PageStore, ReadView, Version
     from strandline.storage import Storage
     from strandline.store import Store
 
@@ -130,26 +130,33 @@ def _no_store(path: str) -> NotFound:
     )
 
 
-def open_side(text: str | None, stack: ExitStack) -> Any:
-    """What `sl.diff` takes for a side. `STORE#NAME@STATE` is a table or what-if as it was at a state."""
-    if text is None or not _names_a_relation(text):
-        return text
+def open_sides(texts: Sequence[str | None], stack: ExitStack) -> list[Any]:
+    """What `sl.diff` takes for sides. `STORE#NAME@STATE` is a table or what-if as it was at a state; sides of one store
+    that name none are of one state.
+    """
+    opened: dict[str, tuple[Store, PageSnapshot]] = {}
+    return [text if text is None or not _names_a_relation(text) else _side(text, opened, stack) for text in texts]
+
+
+def _side(text: str, opened: dict[str, tuple[Store, PageSnapshot]], stack: ExitStack) -> Any:
     from strandline.pages import parse_at
 
     path, _, name = text.rpartition("#")
-    storage_of(path)
-    store = stack.enter_context(tables_of(path))
+    url = storage_of(path).url
+    if url not in opened:
+        store = stack.enter_context(tables_of(path))
+        opened[url] = store, stack.enter_context(store.hold())
+    store, now = opened[url]
     name, _, state = name.partition("@")
-    at = parse_at(store.pages, state or None)
-    check_name(_relations(store, at), name, "table")
-    return store.named(name, at)
+    with store.hold(parse_at(store.pages, state) if state else now) as snapshot:
+        check_name(_relations(store, snapshot.view), name, "table")
+        return store.named(name, snapshot)
 
 
-def _relations(store: Store, at: Any) -> list[str]:
+def _relations(store: Store, view: ReadView) -> list[str]:
     from strandline.whatif import definitions
 
-    with store.state(at) as view:
-        return [*store.tables(at=at), *definitions(view, store.cache)]
+    return [*store.tables(at=view), *definitions(view, store.cache)]
 
 
 def _names_a_relation(text: str) -> bool:

@@ -51,7 +51,7 @@ def open_relation(
     spool: Spool | None = None,
 ) -> Relation:
     """The relation that `source` means: a path, folder, glob or `file://` URL, a table or frame in memory, a Spark
-    DataFrame, or a relation.
+    DataFrame, a relation, or what has one by its `relation()`: a table of a store, as it is now.
 
     `format` says what a path holds when name and content don't. `spool` is where rows are put that kernels could not
     read otherwise; without one the relation makes and holds its own. `session` is kept for sources that need Spark.
@@ -60,6 +60,8 @@ def open_relation(
     options = options or ReadOptions()
     if isinstance(source, (str, os.PathLike)):
         return _open_path(source, format, options, spool)
+    if callable(getattr(source, "relation", None)):
+        source = source.relation()  # what goes on changing gives itself at one state
     if is_relation(source):
         return retype(source, options.arrow_types())
     if is_spark_frame(source):

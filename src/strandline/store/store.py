@@ -76,10 +76,8 @@ class Snapshot:
 
     @property
     def view(self) -> ReadView:
-        """The state; `SnapshotExpired` may follow when it is closed."""
-        if self._inner.closed:
-            raise InputError("the snapshot is closed", doing="reading a snapshot", hint="Take another, or name one")
-        return self._inner.view
+        """The state."""
+        return self.inner.view
 
     @property
     def commit(self) -> int:
@@ -88,6 +86,9 @@ class Snapshot:
 
     @property
     def inner(self) -> PageSnapshot:
+        """What holds the state open; closed, it holds nothing."""
+        if self._inner.closed:
+            raise InputError("the snapshot is closed", doing="reading a snapshot", hint="Take another, or name one")
         return self._inner
 
     def keep(self, name: str) -> SnapshotRecord:
@@ -179,37 +180,31 @@ class Store:
 
         A view is a state that somebody else keeps readable.
         """
-        if isinstance(at, (Snapshot, ReadView)):
-            yield at if isinstance(at, ReadView) else at.view
+        if isinstance(at, ReadView):
+            yield at
             return
-        with self._snapshot_at(at) as snapshot:
+        with self.hold(at) as snapshot:
             yield snapshot.view
 
-    @contextmanager
-    def _snapshot_at(self, at: Any) -> Iterator[PageSnapshot]:
-        if isinstance(at, Snapshot):
-            yield at.inner
-            return
-        with self.hold(at) as found:
-            yield found
-
     def hold(self, at: Any = None) -> PageSnapshot:
-        """The state that `at` means, readable until it is closed."""
-        return state_at(self.pages, at.commit if isinstance(at, Snapshot) else at)
+        """The state that `at` means, readable until it is closed. Whoever reads more than once holds it first, and
+        reads that: now is another state each time.
+        """
+        if isinstance(at, Snapshot):
+            return at.inner.again()
+        return at.again() if isinstance(at, PageSnapshot) else state_at(self.pages, at)
 
     def named(self, name: str, at: Any = None) -> TableRelation | WhatIfRelation:
         """The table or what-if of that name at a state as a relation, which keeps the state readable."""
-        with self.state(at) as view:
-            if is_what_if(view, self.cache, name):
-                return what_if_at(self, name, at)
-        return self.relation(name, at)
+        with self.hold(at) as snapshot:
+            if is_what_if(snapshot.view, self.cache, name):
+                return what_if_at(self, name, snapshot)
+            return self.relation(name, snapshot)
 
     def relation(self, table: str, at: Any = None) -> TableRelation:
         """A table at a state as a relation, which keeps the state readable; `named` knows what-ifs too."""
-        if isinstance(at, Snapshot):
-            return table_relation(at.view, table, self.cache, self.storage)
-        snapshot = self.hold(at)
-        return table_relation(snapshot.view, table, self.cache, self.storage, snapshot)
+        with self.hold(at) as snapshot:
+            return table_relation(snapshot.view, table, self.cache, self.storage, snapshot.again())
 
     def frame(
         self,
@@ -230,6 +225,17 @@ class Store:
         params: Mapping[str, Any] | None,
     ) -> DataFrame:
         """A relation of this store as a Spark DataFrame."""
+        self.frames.append(relation)
+        return self._frame_of(relation, columns, where, params)
+
+    def _frame_of(
+        self,
+        relation: TableRelation | WhatIfRelation,
+        columns: Sequence[str] | None,
+        where: str | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """The same, to be read while the relation is held."""
         from strandline.tables import page_frame
 
         condition = relation.reader.condition(where, params)
@@ -237,16 +243,19 @@ class Store:
         names = relation.reader.schema.shown if columns is None else tuple(columns)
         for name in names:
             relation.reader.schema.column(name)
-        self.frames.append(relation)
         checked = None if condition is None else condition.condition
         return page_frame(replace(relation, bounds=bounds), names, checked, self.session)
 
     def query(self, sql: str, *, at: Any = None, runner: str = "auto") -> pa.Table:
-        """The result of an SQL query over tables and what-ifs: by DuckDB here, or by Spark when they are large."""
-        with self.state(at) as view:
-            query = Query(sql, view, self.cache, what_if_readers(view, self.cache))
+        """The result of an SQL query over tables and what-ifs: by DuckDB here, or by Spark when they are large.
+
+        All that it reads is of one state, wherever it runs.
+        """
+        with self.hold(at) as snapshot:
+            query = Query(sql, snapshot.view, self.cache, what_if_readers(snapshot.view, self.cache))
             if runner == "spark" or (runner == "auto" and query.bytes >= INLINE_LIMIT):
-                return query.on_spark(lambda name, columns: self.frame(name, at, columns))
+                relations = {name: self.named(name, snapshot) for name in query.columns}
+                return query.on_spark({n: self._frame_of(relations[n], names) for n, names in query.columns.items()})
             return query.in_process()
 
     # Tables and transactions
@@ -322,7 +331,7 @@ class Store:
 
         Without a name it is temporary: in memory, and gone when closed unless `keep(name)` makes it permanent.
         """
-        with self._snapshot_at(at) as snapshot:
+        with self.hold(at) as snapshot:
             if name is None:
                 return TemporaryStore(self, self.pages.store.temporary(parent=self.name, of=snapshot))
             of = None if at is None else snapshot

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strandline.changes import Changes
-from strandline.relations import Split
 from strandline.store.what_if import WhatIf, create_what_if
 from strandline.tables import TableReader, TableRelation, repeatable
 
@@ -24,7 +23,6 @@ class Table:
     def __init__(self, store: Store, name: str) -> None:
         self.store = store
         self.name = name
-        self._held: TableRelation | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -71,20 +69,6 @@ class Table:
     def relation(self, *, at: Any = None) -> TableRelation:
         """The table at a state, for everything that reads relations: `sl.diff`, kernels, `open_relation`."""
         return self.store.relation(self.name, at)
-
-    # A table is a relation itself: its present state.
-
-    @property
-    def bytes(self) -> int:
-        return self.relation().bytes
-
-    @property
-    def rows(self) -> int:
-        return self.count()
-
-    def parts(self, columns: Sequence[str] | None = None) -> list[Split]:
-        self._held = self.relation()
-        return self._held.parts(columns)
 
     def insert(self, rows: Any) -> int:
         """New rows; a key that is there already is an error."""

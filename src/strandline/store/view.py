@@ -18,7 +18,6 @@ from strandline.views import (
     AUTO,
     KEEP,
     MAINTAIN,
-    StoreState,
     TwoStates,
     ViewCopyRecord,
     ViewDefinition,
@@ -100,16 +99,12 @@ class View:
         """
         if by not in ("kernels", "sql"):
             raise InputError(f"{by!r} computes nothing", doing=f"reading {self.name!r}", hint="Say kernels or sql")
-        with read_views(self._host, at) as known:
-            state, definition = known.state, known.definition(self.name)
+        with self._host.hold(at) as snapshot, read_views(self._host, snapshot) as known:
+            definition = known.definition(self.name)
             if by == "sql":
-                return in_spark_sql(definition, lambda name: self._frame(state, name, at))
-            return on_spark(definition, state, self._host.running(), session)
-
-    def _frame(self, state: StoreState, relation: str, at: Any) -> DataFrame:
-        if state.is_table(relation):
-            return self._host.frame(relation, at)
-        return self._host.what_if(relation).to_spark(at=at)
+                frames = {relation: self._host.frame(relation, snapshot) for relation in definition.relations}
+                return in_spark_sql(definition, frames)
+            return on_spark(definition, known.state, self._host.running(), session)
 
     def changes(self, *, since: Any, until: Any = None, runner: str = "auto") -> Changes:
         """What changed in it from one state to another, or to now, by delta queries."""

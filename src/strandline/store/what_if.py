@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from strandline.changes import Changes, ChangeSet
 from strandline.pages import ReadView
-from strandline.relations import Split
 from strandline.tables import ALL, PageCache, assignments, key_bounds, reachable
 from strandline.whatif import (
     INFINITY,
@@ -61,7 +60,6 @@ class WhatIf:
     def __init__(self, home: WhatIfHost, name: str) -> None:
         self.home = home
         self.name = name
-        self._held: WhatIfRelation | None = None
 
     # What it is
 
@@ -127,8 +125,6 @@ class WhatIf:
         """
         return self.home.frame_of(self.relation(as_of=as_of, at=at), columns, where, params)
 
-    # A what-if is a relation itself: its present state.
-
     def relation(self, *, as_of: Any = None, at: Any = None) -> WhatIfRelation:
         """Its rows for everything that reads relations: `sl.diff`, kernels on either runner, `open_relation`.
 
@@ -142,19 +138,6 @@ class WhatIf:
             snapshots.append(self.home.hold(at))
         reader = WhatIfReader(chain, view, self.home.cache, scan=scan, base_view=snapshots[-1].view)
         return what_if_relation(reader, reachable(self.home.storage), snapshots)
-
-    @property
-    def bytes(self) -> int:
-        return self.relation().bytes
-
-    @property
-    def rows(self) -> None:
-        """Nobody knows without reading them; `count` does."""
-        return None
-
-    def parts(self, columns: Sequence[str] | None = None) -> list[Split]:
-        self._held = self.relation()
-        return self._held.parts(columns)
 
     def count(self, *, as_of: Any = None, at: Any = None) -> int:
         """How many rows it has."""
@@ -293,9 +276,9 @@ def open_what_if(home: WhatIfHost, name: str) -> WhatIf:
 
 def what_if_at(home: WhatIfHost, name: str, at: Any = None) -> WhatIfRelation:
     """A what-if as a whole state of the store has it: its changes, those below and the table, all of that state."""
-    snapshot = home.hold(at)
-    reader = relation_of(snapshot.view, home.cache, name, "").reader
-    return what_if_relation(reader, reachable(home.storage), [snapshot])
+    with home.hold(at) as snapshot:
+        reader = relation_of(snapshot.view, home.cache, name, "").reader
+        return what_if_relation(reader, reachable(home.storage), [snapshot.again()])
 
 
 def what_if_readers(view: ReadView, cache: PageCache) -> dict[str, Callable[[], WhatIfReader]]:

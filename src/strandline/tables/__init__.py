@@ -27,7 +27,7 @@ from strandline.tables.page_cache import PageCache
 from strandline.tables.page_update import TableInstaller
 from strandline.tables.page_writer import SMALL_WRITES, Limits
 from strandline.tables.predicates import ALL, MOST_POINTS, KeyBounds, TableExpression, check_params, key_bounds
-from strandline.tables.query import Query
+from strandline.tables.query import Query, spark_query
 from strandline.tables.routing import DELETE
 from strandline.tables.row_changes import FRESH, NONE, Delta, Expected, UpdateStatement
 from strandline.tables.scan import (
@@ -128,6 +128,7 @@ __all__ = [
     "settle_counts",
     "show_keys",
     "sort_order",
+    "spark_query",
     "table_changes",
     "table_relation",
     "taken_keys",

@@ -7,6 +7,7 @@ outside; Spark runs it, in its own dialect, when the tables are large.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -71,29 +72,20 @@ class Query:
             except duckdb.Error as error:
                 raise SqlError(str(error).strip().splitlines()[0], doing=_DOING, hint=self._hint()) from None
 
-    def on_spark(self, frame: Callable[[str, list[str]], DataFrame]) -> pa.Table:
-        """The result, computed by Spark; `frame` gives a table's columns as a DataFrame."""
-        from sqlglot import exp
+    @property
+    def columns(self) -> dict[str, list[str]]:
+        """The columns that it can mean, of each relation that it names."""
+        return {name: self._columns(reader) for name, reader in self._readers.items()}
 
-        frames = {name: frame(name, self._columns(reader)) for name, reader in self._readers.items()}
-        tree = self._tree.copy()
-        for place, (name, made) in enumerate(frames.items()):
-            made.createOrReplaceTempView(f"strandline_{place}")
-            for table in list(tree.find_all(exp.Table)):
-                if table.name == name:
-                    alias = table.alias or name
-                    table.replace(exp.table_(f"strandline_{place}", alias=exp.to_identifier(alias, quoted=True)))
+    def on_spark(self, frames: Mapping[str, DataFrame]) -> pa.Table:
+        """The result, computed by Spark over the `columns` of each relation as DataFrames, all of one state."""
         if not frames:
             return self.in_process()
-        spark = next(iter(frames.values())).sparkSession
         try:
-            return spark.sql(tree.sql(dialect="spark")).toArrow()
+            return spark_query(self._tree, frames).toArrow()
         except Exception as error:
             first = str(error).strip().splitlines()[0]
             raise SqlError(f"Spark refused it: {first}", doing=_DOING, hint=self._hint()) from None
-        finally:
-            for place in range(len(frames)):
-                spark.catalog.dropTempView(f"strandline_{place}")
 
     def _columns(self, reader: QueryableRelation) -> list[str]:
         """The columns that the query can mean; all of them where it says `*`."""
@@ -109,6 +101,27 @@ class Query:
     def _hint(self) -> str:
         shapes = [f"{name}({', '.join(reader.schema.shown)})" for name, reader in self._readers.items()]
         return f"The tables are {', '.join(shapes)}" if shapes else ""
+
+
+def spark_query(tree: Any, frames: Mapping[str, DataFrame]) -> DataFrame:
+    """A parsed query in Spark's dialect, over DataFrames by the names that it gives to relations; lazy."""
+    from sqlglot import exp
+
+    tree = tree.copy()
+    # Names of their own: other queries may run in the same session meanwhile.
+    names = {name: f"strandline_{secrets.token_hex(6)}" for name in frames}
+    for table in [one for one in tree.find_all(exp.Table) if one.name in names and not _is_defined_here(one)]:
+        alias = exp.to_identifier(table.alias or table.name, quoted=True)
+        table.replace(exp.table_(names[table.name], alias=alias))
+    session = next(iter(frames.values())).sparkSession
+    try:
+        for name, frame in frames.items():
+            frame.createOrReplaceTempView(names[name])
+        return session.sql(tree.sql(dialect="spark"))
+    finally:
+        # The plan has found its tables by now.
+        for name in names.values():
+            session.catalog.dropTempView(name)
 
 
 def _parsed(sql: str) -> Any:

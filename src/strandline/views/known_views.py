@@ -25,9 +25,6 @@ from strandline.whatif import WhatIfHost
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from strandline.store import WhatIf
-
-
 R = TypeVar("R")
 
 
@@ -45,8 +42,6 @@ class ViewHost(WhatIfHost, Protocol):
     def autocommit(self, work: Callable[[TableTransaction], R]) -> R: ...
 
     def frame(self, table: str, at: Any = None) -> DataFrame: ...
-
-    def what_if(self, name: str) -> WhatIf: ...
 
     def running(self, runner: str = "auto") -> JoinRunner: ...
 

@@ -6,13 +6,13 @@ delta in the tests.
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from strandline.changes import COUNT
+from strandline.tables import spark_query
 from strandline.values import plain_schema, restore
 from strandline.views.definition import ViewDefinition, computed, query_sql
 from strandline.views.join import Join, JoinRunner, joined, run_join
@@ -56,26 +56,12 @@ def on_spark(
     return (session or own_session()).createDataFrame(spark_table(rows))
 
 
-def in_spark_sql(definition: ViewDefinition, frame: Callable[[str], DataFrame]) -> DataFrame:
-    """The defining query in Spark's own dialect over frames of its relations: lazy, and an oracle of its own.
+def in_spark_sql(definition: ViewDefinition, frames: Mapping[str, DataFrame]) -> DataFrame:
+    """The defining query in Spark's own dialect over DataFrames of its relations, all of one state: lazy, and an oracle
+    of its own.
 
     Where Spark's SQL means something else than DuckDB's (7 / 2 of integers in decimals, for one), so does the result.
     """
-    from sqlglot import exp, parse_one
+    from sqlglot import parse_one
 
-    tree = parse_one(query_sql(definition), dialect="duckdb")
-    names = {relation: f"strandline_{secrets.token_hex(6)}" for relation in definition.relations}
-    frames = {relation: frame(relation) for relation in definition.relations}
-    for table in list(tree.find_all(exp.Table)):
-        if table.name in names:
-            alias = exp.TableAlias(this=exp.to_identifier(table.alias or table.name, quoted=True))
-            table.replace(exp.Table(this=exp.to_identifier(names[table.name]), alias=alias))
-    for relation, base in frames.items():
-        base.createOrReplaceTempView(names[relation])
-    session = next(iter(frames.values())).sparkSession
-    try:
-        return session.sql(tree.sql(dialect="spark"))
-    finally:
-        # The plan has found its tables by now.
-        for name in names.values():
-            session.catalog.dropTempView(name)
+    return spark_query(parse_one(query_sql(definition), dialect="duckdb"), frames)
