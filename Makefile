@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
 TESTS := $(PY) -m pytest -n 2 --dist loadgroup
 
-.PHONY: help install java browser demo test check lint soak crash bench newcomer clean
+.PHONY: help install java browser demo test check lint soak crash bench size newcomer clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ crash: $(READY) ## three hundred processes killed under load, and what they left
 
 bench: $(BENCH_READY) java ## the tables of docs/benchmarks.md, measured here
 	@$(VENV)/bin/strandline bench
+
+size: $(READY) ## the wheel in empty environments: megabytes, packages, time to the first answer
+	@$(PY) tools/install_size.py
 
 newcomer: ## a clone in an empty folder: the demo, the tests, every block of README and guide
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && git clone --quiet . "$$folder/strandline" \

@@ -4,7 +4,8 @@
     ├── InputError            what was asked for can't be done: a file, an option, a name
     │   ├── NotFound          a file, table, snapshot or version that is not there
     │   ├── FormatError       bytes that are not what they should be: damaged, foreign, newer
-    │   └── SqlError          an expression or a query that can't be parsed or typed
+    │   ├── SqlError          an expression or a query that can't be parsed or typed
+    │   └── MissingExtra      a package that is installed only when it is asked for
     ├── SchemaError           columns or types that don't fit
     ├── KeysError             keys that are absent, null or not unique
     ├── ChangesError          a change set that does not fit what it meets
@@ -31,7 +32,9 @@ trying again can help (`retryable`). It survives a trip through a Spark worker a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import importlib.util
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 
@@ -79,6 +82,10 @@ class FormatError(InputError):
 
 class SqlError(InputError):
     """An expression or a query that can't be parsed or typed."""
+
+
+class MissingExtra(InputError):
+    """A package that Strandline uses only for this, and that is not installed here."""
 
 
 class SchemaError(StrandlineError):
@@ -173,6 +180,36 @@ def did_you_mean(
 
     near = get_close_matches(name, list(names), n=most, cutoff=cutoff)
     return f"Did you mean {' or '.join(map(shown, near))}?" if near else ""
+
+
+EXTRAS = {
+    "spark": ("pyspark", "grpc"),
+    "fast": ("numba",),
+    "delta": ("deltalake",),
+    "iceberg": ("pyiceberg",),
+    "postgres": ("adbc_driver_postgresql", "adbc_driver_manager"),
+    "encrypt": ("cryptography",),
+}
+"""The extras of the distribution, each with the packages that only it brings."""
+
+
+@contextmanager
+def extra(name: str, doing: str) -> Iterator[None]:
+    """Around the imports of an extra's packages: one that is missing is an error that says how to install it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS[name]:
+            raise
+        raise MissingExtra(
+            f"{package} is not installed", doing=doing, hint=f"Install it with: pip install 'strandline[{name}]'"
+        ) from None
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package of an extra is here; nothing is imported."""
+    return importlib.util.find_spec(package) is not None
 
 
 def _sentence(text: str) -> str:

@@ -14,7 +14,7 @@ import os
 import secrets
 from pathlib import Path
 
-from strandline.errors import Damaged, InputError, NotFound
+from strandline.errors import Damaged, InputError, NotFound, extra
 
 VARIABLE = "STRANDLINE_DUMP_KEY"
 KEY_BYTES = 32
@@ -97,8 +97,9 @@ def _decoded(raw: bytes, doing: str, hint: str) -> bytes:
 
 
 def _derived(key: bytes, salt: str, purpose: str, length: int) -> bytes:
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+    with extra("encrypt", "deriving the key of a dump"):
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
     info = f"strandline dumps 1 {purpose}".encode()
     return HKDF(algorithm=SHA256(), length=length, salt=salt.encode(), info=info).derive(key)

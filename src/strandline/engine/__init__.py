@@ -2,7 +2,15 @@
 
 from strandline.engine.duckdb_connections import kernel_duckdb, machine_memory, sandboxed_duckdb
 from strandline.engine.progress import Progress, byte_count, is_quiet, set_quiet
-from strandline.engine.runner import INLINE_LIMIT, InlineRunner, Runner, check_runner, choose_runner, parallel
+from strandline.engine.runner import (
+    INLINE_LIMIT,
+    InlineRunner,
+    Runner,
+    check_runner,
+    choose_runner,
+    parallel,
+    runs_on_spark,
+)
 from strandline.engine.spark_runner import SparkRunner
 from strandline.engine.spark_session import MASTER_VARIABLE, is_connect, prepare, session
 from strandline.engine.spool import Spool
@@ -33,6 +41,7 @@ __all__ = [
     "machine_memory",
     "parallel",
     "prepare",
+    "runs_on_spark",
     "sandboxed_duckdb",
     "session",
     "set_quiet",

@@ -1,7 +1,8 @@
 """Runners: one protocol, two ways to run kernels over work items.
 
 `InlineRunner` runs them in this process: small work does not wait for a JVM. `SparkRunner` (in `spark_runner`) runs
-one item per Spark task. `choose_runner` takes inline below `INLINE_LIMIT` bytes of input and Spark above it.
+one item per Spark task. `choose_runner` takes inline below `INLINE_LIMIT` bytes of input, or
+where PySpark is not installed, and Spark above it.
 
 `parallel` is for work inside this process that is no kernel: Arrow's work runs beside Python's, on all processors.
 """
@@ -17,7 +18,7 @@ from strandline.engine.duckdb_connections import machine_memory
 from strandline.engine.progress import Progress
 from strandline.engine.spool import Spool
 from strandline.engine.work import Attempt, Kernel, Outcome, WorkItem, outcome_of, run_attempt
-from strandline.errors import Cancelled, InputError
+from strandline.errors import Cancelled, InputError, is_installed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,10 +85,15 @@ def check_runner(runner: str) -> None:
         raise InputError(f"unknown runner {runner!r}", hint=f"Choose one of {', '.join(RUNNERS)}")
 
 
+def runs_on_spark(runner: str, input_bytes: int) -> bool:
+    """Whether `auto` takes Spark for so many bytes of input: above the limit, where PySpark is installed."""
+    return runner == "spark" or (runner == "auto" and input_bytes >= INLINE_LIMIT and is_installed("pyspark"))
+
+
 def choose_runner(runner: str, input_bytes: int, session: SparkSession | None = None) -> Runner:
     """The runner asked for, or for `auto` the one that fits `input_bytes` of input."""
     check_runner(runner)
-    if runner == "inline" or (runner == "auto" and session is None and input_bytes < INLINE_LIMIT):
+    if runner == "inline" or (session is None and not runs_on_spark(runner, input_bytes)):
         return InlineRunner()
     from strandline.engine.spark_runner import SparkRunner
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline._version import __version__
 from strandline.engine.duckdb_connections import MIB, machine_memory
-from strandline.errors import EngineError, InputError
+from strandline.errors import EngineError, InputError, extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,15 +72,16 @@ def java_version(java: str) -> int:
 
 MASTER_VARIABLE = "STRANDLINE_MASTER"
 MASTERS = re.compile(r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[.*\]|spark://.+|sc://.+|yarn|k8s://.+")
-WORKERS_NEED = ("pyarrow", "duckdb", "numpy", "numba", "sqlglot", "obstore")
-"""What kernels import on a worker."""
+WORKERS_NEED = ("pyarrow", "duckdb", "numpy", "sqlglot", "obstore")
+"""What kernels import on a worker; numba makes them faster where it is."""
 
 _prepared: set[str] = set()
 
 
 def session(master: str | None = None) -> SparkSession:
     """The Spark session: the active one, or a new quiet one on `master` (default: this machine)."""
-    from pyspark.sql import SparkSession
+    with extra("spark", "starting Spark"):
+        from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is None:
@@ -102,7 +103,8 @@ def start(master: str) -> SparkSession:
 
 
 def _start_connect(master: str) -> SparkSession:
-    from pyspark.sql import SparkSession
+    with extra("spark", "starting Spark"):
+        from pyspark.sql import SparkSession
 
     try:
         builder = SparkSession.builder.remote(master)
@@ -120,7 +122,8 @@ def _start_connect(master: str) -> SparkSession:
 
 
 def _start_classic(master: str) -> SparkSession:
-    from pyspark.sql import SparkSession
+    with extra("spark", "starting Spark"):
+        from pyspark.sql import SparkSession
 
     find_java(os.environ)
     if "SPARK_REMOTE" in os.environ:

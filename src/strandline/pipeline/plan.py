@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strandline.engine import INLINE_LIMIT
+from strandline.engine import runs_on_spark
 from strandline.errors import StrandlineError
 from strandline.pipeline import annotated_source
 from strandline.pipeline.detection import TableState, plan_detection, read_table_state
@@ -109,9 +109,7 @@ def _base_plan(context: PipelineContext, source: SourceSettings, table: TableSta
 
 
 def _runner(context: PipelineContext, extract: Extract, table: TableState) -> str:
-    if context.options.runner != "auto":
-        return context.options.runner
-    return "spark" if extract.relation.bytes + table.bytes >= INLINE_LIMIT else "inline"
+    return "spark" if runs_on_spark(context.options.runner, extract.relation.bytes + table.bytes) else "inline"
 
 
 def _replica(replica: ReplicaSettings, last: Step | None, now: float) -> str:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from strandline.engine import is_connect
+from strandline.errors import extra
 from strandline.spark_source.leases import Leases, LeaseServer
 from strandline.spark_source.options import PINNED, read_request
 
@@ -34,7 +35,9 @@ def register(spark: SparkSession | None = None) -> SparkSession:
     This process keeps readable what DataFrames of the session read, until it ends or calls `release`.
     """
     from strandline.engine import prepare, session
-    from strandline.spark_source.data_sources import DiffSource, TableSource
+
+    with extra("spark", "registering Strandline's data sources"):
+        from strandline.spark_source.data_sources import DiffSource, TableSource
 
     spark = session() if spark is None else prepare(spark)
     server = _lease_server()

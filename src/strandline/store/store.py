@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 import pyarrow as pa
 
 from strandline.changes import OURS, Changes
-from strandline.engine import INLINE_LIMIT
+from strandline.engine import runs_on_spark
 from strandline.errors import InputError
 from strandline.pages import (
     EVERY,
@@ -253,7 +253,7 @@ class Store:
         """
         with self.hold(at) as snapshot:
             query = Query(sql, snapshot.view, self.cache, what_if_readers(snapshot.view, self.cache))
-            if runner == "spark" or (runner == "auto" and query.bytes >= INLINE_LIMIT):
+            if runs_on_spark(runner, query.bytes):
                 relations = {name: self.named(name, snapshot) for name in query.columns}
                 return query.on_spark({n: self._frame_of(relations[n], names) for n, names in query.columns.items()})
             return query.in_process()

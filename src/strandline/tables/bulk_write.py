@@ -479,4 +479,4 @@ class LargeWrites:
         small = self._asked == "inline" or (self._asked == "auto" and stays)
         if small or not is_shared(self._tables.inner.storage):
             return InlineRunner()
-        return choose_runner("spark", size, self._session)
+        return choose_runner(self._asked, size, self._session)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from strandline.errors import extra
+
 
 class _Kernels:
     """Stands for the module `kernels`, loaded by `compiled_cache`."""
@@ -11,9 +13,10 @@ class _Kernels:
     def __getattr__(self, name: str) -> Any:
         from strandline.values import load_compiled
 
-        loaded = load_compiled(
-            "strandline.differential.window.compiled_loops", "strandline.differential.window.options"
-        )
+        with extra("fast", "comparing with the window algorithm"):
+            loaded = load_compiled(
+                "strandline.differential.window.compiled_loops", "strandline.differential.window.options"
+            )
         self.__dict__.update(vars(loaded))
         return getattr(loaded, name)
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from strandline.errors import InputError, StorageError
+from strandline.errors import InputError, StorageError, extra
 from strandline.relations.databases.address import Address
 
 Row = tuple[Any, ...]
@@ -128,7 +128,8 @@ def connect(address: Address, *, create: bool = False) -> Database:
 
         return DuckdbDatabase(address, create=create)
     if address.kind == "postgres":
-        from strandline.relations.databases.postgres import PostgresDatabase
+        with extra("postgres", f"opening {address.shown}"):
+            from strandline.relations.databases.postgres import PostgresDatabase
 
         return PostgresDatabase(address, create=create)
     raise InputError(f"{address.kind} is no database", doing=f"opening {address.shown}")

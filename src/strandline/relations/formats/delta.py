@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from strandline.engine import Spool
-from strandline.errors import FormatError, NotFound
+from strandline.errors import FormatError, NotFound, extra
 from strandline.relations.formats.files import DataFile, check_readable, local_path, reading
 from strandline.relations.formats.parquet import parquet_relation
 from strandline.relations.read_options import ReadOptions
@@ -40,8 +40,9 @@ def open_delta(path: str, name: str, options: ReadOptions, spool: Spool | None) 
 
 
 def _load(path: str, version: int | None) -> Any:
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
+    with extra("delta", f"reading the Delta table {path}"):
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
 
     try:
         return DeltaTable(path, version=version)

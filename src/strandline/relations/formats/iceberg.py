@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from strandline.engine import Spool
-from strandline.errors import FormatError, NotFound
+from strandline.errors import FormatError, NotFound, extra
 from strandline.relations.formats.files import DataFile, check_readable, reading
 from strandline.relations.formats.parquet import parquet_file, parquet_relation
 from strandline.relations.read_options import ReadOptions
@@ -64,8 +64,9 @@ def metadata_file(folder: str) -> str:
 
 
 def _load(path: str) -> Any:
-    from pyiceberg.exceptions import ValidationError
-    from pyiceberg.table import StaticTable
+    with extra("iceberg", f"reading the Iceberg table {path}"):
+        from pyiceberg.exceptions import ValidationError
+        from pyiceberg.table import StaticTable
 
     with reading(path, "Iceberg"):
         location = metadata_file(path) if os.path.isdir(path) else path

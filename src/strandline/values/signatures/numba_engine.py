@@ -11,10 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from strandline.errors import extra
 from strandline.values.signatures.compiled_cache import load_compiled
 from strandline.values.signatures.numpy_engine import Flags, Offsets, Words
 
-kernels: Any = load_compiled("strandline.values.signatures.numba_kernels", "strandline.values.signatures.numpy_engine")
+with extra("fast", "computing row signatures"):
+    kernels: Any = load_compiled(
+        "strandline.values.signatures.numba_kernels", "strandline.values.signatures.numpy_engine"
+    )
 
 BLOCK_ROWS = 1 << 15
 

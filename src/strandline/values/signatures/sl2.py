@@ -41,7 +41,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.errors import InputError, SchemaError
+from strandline.errors import InputError, SchemaError, is_installed
 from strandline.values.signatures import numpy_engine
 from strandline.values.signatures.numpy_engine import Flags, Offsets, Words, bits, byte_ranges, fixed_width, validity
 from strandline.values.signatures.scheme import kind_of
@@ -130,7 +130,7 @@ def _numba_pays(values: int) -> bool:
     if "strandline.values.signatures.numba_engine" in sys.modules:
         return values >= _SMALL
     _hashed_with_numpy += values
-    return _hashed_with_numpy >= NUMBA_PAYS_AFTER
+    return _hashed_with_numpy >= NUMBA_PAYS_AFTER and is_installed("numba")
 
 
 def _fold_column(engine: Engine, h: Words, column: Column, seed: int) -> None:

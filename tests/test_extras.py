@@ -1,0 +1,109 @@
+"""What the core install does, and what it says where an extra is needed: other Pythons, with packages hidden."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from strandline.errors import EXTRAS
+
+ROOT = Path(__file__).parent.parent
+HIDDEN = sorted(package for packages in EXTRAS.values() for package in packages)
+
+
+def without(packages: list[str], program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """What a program says in a Python that has none of the packages."""
+    hide = f"import sys\nsys.modules.update(dict.fromkeys({packages!r}))\n"
+    command = [sys.executable, "-c", hide + textwrap.dedent(program)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+
+
+def run(words: str) -> str:
+    return f"from strandline.cli import main\nmain({words.split()!r})"
+
+
+@pytest.fixture
+def extracts(tmp_path: Path) -> Path:
+    (tmp_path / "a.csv").write_text("id,v\n1,a\n2,b\n")
+    (tmp_path / "b.csv").write_text("id,v\n1,a\n2,c\n3,d\n")
+    return tmp_path
+
+
+def test_each_extra_of_the_distribution_is_known_with_its_packages() -> None:
+    optional = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    names = {
+        extra: {re.split(r"[\[><=]", requirement)[0].replace("-", "_") for requirement in requirements}
+        for extra, requirements in optional.items()
+        if extra not in ("all", "dev", "docs", "bench")
+    }
+    assert {extra: set(packages) & names[extra] for extra, packages in EXTRAS.items()} == names
+    assert optional["all"] == [f"strandline[{','.join(EXTRAS)}]"]
+
+
+def test_the_core_compares_keeps_supposes_views_copies_dumps_and_restores(extracts: Path) -> None:
+    ran = without(
+        HIDDEN,
+        """
+        import strandline as sl
+
+        changes = sl.diff("a.csv", "b.csv", key="id")
+        print(changes.summary().inserted, changes.summary().updated)
+        store = sl.create("shop")
+        store.create_table("t", "a.csv", key="id")
+        store.snapshot("monday")
+        store.table("t").apply(changes)
+        guess = store.table("t").what_if("guess")
+        guess.delete(where="id = 1")
+        print(guess.to_arrow().num_rows, store.query("select count(*) n from t").to_pylist())
+        view = store.view("late", "select id, v from t where v > 'b'")
+        view.replicate("duckdb:///copy.duckdb#late")
+        print(store.copies()[0].verify().equal)
+        store.dump("dumps")
+        sl.restore("dumps", "again")
+        print(sl.open("again").table("t").to_arrow().num_rows)
+        """,
+        extracts,
+    )
+    assert ran.stdout.splitlines() == ["1 1", "2 [{'n': 3}]", "True", "3"], ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        ("spark", "diff a.csv b.csv --key id --runner spark"),
+        ("fast", "diff a.csv b.csv --key id --algorithm window"),
+        ("postgres", "base add postgresql://localhost/shop#t"),
+    ],
+)
+def test_a_command_that_needs_an_extra_names_it(extracts: Path, extra: str, words: str) -> None:
+    ran = without(list(EXTRAS[extra]), run(words), extracts)
+    assert ran.returncode == 2
+    assert f"pip install 'strandline[{extra}]'" in ran.stderr
+    assert "mistake" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("extra", "program"),
+    [
+        ("delta", "sl.diff('delta', 'delta', key='id')"),
+        ("iceberg", "sl.diff('ice', 'ice', key='id')"),
+        ("encrypt", "sl.create('shop').dump('dumps', key_file='key')"),
+        ("spark", "sl.session()"),
+        ("spark", "sl.register()"),
+    ],
+)
+def test_a_call_that_needs_an_extra_names_it(tmp_path: Path, extra: str, program: str) -> None:
+    (tmp_path / "delta" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "ice" / "metadata").mkdir(parents=True)
+    (tmp_path / "ice" / "metadata" / "v1.metadata.json").write_text("{}")
+    (tmp_path / "key").write_bytes(b"k" * 32)
+    lines = ["import strandline as sl", "try:", f"    {program}", "except sl.StrandlineError as error:"]
+    ran = without(list(EXTRAS[extra]), "\n".join([*lines, "    print(type(error).__name__, error)"]), tmp_path)
+    assert ran.stdout.startswith("MissingExtra"), ran.stdout + ran.stderr
+    assert f"pip install 'strandline[{extra}]'" in ran.stdout
