@@ -1,6 +1,6 @@
 """Running kernels: work items, the runners (Spark, inline), the session, progress."""
 
-from strandline.engine.duckdb_connections import kernel_duckdb, machine_memory, sandboxed_duckdb
+from strandline.engine.duckdb_connections import PerThread, kernel_duckdb, machine_memory, sandboxed_duckdb
 from strandline.engine.progress import Progress, byte_count, is_quiet, set_quiet
 from strandline.engine.runner import (
     INLINE_LIMIT,
@@ -23,6 +23,7 @@ __all__ = [
     "InlineRunner",
     "Kernel",
     "Outcome",
+    "PerThread",
     "Progress",
     "Result",
     "Runner",

@@ -3,18 +3,27 @@
 Both know only the extensions that DuckDB carries with it. A kernel's connection stays inside its share of the
 machine's memory and spills into the attempt's own folder. A sandboxed connection sees the tables that it is given
 and nothing else: no files, no network, no variables of Python; and no statement can change that.
+
+What a thread keeps for itself (`PerThread`) survives a fork of the process in another thread: CPython clears the
+`threading.local` values of all other threads in the forked child, and DuckDB's destructor ends the child there, since
+the threads that it waits for are not in it. Spark's launcher is such a fork.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
-from collections.abc import Mapping
+import sys
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
+
+T = TypeVar("T")
 
 MIB = 1 << 20
 _OWN_EXTENSIONS = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
@@ -68,3 +77,33 @@ def sandboxed_duckdb(
     for name, table in (tables or {}).items():
         connection.register(name, table)
     return connection
+
+
+class PerThread(Generic[T]):
+    """One value for each thread, made when it is first asked for. In a forked child no value of the parent is used or
+    destroyed. Meant for module level: what it holds is never given back as a whole.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._mutex = threading.Lock()
+        self._values: dict[int, T] = {}
+        os.register_at_fork(after_in_child=self._begin_anew)
+
+    def get(self) -> T:
+        """This thread's value."""
+        own = threading.get_ident()
+        value = self._values.get(own)
+        if value is None:
+            value = self._make()
+            with self._mutex:
+                living = sys._current_frames().keys()
+                gone = [self._values.pop(thread) for thread in list(self._values) if thread not in living]
+                self._values[own] = value
+            del gone  # outside the mutex: a destructor may take its time
+        return value
+
+    def _begin_anew(self) -> None:
+        # One reference that is never given up: the child neither uses nor destroys the parent's values.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._values))
+        self._values, self._mutex = {}, threading.Lock()

@@ -15,11 +15,11 @@ from __future__ import annotations
 import datetime
 import json
 import math
-import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,12 +27,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from strandline.engine import sandboxed_duckdb
+from strandline.engine import PerThread, sandboxed_duckdb
 from strandline.errors import SqlError, did_you_mean
 from strandline.values.encoding import no_rows
 
 if TYPE_CHECKING:
-    import duckdb
+    pass
 
 _CLASSES = frozenset(
     ("COLUMN_REF", "CONSTANT", "COMPARISON", "CONJUNCTION", "FUNCTION", "OPERATOR", "CASE", "CAST", "BETWEEN")
@@ -236,7 +236,7 @@ def _unknown(place: Any, schema: pa.Schema, sql: str, doing: str) -> SqlError:
 def _check(text: str, columns: Sequence[str], sql: str, doing: str) -> None:
     """Refuses what is not a plain function of these columns of a row, as DuckDB itself reads the final text."""
     # All rows are fetched: a connection with rows left to fetch refuses other work.
-    serialised = _connection().execute("SELECT json_serialize_sql(?)", [f"SELECT ({text})"]).fetchall()
+    serialised = _connections.get().execute("SELECT json_serialize_sql(?)", [f"SELECT ({text})"]).fetchall()
     record = json.loads(serialised[0][0])
     if record["error"]:
         raise SqlError(f"{sql!r} is not SQL: {record.get('error_message', 'unknown')}", doing=doing)
@@ -281,7 +281,7 @@ def _run(expression: Expression | Condition, table: pa.Table, sql: str = "") -> 
 
     columns = [readable(table.column(name), name) for name in expression.columns]
     rows = pa.table([pa.array(np.arange(len(table))), *columns], names=[_ROW, *expression.columns])
-    connection = _connection()
+    connection = _connections.get()
     connection.register(_ROWS, rows)
     try:
         return connection.sql(f'SELECT {expression.sql} AS v FROM "{_ROWS}"').to_arrow_table().column(0)
@@ -312,27 +312,18 @@ def readable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     return column
 
 
-_local = threading.local()
+_connections = PerThread(lambda: sandboxed_duckdb(threads=1))
+"""The connections for expressions: they see nothing but the rows that they are given."""
 
 
-def _connection() -> duckdb.DuckDBPyConnection:
-    """This thread's connection for expressions: it sees nothing but the rows that it is given."""
-    if not hasattr(_local, "connection"):
-        _local.connection = sandboxed_duckdb(threads=1)
-    connection: duckdb.DuckDBPyConnection = _local.connection
-    return connection
-
-
+@cache
 def _functions() -> frozenset[str]:
     """The functions that give the same for the same row, whenever and wherever they are called."""
-    if not hasattr(_local, "functions"):
-        listed = _connection().execute(
-            "SELECT DISTINCT function_name FROM duckdb_functions() WHERE (function_type = 'scalar' AND "
-            f"stability = 'CONSISTENT') OR (function_type = 'macro' AND ({_MACROS}))"
-        )
-        _local.functions = frozenset(name.lower() for (name,) in listed.fetchall()) - _UNSTEADY
-    known: frozenset[str] = _local.functions
-    return known
+    listed = _connections.get().execute(
+        "SELECT DISTINCT function_name FROM duckdb_functions() WHERE (function_type = 'scalar' AND "
+        f"stability = 'CONSISTENT') OR (function_type = 'macro' AND ({_MACROS}))"
+    )
+    return frozenset(name.lower() for (name,) in listed.fetchall()) - _UNSTEADY
 
 
 def quoted(*names: str | None) -> str:

@@ -13,7 +13,6 @@ up the counts of equal rows.
 from __future__ import annotations
 
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +25,7 @@ from strandline.changes import COUNT, net_counts, read_parts, write_part
 from strandline.engine import (
     INLINE_LIMIT,
     Attempt,
+    PerThread,
     Result,
     Spool,
     WorkItem,
@@ -122,14 +122,12 @@ class QueryEngine:
                 self.connection.unregister(name)
 
 
-_engines = threading.local()
+_engines = PerThread(QueryEngine)
 
 
 def thread_engine() -> QueryEngine:
     """This thread's engine, for computations that are not told another."""
-    if not hasattr(_engines, "engine"):
-        _engines.engine = QueryEngine()
-    return _engines.engine  # type: ignore[no-any-return]
+    return _engines.get()
 
 
 def joined(join: Join, tables: Mapping[str, pa.Table], engine: QueryEngine | None = None) -> pa.Table:
