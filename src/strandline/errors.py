@@ -16,11 +16,13 @@
     │   └── Cancelled         stopped by the user
     ├── StorageError          the disk or the object store refused
     │   ├── AlreadyExists     put_if_absent met an object
+    │   ├── StorageBusy       the lock of a folder was not free in time; says who holds it
     │   ├── SwapLost          compare_and_swap met another value
     │   └── Unanswered        no answer came: what was asked may have happened, or still may
     └── StoreError            what a store of tables refuses
         ├── Conflict          another transaction was first; trying again can help
         │   └── Deadlock      this transaction was ended to free others
+        ├── LockTimeout       a table, page or row was not free in time; says who holds it
         ├── SnapshotExpired   a reader came too late: its pages are gone
         ├── Fenced            this process was taken for dead and may no longer write
         ├── InUse             dropping what others stand on
@@ -128,6 +130,12 @@ class AlreadyExists(StorageError):
     """`put_if_absent` met an object of that name."""
 
 
+class StorageBusy(StorageError):
+    """The lock of a file or a folder was not free in time; the error says who holds it."""
+
+    retryable = True
+
+
 class SwapLost(StorageError):
     """`compare_and_swap` met another value than the expected one."""
 
@@ -150,6 +158,12 @@ class Conflict(StoreError):
 
 class Deadlock(Conflict):
     """This transaction was ended so that the others could go on."""
+
+
+class LockTimeout(StoreError):
+    """A table, page or row was not free in time; the error says which transaction holds it."""
+
+    retryable = True
 
 
 class SnapshotExpired(StoreError):

@@ -7,7 +7,9 @@ removed names), names kept but bytes lost, bytes torn. Each must open as the old
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pages.test_crash_points import OPERATIONS, bury_and_commit, facts, prepare
+from tests.pages.test_crash_points import OPERATIONS, bury_and_commit, facts, outcomes, prepare
 from tests.pages.toy import Clock, assert_sound, opened
 
 import strandline.storage.durable_file as durable_file
 import strandline.storage.local as local
+from strandline.errors import StrandlineError
 from strandline.pages import PageStore
 from strandline.storage import LocalStorage, MemoryStorage
 
@@ -45,6 +48,9 @@ class Recorder:
     """Stands in for the module `os` inside the local backend; what other stores of this process do is not recorded."""
 
     root: Path
+    fails: int = -1
+    """The flush, counted from 0, that the disk refuses."""
+    flushes: int = 0
     calls: list[Call] = field(default_factory=list)
     files: dict[int, Any] = field(default_factory=dict)
 
@@ -70,6 +76,10 @@ class Recorder:
         return os.write(descriptor, data)
 
     def fsync(self, descriptor: int) -> None:
+        if descriptor in self.files:
+            self.flushes += 1
+            if self.flushes - 1 == self.fails:
+                raise OSError(errno.EIO, "Input/output error")
         os.fsync(descriptor)
         if descriptor in self.files:
             self.calls.append(("flush", self.files[descriptor], None))
@@ -149,16 +159,11 @@ def test_a_crash_after_any_system_call_leaves_the_old_or_the_new_state(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operation: Callable[[PageStore], object] = OPERATIONS[name]
-    start = prepare()
-    for object_name, value in start.objects.items():
-        (tmp_path / object_name).parent.mkdir(exist_ok=True)
-        (tmp_path / object_name).write_bytes(value)
-    before = {str(tmp_path / object_name): value for object_name, value in start.objects.items()}
+    before = _on_disk(tmp_path)
     recorder = Recorder(tmp_path)
-    for module in (local, durable_file):
-        monkeypatch.setattr(module, "os", types.SimpleNamespace(**_members(recorder)))
-    operation(opened(LocalStorage(tmp_path), Clock()))
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        _record(patch, recorder)
+        operation(opened(LocalStorage(tmp_path), Clock()))
 
     states, tried, seen = [], 0, set()
     for end in range(len(recorder.calls) + 1):
@@ -175,6 +180,51 @@ def test_a_crash_after_any_system_call_leaves_the_old_or_the_new_state(
             assert_sound(left)
             tried += 1
     print(f"{name}: {len(recorder.calls)} system calls, {tried} different images")
+
+
+@pytest.mark.parametrize("name", ["commit of one", "bulk load", "drop", "promote", "fork", "drop version"])
+def test_what_was_acknowledged_after_a_refused_flush_survives_a_crash(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk refuses one flush, any of them. The process goes on, and then everything not flushed is lost."""
+    operation: Callable[[PageStore], object] = OPERATIONS[name]
+    states, _ = outcomes(name)
+    at, struck, refused = 0, True, 0
+    while struck:
+        folder = tmp_path / str(at)
+        before = _on_disk(folder)
+        recorder = Recorder(folder, fails=at)
+        store, failed = None, False
+        with monkeypatch.context() as patch:
+            _record(patch, recorder)
+            try:
+                store = opened(LocalStorage(folder), Clock())
+                operation(store)
+            except StrandlineError:
+                failed = True
+            struck, recorder.fails = recorder.flushes > at, -1
+            seen = facts(store) if store is not None else None
+        left = image(before, recorder.calls, folder, Loss.UNFLUSHED)
+        found = bury_and_commit(left)
+        assert found in states if failed else found == states[-1], (at, failed)
+        assert seen is None or found == seen, at
+        assert_sound(left)
+        shutil.rmtree(folder)
+        at, refused = at + 1, refused + failed
+    print(f"{name}: {at} flushes refused, {refused} of them an error")
+
+
+def _on_disk(folder: Path) -> dict[str, bytes]:
+    start = prepare()
+    for object_name, value in start.objects.items():
+        (folder / object_name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / object_name).write_bytes(value)
+    return {str(folder / object_name): value for object_name, value in start.objects.items()}
+
+
+def _record(patch: pytest.MonkeyPatch, recorder: Recorder) -> None:
+    for module in (local, durable_file):
+        patch.setattr(module, "os", types.SimpleNamespace(**_members(recorder)))
 
 
 def _members(recorder: Recorder) -> dict[str, Any]:

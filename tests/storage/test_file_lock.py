@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -9,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from strandline.storage import locked
+from strandline.errors import StorageBusy, SwapLost
+from strandline.storage import LocalStorage, locked
 
 
 def test_a_lock_that_is_held_is_told_to_those_who_do_not_wait(tmp_path: Path) -> None:
@@ -52,3 +55,70 @@ def test_a_process_that_ends_lets_go_of_the_lock(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", f"{taking}; import os; os._exit(7)"], check=False).returncode == 7
     with locked(tmp_path / "lock", wait=False):
         pass
+
+
+def test_waiting_ends_with_an_error_that_names_the_holder(tmp_path: Path) -> None:
+    with locked(tmp_path / "lock"), pytest.raises(StorageBusy, match=f"process {os.getpid()} since 20"):
+        locked(tmp_path / "lock", limit=0.02).__enter__()
+    with locked(tmp_path), pytest.raises(StorageBusy, match=f"process {os.getpid()}"):
+        locked(tmp_path, limit=0.02).__enter__()
+
+
+def test_a_stopped_holder_is_named_and_readers_do_not_need_its_lock(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path, lock_limit=0.02)
+    token = storage.compare_and_swap("A", None, b"1")
+    taking = f"from strandline.storage import locked; lock = locked({str(tmp_path / '.lock')!r}); lock.__enter__()"
+    code = f"{taking}; print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        try:
+            assert holder.stdout is not None
+            holder.stdout.readline()
+            holder.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, holder.pid, os.WSTOPPED | os.WNOWAIT)
+            with pytest.raises(StorageBusy, match=rf"process {holder.pid} \(stopped\) since 20"):
+                storage.compare_and_swap("A", token, b"2")
+            assert storage.get_with_token("A").value == b"1"
+            storage.put_if_absent("pages/1", b"new")
+        finally:
+            holder.kill()
+    storage.compare_and_swap("A", token, b"2")
+
+
+def test_a_swap_under_way_excludes_others_though_its_lock_file_is_removed(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path, lock_limit=0.02)
+    token = storage.compare_and_swap("A", None, b"1")
+    with storage._swap_lock():
+        (tmp_path / ".lock").unlink()
+        with pytest.raises(StorageBusy):
+            storage.compare_and_swap("A", token, b"2")
+
+
+def test_no_swap_is_lost_while_the_lock_file_is_removed_again_and_again(tmp_path: Path) -> None:
+    LocalStorage(tmp_path).compare_and_swap("A", None, b"0")
+    threads, swaps = 3, 15
+    at_work = threading.Event()
+    at_work.set()
+
+    def count() -> None:
+        storage, done = LocalStorage(tmp_path), 0
+        while done < swaps:
+            stored = storage.get_with_token("A")
+            try:
+                storage.compare_and_swap("A", stored.token, b"%d" % (int(stored.value) + 1))
+                done += 1
+            except SwapLost:
+                continue
+
+    def remove() -> None:
+        while at_work.is_set():
+            (tmp_path / ".lock").unlink(missing_ok=True)
+
+    counters = [threading.Thread(target=count) for _ in range(threads)]
+    remover = threading.Thread(target=remove)
+    for thread in (*counters, remover):
+        thread.start()
+    for thread in counters:
+        thread.join()
+    at_work.clear()
+    remover.join()
+    assert LocalStorage(tmp_path).get("A") == b"%d" % (threads * swaps)

@@ -38,6 +38,9 @@ from strandline.store import Store, create_on
 from strandline.store import create as create_store
 from strandline.store import open as open_store
 
+LONGEST_WAIT = 24 * 3600.0
+"""Seconds for which a run waits for another one at most."""
+
 
 @contextmanager
 def run_lock(folder: str, *, wait: bool) -> Iterator[None]:
@@ -49,7 +52,7 @@ def run_lock(folder: str, *, wait: bool) -> Iterator[None]:
     path = os.path.join(folder, "lock")
     with ExitStack() as held:
         try:
-            descriptor = held.enter_context(locked(path, wait=wait))
+            descriptor = held.enter_context(locked(path, wait=wait, limit=LONGEST_WAIT))
         except BlockingIOError:
             raise InUse(
                 f"process {_holder(path)} runs this pipeline",

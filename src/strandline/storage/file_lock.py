@@ -2,26 +2,130 @@
 
 The kernel lets go of it when its process ends, however it ends: a file's existence means nothing, and a dead process
 blocks nobody. It does not hold between machines, nor against those who don't ask for it.
+
+A holder that is stopped or hangs blocks the others, so waiting has a limit, and the error names the holder: who locks
+a file writes its process, its machine and the time into it. A lock file that is removed locks nothing any more: who
+gets the lock of a file looks whether that is the file which stands at its path, and else begins anew.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import fcntl
 import os
+import socket
+import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from strandline.errors import StorageBusy
+
+LIMIT = 600.0
+"""Seconds for which a lock is waited for unless another limit is given."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.0005, 0.01
+"""Seconds between two looks at a lock that somebody has."""
+
+StrPath = str | os.PathLike[str]
+
 
 @contextmanager
-def locked(path: str | os.PathLike[str], *, wait: bool = True) -> Iterator[int]:
+def locked(path: StrPath, *, wait: bool = True, limit: float = LIMIT) -> Iterator[int]:
     """Holds the lock of a folder, or of a file, which is made if it is absent; gives its descriptor.
 
-    Without `wait`, a lock that somebody has is a `BlockingIOError`.
+    A lock that somebody has is a `StorageBusy` after `limit` seconds; without `wait` a `BlockingIOError` at once.
     """
-    flags = os.O_RDONLY if os.path.isdir(path) else os.O_RDWR | os.O_CREAT
-    descriptor = os.open(path, flags, 0o644)
+    end = time.monotonic() + limit
+    while True:
+        descriptor = _opened(path)
+        try:
+            _take(descriptor, path, end if wait else None)
+            if still_locked(descriptor, path):
+                _leave_note(descriptor)
+                yield descriptor
+                return
+        finally:
+            os.close(descriptor)
+
+
+def still_locked(descriptor: int, path: StrPath) -> bool:
+    """Whether what was opened is what stands at its path: if not, another process may have locked that."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield descriptor
-    finally:
-        os.close(descriptor)
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def holder_of(path: StrPath) -> str:
+    """Who holds a lock, as far as it can be known: the process, its machine, since when, and whether it is stopped."""
+    number, note = _kernel_holder(path), _note(path)
+    if note and (number is None or note[0] == str(number)):
+        host = "" if note[1] == socket.gethostname() else f" on {note[1]}"
+        return f"process {note[0]}{host}{_stopped(note[0]) if not host else ''} since {note[2]}"
+    if number is not None:
+        return f"process {number}{_stopped(str(number))}"
+    return "another process"
+
+
+def _opened(path: StrPath) -> int:
+    flags = os.O_RDONLY if os.path.isdir(path) else os.O_RDWR | os.O_CREAT
+    return os.open(path, flags, 0o644)
+
+
+def _take(descriptor: int, path: StrPath, end: float | None) -> None:
+    pause = FIRST_PAUSE
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if end is None:
+                raise
+        if time.monotonic() >= end:
+            raise StorageBusy(
+                f"{holder_of(path)} holds it",
+                doing=f"waiting for the lock {os.fspath(path)}",
+                hint="Let that process go on, or end it: the lock goes with it. Then try again",
+            )
+        time.sleep(min(pause, max(0.0, end - time.monotonic())))
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _leave_note(descriptor: int) -> None:
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        note = f"{os.getpid()} {socket.gethostname()} {now}\n".encode()
+        # Of one length mostly, so that a file that is read meanwhile shows one note and not two.
+        os.pwrite(descriptor, note, 0)
+        os.ftruncate(descriptor, len(note))
+
+
+def _note(path: StrPath) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            words = file.read(500).split()
+    except OSError:
+        return []
+    return words if len(words) == 3 else []
+
+
+def _kernel_holder(path: StrPath) -> int | None:
+    """What the kernel knows; nothing where it does not tell, or where the holder is in another container."""
+    try:
+        inode = os.stat(path).st_ino
+        with open("/proc/locks", encoding="ascii", errors="replace") as file:
+            for words in (line.split() for line in file):
+                if len(words) > 5 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode):
+                    return int(words[4]) if int(words[4]) > 0 else None
+    except (OSError, ValueError):
+        return None
+    return None
+
+
+def _stopped(number: str) -> str:
+    try:
+        with open(f"/proc/{number}/stat", encoding="ascii", errors="replace") as file:
+            state = file.read().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+    return " (stopped)" if state in "Tt" else ""

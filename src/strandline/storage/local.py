@@ -4,6 +4,10 @@ A new object is written to an unnamed file, flushed, given its name by a hard li
 flushed: a reader sees all of it or nothing, and a crash leaves no half-written name. A swap holds the lock of the
 root folder, writes the successor beside the object and renames it over.
 
+A folder whose flush failed is remembered: its names may not survive a crash. It is flushed again before a value is read
+for a swap and before every swap, so what a swap builds on is durable. A swap whose own flush failed is `Unanswered`:
+others see the new value, and that it lasts is known when it was read again.
+
 Large things that are written or read once, as dumps are, can pass by the machine's cache (`put_in_passing`,
 `get_in_passing`), so that they don't push out what others use. Other backends have no such cache; there these are the
 plain operations. Where it can't be told how much of a file is cached, all of it counts as cached.
@@ -19,17 +23,20 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost
-from strandline.storage.durable_file import flush, put_in_place, write_flushed, write_pieces
+from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost, Unanswered
+from strandline.storage.durable_file import flush, write_flushed, write_pieces
 from strandline.storage.file_lock import locked
 from strandline.storage.seam import Storage, Stored, Token, checked_name, require_auditing
 
 _UNNAMED = getattr(os, "O_TMPFILE", 0)
 _PARALLEL = 8
+SWAP_LIMIT = 60.0
+"""Seconds for which a swap waits for those of other processes."""
+_NO_FOLDER_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP)
 _Item = TypeVar("_Item")
 
 
@@ -55,10 +62,14 @@ def let_go(descriptor: int) -> None:
 class LocalStorage:
     """Objects as files below `root`. Safe for many threads and many processes on one machine."""
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    def __init__(self, root: str | os.PathLike[str], lock_limit: float = SWAP_LIMIT) -> None:
+        self.lock_limit = lock_limit
         self._root = Path(root).absolute()
         self._text = f"{self._root}/"
-        self._unsynced: set[Path] = set()
+        self._unflushed: set[Path] = set()
+        """Folders with names that came or went since they were flushed."""
+        self._refused: set[Path] = set()
+        """Folders whose last flush failed."""
         self._mutex = threading.Lock()
         self._unnamed_works = bool(_UNNAMED)
         self._pool: ThreadPoolExecutor | None = None
@@ -92,9 +103,11 @@ class LocalStorage:
             self._create(path, pieces)
             with open(path, "rb", buffering=0) as file:
                 let_go(file.fileno())
-        _flush_folder(path.parent)
+            self._flush_folder(path.parent)
 
     def get_with_token(self, name: str) -> Stored:
+        if self._refused:
+            self._flush_refused("reading", name)
         value = self.get(name)
         return Stored(value, _token(value))
 
@@ -112,14 +125,15 @@ class LocalStorage:
             with _refusals("writing", folder.name):
                 self._ensure_folder(folder)
         self._together(lambda name: self._put(name, paths[name], objects[name]), list(objects))
-        with self._mutex:
-            # The flush below covers what was deleted from these folders before.
-            self._unsynced -= folders
-        self._together(_flush_folder, list(folders))
+        self._together(self._flush_put, list(folders))
 
     def _put(self, name: str, path: Path, value: bytes) -> None:
         with _refusals("writing", name):
             self._create(path, [value])
+
+    def _flush_put(self, folder: Path) -> None:
+        with _refusals("flushing", folder.name):
+            self._flush_folder(folder)
 
     def _together(self, work: Callable[[_Item], None], items: Sequence[_Item]) -> None:
         """Do work that waits for the disk at the same time: flushes that meet share the disk's own flush."""
@@ -143,17 +157,48 @@ class LocalStorage:
 
     def compare_and_swap(self, name: str, expected: Token | None, value: bytes) -> Token:
         path = self._path(name)
+        if self._refused:
+            self._flush_refused("swapping", name)
         with _refusals("swapping", name):
             self._ensure_folder(path.parent)
-            with locked(self._root / ".lock"):
+            with self._swap_lock():
                 if self._current_token(path) != expected:
                     raise SwapLost(f"{name} holds another value than expected", doing=f"swapping {name}")
-                self._sync_deletes()
+                self._flush_deletes()
                 # One fixed name per object: at most one leftover after a crash, and the next swap reuses it.
                 successor = path.with_name(f".{path.name}.next")
                 write_flushed(successor, [value])
-                put_in_place(successor, path)
+                self._put_in_place(successor, path, name)
         return _token(value)
+
+    @contextmanager
+    def _swap_lock(self) -> Iterator[None]:
+        """One process swaps at a time. Should somebody remove the lock file, the folder's own lock still holds; a file
+        system that locks no folders has the file's alone.
+        """
+        with ExitStack() as held:
+            held.enter_context(locked(self._root / ".lock", limit=self.lock_limit))
+            try:
+                held.enter_context(locked(self._root, limit=self.lock_limit))
+            except OSError as error:
+                if error.errno not in _NO_FOLDER_LOCKS:
+                    raise
+            yield
+
+    def _put_in_place(self, successor: Path, path: Path, name: str) -> None:
+        renamed = False
+        try:
+            os.replace(successor, path)
+            renamed = True
+            self._flush_folder(path.parent)
+        except OSError as error:
+            if not renamed:
+                raise
+            raise Unanswered(
+                f"the new value is in place, and the disk refused to flush it ({error.strerror})",
+                doing=f"swapping {name}",
+                hint="Whether it survives a crash is not known until the disk takes it; look at the disk",
+            ) from error
 
     def delete(self, name: str) -> None:
         path = self._path(name)
@@ -163,7 +208,7 @@ class LocalStorage:
             except FileNotFoundError:
                 return
         with self._mutex:
-            self._unsynced.add(path.parent)
+            self._unflushed.add(path.parent)
 
     def list(self, prefix: str) -> Iterator[str]:
         require_auditing()
@@ -177,12 +222,13 @@ class LocalStorage:
         return self._root / checked_name(name)
 
     def _ensure_folder(self, folder: Path) -> None:
-        if folder.is_dir():
-            return
-        missing = [folder, *(p for p in folder.parents if not p.is_dir())]
-        folder.mkdir(parents=True, exist_ok=True)
-        for made in missing:
-            flush(made.parent)
+        if not folder.is_dir():
+            missing = [folder, *(p for p in folder.parents if not p.is_dir())]
+            folder.mkdir(parents=True, exist_ok=True)
+            for made in missing:
+                self._flush_folder(made.parent)
+        elif self._refused:
+            self._flush_refused("writing into", folder.name)
 
     def _create(self, path: Path, pieces: Sequence[bytes]) -> None:
         if not self._unnamed_works:
@@ -217,12 +263,38 @@ class LocalStorage:
         except FileNotFoundError:
             return None
 
-    def _sync_deletes(self) -> None:
+    def _flush_deletes(self) -> None:
         """A swap may forget what was deleted, so the deletes must not come back after a crash."""
         with self._mutex:
-            folders, self._unsynced = self._unsynced, set()
+            folders = list(self._unflushed)
         for folder in folders:
+            self._flush_folder(folder)
+
+    def _flush_folder(self, folder: Path) -> None:
+        """Make the names in a folder durable; a failure is remembered."""
+        with self._mutex:
+            # Before the flush: what is deleted meanwhile waits for the next one.
+            self._unflushed.discard(folder)
+        try:
             flush(folder)
+        except BaseException:
+            with self._mutex:
+                self._unflushed.add(folder)
+                self._refused.add(folder)
+            raise
+
+    def _flush_refused(self, doing: str, name: str) -> None:
+        """Flush what could not be flushed before. A kernel may take a failed flush for done, so each folder gets a new
+        name, which goes again.
+        """
+        with _refusals(doing, name):
+            for folder in list(self._refused):
+                mark = folder / f".flush.{os.getpid()}.{threading.get_ident()}"
+                write_flushed(mark, [])
+                os.unlink(mark)
+                self._flush_folder(folder)
+                with self._mutex:
+                    self._refused.discard(folder)
 
 
 def _token(value: bytes) -> Token:
@@ -240,11 +312,6 @@ def _read_file(path: str) -> bytes:
         return value
     finally:
         os.close(descriptor)
-
-
-def _flush_folder(folder: Path) -> None:
-    with _refusals("flushing", folder.name):
-        flush(folder)
 
 
 @contextmanager
