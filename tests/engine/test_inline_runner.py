@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 from sample_kernels import always_fail, refuse_odd, square
 
-from strandline.engine import INLINE_LIMIT, InlineRunner, Spool, choose_runner
+from strandline.engine import (
+    INLINE_LIMIT,
+    MASTER_VARIABLE,
+    InlineRunner,
+    Spool,
+    choose_runner,
+    runs_on_spark,
+    spark_at_hand,
+)
 from strandline.errors import InputError, StrandlineError
 
 
@@ -65,9 +73,19 @@ def test_a_spool_that_cannot_be_made_names_the_setting(tmp_path: Path) -> None:
         Spool(str(tmp_path / "file"))
 
 
-def test_auto_takes_inline_for_small_input() -> None:
+def test_auto_takes_inline_for_small_input_and_where_no_spark_is_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(MASTER_VARIABLE, raising=False)
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
     assert choose_runner("auto", INLINE_LIMIT - 1).name == "inline"
     assert choose_runner("inline", INLINE_LIMIT * 100).name == "inline"
+    assert spark_at_hand() or choose_runner("auto", INLINE_LIMIT).name == "inline"
+
+
+def test_auto_takes_spark_for_large_input_where_a_master_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MASTER_VARIABLE, "local[1]")
+    assert not runs_on_spark("auto", INLINE_LIMIT - 1)
+    assert runs_on_spark("auto", INLINE_LIMIT)
+    assert not runs_on_spark("inline", INLINE_LIMIT)
 
 
 def test_an_unknown_runner_is_refused_with_the_known_ones() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.pipeline.shop import Shop, read_copy
 
 from strandline.engine import runner
-from strandline.pipeline import detection, plan
+from strandline.pipeline import detection
 from strandline.tables import bulk_write
 
 FILE = """
@@ -39,7 +39,6 @@ def test_large_extracts_are_loaded_compared_and_applied_on_spark(
 ) -> None:
     for module, limit in (
         (runner, "INLINE_LIMIT"),
-        (plan, "INLINE_LIMIT"),
         (bulk_write, "INLINE_LIMIT"),
         (detection, "SIGNATURES_FROM"),
     ):

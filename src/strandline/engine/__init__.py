@@ -12,7 +12,7 @@ from strandline.engine.runner import (
     runs_on_spark,
 )
 from strandline.engine.spark_runner import SparkRunner
-from strandline.engine.spark_session import MASTER_VARIABLE, is_connect, prepare, session
+from strandline.engine.spark_session import MASTER_VARIABLE, is_connect, prepare, session, spark_at_hand
 from strandline.engine.spool import Spool
 from strandline.engine.work import Attempt, Kernel, Outcome, Result, WorkItem, cut_by_bytes, cut_evenly, kernel
 
@@ -46,4 +46,5 @@ __all__ = [
     "sandboxed_duckdb",
     "session",
     "set_quiet",
+    "spark_at_hand",
 ]

@@ -1,8 +1,8 @@
 """Runners: one protocol, two ways to run kernels over work items.
 
 `InlineRunner` runs them in this process: small work does not wait for a JVM. `SparkRunner` (in `spark_runner`) runs
-one item per Spark task. `choose_runner` takes inline below `INLINE_LIMIT` bytes of input, or
-where PySpark is not installed, and Spark above it.
+one item per Spark task. `auto` takes Spark from `INLINE_LIMIT` bytes of input on where a session
+runs or a master is named; a JVM started for this machine's own processors would cost more than it gives.
 
 `parallel` is for work inside this process that is no kernel: Arrow's work runs beside Python's, on all processors.
 """
@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from strandline.engine.duckdb_connections import machine_memory
 from strandline.engine.progress import Progress
+from strandline.engine.spark_session import spark_at_hand
 from strandline.engine.spool import Spool
 from strandline.engine.work import Attempt, Kernel, Outcome, WorkItem, outcome_of, run_attempt
-from strandline.errors import Cancelled, InputError, is_installed
+from strandline.errors import Cancelled, InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,8 +87,8 @@ def check_runner(runner: str) -> None:
 
 
 def runs_on_spark(runner: str, input_bytes: int) -> bool:
-    """Whether `auto` takes Spark for so many bytes of input: above the limit, where PySpark is installed."""
-    return runner == "spark" or (runner == "auto" and input_bytes >= INLINE_LIMIT and is_installed("pyspark"))
+    """Whether `auto` takes Spark for so many bytes of input: above the limit, where Spark is at hand."""
+    return runner == "spark" or (runner == "auto" and input_bytes >= INLINE_LIMIT and spark_at_hand())
 
 
 def choose_runner(runner: str, input_bytes: int, session: SparkSession | None = None) -> Runner:

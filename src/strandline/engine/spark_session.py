@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline._version import __version__
 from strandline.engine.duckdb_connections import MIB, machine_memory
-from strandline.errors import EngineError, InputError, extra
+from strandline.errors import EngineError, InputError, extra, is_installed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,6 +87,14 @@ def session(master: str | None = None) -> SparkSession:
     if active is None:
         active = start(master or os.environ.get(MASTER_VARIABLE) or "local[*]")
     return prepare(active)
+
+
+def spark_at_hand() -> bool:
+    """Whether Spark is to be had without a JVM for this machine alone: a session runs, or a master is named."""
+    if os.environ.get(MASTER_VARIABLE) or os.environ.get("SPARK_REMOTE"):
+        return is_installed("pyspark")
+    sql = sys.modules.get("pyspark.sql")
+    return sql is not None and sql.SparkSession.getActiveSession() is not None
 
 
 def start(master: str) -> SparkSession:

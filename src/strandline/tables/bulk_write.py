@@ -1,7 +1,8 @@
 """Large writes: workers make the pages and store them, the transaction commits them all at once.
 
-A write is large when its rows are more than a transaction should keep apart. It runs on Spark from 64 MiB of input on,
-unless the rows are in this process's memory already and no session was given, or the store is in memory.
+A write is large when its rows are more than a transaction should keep apart. It runs on Spark from 64 MiB of input
+on where Spark is at hand, unless the rows are in this process's memory already and no session was given, or the store
+is in memory.
 
 What comes is first brought to the ranges of keys that it belongs to (`routing`), then each range is one work item
 (`bulk_pages`). The table is locked as a whole meanwhile, and on Spark reserved in the pointer, so that other processes
@@ -26,7 +27,6 @@ from strandline.changes import COUNT, COUNTED, Changes, ChangeSet
 from strandline.engine import (
     INLINE_LIMIT,
     Attempt,
-    InlineRunner,
     Outcome,
     Result,
     Runner,
@@ -36,6 +36,7 @@ from strandline.engine import (
     choose_runner,
     cut_evenly,
     kernel,
+    spark_at_hand,
 )
 from strandline.pages import PageRef, Transaction
 from strandline.relations import (
@@ -475,8 +476,10 @@ class LargeWrites:
         return BulkWrite(inner, self._tables.page_io(), reachable(inner.storage), runner, source.spool)
 
     def _runner(self, size: int, source: RowSource) -> Runner:
-        stays = size < INLINE_LIMIT or (source.rows is not None and self._session is None)
-        small = self._asked == "inline" or (self._asked == "auto" and stays)
-        if small or not is_shared(self._tables.inner.storage):
-            return InlineRunner()
-        return choose_runner(self._asked, size, self._session)
+        asked = self._asked
+        if asked == "auto":
+            at_hand = self._session is not None or (source.rows is None and spark_at_hand())
+            asked = "spark" if size >= INLINE_LIMIT and at_hand else "inline"
+        if not is_shared(self._tables.inner.storage):
+            asked = "inline"
+        return choose_runner(asked, size, self._session)
