@@ -149,7 +149,7 @@ def table_schema(pinned: PinnedState, request: ReadRequest) -> pa.Schema:
     reader = open_table(pinned, request.table)
     condition = reader.condition(request.where)
     if condition is not None:
-        _ = condition.condition
+        condition.check()
     if not request.columns:
         return pa.schema([reader.schema.arrow_schema.field(name) for name in reader.schema.shown])
     for name in request.columns:

@@ -252,9 +252,9 @@ def copies(host: ViewHost) -> list[Copy]:
 
 def open_copy(host: ViewHost, name: str, target: str | None = None) -> Copy:
     """A copy by name; `target` is needed where its address has a password that the environment does not give."""
-    copy = Copy(ViewSender(host), name, None if target is None else parse_address(target))
-    _ = copy.record
-    return copy
+    sender = ViewSender(host)
+    sender.record(name)
+    return Copy(sender, name, None if target is None else parse_address(target))
 
 
 def _add_copy(transaction: TableTransaction, host: ViewHost, record: ViewCopyRecord) -> None:

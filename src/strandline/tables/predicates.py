@@ -90,6 +90,10 @@ class TableExpression:
 
         return parse_condition(self.text, self._schema, self.parameters)
 
+    def check(self) -> Condition:
+        """The parsed condition: what is wrong with it is raised before anything is read or locked."""
+        return self.condition
+
     @cached_property
     def expression(self) -> Checked:
         from strandline.values import parse_expression

@@ -121,7 +121,7 @@ class LockingReader:
         """The rows that satisfy a condition, locked in `mode` (S or X), own changes included."""
         bounds = key_bounds(condition, pending.schema)
         if condition is not None and not bounds.exact:
-            _ = condition.condition  # what is wrong with it is said before anything is locked
+            condition.check()
         if bounds.points is not None:
             keys, rows = self._select_points(pending, bounds, mode)
         else:

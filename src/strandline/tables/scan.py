@@ -125,7 +125,7 @@ class TableReader:
         condition = self.condition(where, params)
         bounds = key_bounds(condition, self.schema)
         if condition is not None and not bounds.exact:
-            _ = condition.condition  # what is wrong with it is said before any page is read
+            condition.check()
         schema = pa.schema(
             [
                 self.schema.row_schema.field(ROW) if name == ROW else self.schema.arrow_schema.field(name)

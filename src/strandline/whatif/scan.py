@@ -294,7 +294,7 @@ def checked_condition(
     """A condition over the rows of a table, checked as a whole."""
     condition = condition_of(where, schema, params, others)
     if condition is not None:
-        _ = condition.condition  # what is wrong with it is said before anything is read
+        condition.check()
     return condition
 
 

@@ -34,12 +34,12 @@ class Layout:
 
     @cached_property
     def held(self) -> Mapping[str, Held]:
+        return self.check_holdable()
+
+    def check_holdable(self) -> Mapping[str, Held]:
+        """How each column is held; refuses what this database can't hold exactly, before anything is written."""
         kind = {"duckdb": "DuckDB", "sqlite": "SQLite", "postgres": "PostgreSQL"}[self.dialect]
         return held_columns(self.definition.stored, HOLDERS[self.dialect], kind)
-
-    def check_holdable(self) -> None:
-        """Refuses columns that this kind of database can't hold exactly, before anything is written."""
-        _ = self.held
 
     @property
     def hides(self) -> bool:
