@@ -26,9 +26,9 @@ from strandline.replication import (
     ABOVE,
     UPTO,
     BaseCopyRecord,
+    BaseMessages,
     BaseSite,
     Position,
-    Sending,
     base,
     check_history,
     define_copy,
@@ -157,7 +157,7 @@ def _whole(site: BaseSite, copy: BaseCopyRecord, source: SourceSettings, why: st
     return WholeBase(Extract(source, relation, site.table.address.shown), position, why)
 
 
-def _changes(store: Store, source: SourceSettings, sending: Sending) -> ChangeSet:
+def _changes(store: Store, source: SourceSettings, sending: BaseMessages) -> ChangeSet:
     """The net change set of ranges to empty and rows to put: the rows in the ranges now against those sent."""
     ranges = sending.ranges
     old = _inside(store, source, ranges.column(ABOVE).to_pylist(), ranges.column(UPTO).to_pylist())

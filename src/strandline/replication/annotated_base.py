@@ -18,6 +18,7 @@ from strandline.replication.senders import (
     check_same,
     define_copy,
     definition_of,
+    fill,
     fix_up_base,
     opened,
     wanted_copy,
@@ -101,14 +102,16 @@ class Base:
 
     def fix_up(self) -> int:
         """Fixes up the annotations without refreshing any copy; gives the time."""
-        with opened(self._address) as site, site.table.database.transaction():
-            return fix_up_base(site)[0].time
+        with opened(self._address) as site:
+            fill(site)
+            with site.table.database.transaction():
+                return fix_up_base(site)[0].time
 
     def release(self) -> None:
         """Removes every annotation; copies stay as they are and can't be refreshed any more."""
         with opened(self._address) as site, site.table.database.transaction():
             site.table.lock()
-            site.table.release()
+            site.table.remove_annotations()
             for copy in site.catalog.copies(site.name):
                 site.catalog.drop_copy(copy.name)
             site.catalog.drop_base(site.name)

@@ -28,15 +28,16 @@ from tests.replication.annotated.figures import (
 from strandline.relations.databases.address import parse_address
 from strandline.replication.annotated_base import Base, base
 from strandline.replication.senders.annotated import cost
-from strandline.replication.senders.annotated.fix_up import Sending, differential, opened
+from strandline.replication.senders.annotated.fix_up import BaseMessages, differential, opened
 from strandline.replication.targets.target import open_target
 
 STAFF = "CREATE TABLE staff (id INTEGER PRIMARY KEY, name TEXT, salary INTEGER)"
 INSERT = "INSERT INTO staff (id, name, salary) VALUES "
 FIELDS = "_strandline_previous, _strandline_time"
+ENTRIES = "staff LEFT JOIN _strandline_annotations_staff ON _strandline_address = id"
 
 
-def sent(found: Sending) -> list[Sent]:
+def sent(found: BaseMessages) -> list[Sent]:
     """The messages of a database in the oracle's terms."""
     values = {row["_strandline_address"]: Person(row["name"], row["salary"]) for row in found.rows.to_pylist()}
     messages = []
@@ -54,15 +55,15 @@ def held(url: str) -> dict[int, Person]:
 
 
 def annotated(source: Source) -> list[tuple[Any, ...]]:
-    return source.run(f"SELECT id, {FIELDS}, name, salary FROM staff ORDER BY id")
+    return source.run(f"SELECT id, {FIELDS}, name, salary FROM {ENTRIES} ORDER BY id")
 
 
 def settle(source: Source, found: Base, time: int) -> None:
     """Puts the annotations and the counter to what the figure says they were."""
     for entry in SETTLED_BASE:
         source.run(
-            f"UPDATE staff SET _strandline_previous = {entry.previous}, _strandline_time = {entry.time} "
-            f"WHERE id = {entry.address}"
+            f"UPDATE _strandline_annotations_staff SET _strandline_previous = {entry.previous}, "
+            f"_strandline_time = {entry.time} WHERE _strandline_address = {entry.address}"
         )
     with opened(found._address) as site, site.table.database.transaction():
         site.catalog.put_base(replace(site.record(), time=time - 1, rows=6, last=7))
@@ -188,7 +189,7 @@ def test_a_database_sends_what_the_oracle_sends_message_for_message(
 ) -> None:
     """Random work between refreshes of several copies, each with its own restriction; keys are used again and moved."""
     source.run("DROP TABLE IF EXISTS staff")
-    for name in ("_strandline_bases", "_strandline_copies"):
+    for name in ("_strandline_bases", "_strandline_copies", "_strandline_annotations_staff"):
         source.run(f"DROP TABLE IF EXISTS {name}")
     source.run(STAFF)
     found = base(source.url, source.table("staff"), algorithm=algorithm)
@@ -224,7 +225,7 @@ def test_a_database_sends_what_the_oracle_sends_message_for_message(
 
 def _annotated(source: Source, algorithm: str) -> list[tuple[Any, ...]]:
     more = ", _strandline_gap, _strandline_unheld" if algorithm == "marked" else ""
-    return source.run(f"SELECT id, {FIELDS}{more} FROM staff ORDER BY id")
+    return source.run(f"SELECT id, {FIELDS}{more} FROM {ENTRIES} ORDER BY id")
 
 
 def _expected(twin: Twin) -> list[tuple[Any, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pyarrow as pa
@@ -251,8 +252,8 @@ def test_a_dropped_annotation_column_is_named_and_can_be_made_again(source: Sour
     copy = found.replicate(url, where="price < 5")
     if source.kind == "sqlite":
         source.run("DROP TRIGGER _strandline_touch_orders")
-    cascade = " CASCADE" if source.kind == "postgres" else ""
-    source.run(f"ALTER TABLE orders DROP COLUMN {column}{cascade}")
+        source.run("DROP TRIGGER _strandline_enter_orders")
+    source.run(f"ALTER TABLE _strandline_annotations_orders DROP COLUMN {column}")
     source.run("DELETE FROM orders WHERE id = 1")
     with pytest.raises(StateError, match=column):
         copy.refresh()
@@ -264,6 +265,36 @@ def test_a_dropped_annotation_column_is_named_and_can_be_made_again(source: Sour
     assert "made anew" in done.why
     assert rows_at(url) == query(source, "price < 5")
     assert copy.refresh("differential").messages == 0
+
+
+def test_a_base_that_the_first_version_annotated_is_named_and_taken_over(source: Source) -> None:
+    """Annotations stood among the table's own columns, under a trigger that wrote to the row."""
+    found = orders(source, 10)
+    url = source.target("sqlite", "copy")
+    copy = found.replicate(url, where="price < 5")
+    remembered = {name: source.run(f"SELECT name, record FROM {name}") for name in TABLES}
+    found.release()
+    for name in ("previous", "time", "gap", "unheld"):
+        source.run(f"ALTER TABLE orders ADD COLUMN _strandline_{name} BIGINT")
+    for name, rows in remembered.items():
+        source.run(f"CREATE TABLE {name} (name TEXT PRIMARY KEY, record TEXT NOT NULL, program TEXT)")
+        for key, text in rows:
+            record = json.loads(text)
+            record |= {"address": "id", "own_address": False, "next_address": 1} if record.pop("key", None) else {}
+            source.run(f"INSERT INTO {name} (name, record) VALUES ('{key}', '{json.dumps(record)}')")
+    source.run("UPDATE orders SET price = 2 WHERE id = 8")
+    with pytest.raises(StateError, match="first version") as caught:
+        copy.refresh()
+    assert "sl.base" in str(caught.value)
+    base(source.url, source.table("orders"))
+    assert sorted(source.run("SELECT * FROM orders")) == query(source)
+    assert copy.refresh().method == "full"
+    source.run("UPDATE orders SET price = 3 WHERE id = 7")
+    assert copy.refresh("differential").messages == 1
+    assert rows_at(url) == query(source, "price < 5")
+
+
+TABLES = ("_strandline_bases", "_strandline_copies")
 
 
 def test_a_dropped_trigger_is_found(source: Source) -> None:

@@ -11,9 +11,10 @@ from strandline.replication.senders.annotated.base_table import BaseTable, descr
 from strandline.replication.senders.annotated.catalog import BaseCatalog, BaseCopyRecord, BaseRecord
 from strandline.replication.senders.annotated.delivery import check_history, definition_of, obstacle
 from strandline.replication.senders.annotated.fix_up import (
+    BaseMessages,
     BaseSite,
-    Sending,
     differential,
+    fill,
     fix_up_base,
     offer,
     opened,
@@ -24,10 +25,10 @@ __all__ = [
     "AnnotatedSender",
     "BaseCatalog",
     "BaseCopyRecord",
+    "BaseMessages",
     "BaseRecord",
     "BaseSite",
     "BaseTable",
-    "Sending",
     "annotate",
     "check_algorithm",
     "check_history",
@@ -36,6 +37,7 @@ __all__ = [
     "definition_of",
     "describe",
     "differential",
+    "fill",
     "fix_up_base",
     "obstacle",
     "offer",

@@ -1,7 +1,7 @@
 """Annotating a base table, and defining copies of it: written into its database, in one transaction each.
 
-A table that is annotated already is not touched; what was dropped of the annotations is made again, and then no
-differential starts before that.
+A table that is annotated already is not touched; annotations that can't be trusted any more, and those that the first
+version put among the table's own columns, are made anew, and then no differential starts before that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from strandline.errors import InputError
 from strandline.relations import Address
 from strandline.replication.definition import PREFIX
 from strandline.replication.senders.annotated import base_table
-from strandline.replication.senders.annotated.base_table import ADDRESS, ALGORITHMS, MARKED, PAPER, UNHELD, fields
+from strandline.replication.senders.annotated.base_table import ALGORITHMS, MARKED, PAPER, UNHELD, fields
 from strandline.replication.senders.annotated.catalog import BaseCopyRecord, BaseRecord
 from strandline.replication.senders.annotated.fix_up import BaseSite
 from strandline.replication.senders.annotated.program import check_restriction, restriction
@@ -37,33 +37,27 @@ def annotate(site: BaseSite, algorithm: str | None) -> None:
             doing=f"annotating {site.table.address.shown}",
             hint="Release it first, or leave the algorithm out",
         )
-    record = known or _new_record(site, algorithm or MARKED)
-    wanted = [*fields(record.algorithm), *([ADDRESS] if record.own_address else [])]
-    whole = known is not None and set(wanted) <= site.table.present and site.table.has_trigger()
-    if whole:
+    if known is None and site.table.annotated_inside:
+        raise InputError(
+            "the table has columns that are named as annotations are, and no record says whose they are",
+            doing=f"annotating {site.table.address.shown}",
+            hint=f"Columns that begin with {PREFIX} are ours: drop them",
+        )
+    site.table.check_annotatable()
+    key = site.table.row_key
+    record = known or BaseRecord(site.name, secrets.token_hex(8), key, algorithm or MARKED)
+    if known is not None and not site.trouble(known):
         return
     with site.table.database.transaction():
         site.table.lock()
         site.catalog.make()
-        site.table.drop_trigger()
-        site.table.annotate(wanted)
-        site.table.create_trigger(record.address, fields(record.algorithm))
+        site.table.remove_annotations()
+        site.table.create_annotations(key, fields(record.algorithm))
+        site.table.create_triggers(key)
         if known is not None:
-            record = replace(record, since=record.time + 1, rows=0)
+            record = replace(record, key=key, since=record.time + 1, start=0, rows=0)
         site.catalog.put_base(record)
         site.program(record)
-
-
-def _new_record(site: BaseSite, algorithm: str) -> BaseRecord:
-    taken = sorted(site.table.present & {*fields(MARKED)})
-    if taken:
-        raise InputError(
-            f"the table already has a column {taken[0]!r}, and no record says whose it is",
-            doing=f"annotating {site.table.address.shown}",
-            hint=f"Columns that begin with {PREFIX} are ours: drop it",
-        )
-    key = site.table.integer_key()
-    return BaseRecord(site.name, secrets.token_hex(8), key or ADDRESS, key is None, algorithm)
 
 
 def wanted_copy(site: BaseSite, target: Address, where: str | None, columns: Sequence[str] | None) -> BaseCopyRecord:
@@ -104,7 +98,9 @@ def define_copy(site: BaseSite, wanted: BaseCopyRecord) -> None:
         bit = next((number for number in range(base_table.BITS) if number not in used), None)
         if bit is not None and bit < record.bits and record.algorithm != PAPER:
             unheld, mask = quoted(UNHELD), 1 << bit
-            database.execute(f"UPDATE {site.table.sql} SET {unheld} = {unheld} - {mask} WHERE ({unheld} & {mask}) <> 0")
+            database.execute(
+                f"UPDATE {site.table.annotations} SET {unheld} = {unheld} - {mask} WHERE ({unheld} & {mask}) <> 0"
+            )
         site.catalog.put_base(replace(record, bits=max(record.bits, 0 if bit is None else bit + 1)))
         copy = replace(wanted, bit=bit)
         site.catalog.put_copy(copy)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from strandline.relations import Database
 from strandline.replication.message import Position
-from strandline.replication.senders.annotated.base_table import BASES, COPIES, MARKED
+from strandline.replication.senders.annotated.base_table import BASES, COPIES, MARKED, RowKey
 from strandline.values import quoted
 
 
@@ -22,24 +22,29 @@ from strandline.values import quoted
 class BaseRecord:
     """An annotated table. `time` is the recoverable counter: one more for each fix-up.
 
-    `start` is the address before the first; `last` and `tail_gap` are the greatest address, and when entries above it
-    last went; `rows` is how many there were, all as of the last fix-up. `since` is when the annotations were made: no
-    differential starts before it. `bits` is how many bits copies have ever used.
+    `key` tells its rows apart; `storage` is what the table's `storage` was at the last fix-up, where rows are known by
+    their places. `start` is the address before the first; `last` and `tail_gap` are the greatest address, and when
+    entries above it last went; `rows` is how many there were, all as of the last fix-up. `since` is when the
+    annotations were made: no differential starts before it. `bits` is how many bits copies have ever used.
     """
 
     table: str
     id: str
-    address: str
-    own_address: bool
+    key: RowKey
     algorithm: str = MARKED
     time: int = 0
     start: int = 0
     last: int = 0
     tail_gap: int = 0
     rows: int = 0
-    next_address: int = 1
     since: int = 0
     bits: int = 0
+    storage: str = ""
+
+    @property
+    def address(self) -> str:
+        """The user's column that holds addresses, or `ADDRESS`."""
+        return self.key.address
 
 
 @dataclass(frozen=True)
@@ -77,11 +82,11 @@ class BaseCatalog:
     def __init__(self, database: Database, schema: str | None) -> None:
         self._database = database
         self._schema = schema
-        self._found = False
+        self._seen = False
 
     def exists(self) -> bool:
-        self._found = self._found or bool(self._database.columns(BASES, self._schema))
-        return self._found
+        self._seen = self._seen or bool(self._database.columns(BASES, self._schema))
+        return self._seen
 
     def make(self) -> None:
         for name in (BASES, COPIES):
@@ -92,13 +97,13 @@ class BaseCatalog:
 
     def base(self, table: str, *, lock: bool = False) -> BaseRecord | None:
         record = self._get(BASES, table, lock) if self.exists() else None
-        return None if record is None else BaseRecord(**record)
+        return None if record is None else _base(record)
 
     def bases(self) -> list[BaseRecord]:
         if not self.exists():
             return []
         rows = self._database.execute(f"SELECT record FROM {quoted(self._schema, BASES)} ORDER BY name")
-        return [BaseRecord(**json.loads(text)) for (text,) in rows]
+        return [_base(json.loads(text)) for (text,) in rows]
 
     def put_base(self, record: BaseRecord) -> None:
         self._put(BASES, record.table, asdict(record))
@@ -109,7 +114,7 @@ class BaseCatalog:
     def remove_if_empty(self) -> None:
         """Takes the two tables away once no base needs them."""
         if not self.bases():
-            self._found = False
+            self._seen = False
             for name in (BASES, COPIES):
                 self._database.execute(f"DROP TABLE {quoted(self._schema, name)}")
 
@@ -121,8 +126,8 @@ class BaseCatalog:
         if not self.exists():
             return []
         rows = self._database.execute(f"SELECT record FROM {quoted(self._schema, COPIES)} ORDER BY name")
-        found = [_copy(json.loads(text)) for (text,) in rows]
-        return [record for record in found if base in (None, record.base)]
+        records = [_copy(json.loads(text)) for (text,) in rows]
+        return [record for record in records if base in (None, record.base)]
 
     def put_copy(self, record: BaseCopyRecord) -> None:
         self._put(COPIES, record.name, asdict(record))
@@ -144,8 +149,8 @@ class BaseCatalog:
         self._keep(COPIES, name, text)
 
     def _program(self, table: str, name: str) -> str | None:
-        found = self._database.execute(f"SELECT program FROM {quoted(self._schema, table)} WHERE name = ?", [name])
-        return found[0][0] if found else None
+        rows = self._database.execute(f"SELECT program FROM {quoted(self._schema, table)} WHERE name = ?", [name])
+        return rows[0][0] if rows else None
 
     def _keep(self, table: str, name: str, text: str) -> None:
         self._database.execute(f"UPDATE {quoted(self._schema, table)} SET program = ? WHERE name = ?", [text, name])
@@ -153,8 +158,8 @@ class BaseCatalog:
     def _get(self, table: str, name: str, lock: bool) -> dict[str, Any] | None:
         locking = " FOR UPDATE" if lock and self._database.dialect == "postgres" else ""
         sql = f"SELECT record FROM {quoted(self._schema, table)} WHERE name = ?{locking}"
-        found = self._database.execute(sql, [name])
-        return json.loads(found[0][0]) if found else None
+        rows = self._database.execute(sql, [name])
+        return json.loads(rows[0][0]) if rows else None
 
     def _put(self, table: str, name: str, record: Mapping[str, Any]) -> None:
         self._database.execute(
@@ -162,6 +167,13 @@ class BaseCatalog:
             "ON CONFLICT (name) DO UPDATE SET record = excluded.record",
             [name, json.dumps(record, sort_keys=True)],
         )
+
+
+def _base(record: dict[str, Any]) -> BaseRecord:
+    """Records of the first version had no key: `site.record` says what to do with such a base."""
+    kept = {field.name: record[field.name] for field in fields(BaseRecord) if field.name in record}
+    key = record.get("key", {"columns": (), "address": record.get("address", "")})
+    return BaseRecord(**{**kept, "key": RowKey(**{**key, "columns": tuple(key["columns"])})})
 
 
 def _copy(record: dict[str, Any]) -> BaseCopyRecord:

@@ -28,11 +28,12 @@ from strandline.replication.definition import RANGES, CopyDefinition
 from strandline.replication.delivery import Sent, deliver, deliver_content, next_envelope
 from strandline.replication.full_copy import Pieces, stream, write_piece
 from strandline.replication.message import Position, ranges_message
-from strandline.replication.senders.annotated.base_table import TIME, describe
+from strandline.replication.senders.annotated.base_table import ADDRESS, TIME, describe
 from strandline.replication.senders.annotated.catalog import BaseCatalog, BaseCopyRecord, BaseRecord
 from strandline.replication.senders.annotated.fix_up import (
     BaseSite,
     differential,
+    enter_given,
     fix_up_base,
     offer,
     row_batches,
@@ -78,11 +79,11 @@ def send_differential(
 ) -> tuple[CopyState, Sent]:
     """One differential refresh, as one message. Messages are counted as the paper does."""
     since = _position(state, copy)
-    found = differential(site, copy, since.time, trusted=since == copy.offered)
-    rows = _as_copied(state.definition, found.rows)
-    message = ranges_message(state.definition, next_envelope(state), found.ranges, rows, found.position)
+    changes = differential(site, copy, since.time, trusted=since == copy.offered)
+    rows = _as_copied(state.definition, changes.rows)
+    message = ranges_message(state.definition, next_envelope(state), changes.ranges, rows, changes.position)
     state, sent = deliver(replica, message)
-    return state, replace(sent, messages=len(found.messages))
+    return state, replace(sent, messages=len(changes.messages))
 
 
 def send_full(
@@ -93,6 +94,7 @@ def send_full(
         path = os.path.join(spool.path, "full.arrow")
         with site.table.database.transaction():
             record = fix_up_base(site, copy)[0] if anchored else site.record(lock=True)
+            enter_given(site, record)
             sql = site.copy_program(record, copy).texts[ALL]
             _spool(path, rows_schema(site, copy.columns), row_batches(site, copy.columns, sql))
             position = offer(site, copy, record, anchored=anchored)
@@ -165,7 +167,6 @@ def send_first(
         "base": {**asdict(_absolute(site.table.address))},
         "columns": list(copy.columns),
         "sql": site.copy_program(record, copy).texts[SOME],
-        "address": record.address,
         "time": position.time,
     }
     edges = [None, *facts["cuts"], None]
@@ -185,10 +186,12 @@ def _begun(site: BaseSite, copy: BaseCopyRecord) -> Mapping[str, Any]:
 
 def _cuts(site: BaseSite, record: BaseRecord) -> list[int]:
     """Every so many entries an address: together one pass over the address's index."""
-    address, cuts = quoted(record.address), []
+    address, cuts = quoted(ADDRESS), []
     above = ""
     for _ in range(record.rows // PIECE_ROWS):
-        sql = f"SELECT {address} FROM {site.table.sql}{above} ORDER BY {address} LIMIT 1 OFFSET {PIECE_ROWS - 1}"
+        sql = (
+            f"SELECT {address} FROM {site.table.annotations}{above} ORDER BY {address} LIMIT 1 OFFSET {PIECE_ROWS - 1}"
+        )
         here = site.table.database.execute(sql)
         if not here:
             break
@@ -213,11 +216,11 @@ def _absolute(address: Address) -> Address:
 def read_range(item: WorkItem, attempt: Attempt) -> Result:
     """The qualified entries of one range of addresses that have not changed since the first copy was begun."""
     address = Address(**item["base"])
-    key = quoted(item["address"])
-    inside = [f"{quoted(TIME)} <= {int(item['time'])}"]
-    inside += [f"{key} > {int(item['above'])}"] if item["above"] is not None else []
-    inside += [f"{key} <= {int(item['upto'])}"] if item["upto"] is not None else []
+    at = f"s.{quoted(ADDRESS)}"
+    inside = [f"s.{quoted(TIME)} <= {int(item['time'])}"]
+    inside += [f"{at} > {int(item['above'])}"] if item["above"] is not None else []
+    inside += [f"{at} <= {int(item['upto'])}"] if item["upto"] is not None else []
     with connect(address) as database:
         site = BaseSite(describe(database, address), BaseCatalog(database, address.schema))
-        batches = row_batches(site, item["columns"], f"{item['sql']} AND {' AND '.join(inside)} ORDER BY {key}")
+        batches = row_batches(site, item["columns"], f"{item['sql']} AND {' AND '.join(inside)} ORDER BY {at}")
         return write_piece(pa.Table.from_batches(batches, rows_schema(site, item["columns"])), attempt)

@@ -14,17 +14,9 @@ from strandline.relations import Address, Database, connect
 from strandline.replication.definition import ABOVE, UPTO
 from strandline.replication.message import Position
 from strandline.replication.senders.annotated import program as programs
-from strandline.replication.senders.annotated import survey
 from strandline.replication.senders.annotated.base_table import (
     ADDRESS,
-    BLOCKS,
-    BROKEN,
-    EVERY,
-    FRESH,
-    MET,
-    RUNS,
-    SENT,
-    TOUCHED,
+    PREVIOUS,
     BaseColumn,
     BaseTable,
     describe,
@@ -32,7 +24,19 @@ from strandline.replication.senders.annotated.base_table import (
 )
 from strandline.replication.senders.annotated.catalog import BaseCatalog, BaseCopyRecord, BaseRecord
 from strandline.replication.senders.annotated.program import Program
-from strandline.replication.senders.annotated.statements import NONE, Numbers, Statements
+from strandline.replication.senders.annotated.statements import (
+    BROKEN,
+    DELETED,
+    EVERY,
+    FRESH,
+    MET,
+    NONE,
+    RUNS,
+    SENT,
+    TOUCHED,
+    Numbers,
+    Statements,
+)
 from strandline.values import quoted
 
 LOWEST = -(2**63)
@@ -57,25 +61,30 @@ class BaseSite:
 
     def record(self, *, lock: bool = False) -> BaseRecord:
         """The base's record, once its annotations are seen to be whole."""
-        found = self.catalog.base(self.name, lock=lock)
+        record = self.catalog.base(self.name, lock=lock)
         doing = f"reading the annotations of {self.table.address.shown}"
-        if found is None:
+        if record is None:
             raise NotFound(f"{self.name!r} is not annotated", doing=doing, hint="Make it a base with sl.base first")
-        wanted = {*fields(found.algorithm), *([ADDRESS] if found.own_address else [])}
-        missing = sorted(wanted - self.table.present)
+        trouble = self.trouble(record)
+        if trouble:
+            hint = "Open the base again with sl.base: that makes them anew, and each copy's next refresh is full"
+            raise StateError(trouble, doing=doing, hint=hint)
+        return record
+
+    def trouble(self, record: BaseRecord) -> str:
+        """Why the annotations can't be trusted; empty if they can."""
+        self.table.check_annotatable()
+        if self.table.annotated_inside:
+            return "the annotations are among the columns of the table itself, as the first version made them"
+        missing = self.table.missing_annotations(record.key, fields(record.algorithm))
         if missing:
-            raise StateError(
-                f"the annotation column {missing[0]!r} was dropped",
-                doing=doing,
-                hint="Open the base again with sl.base: it adds the column, and each copy's next refresh is full",
-            )
-        if not self.table.has_trigger():
-            raise StateError(
-                f"the trigger {self.table.trigger!r} is gone or disabled, so updates may have passed unseen",
-                doing=doing,
-                hint="Open the base again with sl.base: it makes the trigger, and each copy's next refresh is full",
-            )
-        return found
+            return f"the annotation column {missing[0]!r} of {self.table.annotations_name!r} was dropped"
+        if record.key != self.table.row_key:
+            was, now = (", ".join(key.columns) for key in (record.key, self.table.row_key))
+            return f"the annotations name rows by {was}, and the table now has {now} for that"
+        if not self.table.has_triggers():
+            return f"the trigger {self.table.trigger!r} is gone or was disabled, so updates may have passed unseen"
+        return ""
 
     def program(self, record: BaseRecord) -> Program:
         """What was composed for the base when it, or the last one of its copies, was defined."""
@@ -107,7 +116,8 @@ class BaseSite:
         programs.check(self.table.database, Program("", {**base.texts, **own.texts}))
 
     def _statements(self, record: BaseRecord) -> Statements:
-        return Statements(self.table.database.dialect, self.table.sql, record.address, record.algorithm)
+        table = self.table
+        return Statements(table.database.dialect, table.sql, table.annotations, record.key, record.algorithm)
 
 
 @contextmanager
@@ -118,7 +128,7 @@ def opened(address: Address) -> Iterator[BaseSite]:
 
 
 @dataclass(frozen=True)
-class Sending:
+class BaseMessages:
     """What a refresh has to send: one row for each message, and the rows that go with them, with their addresses."""
 
     position: Position
@@ -146,24 +156,91 @@ def fix_up_base(
     record = replace(record, time=record.time + 1)
     program = site.program(record)
     programs.forget(database)
+    record = _entered(site, record, program)
     numbers = _numbers(record, copy, trusted)
-    record = _addressed(site, record, program, numbers)
     met = _meet(database, program, numbers)
-    moved = met.least is not None and met.least <= record.start
-    if moved:
-        if met.least == LOWEST:
-            raise KeysError(f"the address {LOWEST} can't be used", doing="fixing up a base", hint="Give it another key")
-        record, numbers = replace(record, start=LOWEST), replace(numbers, start=LOWEST)
+    start = _start(record, met.least)
+    moved = start != record.start
+    record, numbers = replace(record, start=start), replace(numbers, start=start)
     own = program if copy is None else site.copy_program(record, copy)
-    few = bool(record.rows) and not moved and met.changed <= FEW * met.rows
-    for name in _touching(own, few=few, deletions=met.rows - met.inserted != record.rows):
+    few = bool(record.rows) and not moved and met.changed + met.deleted <= FEW * met.rows
+    for name in _touching(few=few, deletions=met.rows - met.inserted != record.rows):
         own.run(database, name, numbers)
+    if database.dialect == "postgres":
+        database.execute(f"ANALYZE pg_temp.{TOUCHED}")
     program.run(database, programs.FIX_UP, numbers)
     tail_gap = record.tail_gap if met.has_last or not record.rows else record.time
     last = record.start if met.greatest is None else met.greatest
     record = replace(record, rows=met.rows, last=last, tail_gap=tail_gap)
     site.catalog.put_base(record)
     return record, replace(numbers, tail_gap=tail_gap)
+
+
+def _entered(site: BaseSite, record: BaseRecord, program: Program) -> BaseRecord:
+    """Makes the annotations those of the rows that there are: `DELETED` had one, the others get one."""
+    database = site.table.database
+    if record.key.stored_at and site.table.storage() != record.storage:
+        # The rows may have changed places: each address may now be another row's.
+        program.run(database, programs.TOUCH_ALL, Numbers())
+        record = replace(record, storage=site.table.storage())
+    program.run(database, DELETED, Numbers())
+    program.run(database, programs.REMOVE_DELETED, Numbers())
+    _enter(database, program)
+    return record
+
+
+def _enter(database: Database, program: Program) -> None:
+    if program.run(database, programs.LACKS_ENTRIES, Numbers())[0][0]:
+        program.run(database, programs.ENTER, Numbers())
+
+
+def enter_given(site: BaseSite, record: BaseRecord) -> None:
+    """Gives every row an address, where it has none of its own; inside the caller's transaction."""
+    if record.key.given:
+        site.table.lock()
+        _enter(site.table.database, site.program(record))
+
+
+def fill(site: BaseSite) -> None:
+    """Annotations for the rows of a base that has none yet, in batches: writers wait for one batch at a time.
+
+    They are what fix-up would write. A stopped one goes on where it was.
+    """
+    record = site.record()
+    if record.rows or 0 < record.time >= record.since:
+        return
+    while True:
+        with site.table.database.transaction():
+            site.table.lock()
+            record = site.record(lock=True)
+            if record.rows or not _filled(site, record):
+                return
+
+
+def _filled(site: BaseSite, record: BaseRecord) -> bool:
+    """Fills one batch; whether there may be more. Done, the base is as one that was fixed up."""
+    database, program, address = site.table.database, site.program(record), quoted(ADDRESS)
+    if not record.key.given:
+        least = database.execute(f"SELECT min({quoted(record.key.columns[0])}) FROM {site.table.sql}")[0][0]
+        record = replace(record, start=_start(record, least))
+    counting = f"SELECT count({quoted(PREVIOUS)}), max({address}) FROM {site.table.annotations}"
+    before = database.execute(counting)[0][0]
+    program.run(database, programs.FILL, Numbers(now=record.time, start=record.start))
+    rows, last = database.execute(f"{counting} WHERE {quoted(PREVIOUS)} IS NOT NULL")[0]
+    if rows == before:
+        last = record.start if last is None else last
+        record = replace(record, rows=rows, last=last, storage=site.table.storage())
+    site.catalog.put_base(record)
+    return bool(rows != before)
+
+
+def _start(record: BaseRecord, least: int | None) -> int:
+    """The address before the first, with `least` among them."""
+    if least is None or least > record.start:
+        return record.start
+    if least == LOWEST:
+        raise KeysError(f"the address {LOWEST} can't be used", doing="fixing up a base", hint="Give it another key")
+    return LOWEST
 
 
 @dataclass(frozen=True)
@@ -173,43 +250,31 @@ class _Met:
     rows: int
     inserted: int
     changed: int
+    deleted: int
     least: int | None
     greatest: int | None
     has_last: bool
 
 
 def _meet(database: Database, program: Program, numbers: Numbers) -> _Met:
-    if programs.SURVEY in program:
-        database.execute(survey.BY_WORKERS)
-        program.run(database, programs.SURVEY, numbers)
-        database.execute(survey.AS_USUAL)
-    rows, inserted, changed, least, greatest, has_last = program.run(database, programs.COUNTS, numbers)[0]
-    return _Met(rows, inserted, changed or 0, least, greatest, bool(has_last))
+    rows, inserted, changed, deleted, least, greatest, last = program.run(database, programs.COUNTS, numbers)[0]
+    return _Met(rows, inserted, changed or 0, deleted, least, greatest, bool(last))
 
 
-def _touching(program: Program, *, few: bool, deletions: bool) -> Sequence[str]:
+def _touching(*, few: bool, deletions: bool) -> Sequence[str]:
     """The statements that make `TOUCHED`. If the start moved, the first chain is broken, though none is gone."""
     if not few:
         return (programs.SCAN,)
-    looking = [name for name in (BLOCKS, BROKEN) if name in program] if deletions else [programs.NO_BROKEN]
-    return [name for name in (FRESH, *looking, EVERY, TOUCHED) if name in program]
+    return (FRESH, BROKEN if deletions else programs.NO_BROKEN, EVERY, TOUCHED)
 
 
 def _numbers(record: BaseRecord, copy: BaseCopyRecord | None, trusted: bool) -> Numbers:
     bit = NONE if copy is None or copy.bit is None else copy.bit
     known = bit if trusted else NONE
-    return Numbers(record.time, 0, record.start, known, bit, record.tail_gap, record.last, record.next_address)
+    return Numbers(record.time, 0, record.start, known, bit, record.tail_gap, record.last)
 
 
-def _addressed(site: BaseSite, record: BaseRecord, program: Program, numbers: Numbers) -> BaseRecord:
-    if not record.own_address:
-        return record
-    program.run(site.table.database, programs.ADDRESSES, numbers)
-    greatest = program.run(site.table.database, programs.GREATEST, numbers)[0][0]
-    return replace(record, next_address=max(record.next_address, (greatest or 0) + 1))
-
-
-def differential(site: BaseSite, copy: BaseCopyRecord, snap_time: int, *, trusted: bool = True) -> Sending:
+def differential(site: BaseSite, copy: BaseCopyRecord, snap_time: int, *, trusted: bool = True) -> BaseMessages:
     """Fix-up and refresh as one transaction: the base is left fixed up, the messages are in memory.
 
     Fix-up writes the copy's bits as they will be once it takes the messages. If the last ones never reached it, they
@@ -223,7 +288,7 @@ def differential(site: BaseSite, copy: BaseCopyRecord, snap_time: int, *, truste
         messages = database.read(program.texts[programs.MESSAGES], _SENT_SCHEMA)
         rows = read_rows(site, copy.columns, program.texts[programs.ROWS])
         position = offer(site, copy, record)
-    return Sending(position, messages, rows)
+    return BaseMessages(position, messages, rows)
 
 
 def _find_messages(site: BaseSite, record: BaseRecord, copy: BaseCopyRecord, numbers: Numbers) -> None:

@@ -21,21 +21,23 @@ import pyarrow as pa
 
 from strandline.errors import SqlError, StrandlineError
 from strandline.relations import Database, Row
-from strandline.replication.senders.annotated import survey
-from strandline.replication.senders.annotated.base_table import (
-    ADDRESS,
-    BLOCKS,
+from strandline.replication.senders.annotated import runs
+from strandline.replication.senders.annotated.base_table import ADDRESS, PAPER, TIME
+from strandline.replication.senders.annotated.statements import (
     BROKEN,
+    CHANGED,
+    DELETED,
     EVERY,
     FRESH,
+    LAST_QUAL,
     MET,
-    PAPER,
     RUNS,
     SENT,
-    TIME,
     TOUCHED,
+    A,
+    Numbers,
+    Statements,
 )
-from strandline.replication.senders.annotated.statements import CHANGED, LAST_QUAL, A, Numbers, Statements
 from strandline.values import parse_condition, quoted
 
 
@@ -59,29 +61,23 @@ def restriction(where: str | None, schema: pa.Schema, dialect: str) -> Restricti
     return Restriction(f"coalesce(({text}), {falsehood})", condition.columns)
 
 
-def check_restriction(found: Restriction, where: str | None, database: Database, table: str) -> None:
+def check_restriction(restricted: Restriction, where: str | None, database: Database, table: str) -> None:
     """Lets the base's database have its say, before anything is made."""
     try:
-        database.execute(f"SELECT 1 FROM {table} WHERE {found.sql} LIMIT 0")
+        database.execute(f"SELECT 1 FROM {table} WHERE {restricted.sql} LIMIT 0")
     except StrandlineError as error:
         raise SqlError(f"{where!r} is nothing that the base's database can evaluate: {error.why}") from None
 
 
-EDITION = 1
+EDITION = 2
 """Grows whenever other texts are composed for the same definition."""
-TEMPORARY = (TOUCHED, SENT, MET, RUNS, FRESH, BLOCKS, BROKEN, EVERY)
+TEMPORARY = (TOUCHED, SENT, MET, RUNS, FRESH, DELETED, BROKEN, EVERY)
 
-COUNTS, ADDRESSES, GREATEST, SCAN, NO_BROKEN, FIX_UP = (
-    "counts",
-    "addresses",
-    "greatest",
-    "by scan",
-    "no broken",
-    "fix up",
-)
-MET_SINCE, SENT_BY_RUNS, MESSAGES, ROWS, ALL = "met since", "sent by runs", "messages", "rows", "all rows"
-LAG, MET_COUNT, SOME, SURVEY = "lag", "met count", "some rows", "survey"
-TABLES = {SURVEY: BLOCKS, SCAN: TOUCHED, NO_BROKEN: BROKEN, MET_SINCE: MET, SENT_BY_RUNS: SENT}
+TOUCH_ALL, REMOVE_DELETED, LACKS_ENTRIES, ENTER, FILL = "touch all", "remove", "lacks entries", "enter", "fill"
+COUNTS, SCAN, NO_BROKEN, FIX_UP = "counts", "by scan", "no broken", "fix up"
+MET_SINCE, MET_COUNT, SENT_BY_RUNS, MESSAGES = "met since", "met count", "sent by runs", "messages"
+ROWS, ALL, SOME, LAG = "rows", "all rows", "some rows", "lag"
+TABLES = {SCAN: TOUCHED, NO_BROKEN: BROKEN, MET_SINCE: MET, SENT_BY_RUNS: SENT}
 """Statements that make a temporary table in another way than the one that has the table's name."""
 
 
@@ -114,32 +110,34 @@ def digest(*facts: object) -> str:
 
 def compose_fix_up(base: Statements) -> dict[str, str]:
     """Figure 7, with what `qualifies` says of the touched entries."""
-    if base.dialect == "postgres":
-        made = {SURVEY: survey.survey(base), **survey.by_survey(base)}
-        counts = survey.surveyed_counts(base)
-    else:
-        made, counts = base.by_lookup(), base.counts()
-    made = {**made, SCAN: base.by_scan(), NO_BROKEN: base.no_broken()}
-    return {**_tables(base, made), COUNTS: counts}
+    return _tables(base, {**base.by_lookup(), SCAN: base.by_scan(), NO_BROKEN: base.no_broken()})
 
 
 def compose_base(base: Statements, restrictions: Mapping[int, str]) -> dict[str, str]:
-    """What a base needs: fix-up for no copy in particular, and the one UPDATE, which knows all copies."""
-    named = {} if base.address != ADDRESS else {ADDRESSES: base.give_addresses(), GREATEST: _greatest(base)}
-    return {**compose_fix_up(base), FIX_UP: base.fix_up(restrictions), **named}
+    """What a base needs: fix-up for no copy in particular, and the writing of annotations, which knows all copies."""
+    return {
+        **_tables(base, {DELETED: base.deleted()}),
+        **compose_fix_up(base),
+        REMOVE_DELETED: base.remove_deleted(),
+        LACKS_ENTRIES: base.lacks_entries(),
+        ENTER: base.enter(),
+        TOUCH_ALL: base.touch_all(),
+        COUNTS: base.counts(),
+        FILL: base.fill(restrictions),
+        FIX_UP: base.fix_up(restrictions),
+    }
 
 
 def compose_copy(base: Statements, readings: Sequence[str]) -> dict[str, str]:
     """What a copy needs: its own fix-up, its messages, and its rows."""
     if base.dialect == "postgres" and base.algorithm != PAPER:
-        made = {MET: survey.met(), MET_SINCE: survey.met_since(base), RUNS: survey.runs(base)}
-        made |= {SENT: survey.sent_by_lookup(base), SENT_BY_RUNS: survey.sent_by_runs(base)}
+        made = {MET: runs.met(), MET_SINCE: runs.met_since(base), RUNS: runs.runs(base)}
+        made |= {SENT: runs.sent_by_lookup(base), SENT_BY_RUNS: runs.sent_by_runs(base)}
     else:
         made = {SENT: base.sent()}
     counting = {MET_COUNT: f"SELECT count(*) FROM {MET}"} if MET in made else {}
-    a = quoted(base.address)
-    chosen = f"SELECT {', '.join([a, *readings])} FROM {base.table}"
-    late = f"sum(CASE WHEN {quoted(TIME)} <= {base.number('since')} THEN 0 ELSE 1 END)"
+    a, columns = base.address, "".join(f", {reading}" for reading in readings)
+    chosen = f"SELECT {a}{columns} FROM {base.rows}"
     return {
         **compose_fix_up(base),
         **_tables(base, made),
@@ -147,13 +145,20 @@ def compose_copy(base: Statements, readings: Sequence[str]) -> dict[str, str]:
         MESSAGES: f"SELECT {A}, {LAST_QUAL}, {CHANGED} FROM {SENT} ORDER BY {A} NULLS LAST",
         ROWS: f"{chosen} JOIN {SENT} ON {a} = {A} WHERE {CHANGED} ORDER BY {A}",
         ALL: f"{chosen} WHERE {base.qualifies} ORDER BY {a}",
-        SOME: f"{chosen} WHERE {base.qualifies}",
-        LAG: f"SELECT count(*), {late} FROM {base.table}",
+        SOME: f"SELECT s.{quoted(ADDRESS)}{columns} FROM {base.annotated_rows} WHERE {base.qualifies}",
+        LAG: _lag(base),
     }
 
 
-def _greatest(base: Statements) -> str:
-    return f"SELECT max({quoted(base.address)}) FROM {base.table}"
+def _lag(base: Statements) -> str:
+    """How many rows there are, and how many of them changed since the copy's position, about.
+
+    In PostgreSQL triggers enter new rows at once, and a join is saved.
+    """
+    late = f"sum(CASE WHEN s.{quoted(TIME)} <= {base.number('since')} THEN 0 ELSE 1 END)"
+    if base.dialect == "postgres":
+        return f"SELECT (SELECT count(*) FROM {base.table}), {late} FROM {base.annotations} s"
+    return f"SELECT count(*), {late} FROM {base.table} b LEFT JOIN {base.annotations} s ON {base.same}"
 
 
 def _tables(base: Statements, made: Mapping[str, str]) -> dict[str, str]:
@@ -162,7 +167,7 @@ def _tables(base: Statements, made: Mapping[str, str]) -> dict[str, str]:
     return {name: f"CREATE TEMP TABLE {TABLES.get(name, name)}{end} AS {sql}" for name, sql in made.items()}
 
 
-_MAKING = (SURVEY, FRESH, BLOCKS, NO_BROKEN, BROKEN, EVERY, SCAN, TOUCHED, MET_SINCE, MET, RUNS, SENT_BY_RUNS, SENT)
+_MAKING = (DELETED, FRESH, NO_BROKEN, BROKEN, EVERY, SCAN, TOUCHED, MET_SINCE, MET, RUNS, SENT_BY_RUNS, SENT)
 """Each after what it reads."""
 
 

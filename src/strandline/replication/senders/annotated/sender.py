@@ -30,7 +30,7 @@ from strandline.replication.senders.annotated.delivery import (
     send_full,
     send_repair,
 )
-from strandline.replication.senders.annotated.fix_up import BaseSite, opened
+from strandline.replication.senders.annotated.fix_up import BaseSite, fill, opened
 from strandline.replication.senders.annotated.program import LAG
 from strandline.replication.senders.annotated.statements import Numbers
 from strandline.replication.senders.annotated.verification import verify
@@ -153,6 +153,7 @@ class AnnotatedPlan:
 
     def send(self, replica: CopyTarget, state: CopyState) -> tuple[CopyState, Sent]:
         site, copy = self.source.site, self.source.copy
+        fill(site)
         if self.method == FIRST:
             state, sent = send_first(site, copy, replica, state, self.source.runner)
             state, more = send_differential(site, _note_taken(site, copy.name, state), replica, state)

@@ -1,12 +1,13 @@
 """Fix-up and refresh as sets, inside the database: figures 3 and 7 in SQL that PostgreSQL and SQLite both run.
 
-`ExpectPrev` of an entry differs from its PrevAddr exactly when no entry that was there at the last fix-up is left at
-PrevAddr; `LastAddr` is the greatest address below; `LastQual` is the greatest qualified one below, and `Deletion` says
-that an unqualified, changed entry lies above that. So the pass of the pseudo code becomes:
+An *entry* is a row of the base with its annotations, which stand in a table beside it. `DELETED` are the annotations
+whose rows are gone; they are removed first, and rows without annotations are entered, so that the annotations then are
+the entries of the paper. `ExpectPrev` of an entry differs from its PrevAddr exactly when no entry that was there at the
+last fix-up is left at PrevAddr; `LastAddr` is the greatest address below; `LastQual` is the greatest qualified one
+below, and `Deletion` says that an unqualified, changed entry lies above that. So the pass of the pseudo code becomes:
 
-1. `touched`: entries whose annotations are to be written. `by_scan` finds them with windows over the whole table in
-   address order; `by_lookup`, when few entries are NULL, by one unordered scan and look-ups in the address's index
-   (`survey` does that for PostgreSQL).
+1. `touched`: entries whose annotations are to be written. `by_scan` finds them with windows over all entries in address
+   order; `by_lookup`, when few changed, by the annotations alone and look-ups along the address's index.
 2. `fix_up`: one UPDATE of just these.
 3. `sent`: the messages, by windows over qualified and changed entries alone; a last row without an address stands for
    the message that ends the refresh. `runs` finds them in PostgreSQL, for the marked algorithm, without such a sort.
@@ -21,22 +22,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 
 from strandline.replication.definition import PREFIX
-from strandline.replication.senders.annotated.base_table import (
-    BLOCKS,
-    BROKEN,
-    EVERY,
-    FRESH,
-    GAP,
-    PAPER,
-    PREVIOUS,
-    TIME,
-    TOUCHED,
-    UNHELD,
-)
-from strandline.values import quoted
+from strandline.replication.senders.annotated.base_table import ADDRESS, GAP, PAPER, PREVIOUS, TIME, UNHELD, RowKey
+from strandline.values import quoted, quoted_text
 
 NONE = -1
 """In place of a bit: there is none."""
+TOUCHED, SENT, MET, RUNS = (f"{PREFIX}{word}" for word in ("touched", "sent", "met", "runs"))
+FRESH, DELETED, BROKEN, EVERY = (f"{PREFIX}{word}" for word in ("fresh", "deleted", "broken", "every"))
+"""The temporary tables."""
+FILL_ROWS = 50_000
+"""How many rows of a new base get annotations at a time; writers wait no longer than that."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,7 @@ class Numbers:
     """`now` is the time of this fix-up, `since` that of the copy (SnapTime); `start` the address before the first.
 
     `bit` is the copy's, unless it may hold any entry; `refreshing` the bit of the copy that will hold what qualifies.
-    `tail_gap` is when entries above the greatest address last went, `last` what that was, `first` the next new one.
+    `tail_gap` is when entries above the greatest address last went, `last` what that was.
     """
 
     now: int = 0
@@ -54,7 +49,6 @@ class Numbers:
     refreshing: int = NONE
     tail_gap: int = 0
     last: int = 0
-    first: int = 1
 
     def values(self) -> Mapping[str, int]:
         """By name, in the order in which PostgreSQL numbers them."""
@@ -69,30 +63,28 @@ def number(dialect: str, name: str) -> str:
     return f"CAST(${_PLACES[name]} AS bigint)" if dialect == "postgres" else f":{name}"
 
 
-A, P, T, G, U = (quoted(f"{PREFIX}{letter}") for letter in "aptgu")
+A, P, T, U = (quoted(f"{PREFIX}{letter}") for letter in "aptu")
 INSERTED, CHANGED, EMPTIED, HELD = (quoted(f"{PREFIX}{word}") for word in ("inserted", "changed", "emptied", "held"))
 QUALIFIED, LAST_QUAL, LAST_DELETION = (quoted(f"{PREFIX}{word}") for word in ("q", "last_qual", "last_deletion"))
-HERE = quoted(f"{PREFIX}here")
-BLOCK_BITS = 7
-"""A block of addresses, in which broken chains are looked for together, is 2 to this power wide (in SQLite)."""
 TRUE = "(1 = 1)"
 _BEFORE = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+_A, _P, _T, _G, _U = (quoted(name) for name in (ADDRESS, PREVIOUS, TIME, GAP, UNHELD))
 
 
 @dataclass(frozen=True)
 class Statements:
-    """The statements for one base, and for a copy of it with the condition `qualifies`."""
+    """The statements for one base, and for a copy of it with the condition `qualifies`.
+
+    In the texts `b` is a row of the base and `s` its annotations. Columns of the user's are not qualified: no name of
+    ours begins as theirs do.
+    """
 
     dialect: str
     table: str
-    address: str
+    annotations: str
+    key: RowKey
     algorithm: str
     qualifies: str = TRUE
-
-    @property
-    def a(self) -> str:
-        """The address as an expression."""
-        return f"CAST({quoted(self.address)} AS bigint)" if self.dialect == "postgres" else quoted(self.address)
 
     @property
     def start(self) -> str:
@@ -102,50 +94,113 @@ class Statements:
         return number(self.dialect, name)
 
     @property
-    def here(self) -> str:
-        """Where an entry is stored, which stays as long as the base is locked; in SQLite the address serves."""
-        return "ctid" if self.dialect == "postgres" else quoted(self.address)
+    def same(self) -> str:
+        """That `b` and `s` belong together."""
+        return " AND ".join(f"b.{quoted(name)} = s.{quoted(noted)}" for noted, name in self.key.noted.items())
 
-    def counts(self) -> str:
-        """Rows, inserted ones, changed ones (those included), the least and the greatest address, and whether the
-        entry that was last at the last fix-up is still there."""
-        p, t = quoted(PREVIOUS), quoted(TIME)
+    @property
+    def annotated_rows(self) -> str:
+        """What stands behind FROM: rows with their annotations."""
+        return f"{self.annotations} s JOIN {self.table} b ON {self.same}"
+
+    @property
+    def rows(self) -> str:
+        """The same where only the address is wanted of the annotations: the row may have it itself."""
+        return self.annotated_rows if self.key.given else f"{self.table} b"
+
+    @property
+    def address(self) -> str:
+        """The address in `rows`."""
+        return f"s.{_A}" if self.key.given else f"b.{quoted(self.key.columns[0])}"
+
+    @property
+    def entries(self) -> str:
+        """The annotations, and whether the row qualifies."""
+        return f"(SELECT s.*, {self.qualifies} AS {QUALIFIED} FROM {self.annotated_rows})"
+
+    def deleted(self) -> str:
+        """`DELETED`: annotations whose rows are gone."""
+        row = f"SELECT 1 FROM {self.table} b WHERE {self.same}"
+        return f"SELECT s.{_A} AS {A} FROM {self.annotations} s WHERE NOT EXISTS ({row})"
+
+    def remove_deleted(self) -> str:
+        return f"DELETE FROM {self.annotations} WHERE {_A} IN (SELECT {A} FROM {DELETED})"
+
+    def lacks_entries(self) -> str:
+        """Whether there are rows without annotations, once there are no annotations without a row."""
+        return f"SELECT (SELECT count(*) FROM {self.table}) <> (SELECT count(*) FROM {self.annotations})"
+
+    def enter(self) -> str:
+        """Annotations, still empty, for rows that no trigger entered."""
+        noted = ", ".join(quoted(name) for name in self.key.noted)
         return (
-            f"SELECT count(*), count(*) - count({p}), sum(CASE WHEN {p} IS NULL OR {t} IS NULL THEN 1 ELSE 0 END), "
-            f"min({quoted(self.address)}), max({quoted(self.address)}), {self.has_last()} FROM {self.table}"
+            f"INSERT INTO {self.annotations} ({noted}) SELECT {self._key} FROM {self.table} b WHERE {self._unentered}"
         )
 
-    def has_last(self) -> str:
-        a = quoted(self.address)
+    @property
+    def _key(self) -> str:
+        return ", ".join(f"b.{quoted(name)}" for name in self.key.columns)
+
+    @property
+    def _unentered(self) -> str:
+        return f"NOT EXISTS (SELECT 1 FROM {self.annotations} s WHERE {self.same})"
+
+    def touch_all(self) -> str:
+        return f"UPDATE {self.annotations} SET {_T} = NULL"
+
+    def fill(self, restrictions: Mapping[int, str]) -> str:
+        """Annotations, as fix-up would write them, for the next rows of a base that was never fixed up."""
+        bits = " | ".join(["0", *(self._bit(bit, f"NOT {sql}") for bit, sql in sorted(restrictions.items()))])
+        chosen = f"{self._key}, {bits} AS {U}" if self.key.given else f"{self._key} AS {A}, {bits} AS {U}"
+        filled = f"(SELECT max({_A}) FROM {self.annotations} WHERE {_P} IS NOT NULL)"
+        where, order = self._unentered, ""
+        if not self.key.given:
+            where, order = f"{where} AND {self._key} > coalesce({filled}, {self.start})", f" ORDER BY {self._key}"
+        rows = f"SELECT {chosen} FROM {self.table} b WHERE {where}{order} LIMIT {FILL_ROWS}"
+        if self.key.given:
+            sequence = f"pg_get_serial_sequence({quoted_text(self.annotations)}, {quoted_text(ADDRESS)})"
+            rows = f"SELECT *, nextval({sequence}) AS {A} FROM ({rows}) g"
+        own = {_A: A, _P: f"lag({A}, 1, coalesce({filled}, {self.start})) OVER (ORDER BY {A})", _T: self.number("now")}
+        own |= {quoted(noted): quoted(name) for noted, name in self.key.noted.items()} if self.key.given else {}
+        own |= {_U: U} if self.algorithm != PAPER else {}
+        return f"INSERT INTO {self.annotations} ({', '.join(own)}) SELECT {', '.join(own.values())} FROM ({rows}) f"
+
+    def counts(self) -> str:
+        """Rows, inserted ones, changed ones (those included), gone ones, the least and the greatest address, and
+        whether the entry that was last at the last fix-up is still there."""
         return (
-            f"EXISTS (SELECT 1 FROM {self.table} WHERE {a} = {self.number('last')} AND {quoted(PREVIOUS)} IS NOT NULL)"
+            f"SELECT count(*), count(*) - count({_P}), "
+            f"sum(CASE WHEN {_P} IS NULL OR {_T} IS NULL THEN 1 ELSE 0 END), (SELECT count(*) FROM {DELETED}), "
+            f"min({_A}), max({_A}), EXISTS (SELECT 1 FROM {self.annotations} "
+            f"WHERE {_A} = {self.number('last')} AND {_P} IS NOT NULL) FROM {self.annotations}"
         )
 
     def by_scan(self) -> str:
         """`TOUCHED` by figure 7's pass with windows over every entry."""
-        p, t = quoted(PREVIOUS), quoted(TIME)
         scan = (
-            f"SELECT {self.here} AS {HERE}, {self.qualifies} AS {QUALIFIED}, {self.a} AS {A}, {p} AS {P}, {t} AS {T}, "
-            f"{self.bits} AS {U}, "
-            f"lag({self.a}, 1, {self.start}) OVER (ORDER BY {self.a}) AS last_addr, "
-            f"coalesce(max(CASE WHEN {p} IS NOT NULL THEN {self.a} END) OVER (ORDER BY {self.a} {_BEFORE}), "
-            f"{self.start}) AS expect_prev FROM {self.table}"
+            f"SELECT {QUALIFIED}, {_A} AS {A}, {_P} AS {P}, {_T} AS {T}, {self._unheld_of('e')} AS {U}, "
+            f"lag({_A}, 1, {self.start}) OVER (ORDER BY {_A}) AS last_addr, "
+            f"coalesce(max(CASE WHEN {_P} IS NOT NULL THEN {_A} END) OVER (ORDER BY {_A} {_BEFORE}), "
+            f"{self.start}) AS expect_prev FROM {self.entries} e"
         )
         return (
-            f"SELECT {A}, {HERE}, {QUALIFIED}, last_addr AS {PREVIOUS}, {P} IS NULL AS {INSERTED}, "
+            f"SELECT {A}, {QUALIFIED}, last_addr AS {PREVIOUS}, {P} IS NULL AS {INSERTED}, "
             f"({P} IS NULL OR {T} IS NULL) AS {CHANGED}, ({P} IS NOT NULL AND {P} <> expect_prev) AS {EMPTIED}, "
-            f"{self.held(P, U)} AS {HELD} FROM ({scan}) s "
+            f"{self.held(P, U)} AS {HELD} FROM ({scan}) w "
             f"WHERE {P} IS NULL OR {T} IS NULL OR {P} <> last_addr OR {P} <> expect_prev"
         )
 
     def by_lookup(self) -> dict[str, str]:
-        """The same by look-ups, for SQLite: what each temporary table holds, in the order in which they are made.
+        """The same by look-ups: what each temporary table holds, in the order in which they are made.
 
-        If no entry is gone (by count), nobody looks for broken chains: `no_broken` instead of `BLOCKS` and `BROKEN`.
+        If no entry is gone (by count), nobody looks for broken chains: `no_broken` instead of `BROKEN`.
         """
-        p, t, a = quoted(PREVIOUS), quoted(TIME), quoted(self.address)
-        behind = f"(SELECT min(b.{a}) FROM {self.table} b WHERE b.{a} > f.{A})"
-        fresh = f"SELECT {self.a} AS {A}, {p} AS {P} FROM {self.table} WHERE {p} IS NULL OR {t} IS NULL"
+        behind = f"(SELECT min(x.{_A}) FROM {self.annotations} x WHERE x.{_A} > f.{A})"
+        below = f"coalesce((SELECT max(y.{_A}) FROM {self.annotations} y WHERE y.{_A} < e.{A}), {self.start})"
+        fresh = f"SELECT {_A} AS {A}, {_P} AS {P} FROM {self.annotations} WHERE {_P} IS NULL OR {_T} IS NULL"
+        # An entry that came anew at its address is not the one to which its successor points.
+        gone = f"SELECT {A} FROM {DELETED} UNION ALL SELECT {A} FROM {FRESH} WHERE {P} IS NULL"
+        broken = f"SELECT {_A} AS {A} FROM {self.annotations} WHERE {_P} IN ({gone})"
         # An entry that was merely updated keeps its PrevAddr: only new ones, and those behind a change, look it up.
         # In order, look-ups and the UPDATE go along the table, not across it.
         every = (
@@ -154,66 +209,27 @@ class Statements:
             f"SELECT {behind}, 1 FROM {FRESH} f WHERE {P} IS NULL) u GROUP BY {A} ORDER BY {A}"
         )
         touched = (
-            f"SELECT e.{A} AS {A}, x.{HERE}, x.{QUALIFIED}, "
-            f"CASE WHEN e.moved = 0 THEN x.{p} ELSE {self.below('e')} END AS {PREVIOUS}, "
-            f"x.{p} IS NULL AS {INSERTED}, (x.{p} IS NULL OR x.{t} IS NULL) AS {CHANGED}, "
-            f"(x.{p} IS NOT NULL AND r.{A} IS NOT NULL) AS {EMPTIED}, {self.held(f'x.{p}', self._unheld_of('x'))} "
-            f"AS {HELD} FROM {EVERY} e JOIN {self.entries()} x ON x.{a} = e.{A} LEFT JOIN {BROKEN} r ON r.{A} = e.{A}"
+            f"SELECT e.{A} AS {A}, x.{QUALIFIED}, CASE WHEN e.moved = 0 THEN x.{_P} ELSE {below} END AS {PREVIOUS}, "
+            f"x.{_P} IS NULL AS {INSERTED}, (x.{_P} IS NULL OR x.{_T} IS NULL) AS {CHANGED}, "
+            f"(x.{_P} IS NOT NULL AND r.{A} IS NOT NULL) AS {EMPTIED}, "
+            f"{self.held(f'x.{_P}', self._unheld_of('x'))} AS {HELD} "
+            f"FROM {EVERY} e {self._looked_up} LEFT JOIN {BROKEN} r ON r.{A} = e.{A}"
         )
-        return {FRESH: fresh, BLOCKS: self._blocks(), BROKEN: self._broken(), EVERY: every, TOUCHED: touched}
+        return {FRESH: fresh, BROKEN: broken, EVERY: every, TOUCHED: touched}
+
+    @property
+    def _looked_up(self) -> str:
+        """The entry `x` of each `e`, found along indexes."""
+        if self.dialect == "postgres":
+            entry = f"SELECT s.*, {self.qualifies} AS {QUALIFIED} FROM {self.annotated_rows} WHERE s.{_A} = e.{A}"
+            return f"CROSS JOIN LATERAL ({entry} OFFSET 0) x"
+        return f"CROSS JOIN {self.entries} x ON x.{_A} = e.{A}"
 
     def no_broken(self) -> str:
         return f"SELECT {self.start} AS {A} WHERE 1 = 0"
 
-    def entries(self) -> str:
-        """The table with two more columns: where an entry is, and whether it qualifies."""
-        return f"(SELECT *, {self.here} AS {HERE}, {self.qualifies} AS {QUALIFIED} FROM {self.table})"
-
-    def below(self, entry: str) -> str:
-        """LastAddr of an entry: the greatest address below it."""
-        a = quoted(self.address)
-        return f"coalesce((SELECT max(b.{a}) FROM {self.table} b WHERE b.{a} < {entry}.{A}), {self.start})"
-
-    def _blocks(self) -> str:
-        """For each block of addresses what tells whether entries in it, or just before it, are gone.
-
-        The steps from PrevAddr to address of the entries that are not new add up to the way from the last such entry
-        before the block to its last one, unless entries between them are gone: then they add up to less.
-        """
-        p = quoted(PREVIOUS)
-        return (
-            f"SELECT {self.a} >> {BLOCK_BITS} AS {A}, sum({self._step}) AS steps, max({self.a}) AS last_one, "
-            f"count(*) AS kept FROM {self.table} WHERE {p} IS NOT NULL GROUP BY 1"
-        )
-
-    @property
-    def _step(self) -> str:
-        """From PrevAddr to the address. Far ones are left out, so that none overflows: such a block is looked at."""
-        a, p = quoted(self.address), quoted(PREVIOUS)
-        near = f"({a} >> 1) - ({p} >> 1) < 1000000000"
-        return f"CASE WHEN {near} THEN CAST({a} - {p} AS int) ELSE -1 END"
-
-    def _broken(self) -> str:
-        """Entries that stand behind a deletion: only blocks with a break in or before them are looked at closely."""
-        p, a = quoted(PREVIOUS), quoted(self.address)
-        before = f"lag(last_one, 1, {self.start}) OVER (ORDER BY {A}) AS before"
-        lagged = f"SELECT {A}, steps, last_one, {before} FROM {BLOCKS} WHERE kept > 0"
-        suspect = f"SELECT * FROM ({lagged}) l WHERE steps <> CAST(last_one AS numeric) - before"
-        expected = f"coalesce(lag(x.{a}) OVER (PARTITION BY s.{A} ORDER BY x.{a}), s.before)"
-        first, last = f"s.{A} << {BLOCK_BITS}", f"(s.{A} << {BLOCK_BITS}) + {2**BLOCK_BITS - 1}"
-        close = (
-            f"SELECT x.{a} AS {A}, x.{p} AS {P}, {expected} AS expect_prev "
-            f"FROM ({suspect}) s CROSS JOIN {self.table} x "
-            f"WHERE x.{a} >= {first} AND x.{a} <= {last} AND x.{p} IS NOT NULL"
-        )
-        return f"SELECT {A} FROM ({close}) c WHERE {P} <> expect_prev"
-
-    @property
-    def bits(self) -> str:
-        return "0" if self.algorithm == PAPER else f"coalesce({quoted(UNHELD)}, 0)"
-
     def _unheld_of(self, entry: str) -> str:
-        return "0" if self.algorithm == PAPER else f"coalesce({entry}.{quoted(UNHELD)}, 0)"
+        return "0" if self.algorithm == PAPER else f"coalesce({entry}.{_U}, 0)"
 
     def held(self, previous: str, bits: str) -> str:
         """Whether the copy may hold the entry, as its bit said before this fix-up."""
@@ -230,36 +246,41 @@ class Statements:
 
     def fix_up(self, restrictions: Mapping[int, str]) -> str:
         """One UPDATE of the touched entries. `restrictions`: each copy's condition, by its bit."""
-        t, g, now = quoted(TIME), quoted(GAP), self.number("now")
-        new = f"{CHANGED} OR {EMPTIED}" if self.algorithm == PAPER else CHANGED
-        sets = [f"{quoted(PREVIOUS)} = f.{P}", f"{t} = CASE WHEN {new} THEN {now} ELSE {t} END"]
+        now = self.number("now")
+        new = f"f.{CHANGED} OR f.{EMPTIED}" if self.algorithm == PAPER else f"f.{CHANGED}"
+        sets = [f"{_P} = f.{PREVIOUS}", f"{_T} = CASE WHEN {new} THEN {now} ELSE s.{_T} END"]
+        touched = TOUCHED
         if self.algorithm != PAPER:
-            gap = f"CASE WHEN {INSERTED} THEN NULL WHEN {EMPTIED} THEN {now} ELSE {g} END"
-            bits = " | ".join(["0", *(self._unheld(bit, sql) for bit, sql in sorted(restrictions.items()))])
-            sets += [
-                f"{g} = {gap}",
-                f"{quoted(UNHELD)} = CASE WHEN {CHANGED} THEN ({bits}) ELSE {quoted(UNHELD)} END",
-            ]
-        renamed = f"SELECT {HERE}, {PREVIOUS} AS {P}, {INSERTED}, {CHANGED}, {EMPTIED} FROM {TOUCHED}"
-        here = f"{self.table}.{self.here} = f.{HERE}"
-        return f"UPDATE {self.table} SET {', '.join(sets)} FROM ({renamed}) AS f WHERE {here}"
+            gap = f"CASE WHEN f.{INSERTED} THEN NULL WHEN f.{EMPTIED} THEN {now} ELSE s.{_G} END"
+            sets += [f"{_G} = {gap}", f"{_U} = CASE WHEN f.{CHANGED} THEN f.{U} ELSE s.{_U} END"]
+            touched = self._with_bits(restrictions)
+        return f"UPDATE {self.annotations} AS s SET {', '.join(sets)} FROM {touched} AS f WHERE s.{_A} = f.{A}"
+
+    def _with_bits(self, restrictions: Mapping[int, str]) -> str:
+        """The touched entries, with the bits that changed ones get."""
+        bits = " | ".join(["0", *(self._unheld(bit, sql) for bit, sql in sorted(restrictions.items()))])
+        rows = f" CROSS JOIN {self.annotated_rows} AND s.{_A} = t.{A}" if restrictions else ""
+        return f"(SELECT t.*, {bits} AS {U} FROM {TOUCHED} t{rows})"
 
     def _unheld(self, bit: int, qualifies: str) -> str:
-        known = f"{INSERTED} OR (coalesce({quoted(UNHELD)}, 0) >> {bit}) & 1 = 1"
-        one = f"CAST({1 << bit} AS bigint)" if self.dialect == "postgres" else str(1 << bit)
-        return f"CASE WHEN NOT {qualifies} AND ({self.number('refreshing')} = {bit} OR {known}) THEN {one} ELSE 0 END"
+        known = f"{INSERTED} OR (coalesce(s.{_U}, 0) >> {bit}) & 1 = 1"
+        return self._bit(bit, f"NOT {qualifies} AND ({self.number('refreshing')} = {bit} OR {known})")
+
+    def _bit(self, bit: int, condition: str) -> str:
+        value = f"CAST({1 << bit} AS bigint)" if self.dialect == "postgres" else str(1 << bit)
+        return f"CASE WHEN {condition} THEN {value} ELSE 0 END"
 
     def sent(self) -> str:
         """Figure 3's pass: the messages, in a table of address (NULL: the end), LastQual, and whether a value goes."""
-        a, t, g, since = quoted(self.address), quoted(TIME), quoted(GAP), self.number("since")
+        since = self.number("since")
         paper = self.algorithm == PAPER
-        changed = f"x.{t} > {since}"
-        emptied = "(1 = 0)" if paper else f"coalesce(x.{g}, 0) > {since}"
+        changed = f"x.{_T} > {since}"
+        emptied = "(1 = 0)" if paper else f"coalesce(x.{_G}, 0) > {since}"
         held = TRUE if paper else f"coalesce(f.{HELD}, {self.may_hold('x')})"
         scan = (
-            f"SELECT CAST(x.{a} AS bigint) AS {A}, {QUALIFIED}, {changed} AS {CHANGED}, {emptied} AS {EMPTIED}, "
-            f"{held} AS {HELD} FROM {self.entries()} x "
-            f"LEFT JOIN (SELECT {A}, {HELD} FROM {TOUCHED} WHERE {CHANGED}) f ON f.{A} = x.{a} "
+            f"SELECT x.{_A} AS {A}, {QUALIFIED}, {changed} AS {CHANGED}, {emptied} AS {EMPTIED}, "
+            f"{held} AS {HELD} FROM {self.entries} x "
+            f"LEFT JOIN (SELECT {A}, {HELD} FROM {TOUCHED} WHERE {CHANGED}) f ON f.{A} = x.{_A} "
             f"WHERE {QUALIFIED} OR {changed} OR {emptied}"
         )
         ends = TRUE if paper else f"({self.number('tail_gap')} > {since})"
@@ -269,7 +290,7 @@ class Statements:
         windows = (
             f"SELECT {A}, {QUALIFIED}, {CHANGED}, {EMPTIED}, "
             f"coalesce(max(CASE WHEN {QUALIFIED} THEN {A} END) {order}, {self.start}) AS {LAST_QUAL}, "
-            f"max(CASE WHEN {deletion} THEN {A} END) {order} AS {LAST_DELETION} FROM ({scan}) s"
+            f"max(CASE WHEN {deletion} THEN {A} END) {order} AS {LAST_DELETION} FROM ({scan}) m"
         )
         pending = f"({EMPTIED} OR coalesce({LAST_DELETION} > {LAST_QUAL}, (1 = 0)))"
         value = f"({CHANGED} OR {pending}) AND {A} IS NOT NULL" if paper else CHANGED
@@ -277,12 +298,3 @@ class Statements:
             f"SELECT {A}, {LAST_QUAL}, ({value}) AS {CHANGED} FROM ({windows}) w "
             f"WHERE {QUALIFIED} AND ({CHANGED} OR {pending})"
         )
-
-    def give_addresses(self) -> str:
-        """Addresses, from a sequence, for entries of a base that has no integer key and were inserted since."""
-        a, first = quoted(self.address), self.number("first")
-        row = "ctid" if self.dialect == "postgres" else "rowid"
-        numbered = (
-            f"SELECT {row} AS here, {first} - 1 + row_number() OVER () AS number FROM {self.table} WHERE {a} IS NULL"
-        )
-        return f"UPDATE {self.table} SET {a} = n.number FROM ({numbered}) n WHERE {self.table}.{row} = n.here"

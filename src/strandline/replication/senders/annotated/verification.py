@@ -19,7 +19,7 @@ from strandline.errors import Damaged, SchemaError, StorageError
 from strandline.replication.definition import ABOVE, UPTO, CopyDefinition
 from strandline.replication.senders.annotated.base_table import ADDRESS
 from strandline.replication.senders.annotated.catalog import BaseCopyRecord
-from strandline.replication.senders.annotated.fix_up import BaseSite, row_batches, rows_schema
+from strandline.replication.senders.annotated.fix_up import BaseSite, enter_given, row_batches, rows_schema
 from strandline.replication.senders.annotated.program import ALL
 from strandline.replication.targets import CopyTarget
 from strandline.replication.verification import Verification
@@ -99,7 +99,11 @@ class _Signed:
 
 
 def _wanted(site: BaseSite, copy: BaseCopyRecord) -> Iterator[pa.RecordBatch]:
-    return row_batches(site, copy.columns, site.copy_program(site.record(), copy).texts[ALL])
+    record = site.record()
+    if record.key.given:
+        with site.table.database.transaction():
+            enter_given(site, record)
+    return row_batches(site, copy.columns, site.copy_program(record, copy).texts[ALL])
 
 
 class _UnreadableError(Exception):
