@@ -16,7 +16,7 @@ from tests.values.properties import for_all
 
 from strandline.differential.window import algorithm
 from strandline.differential.window.algorithm import Window
-from strandline.differential.window.options import Messages, WindowOptions, WindowReport
+from strandline.differential.window.options import Messages, WindowOptions, WindowReport, with_positions
 from strandline.errors import InputError, SchemaError
 from strandline.values.signatures.scheme import DEFAULT_SEED
 from strandline.values.signatures.sl2 import second_seed, signature
@@ -172,7 +172,7 @@ def batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
 
 
 def leftovers(sent: list[Messages]) -> tuple[pa.Table, pa.Table]:
-    schema = SCHEMA.append(pa.field("_position", pa.int64()))
+    schema = with_positions(SCHEMA)
     deletes, inserts = zip(*(part.leftovers() for part in sent), strict=True) if sent else ((), ())
     return pa.Table.from_batches(deletes, schema), pa.Table.from_batches(inserts, schema)
 

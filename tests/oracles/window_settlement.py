@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.differential.window.aging_buffer import Numbers
-from strandline.differential.window.options import POSITION, displacement
+from strandline.differential.window.options import displacement
 from strandline.differential.window.pairs import rows_differ
 from strandline.values import DEFAULT_SEED, second_seed, signature
 
@@ -36,13 +36,13 @@ class Settlement:
 
 
 def settle(deletes: pa.Table, inserts: pa.Table, key: Sequence[str]) -> Settlement:
-    """Match leftovers by key, the earliest first where keys repeat. Both tables carry `_position`.
+    """Match leftovers by key, the earliest first where keys repeat. The last column of both holds positions.
 
     Leftovers may be settled in parts, as long as equal keys come in the same part.
     """
     old, new = deletes.combine_chunks(), inserts.combine_chunks()
     old_at, new_at = _matches(old, new, key)
-    names = [name for name in old.schema.names if name not in key and name != POSITION]
+    names = [name for name in old.schema.names[:-1] if name not in key]
     changed = rows_differ(_columns(old, names), old_at, _columns(new, names), new_at)
     old_places, new_places = _places(old), _places(new)
     return Settlement(
@@ -92,9 +92,9 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _places(table: pa.Table) -> Numbers:
-    places: Numbers = _whole(table.column(POSITION)).to_numpy(zero_copy_only=False)
+    places: Numbers = _whole(table.columns[-1]).to_numpy(zero_copy_only=False)
     return places
 
 
 def _taken(table: pa.Table, rows: Numbers) -> pa.Table:
-    return table.drop_columns([POSITION]).take(pa.array(rows, pa.int64()))
+    return table.select(table.column_names[:-1]).take(pa.array(rows, pa.int64()))

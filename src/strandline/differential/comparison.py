@@ -23,15 +23,15 @@ from strandline.changes import COUNTED, ChangeSet, Header, counted_header, diffe
 from strandline.differential.comparators import Comparator, comparators_for
 from strandline.relations import Scan, read_scan, read_table
 from strandline.storage import JsonRecord
-from strandline.values import Numbers, comparable, key_numbers, no_rows, parse_condition
+from strandline.values import Numbers, comparable, free_name, key_numbers, no_rows, parse_condition
 
 COPY = "_copy"
 EXHAUSTIVE = 4096
 """Up to so many possible pairs of one key all are weighed; beyond, rows are paired in the order of their values."""
 
 
-def number_copies(old: pa.Table, new: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-    """Both tables with a column `_copy`, which makes the key unique: 0, or the number of the pair within the key."""
+def number_copies(old: pa.Table, new: pa.Table, key: Sequence[str], column: str = COPY) -> tuple[pa.Table, pa.Table]:
+    """Both tables with a `column` that makes the key unique: 0, or the number of the pair within the key."""
     old_numbers, new_numbers = key_numbers(old.select(key), new.select(key))
     copies = np.zeros(len(old), dtype=np.int32), np.zeros(len(new), dtype=np.int32)
     shared = [name for name in old.column_names if name in new.column_names and name not in key]
@@ -48,7 +48,7 @@ def number_copies(old: pa.Table, new: pa.Table, key: Sequence[str]) -> tuple[pa.
             (0, 1), (mine, theirs), _pair([rows[0][p] for p in mine], [rows[1][p] for p in theirs]), strict=True
         ):
             copies[side][positions] = numbers
-    return old.append_column(COPY, pa.array(copies[0])), new.append_column(COPY, pa.array(copies[1]))
+    return old.append_column(column, pa.array(copies[0])), new.append_column(column, pa.array(copies[1]))
 
 
 def _pair(old: list[tuple[Any, ...]], new: list[tuple[Any, ...]]) -> tuple[list[int], list[int]]:
@@ -142,8 +142,8 @@ class Comparison(JsonRecord):
             return counted_header(self.old_schema, self.new_schema)
         old, new, key = self.old_schema, self.new_schema, self.key
         if self.pair:
-            copy = pa.field(COPY, pa.int32())
-            old, new, key = old.append(copy), new.append(copy), (*key, COPY)
+            copy = pa.field(self.copy_column, pa.int32())
+            old, new, key = old.append(copy), new.append(copy), (*key, self.copy_column)
         header = keyed_header(old, new, key)
         return replace(header, inexact=any(not rule.is_equivalence for rule in self._comparators(header).values()))
 
@@ -161,14 +161,19 @@ class Comparison(JsonRecord):
         return comparators_for(values, self.rules)
 
     @cached_property
+    def copy_column(self) -> str:
+        """What numbers the rows of one key, with `pair`: `_copy`, or the like where a side has such a column."""
+        return free_name(COPY, (*self.old_schema.names, *self.new_schema.names))
+
+    @cached_property
     def old_schema_shared(self) -> pa.Schema:
         """The old side's columns that are compared."""
-        return pa.schema([self.old_schema.field(name) for name in self.header.columns if name != COPY])
+        return pa.schema([self.old_schema.field(name) for name in self.header.columns if name != self.copy_column])
 
     @cached_property
     def new_schema_shared(self) -> pa.Schema:
         """The new side's columns that are compared."""
-        return pa.schema([self.new_schema.field(name) for name in self.header.columns if name != COPY])
+        return pa.schema([self.new_schema.field(name) for name in self.header.columns if name != self.copy_column])
 
 
 @dataclass(frozen=True)
@@ -219,7 +224,7 @@ def compare(comparison: Comparison, old: pa.Table, new: pa.Table) -> ChangeSet:
     if not comparison.key:
         return _counted(comparison, old, new)
     if comparison.pair:
-        old, new = number_copies(old, new, comparison.key)
+        old, new = number_copies(old, new, comparison.key, comparison.copy_column)
     rules = {name: rule.unequal for name, rule in comparison.comparators.items()}
     return keyed_difference(comparison.header, old, new, rules)
 

@@ -223,8 +223,8 @@ def _fetch_items(given: Input, pointers: pa.Table, name: str) -> list[WorkItem]:
 @kernel
 def fetch_records(item: WorkItem, attempt: Attempt) -> Result:
     """The records that pointers name, from the scans that hold them."""
-    rows, read = _pointed(item)
-    scan = spill(rows.drop_columns(["pointer"]), attempt.path(f"records-{item['name']}.arrow"))
+    rows, _, read = _pointed(item)
+    scan = spill(rows, attempt.path(f"records-{item['name']}.arrow"))
     return {
         "scan": scan.to_json() if scan else None,
         "rows_read": read,
@@ -237,11 +237,10 @@ def fetch_changes(item: WorkItem, attempt: Attempt) -> Result:
     """The changed records of the new side, as change rows."""
     comparison, spec = Comparison.from_json(item["comparison"]), SignatureSpec.from_json(item["making"])
     header = result_header(comparison, spec)
-    rows, read = _pointed(item)
-    order = np.asarray(rows.column("pointer"), dtype=np.int64)
+    rows, order, read = _pointed(item)
     pointers = pa.table(item["pointers"]).take(pa.array(order))
     columns: dict[str, Any] = {CHANGE: pointers.column("kind")}
-    images = plain(rows.drop_columns(["pointer"]))
+    images = plain(rows)
     columns |= {name: images.column(name) for name in header.columns}
     if header.has_changed:
         signed = column_names(spec)
@@ -254,17 +253,17 @@ def fetch_changes(item: WorkItem, attempt: Attempt) -> Result:
     return {**write_part(changes, attempt), "rows_read": read, "bytes_read": Side.from_json(item["side"]).bytes}
 
 
-def _pointed(item: WorkItem) -> tuple[pa.Table, int]:
-    """The rows that an item's pointers name, each with the place of its pointer, and how many rows were read."""
+def _pointed(item: WorkItem) -> tuple[pa.Table, npt.NDArray[np.int64], int]:
+    """The rows that an item's pointers name, the place of each one's pointer, and how many rows were read."""
     side = Side.from_json(item["side"])
     files = np.asarray(item["pointers"][FILE], dtype=np.int64)
     at = np.asarray(item["pointers"][ROW], dtype=np.int64)
-    tables, read = [], 0
+    tables, read = [no_rows(side.schema)], 0
+    places = [np.empty(0, dtype=np.int64)]
     for place, scan in zip(item["places"], side.scans, strict=True):
         wanted: npt.NDArray[np.int64] = np.flatnonzero(files == place)
         table = read_side(side.with_scans([scan]))
         read += table.num_rows
-        tables.append(table.take(pa.array(at[wanted])).append_column("pointer", pa.array(wanted)))
-    if not tables:
-        return no_rows(side.schema).append_column("pointer", pa.array([], pa.int64())), 0
-    return pa.concat_tables(tables), read
+        tables.append(table.take(pa.array(at[wanted])))
+        places.append(wanted)
+    return pa.concat_tables(tables), np.concatenate(places), read

@@ -18,12 +18,12 @@ from strandline.differential.comparison import Comparison, Side, compare, read_s
 from strandline.differential.plan import DiffPlan, Input
 from strandline.differential.result import DiffResult, Spill, WorkDone, gather, write_part
 from strandline.differential.window import (
-    POSITION,
     Window,
     WindowOptions,
     WindowReport,
     displacement,
     distance,
+    with_positions,
 )
 from strandline.engine import Attempt, Outcome, Result, WorkItem, kernel
 from strandline.relations import Scan, Split, exchange_rows
@@ -64,7 +64,7 @@ def slide(item: WorkItem, attempt: Attempt) -> Result:
     sides = {name: Side.from_json(item[name]) for name in SIDES}
     schema = shared_schema(comparison)
     options = WindowOptions(**item["options"], old_start=item["old_start"], new_start=item["new_start"])
-    spilled = schema.append(pa.field(POSITION, pa.int64()))
+    spilled = with_positions(schema)
     spills = {name: Spill(attempt.path(f"left-{name}.arrow"), spilled, compressed=True) for name in SIDES}
     updates: list[tuple[pa.RecordBatch, pa.RecordBatch]] = []
     window = Window(schema, comparison.key, options)
@@ -95,7 +95,7 @@ def settle_leftovers(item: WorkItem, attempt: Attempt) -> Result:
     comparison = Comparison.from_json(item["comparison"])
     tables = {name: read_side(Side.from_json(item[name])) for name in SIDES}
     pairs = match(*(tables[name].select(comparison.key) for name in SIDES))
-    places = [np.asarray(tables[name].column(POSITION), dtype=np.int64) for name in SIDES]
+    places = [np.asarray(tables[name].columns[-1], dtype=np.int64) for name in SIDES]
     schemas = (comparison.old_schema_shared, comparison.new_schema_shared)
     old, new = (restore(tables[name], schema) for name, schema in zip(SIDES, schemas, strict=True))
     return {
@@ -172,7 +172,7 @@ def _last_items(plan: DiffPlan, outcomes: Sequence[Outcome]) -> list[WorkItem]:
         name: exchange_rows(scans[name], key, pieces, plan.runner, plan.spool) if pieces > 1 else [scans[name]]
         for name in SIDES
     }
-    schema = shared_schema(plan.comparison).append(pa.field(POSITION, pa.int64()))
+    schema = with_positions(shared_schema(plan.comparison))
     names = tuple(schema.names)
     return [
         {

@@ -57,9 +57,10 @@ def _is_spark(data: Any) -> bool:
 def fitted(data: Any, schema: TableSchema, doing: str) -> pa.Table:
     """The rows in exactly the table's columns; absent columns take their default, or null."""
     table = rows_of(data, schema.arrow_schema)
-    unknown = [name for name in table.column_names if name not in schema.names]
-    absent = [c for c in schema.columns if c.name not in table.column_names and not c.nullable and c.default is None]
-    if unknown or absent or len(set(table.column_names)) < table.num_columns:
+    given, known = set(table.column_names), set(schema.names)
+    unknown = [name for name in table.column_names if name not in known]
+    absent = [c for c in schema.columns if c.name not in given and not c.nullable and c.default is None]
+    if unknown or absent or len(given) < table.num_columns:
         what = f"there is no column {unknown[0]!r}" if unknown else "columns are missing or there twice"
         raise SchemaError(
             f"{what}\nthe rows:  {_listed(table.schema)}\nthe table: {_listed(schema.arrow_schema)}",
@@ -67,7 +68,7 @@ def fitted(data: Any, schema: TableSchema, doing: str) -> pa.Table:
             hint="Give the rows the table's columns; those that may be null can be left out",
         )
     for column in schema.columns:
-        if column.name not in table.column_names and column.default is not None:
+        if column.name not in given and column.default is not None:
             values = column.default.take(pa.array(np.zeros(len(table), dtype=np.int64)))
             table = table.append_column(column.name, values)
     wanted = pa.schema(list(schema.row_schema)[1:])

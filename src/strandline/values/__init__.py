@@ -5,6 +5,7 @@ from strandline.values.equality import Column, Flags, comparable, unequal
 from strandline.values.expressions import (
     Condition,
     Expression,
+    free_name,
     parse_condition,
     parse_expression,
     quoted,
@@ -77,6 +78,7 @@ __all__ = [
     "convert_text",
     "first_occurrences",
     "fixed_width",
+    "free_name",
     "guess_type",
     "is_byte_string",
     "is_bytes",

@@ -16,7 +16,7 @@ import datetime
 import json
 import math
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
@@ -280,7 +280,8 @@ def _run(expression: Expression | Condition, table: pa.Table, sql: str = "") -> 
     import duckdb
 
     columns = [readable(table.column(name), name) for name in expression.columns]
-    rows = pa.table([pa.array(np.arange(len(table))), *columns], names=[_ROW, *expression.columns])
+    names = [free_name(_ROW, expression.columns), *expression.columns]
+    rows = pa.table([pa.array(np.arange(len(table))), *columns], names=names)
     connection = _connections.get()
     connection.register(_ROWS, rows)
     try:
@@ -342,3 +343,17 @@ def quoted_text(text: str) -> str:
     'it''s'
     """
     return "'" + text.replace("'", "''") + "'"
+
+
+def free_name(name: str, taken: Iterable[str]) -> str:
+    """A name for a column of our own beside columns that are called `taken`: none of them, whatever the case.
+
+    Whoever adds a column to a user's rows names it by this, and drops it before the user sees the rows.
+
+    >>> free_name("place", ["id", "name"]), free_name("place", ["place", "Place_"])
+    ('place', 'place__')
+    """
+    folded = {other.casefold() for other in taken}
+    while name.casefold() in folded:
+        name += "_"
+    return name

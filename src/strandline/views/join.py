@@ -39,7 +39,7 @@ from strandline.errors import SqlError
 from strandline.relations import Scan, open_relation, read_scan
 from strandline.storage import JsonRecord, Storage
 from strandline.tables import table_relation
-from strandline.values import no_rows, plain, plain_schema, quoted, readable, restore
+from strandline.values import free_name, no_rows, plain, plain_schema, quoted, readable, restore
 from strandline.views.definition import ViewDefinition, sql_text
 from strandline.views.store_state import StoreState
 
@@ -160,7 +160,8 @@ def _matches(join: Join, tables: Mapping[str, pa.Table], engine: QueryEngine) ->
     import duckdb
 
     inputs = {f"strandline {number}": _input(join, alias, tables[alias]) for number, alias in enumerate(join.aliases)}
-    selected = [f"{quoted(alias)}.{quoted(_ROW_NUMBER)} AS p{number}" for number, alias in enumerate(join.aliases)]
+    rows = [quoted(alias, table.column_names[0]) for alias, table in zip(join.aliases, inputs.values(), strict=True)]
+    selected = [f"{row} AS p{number}" for number, row in enumerate(rows)]
     selected += [f"{sql} AS v{number}" for number, sql in enumerate(join.computed.values())]
     mentioned = [f'"{name}" AS {quoted(alias)}' for name, alias in zip(inputs, join.aliases, strict=True)]
     sql = f"SELECT {', '.join(selected)} FROM {', '.join(mentioned)} WHERE {join.where}"
@@ -176,8 +177,9 @@ def _matches(join: Join, tables: Mapping[str, pa.Table], engine: QueryEngine) ->
 
 
 def _input(join: Join, alias: str, table: pa.Table) -> pa.Table:
+    """The columns that SQL reads, and first of all the row's number."""
     columns = {name: readable(table.column(name), name) for name in join.read[alias]}
-    return pa.table({_ROW_NUMBER: pa.array(np.arange(len(table))), **columns})
+    return pa.table({free_name(_ROW_NUMBER, columns): pa.array(np.arange(len(table))), **columns})
 
 
 def _taken(column: pa.ChunkedArray, numbers: pa.Array | None) -> pa.ChunkedArray:

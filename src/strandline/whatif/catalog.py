@@ -181,11 +181,11 @@ def differential_table(view: ReadView, definition: WhatIfDefinition) -> TableEnt
 
 def in_table_shape(rows: pa.Table, definition: WhatIfDefinition, schema: TableSchema, names: list[str]) -> pa.Table:
     """Columns of D's tuples under the names and in the types of the table, which may have changed its shape since."""
-    columns = {}
+    columns, there = {}, set(rows.column_names)
     for name in names:
         column = schema.column(name)
         stored = definition.columns.get(column.id)
-        if stored is None or stored not in rows.column_names:
+        if stored is None or stored not in there:
             columns[name] = _default(column.default, column.type, len(rows))
             continue
         held = rows.column(stored)

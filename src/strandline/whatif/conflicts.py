@@ -16,7 +16,7 @@ import pyarrow as pa
 from strandline.changes import ChangeSet, difference
 from strandline.errors import ChangesError, InputError
 from strandline.tables import ALL, TableSchema, encode_keys
-from strandline.values import match, unequal
+from strandline.values import free_name, match, unequal
 from strandline.whatif.catalog import WhatIfDefinition
 from strandline.whatif.placement import LEVEL_BITS, place_keys
 from strandline.whatif.scan import WhatIfReader, WhatIfSelection
@@ -150,7 +150,7 @@ def conflict_table(reader: WhatIfReader) -> pa.Table:
     }
     for number, (name, kind) in enumerate(named.items()):
         values = pa.array([key[number] for key in comparison.key_values()], kind)
-        table = table.add_column(2 + number, _free(name, table.column_names), values)
+        table = table.add_column(2 + number, free_name(name, table.column_names), values)
     return table
 
 
@@ -200,13 +200,6 @@ def _check_resolve(resolve: Resolve, keys: list[Any], doing: str) -> None:
     unknown = [key for key in resolve if key not in keys] if isinstance(resolve, Mapping) else []
     if unknown:
         raise InputError(f"{unknown[0]!r} is not among the conflicts", doing=doing, hint="See conflicts()")
-
-
-def _free(name: str, taken: list[str]) -> str:
-    """A column's name beside those of a list of conflicts."""
-    while name in taken:
-        name += "_"
-    return name
 
 
 def _distinct(tuples: pa.Table) -> list[bytes]:

@@ -2,11 +2,11 @@
 
 from strandline.differential.window.algorithm import Window
 from strandline.differential.window.options import (
-    POSITION,
     WindowOptions,
     WindowReport,
     displacement,
     distance,
+    with_positions,
 )
 
-__all__ = ["POSITION", "Window", "WindowOptions", "WindowReport", "displacement", "distance"]
+__all__ = ["Window", "WindowOptions", "WindowReport", "displacement", "distance", "with_positions"]

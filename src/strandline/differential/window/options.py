@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strandline.errors import InputError
+from strandline.values import free_name
 
 
 def distance(displacement: int, old_rows: int, new_rows: int) -> float:
@@ -33,7 +34,11 @@ def displacement(old_positions: npt.NDArray[np.int64], new_positions: npt.NDArra
 Kind = Literal["update", "delete", "insert"]
 KINDS: tuple[Kind, ...] = ("update", "delete", "insert")
 UPDATE, DELETE, INSERT = range(3)
-POSITION = "_position"
+
+
+def with_positions(schema: pa.Schema) -> pa.Schema:
+    """The schema of leftovers: the records and, last, their places in the snapshot."""
+    return schema.append(pa.field(free_name("position", schema.names), pa.int64()))
 
 
 @dataclass(frozen=True)
@@ -82,9 +87,10 @@ class Messages:
 
     def leftovers(self) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Deletes and inserts with their positions, as a spill keeps them."""
+        field = with_positions(self.deletes.schema).field(-1)
         return (
-            self.deletes.append_column(POSITION, pa.array(self.delete_positions, pa.int64())),
-            self.inserts.append_column(POSITION, pa.array(self.insert_positions, pa.int64())),
+            self.deletes.append_column(field, pa.array(self.delete_positions, pa.int64())),
+            self.inserts.append_column(field, pa.array(self.insert_positions, pa.int64())),
         )
 
     def raw(self, key: Sequence[str]) -> pa.Table:

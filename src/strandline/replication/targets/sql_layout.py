@@ -16,7 +16,7 @@ import pyarrow as pa
 from strandline.changes import COUNTED
 from strandline.relations import HOLDERS, Address, Held, held_columns
 from strandline.replication.definition import ABOVE, COUNT, PREFIX, UPTO, CopyDefinition
-from strandline.values import quoted
+from strandline.values import free_name, quoted
 
 STATES = f"{PREFIX}replicas"
 GONE, ROWS, KNOWN = f"{PREFIX}gone", f"{PREFIX}rows", f"{PREFIX}known"
@@ -86,15 +86,16 @@ class Layout:
         names = ", ".join(quoted(name) for name in self.definition.schema.names)
         if self.definition.form != COUNTED:
             return f"CREATE VIEW {self.view} AS SELECT {names} FROM {self.data}"
-        count = quoted(COUNT)
+        count, i = quoted(COUNT), quoted(free_name("i", self.definition.schema.names))
         if self.dialect == "sqlite":
             return (
-                f"CREATE VIEW {self.view} AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < "
-                f"(SELECT max({count}) FROM {self.data})) SELECT {names} FROM {self.data} JOIN n ON n.i <= {count}"
+                f"CREATE VIEW {self.view} AS WITH RECURSIVE n({i}) AS (SELECT 1 UNION ALL SELECT {i} + 1 FROM n WHERE "
+                f"{i} < (SELECT max({count}) FROM {self.data})) "
+                f"SELECT {names} FROM {self.data} JOIN n ON n.{i} <= {count}"
             )
         series = f"generate_series(1, {count})" if self.dialect == "postgres" else f"range(1, {count} + 1)"
         lateral = (
-            f"CROSS JOIN LATERAL {series} AS s(i)" if self.dialect == "postgres" else f", unnest({series}) AS s(i)"
+            f"CROSS JOIN LATERAL {series} AS s({i})" if self.dialect == "postgres" else f", unnest({series}) AS s({i})"
         )
         return f"CREATE VIEW {self.view} AS SELECT {names} FROM {self.data} {lateral}"
 
