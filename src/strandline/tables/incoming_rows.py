@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -155,12 +157,47 @@ def _from_dictionaries(rows: Sequence[Any], schema: pa.Schema | None) -> pa.Tabl
             f"there is no column {unknown[0]!r}\nthe rows:  {', '.join(map(str, names))}\nthe table: {_listed(schema)}",
             doing="reading rows",
         )
+    arrays = [exact_array([row.get(f.name) for row in rows], f, "reading rows", _listed(schema)) for f in known]
+    return pa.Table.from_arrays(arrays, schema=known)
+
+
+_CUT = (int, float, Decimal, dt.date, dt.time, dt.timedelta, np.number, np.datetime64, np.timedelta64)
+"""Python values that Arrow cuts to what a type holds: it drops fractions, and what is finer than a unit of time."""
+
+
+def exact_array(values: Sequence[Any], field: pa.Field, doing: str, shape: str = "") -> pa.Array:
+    """Python values in the type of a column, refused where it does not hold them; floating types may round."""
     try:
-        return pa.Table.from_pylist(list(rows), schema=known)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        held = pa.array(values, field.type)
+        for value, kept in zip(values, held.to_pylist(), strict=True):
+            if not is_held(value, kept):
+                raise pa.ArrowInvalid(f"{value!r} would become {kept!r}")
+        return held
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, UnicodeError) as error:
+        listed = f"\nthe table: {shape}" if shape else ""
         raise SchemaError(
-            f"a value does not fit its column: {error}\nthe table: {_listed(schema)}", doing="reading rows"
+            f"a value does not fit column {field.name!r} of {field.type}: {error}{listed}", doing=doing
         ) from None
+
+
+def is_held(value: Any, kept: Any) -> bool:
+    """Whether an array that keeps `kept` of a value has not cut it, nor anything inside."""
+    if isinstance(value, Mapping):
+        pairs = kept.items() if isinstance(kept, Mapping) else kept or ()
+        return all(is_held(value.get(name), inner) for name, inner in pairs)
+    if isinstance(value, (list, tuple)):
+        return all(is_held(*pair) for pair in zip(value, kept, strict=False))
+    if isinstance(value, dt.datetime) and isinstance(kept, dt.date):
+        return _instant(value) == _instant(kept)
+    counted = isinstance(value, int) and isinstance(kept, (dt.date, dt.time, dt.timedelta))
+    return counted or isinstance(kept, float) or not isinstance(value, _CUT) or bool(value == kept)
+
+
+def _instant(value: dt.date) -> dt.datetime:
+    """An instant in UTC, so that one of a repeated hour compares; a date is its first instant."""
+    if not isinstance(value, dt.datetime):
+        return dt.datetime(value.year, value.month, value.day)
+    return value if value.tzinfo is None else value.astimezone(dt.UTC).replace(tzinfo=None)
 
 
 def _listed(schema: pa.Schema) -> str:

@@ -23,6 +23,7 @@ import pyarrow.types as pt
 
 from strandline.errors import SchemaError, SqlError
 from strandline.relations import convert
+from strandline.tables.incoming_rows import exact_array, is_held
 from strandline.tables.keys import after_prefix, encode_key
 from strandline.tables.schema import TableSchema
 from strandline.values import is_plain_text
@@ -52,14 +53,9 @@ def type_of(kind: pa.DataType | str) -> pa.DataType:
 
 def literal(value: Any, field: pa.Field, doing: str) -> pa.Array:
     """One value in the type of a column."""
-    try:
-        if isinstance(value, pa.Scalar):
-            return convert(pa.array([value.as_py()], value.type), field.type, field.name)
-        return pa.array([value], field.type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-        raise SchemaError(
-            f"{value!r} does not fit column {field.name!r} of {field.type}: {error}", doing=doing
-        ) from None
+    if isinstance(value, pa.Scalar):
+        return convert(pa.array([value.as_py()], value.type), field.type, field.name)
+    return exact_array([value], field, doing)
 
 
 def repeat(value: pa.Array, count: int) -> pa.Array:
@@ -248,13 +244,11 @@ class _Known:
         name = self._key_column(column)
         if name is None:
             return False
-        values = []
-        for constant in constants:
-            comparable, value = self._constant(constant, self._types[name])
-            if not comparable:
-                return False
-            if value is not None:
-                values.append(value)
+        fits = [self._constant(constant, self._types[name]) for constant in constants]
+        if not all(fits):
+            return False
+        # What the column's type can't hold equals no row, and neither does null.
+        values = [fit.value for fit in fits if fit is not None and fit.exact and fit.value is not None]
         if name in self.equal:
             # Two demands on one column: keep the first, and let the condition itself decide.
             return False
@@ -265,9 +259,10 @@ class _Known:
         name = self._key_column(column)
         if name is None:
             return
-        comparable, value = self._constant(constant, self._types[name])
-        if comparable and value is not None:
-            into[name] = choose(into[name], value) if name in into else value
+        fit = self._constant(constant, self._types[name])
+        if fit is not None and fit.value is not None:
+            # One that is cut to the column's type still has all values on the right side of it, or is one of them.
+            into[name] = choose(into[name], fit.value) if name in into else fit.value
 
     def _key_column(self, node: exp.Expression) -> str | None:
         from sqlglot import exp
@@ -277,8 +272,8 @@ class _Known:
         plain = isinstance(node, exp.Column) and not node.args.get("table") and node.name in self._types
         return node.name if plain else None
 
-    def _constant(self, node: exp.Expression, kind: pa.DataType) -> tuple[bool, Any]:
-        """Whether this is a constant that compares with the column as it is encoded, and its value."""
+    def _constant(self, node: exp.Expression, kind: pa.DataType) -> _Fit | None:
+        """A constant that compares with the column as values of its type do; None for anything else."""
         from sqlglot import exp
 
         while isinstance(node, exp.Paren):
@@ -288,16 +283,16 @@ class _Known:
         if isinstance(node, exp.Literal):
             if node.is_string:
                 return _fitting_text(node.this, kind)
-            return _fitting(int(node.this), kind) if node.this.isdigit() else (False, None)
+            return _fitting(int(node.this), kind) if node.this.isdigit() else None
         if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and node.this.this.isdigit():
             return _fitting(-int(node.this.this), kind)
         if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.is_string:
             if pt.is_date(kind) and node.to.this == exp.DataType.Type.DATE:
                 return _fitting_text(node.this.this, kind)
-            return False, None
+            return None
         if isinstance(node, exp.Boolean):
             return _fitting(node.this, kind)
-        return False, None
+        return None
 
 
 def _conjuncts(tree: exp.Expression) -> Iterator[exp.Expression]:
@@ -312,39 +307,48 @@ def _conjuncts(tree: exp.Expression) -> Iterator[exp.Expression]:
         yield tree
 
 
-def _fitting(value: Any, kind: pa.DataType) -> tuple[bool, Any]:
+@dataclass(frozen=True)
+class _Fit:
+    """A constant in a column's type; where that type can't hold it (not `exact`), the nearest value on one side."""
+
+    value: Any
+    exact: bool = True
+
+
+def _fitting(value: Any, kind: pa.DataType) -> _Fit | None:
     """A Python value as a value of the column, when the two compare as values of that type do."""
     if value is None:
-        return True, None
+        return _Fit(None)
     if isinstance(value, bool) or pt.is_boolean(kind):
-        return isinstance(value, bool) and pt.is_boolean(kind), value
+        return _Fit(value) if isinstance(value, bool) and pt.is_boolean(kind) else None
     if pt.is_integer(kind) and isinstance(value, int):
         low = -(1 << (kind.bit_width - 1)) if pt.is_signed_integer(kind) else 0
         high = (1 << (kind.bit_width - (1 if pt.is_signed_integer(kind) else 0))) - 1
-        return low <= value <= high, value
-    fits = (
+        return _Fit(min(max(value, low), high), low <= value <= high)
+    plain = (
         (pt.is_float64(kind) and isinstance(value, float))
         or (pt.is_date32(kind) and isinstance(value, dt.date) and not isinstance(value, dt.datetime))
         or (is_plain_text(kind) and isinstance(value, str))
         or (pt.is_binary(kind) and isinstance(value, bytes))
     )
-    if fits:
-        return True, value
+    if plain:
+        return _Fit(value)
     instant = pt.is_timestamp(kind) and isinstance(value, dt.datetime) and (kind.tz is None) == (value.tzinfo is None)
     if instant or (pt.is_decimal(kind) and isinstance(value, (int, Decimal))):
         try:
-            return True, pa.scalar(value, kind).as_py()
+            held = pa.scalar(value, kind).as_py()
         except (pa.ArrowInvalid, pa.ArrowTypeError):
-            return False, None
-    return False, None
+            return None
+        return _Fit(held, is_held(value, held))
+    return None
 
 
-def _fitting_text(text: str, kind: pa.DataType) -> tuple[bool, Any]:
+def _fitting_text(text: str, kind: pa.DataType) -> _Fit | None:
     if is_plain_text(kind):
-        return True, text
+        return _Fit(text)
     if pt.is_date32(kind):
         try:
-            return True, dt.date.fromisoformat(text)
+            return _Fit(dt.date.fromisoformat(text))
         except ValueError:
-            return False, None
-    return False, None
+            return None
+    return None

@@ -89,7 +89,7 @@ def parse_expression(sql: str, schema: pa.Schema, params: Mapping[str, Any] | No
 
 def _parse(sql: str, schema: pa.Schema, params: Mapping[str, Any] | None, doing: str) -> tuple[Expression, pa.DataType]:
     tree = _tree(sql, doing)
-    tree = _bound(tree, dict(params or {}), doing)
+    tree = _bound(tree, schema, dict(params or {}), doing)
     columns = tuple(sorted(set(_columns(tree, schema, sql, doing)), key=schema.names.index))
     if len({name.lower() for name in columns}) < len(columns):
         raise SqlError(
@@ -119,7 +119,7 @@ def _tree(sql: str, doing: str) -> Any:
     return statements[0]
 
 
-def _bound(tree: Any, params: dict[str, Any], doing: str) -> Any:
+def _bound(tree: Any, schema: pa.Schema, params: dict[str, Any], doing: str) -> Any:
     """The tree with its `:name` parameters replaced by literals; each must be given, and each given one used."""
     from sqlglot import exp
 
@@ -130,14 +130,14 @@ def _bound(tree: Any, params: dict[str, Any], doing: str) -> Any:
             known = f"The parameters are {', '.join(params)}" if params else "Give its value in params"
             raise SqlError(f"parameter :{name} has no value", doing=doing, hint=known)
         used.add(name)
-        value = params[name]
+        value, kind = params[name], _compared_with(place, schema)
         if isinstance(place.parent, exp.In) and place is not place.parent.this and isinstance(value, (list, tuple)):
-            choices = [_literal(choice, name, doing) for choice in value] or [exp.Null()]
+            choices = [_literal(_exact(choice, kind), name, doing) for choice in value] or [exp.Null()]
             place.parent.set(
                 "expressions", [c for e in place.parent.expressions for c in (choices if e is place else [e])]
             )
             continue
-        literal = _literal(value, name, doing)
+        literal = _literal(_exact(value, kind), name, doing)
         if place is tree:
             tree = literal
         else:
@@ -146,6 +146,56 @@ def _bound(tree: Any, params: dict[str, Any], doing: str) -> Any:
     if unused:
         raise SqlError(f"parameter :{unused[0]} is given but not used", doing=doing)
     return tree
+
+
+def _compared_with(place: Any, schema: pa.Schema) -> pa.DataType | None:
+    """The type of the column that a parameter is compared with; None where it is not compared with a plain column."""
+    from sqlglot import exp
+
+    parent = place.parent
+    while isinstance(parent, exp.Paren):
+        parent = parent.parent
+    if not isinstance(parent, (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between)):
+        return None
+    for side in (parent.this, parent.args.get("expression")):
+        while isinstance(side, exp.Paren):
+            side = side.this
+        name = _resolve(side.name, schema, quoted=bool(side.this.args.get("quoted"))) if _is_plain(side) else None
+        if name is not None:
+            return schema.field(name).type
+    return None
+
+
+def _is_plain(node: Any) -> bool:
+    from sqlglot import exp
+
+    return isinstance(node, exp.Column) and len(node.parts) == 1 and isinstance(node.this, exp.Identifier)
+
+
+def _exact(value: Any, kind: pa.DataType | None) -> Any:
+    """A parameter in a form that DuckDB compares with a column of this type without rounding it to that type."""
+    if kind is None or isinstance(value, (bool, np.bool_)):
+        return value
+    if isinstance(value, str) and (pt.is_integer(kind) or pt.is_decimal(kind)):
+        try:
+            number = Decimal(value.strip())
+        except ArithmeticError:
+            return value
+        return number if number.is_finite() and len(number.as_tuple().digits) <= _DIGITS else value
+    if isinstance(value, str) and (pt.is_date(kind) or (pt.is_timestamp(kind) and kind.tz is None)):
+        try:
+            return datetime.datetime.fromisoformat(value.strip())
+        except ValueError:
+            return value
+    if isinstance(value, float) and (pt.is_integer(kind) or pt.is_decimal(kind)):
+        return int(value) if value.is_integer() and abs(value) < 10.0**_DIGITS else value
+    if isinstance(value, (int, Decimal)) and pt.is_floating(kind) and math.isfinite(value):
+        return float(value)
+    return value
+
+
+_DIGITS = 38
+"""The most digits of DuckDB's decimals."""
 
 
 def _literal(value: Any, name: str, doing: str) -> Any:
@@ -172,7 +222,14 @@ def _literal(value: Any, name: str, doing: str) -> Any:
     if isinstance(value, (bytes, bytearray)):
         return exp.Anonymous(this="from_hex", expressions=[exp.Literal.string(value.hex())])
     if isinstance(value, datetime.datetime):
-        return exp.cast(exp.Literal.string(str(value)), "TIMESTAMPTZ" if value.tzinfo else "TIMESTAMP")
+        if not getattr(value, "nanosecond", 0):
+            return exp.cast(exp.Literal.string(str(value)), "TIMESTAMPTZ" if value.tzinfo else "TIMESTAMP")
+        if value.tzinfo is None:
+            return exp.cast(exp.Literal.string(str(value)), "TIMESTAMP_NS", dialect="duckdb")
+        raise SqlError(f"parameter :{name} has nanoseconds, and SQL sees instants in microseconds", doing=doing)
+    if isinstance(value, datetime.timedelta):
+        count = value // datetime.timedelta(microseconds=1)
+        return exp.cast(exp.Literal.string(f"{count} microseconds"), "INTERVAL")
     for kind, type_ in ((datetime.date, "DATE"), (datetime.time, "TIME"), (uuid.UUID, "UUID")):
         if isinstance(value, kind):
             return exp.cast(exp.Literal.string(str(value)), type_)
