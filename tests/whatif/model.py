@@ -1,15 +1,18 @@
 """A plain-Python model of what-ifs that follows section 2.4: W = (B UNION S) DIFFERENCE T, by TNAME and timestamp.
 
-A relation is a dictionary from tuple names to rows (key, value). A level is the list of what was done to it: at a time,
+A relation is a dictionary from tuple names to rows. A level is the list of what was done to it: at a time,
 a tuple got a row, or None when it was deleted. Tuples of the relation below count as older than anything done here.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
-Row = tuple[int, int | None]
+Row = tuple[Any, ...]
+"""A key, and values."""
 Relation = dict[int, Row]
 _names = itertools.count()
 
@@ -100,7 +103,7 @@ def merge(level: Level, base: Relation, time: int, choice: str | None) -> Merge:
         # Where a deleted tuple stood is where it stood when it was deleted.
         key = one.row[0] if one.row is not None else _last_key(level, one)
         rival = by_key.get(key) if key is not None and (one.row is not None or not known) else None
-        told = _conflict(one, under.get(name), rival, lower=lower)
+        told = _conflict(one, under.get(name), None if rival is None else under[rival], lower=lower)
         if told:
             result.conflicts[name] = told
             if choice != "ours":
@@ -126,9 +129,12 @@ def merge(level: Level, base: Relation, time: int, choice: str | None) -> Merge:
     return result
 
 
-def _conflict(one: Done, theirs: Row | None, rival: int | None, *, lower: bool) -> str:
+def _conflict(one: Done, theirs: Row | None, rival: Row | None, *, lower: bool) -> str:
+    """How the relation below is in the way; a row there that is the very row that ours is, is not."""
     if lower and theirs is not None and theirs not in (one.saw, one.row):
         return "changed"
+    if rival is not None and rival == one.row:
+        return ""
     if lower and theirs is None and rival is not None:
         return "re-created"
     if lower and theirs is None and one.row is not None:
@@ -136,8 +142,14 @@ def _conflict(one: Done, theirs: Row | None, rival: int | None, *, lower: bool) 
     return "collision" if one.row is not None and rival is not None else ""
 
 
+def is_busy(levels: Iterable[Level], level: Level, time: int) -> bool:
+    """Whether a what-if that stands on this one, directly or not, has tuples of its own."""
+    levels = list(levels)
+    above = [other for other in levels if other.below is level]
+    return any(other.newest(time) or is_busy(levels, other, time) for other in above)
+
+
 def _last_key(level: Level, one: Done) -> int | None:
     rows = [each.row for each in level.before(one) if each.row is not None]
-    if rows:
-        return rows[-1][0]
-    return one.saw[0] if one.saw is not None else None
+    last = rows[-1] if rows else one.saw
+    return None if last is None else int(last[0])

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.examples import examples
-from tests.whatif.model import Level, Relation, Row, contents, do, merge, new_name
+from tests.whatif.model import Level, Relation, Row, contents, do, is_busy, merge, new_name
 
 from strandline.changes import ChangeSet
 from strandline.changes.apply import apply
@@ -191,7 +191,7 @@ class Machine(RuleBasedStateMachine):
         relation, level = self.pick(pick)
         if level is None:
             return
-        if any(other.below is level for other in self.levels.values()):
+        if is_busy(self.levels.values(), level, self.now):
             with pytest.raises(InUse):
                 relation.merge()
             return

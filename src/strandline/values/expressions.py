@@ -160,16 +160,10 @@ def _compared_with(place: Any, schema: pa.Schema) -> pa.DataType | None:
     for side in (parent.this, parent.args.get("expression")):
         while isinstance(side, exp.Paren):
             side = side.this
-        name = _resolve(side.name, schema, quoted=bool(side.this.args.get("quoted"))) if _is_plain(side) else None
-        if name is not None:
-            return schema.field(name).type
+        if isinstance(side, exp.Column) and len(side.parts) == 1 and isinstance(side.this, exp.Identifier):
+            name = _resolve(side.name, schema, quoted=bool(side.this.args.get("quoted")))
+            return None if name is None else schema.field(name).type
     return None
-
-
-def _is_plain(node: Any) -> bool:
-    from sqlglot import exp
-
-    return isinstance(node, exp.Column) and len(node.parts) == 1 and isinstance(node.this, exp.Identifier)
 
 
 def _exact(value: Any, kind: pa.DataType | None) -> Any:

@@ -6,9 +6,10 @@ Columns of the table are known by their ids, so renaming or adding one leaves a 
 
 from __future__ import annotations
 
+import base64
 import json
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,10 +42,35 @@ def is_hidden(table: str) -> bool:
 
 
 @dataclass(frozen=True)
+class SignedShape:
+    """The columns that rows are signed with: their ids in order, each with its type; None where it was not kept."""
+
+    types: Mapping[int, pa.DataType | None]
+
+    @staticmethod
+    def of(schema: TableSchema) -> SignedShape:
+        return SignedShape({column.id: column.type for column in schema.columns})
+
+    @property
+    def encoded_types(self) -> str | None:
+        if any(kind is None for kind in self.types.values()):
+            return None
+        schema = pa.schema([pa.field(str(number), kind) for number, kind in self.types.items()])
+        return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
+
+    @staticmethod
+    def decoded(ids: Sequence[int], types: str | None) -> SignedShape:
+        if types is None:
+            return SignedShape(dict.fromkeys(ids))
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(types)))
+        return SignedShape({number: schema.field(str(number)).type for number in ids})
+
+
+@dataclass(frozen=True)
 class WhatIfDefinition:
     """One what-if: `below` is None on the table itself. `columns` leads from the table's column ids to D's columns.
 
-    `shapes` lists the column ids that rows were signed with, the present ones last. States before `purged` are gone.
+    `shapes` lists the columns that rows were signed with, the present ones last. States before `purged` are gone.
     `indexed` says that the ids of all of D are kept beside it.
     """
 
@@ -53,7 +79,7 @@ class WhatIfDefinition:
     level: int
     table: TableId
     columns: Mapping[int, str]
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[SignedShape, ...]
     purged: int = 0
     indexed: bool = False
 
@@ -63,7 +89,11 @@ class WhatIfDefinition:
         return _PREFIX + self.name
 
     def row(self) -> dict[str, Any]:
-        shape = {"columns": {str(number): name for number, name in self.columns.items()}, "shapes": self.shapes}
+        shape = {
+            "columns": {str(number): name for number, name in self.columns.items()},
+            "shapes": [list(one.types) for one in self.shapes],
+            "types": [one.encoded_types for one in self.shapes],
+        }
         return {
             "name": self.name,
             "below": self.below,
@@ -78,19 +108,25 @@ class WhatIfDefinition:
     def from_row(row: Mapping[str, Any]) -> WhatIfDefinition:
         shape = json.loads(row["shape"])
         columns = {int(number): name for number, name in shape["columns"].items()}
-        shapes = tuple(tuple(ids) for ids in shape["shapes"])
+        types = shape.get("types", [None] * len(shape["shapes"]))
+        shapes = tuple(SignedShape.decoded(*each) for each in zip(shape["shapes"], types, strict=True))
         table = TableId(row["table"])
         return WhatIfDefinition(
             row["name"], row["below"], row["level"], table, columns, shapes, row["purged"], row["indexed"]
         )
 
     def reshaped(self, schema: TableSchema) -> WhatIfDefinition:
-        """The definition once D has a column for each of the table's."""
+        """The definition once D has a column for each of the table's, in the table's type."""
         columns = dict(self.columns)
         for column in schema.columns:
             if column.id not in columns:
                 columns[column.id] = stored_name(column.name, list(columns.values()))
-        return replace(self, columns=columns, shapes=(*self.shapes, tuple(column.id for column in schema.columns)))
+        return replace(self, columns=columns, shapes=(*self.shapes, SignedShape.of(schema)))
+
+    def fits(self, schema: TableSchema) -> bool:
+        """Whether rows of the table as it is now are signed as they are, in columns that D has."""
+        known = self.shapes[-1].types
+        return all(column.id in known and known[column.id] in (None, column.type) for column in schema.columns)
 
 
 def define(name: str, below: str | None, level: int, table: TableId, schema: TableSchema) -> WhatIfDefinition:

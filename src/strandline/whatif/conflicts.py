@@ -17,7 +17,7 @@ from strandline.changes import ChangeSet, difference
 from strandline.errors import ChangesError, InputError
 from strandline.tables import ALL, TableSchema, encode_keys
 from strandline.values import free_name, match, unequal
-from strandline.whatif.catalog import WhatIfDefinition
+from strandline.whatif.catalog import SignedShape, WhatIfDefinition
 from strandline.whatif.placement import LEVEL_BITS, place_keys
 from strandline.whatif.scan import WhatIfReader, WhatIfSelection
 from strandline.whatif.tuples import (
@@ -45,7 +45,7 @@ _SHOWN = 10
 
 @dataclass(frozen=True)
 class LevelComparison:
-    """The valid tuples of a what-if's own level (FORWARDs left out) beside the tuples of the relation below.
+    """The valid tuples of a what-if's own level that concern the relation below, beside the tuples of that relation.
 
     `theirs` is the position below of the tuple of the same TNAME, `rival` that of another tuple with the same key that
     the what-if has not touched; −1 where there is none. `conflict` says how they differ, or is empty.
@@ -114,7 +114,7 @@ def compare(reader: WhatIfReader) -> LevelComparison:
     definition, schema = reader.chain.top, reader.schema
     every = reader.tuples(definition)
     standing = every.filter(pa.array(valid(every, reader.scan)))
-    ours = standing.filter(pa.array(numbers(standing, TYPE) != int(Type.FORWARD)))
+    ours = standing.filter(pa.array(_concern_below(standing, definition.level)))
     below = reader.below()
     chosen = below.select(None, bounds_of(_distinct(standing)) if schema.key else ALL)
     lower = numbers(ours, LEVEL) != definition.level
@@ -127,6 +127,14 @@ def compare(reader: WhatIfReader) -> LevelComparison:
     rival = _rivals(ours, chosen.visible, theirs, schema) if schema.key else np.full(len(ours), -1, dtype=np.int64)
     comparison = LevelComparison(definition, schema, ours, chosen, theirs, rival, [])
     return LevelComparison(definition, schema, ours, chosen, theirs, rival, _conflicts(comparison, lower))
+
+
+def _concern_below(tuples: pa.Table, level: int) -> Flags:
+    """Which tuples say something of the relation below: not FORWARDs, nor tuples of our own that we have deleted."""
+    kinds = numbers(tuples, TYPE)
+    own_deleted = (kinds == int(Type.DELETE)) & (numbers(tuples, LEVEL) == level)
+    concern: Flags = (kinds != int(Type.FORWARD)) & ~own_deleted
+    return concern
 
 
 def conflict_table(reader: WhatIfReader) -> pa.Table:
@@ -240,28 +248,75 @@ def _conflicts(comparison: LevelComparison, lower: Flags) -> list[str]:
     there = comparison.theirs >= 0
     changed = np.zeros(len(comparison.ours), dtype=np.bool_)
     changed[there] = _changed(comparison, np.flatnonzero(there))
+    # A row below that is the very row that ours is, is no conflict, whoever put it there.
+    meets = comparison.rival >= 0
+    meets[meets] = _differ(comparison, np.flatnonzero(meets), comparison.rival)
     for place in np.flatnonzero(lower).tolist():
         if changed[place]:
             conflicts[place] = CHANGED
-        elif not there[place] and signed[place] and comparison.rival[place] >= 0:
+        elif not there[place] and signed[place] and meets[place]:
             conflicts[place] = RECREATED
-        elif not there[place] and signed[place] and comparison.live[place]:
+        elif not there[place] and signed[place] and comparison.live[place] and comparison.rival[place] < 0:
             conflicts[place] = DELETED
-    for place in np.flatnonzero(comparison.live & (comparison.rival >= 0)).tolist():
+    for place in np.flatnonzero(comparison.live & meets).tolist():
         conflicts[place] = conflicts[place] or COLLISION
     return conflicts
 
 
 def _changed(comparison: LevelComparison, places: Numbers) -> Flags:
-    """Whether the rows below have another signature than they had, unless they have become what ours are."""
+    """Whether the rows below are no longer as they were signed, unless they have become what ours are."""
     rows = comparison.below.visible.rows.take(pa.array(comparison.theirs[places]))
-    kept = comparison.ours.column(SIGNATURE).take(pa.array(places)).to_pylist()
+    signed = comparison.ours.column(SIGNATURE).take(pa.array(places)).to_pylist()
     changed = np.ones(len(places), dtype=np.bool_)
     for shape in comparison.definition.shapes:
-        now = signatures(rows, comparison.schema, shape).to_pylist()
-        changed &= np.array([current != signed for current, signed in zip(now, kept, strict=True)], dtype=np.bool_)
-    differ = ~comparison.live[places]
-    ours = comparison.rows(places)
+        changed &= ~_as_signed(rows, signed, comparison.schema, shape)
+    return changed & _differ(comparison, places, comparison.theirs)
+
+
+def _as_signed(rows: pa.Table, signed: list[bytes | None], schema: TableSchema, shape: SignedShape) -> Flags:
+    """Which rows have these signatures, made when the table had a shape: columns added since hold their defaults.
+
+    The columns of that shape are signed in the types that they had; a row that these can't hold has changed.
+    """
+    same = np.ones(len(rows), dtype=np.bool_)
+    held: dict[str, pa.ChunkedArray] = {}
+    by_id = {column.id: column for column in schema.columns}
+    for number in shape.types:
+        if number in by_id:
+            name = by_id[number].name
+            held[name], fits = _narrowed(rows.column(name), shape.types[number])
+            same &= fits
+    for column in schema.columns:
+        if column.id not in shape.types:
+            default = pa.nulls(1, column.type) if column.default is None else column.default
+            every = default.take(pa.array(np.zeros(len(rows), dtype=np.int64)))
+            same &= ~unequal(rows.column(column.name), pa.chunked_array([every]))
+    now = signatures(pa.table(held), list(held)).to_pylist() if held else signed
+    return same & np.array([current == was for current, was in zip(now, signed, strict=True)], dtype=np.bool_)
+
+
+def _narrowed(column: pa.ChunkedArray, kind: pa.DataType | None) -> tuple[pa.ChunkedArray, Flags]:
+    """A column in the type that it had before it was widened, and which values that type holds; null for others."""
+    if kind is None or kind == column.type:
+        return column, np.ones(len(column), dtype=np.bool_)
+    try:
+        narrow = column.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        narrow = pa.chunked_array([_held(value, kind) for value in column], kind)
+    return narrow, ~unequal(narrow.cast(column.type), column)
+
+
+def _held(value: pa.Scalar, kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array([value.as_py()], value.type).cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return pa.nulls(1, kind)
+
+
+def _differ(comparison: LevelComparison, places: Numbers, below: Numbers) -> Flags:
+    """Whether tuples of ours are other rows than those below that `below` has for them; deleted ones are."""
+    rows, ours = comparison.below.visible.rows.take(pa.array(below[places])), comparison.rows(places)
+    differ: Flags = ~comparison.live[places]
     for name in comparison.schema.names:
         differ |= unequal(rows.column(name), ours.column(name))
-    return changed & differ
+    return differ

@@ -64,10 +64,7 @@ def merge_what_if(home: WhatIfHost, name: str, resolve: Resolve = None) -> Chang
     doing = f"merging {name}"
 
     def work(transaction: WhatIfTransaction) -> Changes:
-        known = definitions(transaction.view, transaction.cache)
-        deeper = children(known, name)
-        if deeper:
-            raise refuse_children(name, deeper, doing)
+        _refuse_busy_children(transaction, name, doing)
         chain = chain_of(transaction.view, transaction.cache, name)
         # Who writes below is locked first, so that nothing changes between comparing and merging.
         if chain.top.below is None:
@@ -88,6 +85,14 @@ def merge_what_if(home: WhatIfHost, name: str, resolve: Resolve = None) -> Chang
         return Changes.of(net(effects.before, effects.after, comparison.schema))
 
     return run_transaction(home, f"merge {name}", work)
+
+
+def _refuse_busy_children(transaction: WhatIfTransaction, name: str, doing: str) -> None:
+    """Refuses while a what-if further up has tuples of its own, which may name tuples that the merge takes away."""
+    deeper = children(definitions(transaction.view, transaction.cache), name)
+    busy = [child for child in deeper if len(_standing(transaction.open(child)))]
+    if busy:
+        raise refuse_children(name, busy, doing)
 
 
 def rebase(home: WhatIfHost, name: str, resolve: Resolve = "ours") -> int:
@@ -194,19 +199,22 @@ def _into_what_if(below: OpenWhatIf, comparison: LevelComparison, effects: Merge
 
 def _close_all(opened: OpenWhatIf) -> None:
     """The merged tuples are no longer valid, FORWARDs among them."""
-    reader = opened.reader()
-    every = reader.tuples(opened.definition)
-    standing = every.filter(pa.array(valid(every, reader.scan)))
+    standing = _standing(opened)
     if len(standing):
         close(opened, standing)
         opened.finish(ids=SeenIds())
 
 
-def _give_up(opened: OpenWhatIf, tuples: pa.Table) -> None:
-    """Make every valid tuple with the TNAME of one of these invalid: the tuple follows the relation below again."""
+def _standing(opened: OpenWhatIf) -> pa.Table:
+    """The valid tuples of a what-if's own level."""
     reader = opened.reader()
     every = reader.tuples(opened.definition)
-    standing = every.filter(pa.array(valid(every, reader.scan)))
+    return every.filter(pa.array(valid(every, reader.scan)))
+
+
+def _give_up(opened: OpenWhatIf, tuples: pa.Table) -> None:
+    """Make every valid tuple with the TNAME of one of these invalid: the tuple follows the relation below again."""
+    standing = _standing(opened)
     chosen = np.isin(_codes(standing), _codes(tuples))
     if chosen.any():
         close(opened, standing.filter(pa.array(chosen)))
@@ -221,7 +229,7 @@ def _sign_anew(opened: OpenWhatIf, comparison: LevelComparison, places: Numbers)
         close(opened, tuples)
         there = comparison.theirs[lower] >= 0
         rows = comparison.below.visible.rows.take(pa.array(np.where(there, comparison.theirs[lower], 0)))
-        signed = signatures(rows, opened.schema, opened.definition.shapes[-1]) if there.any() else None
+        signed = signatures(rows, opened.schema.names) if there.any() else None
         held = [signed[n].as_py() if signed is not None and there[n] else None for n in range(len(lower))]
         own = {name: tuples.column(name) for name in OWN}
         own[MINDATE] = pa.array(np.full(len(tuples), UNDATED, dtype=np.int64))

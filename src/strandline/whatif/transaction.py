@@ -208,7 +208,7 @@ class OpenWhatIf:
     def fit(self) -> None:
         """Give D a column for each of the table's, in a type that holds its values."""
         name = self.definition.differential
-        if {column.id for column in self.schema.columns} - set(self.definition.columns):
+        if not self.definition.fits(self.schema):
             self.definition = self.definition.reshaped(self.schema)
             self.save_definition()
         held = self.work.tables.schema(name)

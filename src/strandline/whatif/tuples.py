@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.engine import parallel
-from strandline.tables import DISTINCT, TableSchema
+from strandline.tables import DISTINCT
 from strandline.values import row_signatures, scheme_of
 
 CHUNK_ROWS = 65_536
@@ -152,9 +152,8 @@ PIECE_ROWS = 131_072
 """So many rows are signed by one thread at a time."""
 
 
-def signatures(rows: pa.Table, schema: TableSchema, columns: Sequence[int]) -> pa.Array:
-    """The signature of each row over the columns with these ids; names and widened types make no difference."""
-    names = [column.name for number in columns for column in schema.columns if column.id == number]
+def signatures(rows: pa.Table, names: Sequence[str]) -> pa.Array:
+    """The signature of each row over these columns; what they are called makes no difference."""
     if not len(rows):
         return pa.array([], pa.binary(SIGNATURE_BYTES))
     scheme = scheme_of(rows.schema, names, bits=BITS)

@@ -95,10 +95,9 @@ class DifferentialWriter:
         below = affected.level != self.opened.level
         self._level.append(affected.level[~here & below])
         self._tupnum.append(affected.tupnum[~here & below])
-        shape = self.opened.definition.shapes[-1]
         if not here.any():
-            return signatures(affected.rows, self.schema, shape)
-        fresh = signatures(affected.rows.filter(pa.array(~here)), self.schema, shape)
+            return signatures(affected.rows, self.schema.names)
+        fresh = signatures(affected.rows.filter(pa.array(~here)), self.schema.names)
         standing = cast(pa.Table, own).take(pa.array(affected.source[here]))
         close(self.opened, standing)
         both = pa.concat_arrays([fresh, _combined(standing.column(SIGNATURE))])
