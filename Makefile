@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
 TESTS := $(PY) -m pytest -n 2 --dist loadgroup
 
-.PHONY: help install java browser demo test check lint soak crash bench size newcomer clean
+.PHONY: help install java browser demo test check lint soak crash bench docs size newcomer clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,15 @@ crash: $(READY) ## three hundred processes killed under load, and what they left
 
 bench: $(BENCH_READY) java ## the tables of docs/benchmarks.md, measured here
 	@$(VENV)/bin/strandline bench
+
+DOCS_READY := $(VENV)/.docs-ready
+
+$(DOCS_READY): $(READY)
+	@$(PIP) install --constraint constraints.txt --editable '.[dev,docs]'
+	@touch $@
+
+docs: $(DOCS_READY) ## the documentation as a site in build/site, its links and anchors checked
+	@$(VENV)/bin/mkdocs build --quiet && echo "build/site/index.html"
 
 size: $(READY) ## the wheel in empty environments: megabytes, packages, time to the first answer
 	@$(PY) tools/install_size.py

@@ -165,3 +165,8 @@ def test_every_folder_that_the_papers_page_names_is_there() -> None:
     text = (ROOT / "docs/papers.md").read_text("utf-8")
     for name in re.findall(r"`((?:\w+/)+)`", text):
         assert (ROOT / "src/strandline" / name).exists() or (ROOT / name).exists(), name
+
+
+def test_the_site_leads_to_every_page() -> None:
+    listed = set(re.findall(r"[\w/.-]+\.md", (ROOT / "mkdocs.yml").read_text("utf-8")))
+    assert listed == {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
