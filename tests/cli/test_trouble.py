@@ -112,13 +112,13 @@ def test_our_own_mistake_is_told_as_one(command: Command, monkeypatch: pytest.Mo
         main(["diff", "monday.parquet", "tuesday.parquet", "-k", "id"])
 
 
-def test_ctrl_c_is_told_and_exits_with_2(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_is_told_and_exits_with_130(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(import_module("strandline.differential"), "find_changes", stopped)
     ran = command("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--json")
-    assert (ran.code, ran.json["error"], ran.err.strip()) == (2, "Cancelled", "Stopped.")
+    assert (ran.code, ran.json["error"], ran.err.strip()) == (130, "Cancelled", "Stopped.")
 
 
 def test_changes_without_before_images_can_not_be_inverted(command: Command) -> None:

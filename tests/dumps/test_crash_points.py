@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from copy import copy
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.dumps.toys import Facts, dumped, facts, restored, restored_facts
 from tests.pages.faults import STOPS, TROUBLES, Crash, Fault, FaultyStorage
 from tests.pages.toy import Clock, all_rows, assert_sound, created, opened, put
 
-from strandline.dumps import packs
+from strandline.dumps import packs, restore
 from strandline.dumps.catalog import CATALOG, require_catalog
 from strandline.dumps.prune import prune
-from strandline.dumps.restore_store import RESTORING
 from strandline.dumps.synthesize import synthesize
 from strandline.dumps.target import Target, manifest_name
 from strandline.dumps.verify import verify
-from strandline.errors import NotFound, StrandlineError
+from strandline.errors import AlreadyExists, NotFound, StrandlineError
+from strandline.pages import RESTORING
 from strandline.storage import MemoryStorage
+from strandline.store import create_on, open_on
 
 
 @pytest.fixture(autouse=True)
@@ -186,6 +189,53 @@ def test_a_restore_interrupted_anywhere_opens_as_no_store_and_is_gone_on_with() 
         assert_sound(into)
     print(f"restore: {struck} crash points")
     assert struck > 40
+
+
+@pytest.mark.parametrize("chosen", [None, ["t"]])
+def test_a_store_made_over_a_half_restore_is_refused_and_never_taken_for_the_restored_one(
+    chosen: list[str] | None,
+) -> None:
+    """Who creates looks for a restore first; should it begin only then, its continuation finds another's store."""
+    target = dumps_of_tables()
+    made = taken = 0
+    for at in range(300):
+        into = MemoryStorage()
+        faulty = FaultyStorage(into, Fault.STOP, at)
+        with suppress(Crash):
+            restore(target, faulty, tables=chosen)
+        if not faulty.struck:
+            break
+        begun = into.objects.get(RESTORING)
+        if begun is None:
+            continue
+        with pytest.raises(AlreadyExists, match="restore"):
+            create_on(into)
+        if "MASTER" in into.objects:
+            restore(target, into, tables=chosen)
+            taken += 1
+            continue
+        del into.objects[RESTORING]  # as one sees it who looked before
+        try:
+            create_on(into).close()
+        except AlreadyExists:
+            continue  # names meet: it fails, and says so
+        into.objects[RESTORING] = begun
+        with pytest.raises(AlreadyExists, match="another store"):
+            restore(target, into, tables=chosen)
+        with open_on(into) as store:
+            assert store.tables() == []
+        made += 1
+    assert made > 5
+    assert taken
+
+
+def dumps_of_tables() -> MemoryStorage:
+    target: Any = MemoryStorage()
+    with create_on(MemoryStorage()) as store:
+        store.create_table("t", pa.table({"id": range(30)}), key="id")
+        store.dump(target)
+    assert isinstance(target, MemoryStorage)
+    return target
 
 
 def test_a_synthetic_full_interrupted_anywhere_is_no_dump() -> None:

@@ -12,10 +12,9 @@ from tests.pages.toy import Clock
 from tests.tables.shop import numbered, rows
 
 from strandline.dumps import restore
-from strandline.dumps.restore_store import RESTORING
 from strandline.dumps.restore_tables import UNPUBLISHED_MASTER
 from strandline.errors import AlreadyExists, Damaged
-from strandline.pages import check_store
+from strandline.pages import RESTORING, check_store
 from strandline.pages.format.master import decode_master
 from strandline.storage import MemoryStorage, Storage
 from strandline.store import Store, create_on, open_on

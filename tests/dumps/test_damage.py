@@ -151,3 +151,28 @@ def test_a_store_copied_file_by_file_that_went_another_way_is_noticed() -> None:
         made = dumped(store, target, 2)
         assert "another past" in made.notice
         assert restored_facts(target, made.id) == facts(store)
+
+
+@pytest.mark.parametrize("rolled_back", [False, True])
+def test_a_log_that_has_forgotten_proves_nothing(rolled_back: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder was put back, and more commits followed than the log holds: an increment would be nonsense."""
+    from tests.pages.toy import opened
+
+    from strandline.pages import swap
+    from strandline.pages.format import pointer
+
+    monkeypatch.setattr(swap, "LOG_CHUNKS", 0)
+    monkeypatch.setattr(pointer, "INLINE", 4)
+    storage, target, clock = MemoryStorage(), MemoryStorage(), Clock()
+    with created(storage, clock) as store:
+        put(store.version(), "t", **{f"k{n:03}": n for n in range(200)})
+        older = dict(storage.objects)
+        put(store.version(), "t", **{f"k{n:03}": -n for n in range(110)})
+        dumped(store, target)
+    with opened(MemoryStorage(older) if rolled_back else storage, clock) as store:
+        for number in range(20):
+            put(store.version(), "u", a=number)
+        made = dumped(store, target, 1)
+        assert made.level == (0 if rolled_back else 1)
+        assert ("another past" in made.notice) == rolled_back
+        assert restored_facts(target, made.id) == facts(store)

@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from tests.dumps.toys import Facts, dumped, facts, restored_facts
 from tests.examples import examples
 from tests.pages.toy import Clock, created, domain_of, opened, write
@@ -14,7 +15,8 @@ from tests.pages.toy import Clock, created, domain_of, opened, write
 from strandline.dumps.catalog import require_catalog
 from strandline.dumps.target import Target
 from strandline.errors import InUse
-from strandline.pages import PageStore
+from strandline.pages import PageStore, swap
+from strandline.pages.format import pointer
 from strandline.pages.format.page_table import items
 from strandline.storage import MemoryStorage
 
@@ -29,6 +31,7 @@ class Histories(RuleBasedStateMachine):
         self.storage, self.target, self.clock = MemoryStorage(), MemoryStorage(), Clock()
         self.store: PageStore = created(self.storage, self.clock)
         self.points: dict[str, Facts] = {}
+        self.copies: list[dict[str, bytes]] = []
         self.counter = 0
 
     def _version(self, pick: int) -> str:
@@ -132,6 +135,23 @@ class Histories(RuleBasedStateMachine):
         self.store.close()
         self.store = opened(self.storage, self.clock)
 
+    @rule()
+    def copy_the_folder(self) -> None:
+        self.copies.append(dict(self.storage.objects))
+
+    @rule(which=SPACE, writes=st.integers(0, 30), level=st.integers(1, 4))
+    def put_an_older_copy_back(self, which: int, writes: int, level: int) -> None:
+        """Commit numbers and names of pages are given anew, to other contents, and the log may forget."""
+        if self.copies:
+            self.store.close()
+            self.storage = MemoryStorage(self.copies[which % len(self.copies)])
+            self.clock.time += 61
+            self.store = opened(self.storage, self.clock)
+            self._write("main", [("red", KEYS[number % 40], -number) for number in range(writes)])
+            for number in range(writes):
+                self._write("main", [("green", KEYS[number % 40], -number)])
+            self.dump(level)
+
     @rule(which=SPACE)
     def restore(self, which: int) -> None:
         if self.points:
@@ -175,5 +195,10 @@ class Histories(RuleBasedStateMachine):
             assert restored_facts(self.target, id_) == expected
 
 
-Histories.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=25)
-TestHistories = Histories.TestCase
+@pytest.mark.parametrize("kept", [swap.LOG_CHUNKS, 0])
+def test_every_dump_of_a_history_restores_to_its_point(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the log keeps hardly anything, so that it proves no descent."""
+    monkeypatch.setattr(swap, "LOG_CHUNKS", kept)
+    if not kept:
+        monkeypatch.setattr(pointer, "INLINE", 4)
+    run_state_machine_as_test(Histories, settings=settings(max_examples=examples(25), stateful_step_count=25))

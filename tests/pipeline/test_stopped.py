@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import subprocess
@@ -10,15 +11,21 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.pages.faults import Crash, Fault, FaultyStorage
 from tests.pipeline.shop import Shop, orders, read_copy
 
 import strandline as sl
+from strandline.cli.pipeline import print_run, run_json
+from strandline.errors import Cancelled
 from strandline.pages import Environment
-from strandline.pipeline import journal
+from strandline.pipeline import finish, journal
 from strandline.pipeline import pipeline as module
+from strandline.pipeline.finish import _against_everything
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on, open_on
 
@@ -71,6 +78,9 @@ def expect_night(shop: Shop, number: int) -> None:
         messages = [entry.message for entry in store.log()]
         assert all(messages.count(journal.message_of(step)) == 1 for step in steps)
         assert store.check().ok
+    pages = {path.name for path in (shop.folder / "shop.work" / "reports").iterdir()}
+    assert pages == {"latest.html", *(f"step-{n:04}.html" for n in range(1, number + 1))}
+    assert all({"extract", "detect", "snapshot", "replicas"} <= step.stages.keys() for step in steps)
     kept = [path.name for path in (shop.folder / "shop.work" / "signatures").iterdir()]
     assert kept == [steps[-1].sources["orders"]["state"]]
 
@@ -113,6 +123,70 @@ def test_stopped_at_any_point_and_started_again_it_finishes_the_same_step(shop: 
         shop.run()
         expect_night(shop, number)
         shop.now += 3600
+
+
+def test_the_next_run_tells_of_a_run_that_was_killed(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    shop.write(FILE)
+    night(shop, 1)
+
+    def stop_after_commit(point: str) -> None:
+        if point == "notice":
+            raise Crash
+
+    with pytest.raises(Crash):
+        shop.run(stop_after_commit)
+    pages = shop.folder / "shop.work" / "reports"
+    assert not pages.exists()
+    again = shop.run()
+    assert again.step is None
+    assert (pages / "step-0001.html").exists()
+    print_run(again)
+    said = capsys.readouterr().err
+    assert "Finished step 1" in said
+    assert "orders: 9 inserted, 0 updated, 0 deleted" in said
+    assert run_json(again)["resumed_sources"]["staff"]["inserted"] == 3
+    assert [(run.get("kind"), run.get("step")) for run in shop.pipeline().history(9)] == [
+        ("Killed", None),
+        (None, None),
+    ]
+
+
+@given(
+    overhead=st.integers(200, 3000),
+    width=st.integers(10, 400),
+    nights=st.lists(st.tuples(st.sampled_from(["first", "difference", "full"]), st.integers(1, 50_000)), min_size=2),
+    held=st.integers(1, 1_000_000),
+)
+def test_what_a_full_refresh_takes_is_told_by_what_refreshes_took(
+    overhead: int, width: int, nights: list[tuple[str, int]], held: int
+) -> None:
+    """However small the first night was: a message has bytes of its own, and others for each row."""
+    last: dict[str, Any] = {}
+    seen: set[int] = set()
+    for method, messages in nights:
+        rows = held if method == "difference" else messages
+        result = {"method": method, "messages": messages, "bytes": overhead + width * messages}
+        last = {**result, **_against_everything(result, rows, json.loads(json.dumps(last)))}
+        seen.add(messages)
+        if method != "difference" or len(seen) > 1:
+            assert last["full_bytes"] == pytest.approx(overhead + width * rows, abs=1)
+
+
+def test_ctrl_c_while_a_copy_is_refreshed_stops_the_run_and_is_no_copy_that_failed(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: Any) -> None:
+        raise Cancelled("stopped by the user")
+
+    shop.write(FILE)
+    night(shop, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(finish, "refresh_copy", stopped)
+        with pytest.raises(Cancelled):
+            shop.run()
+    assert [run["kind"] for run in shop.pipeline().history(9)] == ["Cancelled"]
+    again = shop.run()
+    assert (again.resumed is not None, again.behind) == (True, {})
 
 
 def test_stopped_again_and_again_it_still_takes_one_step(shop: Shop) -> None:

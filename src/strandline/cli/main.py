@@ -37,6 +37,8 @@ COMMANDS = {
 }
 """Each command and its file, in the order of the help."""
 TROUBLE = 2
+CANCELLED = 130
+"""As shells have it for what SIGINT ended."""
 TRACEBACK = "STRANDLINE_TRACEBACK"
 """Set, an internal error is shown with its stack trace."""
 
@@ -77,7 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except (click.Abort, KeyboardInterrupt, Cancelled):
-        code = _report_trouble({"error": "Cancelled", "why": "stopped by the user"}, "Stopped.", as_json=wants_json)
+        _report_trouble({"error": "Cancelled", "why": "stopped by the user"}, "Stopped.", as_json=wants_json)
+        code = CANCELLED
     except click.ClickException as error:
         code = _report_trouble(
             {"error": "UsageError", "why": error.format_message()}, _usage(error), as_json=wants_json

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +106,7 @@ def run_json(result: RunResult) -> dict[str, Any]:
         "seconds": round(result.seconds, 3),
         "step": result.step.number if result.step else None,
         "resumed": result.resumed.number if result.resumed else None,
+        "resumed_sources": dict(result.resumed.sources) if result.resumed else {},
         "snapshot": result.step.snapshot if result.step else None,
         "sources": {name: source.to_json() for name, source in result.sources.items()},
         "stages": dict(result.stages),
@@ -118,11 +120,11 @@ def run_json(result: RunResult) -> dict[str, Any]:
 def print_run(result: RunResult) -> None:
     """A run in words."""
     if result.resumed:
-        say(f"Finished step {result.resumed.number}, which an earlier run had left.")
-    for name, source in result.sources.items():
-        counts = source.counts
-        words = f"{counts.inserted:,} inserted, {counts.updated:,} updated, {counts.deleted:,} deleted"
-        say(f"{name}: {words} ({source.how}: {source.why}).")
+        say(f"Finished step {result.resumed.number}, which an earlier run had left:")
+        for name, source in result.resumed.sources.items():
+            say(f"{name}: {_counts(source)}.")
+    for name, changes in result.sources.items():
+        say(f"{name}: {_counts(changes.to_json())}.")
     if result.step:
         say(f"Step {result.step.number}, snapshot {result.step.snapshot}.")
     else:
@@ -138,6 +140,12 @@ def print_run(result: RunResult) -> None:
         say(f"Behind: {name}. {why} The next run tries again.")
     if result.report:
         say(f"Report: {result.report}")
+
+
+def _counts(source: Mapping[str, Any]) -> str:
+    """What a source brought, by what the journal keeps of it."""
+    words = ", ".join(f"{source[kind] or 0:,} {kind}" for kind in ("inserted", "updated", "deleted"))
+    return f"{words} ({source['how']}: {source['why']})"
 
 
 @click.command()

@@ -14,7 +14,7 @@ from strandline.dumps.catalog import DumpCatalog, DumpEntry
 from strandline.dumps.manifest import DumpManifest, Pack, RecordedState, StateChanges, StateKey, TableSet, covers
 from strandline.dumps.target import Target
 from strandline.errors import Damaged
-from strandline.pages import CommitNumber, Entry, LogicalPage, TableEntry, TableId
+from strandline.pages import CommitNumber, Entry, LogicalPage, PageRef, TableEntry, TableId
 
 _VERIFY = "Run dumps --verify to see which dumps are whole"
 
@@ -25,6 +25,7 @@ class PackLocation:
 
     dump: str
     pack: Pack
+    page: PageRef
 
 
 class DumpChain:
@@ -89,8 +90,13 @@ class DumpChain:
         locations: dict[str, PackLocation] = {}
         for manifest in self._manifests:
             for pack in self._target.folder(manifest.id).with_pages(manifest):
-                locations.update({page.name: PackLocation(manifest.id, pack) for page in pack.pages})
+                locations.update({page.name: PackLocation(manifest.id, pack, page) for page in pack.pages})
         return locations
+
+    def has_page(self, page: PageRef) -> bool:
+        """Whether the chain has this very page; one name may stand for two in a store whose folder was put back."""
+        location = self.locations.get(page.name)
+        return location is not None and location.page == page
 
     def locate(self, page: str, doing: str) -> PackLocation:
         """Where a page is; `Damaged` when no dump of the chain has it."""

@@ -7,12 +7,15 @@ entered, only entries changed since are recorded, and only pages born since are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
 
 from strandline.dumps.chain import DumpChain
 from strandline.dumps.manifest import RecordedState, StateChanges, StateKey, TableSet, VersionFacts, covers
 from strandline.pages import CATALOG, NEVER, CommitNumber, Entry, PageRef, TableEntry, TableId
+
+_Changed = TypeVar("_Changed", TableEntry, Entry)
+_Number = TypeVar("_Number", bound=int)
 
 
 class DumpSource(Protocol):
@@ -81,6 +84,41 @@ def plan_dump(
     return planner.plan
 
 
+def agrees_with_chain(
+    source: DumpSource, versions: Sequence[VersionFacts], states: Mapping[StateKey, TableSet], chain: DumpChain
+) -> bool:
+    """Whether each state has, of what did not change since the nearest state of a chain before it, just what that one
+    has: the same tables, and the same entries, which name their pages with checksums. Then a dump upon the chain is
+    right, whatever happened in between. It walks whole page tables.
+    """
+    lineage = Lineage(versions)
+    for key, held in states.items():
+        known = key in chain.last.states
+        before = key if known else next(lineage.before(key, chain.last.states), None)
+        if before is None:
+            continue
+        headers = source.headers_since(key, NEVER)
+        older = {domain: replace(header, root=None) for domain, header in chain.headers_since(before, NEVER).items()}
+        mine = {domain: replace(header, root=None) for domain, header in headers.items()}
+        if not _is_older_part(mine, older, before.commit):
+            return False
+        for domain in [domain for domain in headers if holds_table(held, domain)]:
+            since = next((one.key for one in chain.states_from(before) if holds_table(one.domains, domain)), None)
+            if since is not None:
+                entries = {entry.number: entry for entry in source.entries_since(key, domain, NEVER)}
+                dumped = {entry.number: entry for entry in chain.entries_since(since, domain, NEVER)}
+                if not _is_older_part(entries, dumped, since.commit):
+                    return False
+    return True
+
+
+def _is_older_part(all_: Mapping[_Number, _Changed], older: Mapping[_Number, _Changed], commit: CommitNumber) -> bool:
+    """Whether what did not change after a commit is as it was then. Nothing vanishes: what is deleted leaves a null."""
+    unchanged = {number: one for number, one in all_.items() if one.changed <= commit}
+    changed = all_.keys() - unchanged.keys()
+    return unchanged == {number: one for number, one in older.items() if number not in changed}
+
+
 class _Planner:
     def __init__(self, source: DumpSource, lineage: Lineage, parent: DumpChain | None) -> None:
         self._source = source
@@ -126,7 +164,7 @@ class _Planner:
         if self._parent is None:
             return False
         younger = any(k.version == key.version and k.commit > key.commit for k in self._parent.last.states)
-        return younger and page.name in self._parent.locations
+        return younger and self._parent.has_page(page)
 
     def _changed_tables(
         self, key: StateKey, held: TableSet, before: StateKey | None

@@ -2,7 +2,7 @@
 
 A new store is written as RESTORING, pages, page tables, pointers, PROCESSES, and last MASTER: before that swap there is
 no store, after it there is a whole one. The same call continues an interrupted restore; what that left is read back and
-compared, never trusted.
+compared, never trusted. RESTORING names the store that comes to be: a MASTER of another one was not restored.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ from strandline.errors import AlreadyExists, Damaged, InputError, NotFound, Stor
 from strandline.pages import (
     MASTER,
     PROCESSES,
+    RESTORING,
     Environment,
     Json,
+    Objects,
     PageRef,
+    read_master,
     seal,
     unseal,
 )
 from strandline.storage import Storage, auditing
 
-RESTORING = "RESTORING"
 BATCH = 256
 _PAGE = re.compile(r"pages/[0-9a-f]+-[0-9a-f]+\.parquet|nodes/[0-9a-f]+-[0-9a-f]+")
 _POINTER = re.compile(r"versions/[0-9a-f]+-[0-9a-f]+")
@@ -139,7 +141,10 @@ def new_identity(request: RestoreRequest) -> StoreIdentity:
 def begin_restore(
     into: Storage, entry: DumpEntry, request: RestoreRequest, identity: StoreIdentity, tables: Json = None
 ) -> tuple[StoreIdentity, bool]:
-    """Write RESTORING, or continue an interrupted restore with its identity; and whether that had published MASTER."""
+    """Write RESTORING, or continue an interrupted restore with its identity; and whether that had published its MASTER.
+
+    A store that somebody else made here meanwhile is refused.
+    """
     doing = f"restoring to {into.url}"
     body: Json = {"dump": entry.id, "version": request.version, "store": identity.store, "swap": identity.swap}
     body |= {"now": identity.now, "tables": tables}
@@ -155,7 +160,21 @@ def begin_restore(
             f"a restore of dump {begun['dump']} was interrupted here", doing=doing,
             hint=f"Finish it with at={begun['dump']!r}, or choose another place",
         )  # fmt: skip
-    return StoreIdentity(begun["store"], begun["swap"], begun["now"], begun["version"]), exists(into, MASTER)
+    published = exists(into, MASTER)
+    if published and read_master(Objects(into)).master.store != begun["store"]:
+        raise AlreadyExists(
+            "another store was made here after the restore was interrupted", doing=doing,
+            hint=f"Restore to another place; to keep that store, delete {RESTORING} here and run check --repair",
+        )  # fmt: skip
+    return StoreIdentity(begun["store"], begun["swap"], begun["now"], begun["version"]), published
+
+
+def name_store(into: Storage, store: str) -> None:
+    """Make RESTORING name the store that comes to be here, where that is known only once it is made."""
+    stored = into.get_with_token(RESTORING)
+    body = unseal("restoring", RESTORING, stored.value)
+    if body["store"] != store:
+        into.compare_and_swap(RESTORING, stored.token, seal("restoring", {**body, "store": store}))
 
 
 def _refuse_occupied(into: Storage, doing: str) -> None:

@@ -14,12 +14,12 @@ from strandline.dumps.chain import DumpChain
 from strandline.dumps.manifest import StateKey
 from strandline.dumps.plan import holds_table
 from strandline.dumps.restore_store import (
-    RESTORING,
     Restored,
     RestoreRequest,
     begin_restore,
     chosen_chain,
     exists,
+    name_store,
     new_identity,
     publish_store,
     restored_from,
@@ -31,6 +31,7 @@ from strandline.pages import (
     MAIN,
     MASTER,
     NEVER,
+    RESTORING,
     Draft,
     Entry,
     Json,
@@ -110,6 +111,7 @@ def _restore_into_new_store(tables: _DumpedTables, into: Storage, request: Resto
     if not finished:
         unpublished = UnpublishedStorage(into)
         with _open_store(unpublished) if exists(unpublished, MASTER) else _create_store(unpublished) as store:
+            name_store(into, store.identity)
             if not list(store.version(MAIN).refresh().domains()):
                 tables.commit(store)
         publish_store(into, unpublished.get(MASTER))
@@ -223,7 +225,7 @@ class _DumpedTables:
 
 
 class UnpublishedStorage:
-    """A storage where MASTER has another name: others see no store there."""
+    """A storage where MASTER has another name: others see no store there, and this one sees no restore."""
 
     def __init__(self, inner: Storage) -> None:
         self._inner = inner
@@ -258,7 +260,7 @@ class UnpublishedStorage:
 
 
 def _stored_name(name: str) -> str:
-    return UNPUBLISHED_MASTER if name == MASTER else name
+    return {MASTER: UNPUBLISHED_MASTER, RESTORING: f"{RESTORING}.unpublished"}.get(name, name)
 
 
 def is_store(storage: Storage) -> bool:
@@ -267,8 +269,11 @@ def is_store(storage: Storage) -> bool:
 
 
 def _open_store(storage: Storage) -> PageStore:
+    """A store for as long as a restore takes: others see it alive."""
     cache = PageCache()
-    return open_store(storage, TableInstaller(cache), TableValidator(cache))
+    store = open_store(storage, TableInstaller(cache), TableValidator(cache))
+    store.start_heart()
+    return store
 
 
 def _create_store(storage: Storage) -> PageStore:

@@ -92,15 +92,16 @@ class StoreSnapshot:
             opened.forget_name()
             self._roots[key] = record.root
 
-    def has_history_of(self, version: VersionFacts) -> bool:
-        """Whether a dumped version is of this store's history: its last swap is in the log.
-
-        A log that begins later does not contradict, and counts as a yes.
+    def log_proves(self, version: VersionFacts) -> bool | None:
+        """Whether a dumped version is of this store's history: its last swap is in the log, or its place there is
+        another's. None when the log begins later. Of a version that is gone nothing is wanted any more.
         """
         for mine in self.versions:
             if mine.object == version.object:
                 log = self._logs[mine.current]
-                return any(id_ == version.swap for _, id_ in log) or not log or log[0][0] > version.commit
+                if any(id_ == version.swap for _, id_ in log):
+                    return True
+                return None if not log or log[0][0] > version.commit else False
         return True
 
     def headers_since(self, key: StateKey, after: CommitNumber) -> Mapping[TableId, TableEntry]:

@@ -25,7 +25,7 @@ from strandline.dumps.catalog import BEGUN, DumpCatalog, DumpEntry, DumpOwner, r
 from strandline.dumps.chain import DumpChain, open_chain
 from strandline.dumps.manifest import DumpScope, TableFacts
 from strandline.dumps.packs import CopyOptions, write_packs
-from strandline.dumps.plan import holds_table, plan_dump, states_to_record
+from strandline.dumps.plan import agrees_with_chain, holds_table, plan_dump, states_to_record
 from strandline.dumps.prune import finish_dropping
 from strandline.dumps.store_snapshot import StoreSnapshot, check_scope
 from strandline.dumps.target import Target
@@ -96,7 +96,9 @@ def _take_dump_once(store: PageStore, target: Target, request: DumpRequest) -> D
     with StoreSnapshot(store, request.scope, throttled=not request.options.hurry) as snapshot:
         throttle = snapshot.throttle
         with throttle.turn(since=started):
-            parent, notice = choose_parent(target, catalog, snapshot, request)
+            interrupted = _find_interrupted(catalog, snapshot, store)
+        parent, notice = choose_parent(target, catalog, snapshot, request)
+        with throttle.turn():
             snapshot.open_states(states_to_record(snapshot.states, parent))
         plan = plan_dump(snapshot, snapshot.versions, snapshot.states, parent)
         tables = tuple(_table_facts(snapshot, parent))
@@ -105,7 +107,7 @@ def _take_dump_once(store: PageStore, target: Target, request: DumpRequest) -> D
             plan=plan,
             level=request.level if parent is not None else 0,
             parent=parent,
-            interrupted=_find_interrupted(catalog, snapshot, store),
+            interrupted=interrupted,
             owner=DumpOwner.here(store.process),
             throttle=throttle,
         )
@@ -133,16 +135,29 @@ def choose_parent(
         if entry.store != snapshot.store or entry.scope != request.scope or entry.level >= level:
             continue
         try:
-            chain = open_chain(target, catalog, entry)
+            with snapshot.throttle.turn():
+                chain = open_chain(target, catalog, entry)
+            descends = _descends(snapshot, chain)
         except Damaged as error:
             notices.append(f"Dump {entry.id} is damaged and was not built upon: {error.why}.")
             continue
-        if all(snapshot.has_history_of(version) for version in chain.last.versions):
+        if descends:
             if entry.level < level - 1:
                 notices.append(f"There is no dump of level {level - 1}: this one stands on level {entry.level}.")
             return chain, " ".join(notices)
         notices.append(f"Dump {entry.id} is of another past of this store and was not built upon.")
     return None, " ".join([*notices, no_parent])
+
+
+def _descends(snapshot: StoreSnapshot, chain: DumpChain) -> bool:
+    """Whether the store came from what a chain holds: its log says so or, where that does not reach back so far, all
+    that a dump would take over from the chain is what the store has.
+    """
+    proofs = [snapshot.log_proves(version) for version in chain.last.versions]
+    if None in proofs and False not in proofs:
+        snapshot.open_states(snapshot.states)
+        return agrees_with_chain(snapshot, snapshot.versions, snapshot.states, chain)
+    return all(proofs)
 
 
 def _find_interrupted(catalog: DumpCatalog | None, snapshot: StoreSnapshot, store: PageStore) -> DumpEntry | None:

@@ -112,7 +112,7 @@ class DumpWriter:
         self._attempt = interrupted.attempt + 1 if interrupted is not None else 1
         self.folder = target.folder(interrupted.id if interrupted is not None else _new_id(job))
         self._kept = _whole_packs(self.folder, job)
-        copied = {page.name for pack in self._kept for page in pack.pages} & job.plan.pages.keys()
+        copied = {page.name for pack in self._kept for page in pack.pages if job.plan.pages.get(page.name) == page}
         wanted = [page for name, page in job.plan.pages.items() if name not in copied]
         self.packs = group_into_packs(wanted, self.folder, self._attempt)
         self.resumed = len(copied)
@@ -179,7 +179,7 @@ def _whole_packs(folder: DumpFolder, job: DumpJob) -> list[Pack]:
     for attempt in range(1, job.interrupted.attempt + 1 if job.interrupted is not None else 1):
         with suppress(StrandlineError):
             for pack in folder.with_pages(folder.manifest(attempt)):
-                if any(page.name in job.plan.pages for page in pack.pages) and _is_whole(folder, pack):
+                if any(job.plan.pages.get(page.name) == page for page in pack.pages) and _is_whole(folder, pack):
                     kept[pack.name] = pack
     return list(kept.values())
 

@@ -11,9 +11,9 @@ from strandline.engine.runner import (
     parallel,
     runs_on_spark,
 )
-from strandline.engine.spark_runner import SparkRunner
+from strandline.engine.spark_runner import SparkAction, SparkRunner
 from strandline.engine.spark_session import MASTER_VARIABLE, is_connect, prepare, session, spark_at_hand
-from strandline.engine.spool import Spool
+from strandline.engine.spool import Spool, scratch_folder
 from strandline.engine.work import Attempt, Kernel, Outcome, Result, WorkItem, cut_by_bytes, cut_evenly, kernel
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Progress",
     "Result",
     "Runner",
+    "SparkAction",
     "SparkRunner",
     "Spool",
     "WorkItem",
@@ -44,6 +45,7 @@ __all__ = [
     "prepare",
     "runs_on_spark",
     "sandboxed_duckdb",
+    "scratch_folder",
     "session",
     "set_quiet",
     "spark_at_hand",

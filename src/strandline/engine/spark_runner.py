@@ -12,9 +12,9 @@ import os
 import re
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from strandline.engine.duckdb_connections import MIB, machine_memory
 from strandline.engine.progress import Progress
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WATCH_SECONDS = 0.2
+R = TypeVar("R")
 
 
 class SparkRunner:
@@ -59,11 +60,21 @@ class SparkRunner:
         with Progress(title, len(items)) as progress:
             task = _Task(kernel_name(kernel), list(items), spool.path, self._task_memory(), progress.shown)
             frame = self.spark.range(0, len(items), 1, len(items)).mapInArrow(task, "record string")
-            records = _Job(self.spark, frame, title).collect(progress, spool)
+            records = [json.loads(row["record"]) for row in self._collect(frame, title, progress, spool)]
         outcomes = sorted((outcome_of(record) for record in records), key=lambda outcome: outcome.item)
         if [outcome.item for outcome in outcomes] != list(range(len(items))):
             raise EngineError(f"{len(outcomes)} of {len(items)} tasks answered", doing=title)
         return outcomes
+
+    def _collect(self, frame: DataFrame, title: str, progress: Progress, spool: Spool) -> list[Any]:
+        action: SparkAction[list[Any]] = SparkAction(self.spark, frame.collect, title)
+        for _ in action.watched():
+            if progress.shown:
+                _show_done(progress, spool)
+        try:
+            return action.result()
+        except Exception as error:
+            raise _readable(error, title) from None
 
     def _task_memory(self) -> int:
         """What one task may use: a share of half the machine, as a worker on this machine would have it."""
@@ -93,32 +104,40 @@ class _Task:
                 yield pa.RecordBatch.from_pydict({"record": [encode(record)]})
 
 
-class _Job:
-    """One Spark job in a thread of its own, under a tag by which it can be cancelled."""
+class SparkAction(Generic[R]):
+    """One action on Spark in a thread of its own, under a tag by which its jobs are cancelled at Ctrl-C."""
 
-    def __init__(self, spark: SparkSession, frame: DataFrame, title: str) -> None:
+    def __init__(self, spark: SparkSession, action: Callable[[], R], title: str) -> None:
         self.spark = spark
-        self.frame = frame
         self.title = title
         self.tag = f"strandline-{uuid.uuid4().hex[:12]}"
-        self.rows: list[str] = []
-        self.error: BaseException | None = None
-        self.ended = threading.Event()
+        self._action = action
+        self._results: list[R] = []
+        self._error: BaseException | None = None
+        self._ended = threading.Event()
 
-    def collect(self, progress: Progress, spool: Spool) -> list[dict[str, Any]]:
-        thread = threading.Thread(target=self._work, name=self.tag, daemon=True)
-        thread.start()
+    def run(self) -> R:
+        """What the action returns; `Cancelled` at Ctrl-C, or its own error."""
+        for _ in self.watched():
+            pass
+        return self.result()
+
+    def watched(self) -> Iterator[None]:
+        """Runs the action, and comes back every moment until it has ended."""
+        threading.Thread(target=self._work, name=self.tag, daemon=True).start()
         try:
-            while not self.ended.wait(WATCH_SECONDS):
-                if progress.shown:
-                    _show_done(progress, spool)
+            while not self._ended.wait(WATCH_SECONDS):
+                yield
         except KeyboardInterrupt:
             self.cancel()
-            self.ended.wait(30)
+            self._ended.wait(30)
             raise Cancelled("stopped by the user; the Spark job was cancelled", doing=self.title) from None
-        if self.error is not None:
-            raise _readable(self.error, self.title) from None
-        return [json.loads(row) for row in self.rows]
+
+    def result(self) -> R:
+        """What an ended action returned, or its error."""
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
 
     def _work(self) -> None:
         try:
@@ -126,11 +145,11 @@ class _Job:
                 self.spark.addTag(self.tag)
             else:
                 self.spark.sparkContext.addJobTag(self.tag)
-            self.rows = [row["record"] for row in self.frame.collect()]
+            self._results.append(self._action())
         except BaseException as error:
-            self.error = error
+            self._error = error
         finally:
-            self.ended.set()
+            self._ended.set()
 
     def cancel(self) -> None:
         if is_connect(self.spark):
@@ -151,10 +170,8 @@ def _show_done(progress: Progress, spool: Spool) -> None:
     progress.show(len(seen), sum(rows for rows, _ in seen.values()), sum(size for _, size in seen.values()))
 
 
-def _readable(error: BaseException, title: str) -> BaseException:
+def _readable(error: Exception, title: str) -> EngineError:
     """Spark's own failure as one of our errors: its last line that says something, not its stack trace."""
-    if isinstance(error, (KeyboardInterrupt, SystemExit)):
-        return error
     reasons = re.findall(r"^\s*(?:Caused by: )?([\w.]*(?:Error|Exception): .+)$", str(error), re.MULTILINE)
     python = [line for line in reasons if not line.startswith(("org.", "java.", "py4j."))]
     why = (python or reasons or [str(error).strip() or type(error).__name__])[-1].splitlines()[0][:400]

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline._version import __version__
 from strandline.engine.duckdb_connections import MIB, machine_memory
+from strandline.engine.spool import scratch_folder
 from strandline.errors import EngineError, InputError, extra, is_installed
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ def package_archive() -> Path:
     It stays until this process ends: a classic driver serves it from there to every worker that joins. Compiled code
     goes along, because workers start often and the importer keeps none; another Python takes the source instead.
     """
-    folder = Path(tempfile.mkdtemp(prefix="strandline-ship-"))
+    folder = Path(scratch_folder())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     package = Path(__file__).parent.parent
     archive = folder / f"strandline-{__version__}.zip"

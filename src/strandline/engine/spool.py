@@ -2,19 +2,61 @@
 
 A spool is a folder on storage that the driver and every worker see. On one machine that is the temporary folder; on
 a cluster it is the shared folder named by `STRANDLINE_SPOOL`. A spool lives as long as something made from it is
-alive (a change set reads its rows from there) and is removed with the last of them, or at exit.
+alive (a change set reads its rows from there) and is removed with the last of them, or at exit. What a process that was
+killed has left is removed by the next one on the same machine that makes a folder in the same place.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 import shutil
+import socket
 import tempfile
 import weakref
+from contextlib import suppress
 
 from strandline.errors import InputError
 
 SPOOL_VARIABLE = "STRANDLINE_SPOOL"
+
+
+def scratch_folder(root: str | None = None) -> str:
+    """A new folder for what nobody needs once this process has ended. Its name says whose it is."""
+    root = root or tempfile.gettempdir()
+    os.makedirs(root, exist_ok=True)
+    _sweep(root, os.getpid())
+    return tempfile.mkdtemp(prefix=f"{_prefix()}{os.getpid()}-", dir=root)
+
+
+@functools.cache
+def _sweep(root: str, process: int) -> None:
+    """Once for each process: removes the folders of this machine's processes that have ended."""
+    with suppress(OSError), os.scandir(root) as entries:
+        for entry in entries:
+            owner = entry.name.removeprefix(_prefix()).partition("-")[0]
+            if entry.name.startswith(_prefix()) and owner.isdecimal() and _has_ended(int(owner)):
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+@functools.cache
+def _prefix() -> str:
+    """Numbers of processes say something on one machine, and inside one container of it."""
+    machine = socket.gethostname()
+    with suppress(OSError):
+        machine += f" {os.stat('/proc/self/ns/pid').st_ino}"
+    return f"strandline-{hashlib.sha256(machine.encode()).hexdigest()[:8]}-"
+
+
+def _has_ended(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        return False
+    return False
 
 
 class Spool:
@@ -23,8 +65,7 @@ class Spool:
     def __init__(self, parent: str | None = None) -> None:
         root = parent or os.environ.get(SPOOL_VARIABLE) or tempfile.gettempdir()
         try:
-            os.makedirs(root, exist_ok=True)
-            self.path = tempfile.mkdtemp(prefix="strandline-", dir=root)
+            self.path = scratch_folder(root)
         except OSError as error:
             raise InputError(
                 f"the folder for intermediate results can't be made: {error}",

@@ -42,6 +42,7 @@ from strandline.pages.check import Report, check_store
 from strandline.pages.context import Installer
 from strandline.pages.format import (
     MASTER,
+    RESTORING,
     Chunk,
     ChunkedList,
     Entry,
@@ -116,6 +117,7 @@ __all__ = [
     "NEVER",
     "NO_DOMAIN",
     "PROCESSES",
+    "RESTORING",
     "UNBORN",
     "Chunk",
     "ChunkedList",

@@ -13,6 +13,7 @@ from strandline.pages.fencing import fence_process
 from strandline.pages.forks import clear_dropped, drop_version, fork, rename_version
 from strandline.pages.format import (
     MASTER,
+    RESTORING,
     ChunkedList,
     LogEntry,
     Master,
@@ -234,6 +235,7 @@ def create_store(
 ) -> PageStore:
     """A new, empty store with the version `main`. `AlreadyExists` when there is one."""
     environment = environment or Environment()
+    _refuse_half_restored(storage)
     try:
         # Of two creators one makes PROCESSES, both join, and one makes MASTER.
         storage.compare_and_swap(PROCESSES, None, encode_registry(ProcessRegistry(environment.new_id())))
@@ -288,6 +290,18 @@ def _context(
         installer=installer,
         validator=validator,
         derivers=derivers,
+    )
+
+
+def _refuse_half_restored(storage: Storage) -> None:
+    try:
+        storage.get(RESTORING)
+    except NotFound:
+        return
+    raise AlreadyExists(
+        f"a restore to {storage.url} was begun and is not finished",
+        doing="creating a store",
+        hint="Finish it by the same call, or create the store in another place",
     )
 
 

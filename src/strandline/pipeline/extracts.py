@@ -14,13 +14,13 @@ import glob
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from strandline.engine import Spool
-from strandline.errors import GuardTripped, NotFound, StrandlineError
+from strandline.errors import Cancelled, GuardTripped, NotFound, StrandlineError
 from strandline.pipeline.places import Secrets, is_database
 from strandline.pipeline.settings import SourceSettings
 from strandline.relations import (
@@ -212,8 +212,12 @@ def typed_as_the_table(extract: Extract, record: TableSchema | None) -> Extract:
     types = _types_guessed_otherwise(extract, record)
     if not types:
         return extract
-    with suppress(StrandlineError):
+    try:
         return with_types(extract, types)
+    except Cancelled:
+        raise
+    except StrandlineError:
+        pass  # which of the columns do not fit
     fitting = {name: kind for name, kind in types.items() if _fits(extract, name, kind)}
     return with_types(extract, fitting) if fitting else extract
 
@@ -231,6 +235,8 @@ def _types_guessed_otherwise(extract: Extract, record: TableSchema) -> dict[str,
 def _fits(extract: Extract, name: str, kind: pa.DataType) -> bool:
     try:
         with_types(extract, {name: kind})
+    except Cancelled:
+        raise
     except StrandlineError:
         return False
     return True

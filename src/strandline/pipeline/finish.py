@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from strandline.dumps import PERIODS, Dumps, kept_by, parse_rule
-from strandline.errors import InUse, StrandlineError
+from strandline.errors import Cancelled, InUse, StrandlineError
 from strandline.pipeline import annotated_source
 from strandline.pipeline.extracts import address_of
 from strandline.pipeline.journal import Journal, Step
@@ -81,7 +81,7 @@ def refresh_copy(
 ) -> dict[str, Any]:
     """Brings a copy, called `name` in the store, up to date, by what changed since its own position.
 
-    The result is what the journal records; `last` is that of the last refresh, from which the size of a row is known.
+    The result is what the journal records; `last` is that of the last refresh, with the sizes of earlier ones.
     """
     known = {copy.name: copy for copy in store.copies()}
     shown = parse_address(url).shown
@@ -99,12 +99,19 @@ def refresh_copy(
 
 
 def _against_everything(result: Mapping[str, Any], rows: int, last: Mapping[str, Any]) -> dict[str, Any]:
-    """How many messages and about how many bytes sending all rows takes, by the size of a row when all were sent."""
-    size = last.get("row_bytes")
-    if result["method"] in (FIRST, FULL) and result["messages"]:
-        size = result["bytes"] / result["messages"]
-    full = result["bytes"] if size is None else round(size * rows)
-    return {"row_bytes": size, "full_messages": rows, "full_bytes": full}
+    """How many messages and about how many bytes sending all rows takes: by the line through the smallest and the
+    largest refresh so far, as a message has bytes of its own beside those of its rows.
+    """
+    sizes = [tuple(size) for size in last.get("sizes", ())]
+    sizes += [(int(result["messages"]), int(result["bytes"]))] if result["messages"] else []
+    least, most = (min(sizes), max(sizes)) if sizes else ((0, 0), (0, 0))
+    if result["method"] in (FIRST, FULL):
+        full = result["bytes"]
+    elif most[0] > least[0] and most[1] > least[1]:
+        full = round(most[1] + (rows - most[0]) * (most[1] - least[1]) / (most[0] - least[0]))
+    else:
+        full = round(most[1] * rows / most[0]) if most[0] else 0
+    return {"sizes": [list(size) for size in sorted({least, most})], "full_messages": rows, "full_bytes": max(full, 0)}
 
 
 ALL_STEPS = 1_000_000
@@ -211,6 +218,8 @@ def _attempt(context: PipelineContext, now: float, last: Mapping[str, Any] | Non
         if result.get("method") == "nothing" and last is not None and not last.get("error"):
             return {**last, "checked": now, "step": result["step"]}
         return {**result, "at": now, "error": None}
+    except Cancelled:
+        raise
     except (StrandlineError, OSError) as error:
         text = str(error) if isinstance(error, StrandlineError) else f"the machine refused: {error}"
         seconds = round(time.perf_counter() - started, 3)

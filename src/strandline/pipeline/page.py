@@ -95,12 +95,16 @@ def write_page(page: RunPage, folder: str) -> str:
     """Puts the page into the folder of reports, and as `latest.html` beside it; gives its path."""
     os.makedirs(folder, exist_ok=True)
     text = render(page)
-    names = ["latest.html"] + ([f"step-{page.step.number:04}.html"] if page.new else [])
-    for name in names:
-        path = os.path.join(folder, name)
+    paths = [os.path.join(folder, "latest.html"), *([page_path(page.step, folder)] if page.new else [])]
+    for path in paths:
         with replacing(path) as file:
             file.write(text.encode())
-    return os.path.join(folder, names[-1])
+    return paths[-1]
+
+
+def page_path(step: Step, folder: str) -> str:
+    """Where the page of the run that took a step is."""
+    return os.path.join(folder, f"step-{step.number:04}.html")
 
 
 def render(page: RunPage) -> str:

@@ -17,7 +17,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
@@ -26,14 +26,22 @@ from strandline.errors import InUse, NotFound, StrandlineError
 from strandline.pipeline.detection import RunOptions, SourceChanges
 from strandline.pipeline.finish import finish_step, refresh_and_dump
 from strandline.pipeline.journal import Journal, Step
-from strandline.pipeline.page import RunPage, write_page
+from strandline.pipeline.page import RunPage, page_path, write_page
 from strandline.pipeline.pictures import lines_of
 from strandline.pipeline.places import Secrets
 from strandline.pipeline.plan import RunPlan, plan_run
 from strandline.pipeline.settings import PipelineSettings
 from strandline.pipeline.status import PipelineStatus, pipeline_status
-from strandline.pipeline.step import PipelineContext, Stages, StepChanges, Watch, collect_changes, commit_step
-from strandline.storage import MemoryStorage, locked, retried
+from strandline.pipeline.step import (
+    PipelineContext,
+    Stages,
+    StepChanges,
+    Watch,
+    collect_changes,
+    commit_step,
+    sweep_signatures,
+)
+from strandline.storage import MemoryStorage, locked, replacing, retried
 from strandline.store import Store, create_on
 from strandline.store import create as create_store
 from strandline.store import open as open_store
@@ -104,6 +112,8 @@ def stop_on_signals() -> Iterator[threading.Event]:
 ATTEMPTS = 5
 """How often a step is tried when others change its tables meanwhile."""
 RUNS = "runs.jsonl"
+RUNNING = "running.json"
+"""There while a run is under way: who finds it without one knows that the last run was killed."""
 HISTORY = 30
 """How many steps a page looks back."""
 
@@ -153,15 +163,16 @@ class Pipeline:
         """One run. A second one on the same work folder waits for the first, or is refused."""
         started = self._clock()
         with self._scrubbed(), run_lock(self.settings.work, wait=wait):
+            self._begin(started)
             try:
                 with self.opened(create_missing=True) as store:
                     result = self._run(store, started)
-            except StrandlineError as error:
-                text = self.secrets.scrub(str(error))
-                self._append_to_history({"started": started, "error": text, "kind": type(error).__name__})
+            except (StrandlineError, KeyboardInterrupt) as error:
+                text = self.secrets.scrub(str(error)) if str(error) else "it was interrupted"
+                self._end({"started": started, "error": text, "kind": type(error).__name__})
                 raise
             step = None if result.step is None else result.step.number
-            self._append_to_history({"started": started, "step": step, "behind": result.behind})
+            self._end({"started": started, "step": step, "behind": result.behind})
             return result
 
     def plan(self) -> RunPlan:
@@ -207,10 +218,13 @@ class Pipeline:
     def _run(self, store: Store, started: float) -> RunResult:
         context, stages = self._context(store), Stages(self._watch)
         last = Journal(store, self.settings.name).last()
+        sweep_signatures(context, last)
         resumed = None
         if last is not None and not last.finished:
             resumed = last = finish_step(context, last, stages, self._clock())
             stages = Stages(self._watch)
+        if last is not None and not os.path.exists(page_path(last, self._reports)):
+            self._write_page_of_killed_run(store, last)
         changes, step = self._take_step(context, stages)
         if step is not None:
             last = finish_step(context, step, stages, self._clock())
@@ -243,7 +257,16 @@ class Pipeline:
             new=result.step is not None,
             stages=stages,
         )
-        return write_page(page, os.path.join(self.settings.work, "reports"))
+        return write_page(page, self._reports)
+
+    def _write_page_of_killed_run(self, store: Store, step: Step) -> None:
+        """The page of a step that was taken by a run that did not come to write it."""
+        seconds = sum(step.stages.values())
+        self._write_page(store, RunResult(step.pipeline, step.started, seconds, step, last=step, stages=step.stages))
+
+    @property
+    def _reports(self) -> str:
+        return os.path.join(self.settings.work, "reports")
 
     def _refresh_earlier_step(self, context: PipelineContext, last: Step, stages: Stages) -> Step:
         """Refreshes copies and dumps of a step that happened earlier; the journal changes only if they did."""
@@ -267,10 +290,23 @@ class Pipeline:
         except StrandlineError as error:
             raise self.secrets.scrubbed(error) from None
 
+    def _begin(self, started: float) -> None:
+        """Says that a run is under way. One that was when its process was killed goes into the history now."""
+        path = os.path.join(self.settings.work, RUNNING)
+        with suppress(FileNotFoundError, ValueError), open(path) as file:
+            killed = "it was killed, or its machine failed"
+            self._append_to_history({**json.load(file), "error": killed, "kind": "Killed", "seconds": None})
+        with replacing(path) as file:
+            file.write(json.dumps({"started": started}).encode())
+
+    def _end(self, record: Mapping[str, Any]) -> None:
+        seconds = round(self._clock() - float(record["started"]), 3)
+        self._append_to_history({**record, "seconds": seconds})
+        os.remove(os.path.join(self.settings.work, RUNNING))
+
     def _append_to_history(self, record: Mapping[str, Any]) -> None:
-        line = json.dumps({**record, "seconds": round(self._clock() - float(record["started"]), 3)})
         with open(os.path.join(self.settings.work, RUNS), "a") as file:
-            file.write(line + "\n")
+            file.write(json.dumps(record) + "\n")
 
 
 def _results(step: Step) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strandline.engine import runs_on_spark
-from strandline.errors import StrandlineError
+from strandline.errors import Cancelled, StrandlineError
 from strandline.pipeline import annotated_source
 from strandline.pipeline.detection import TableState, plan_detection, read_table_state
 from strandline.pipeline.extracts import Extract, address_of, describe_extract, open_extract, typed_as_the_table
@@ -81,6 +81,8 @@ def _source(context: PipelineContext, source: SourceSettings, last: Step | None,
     table = read_table_state(context.store, source, last, context.states)
     try:
         return _plan_source(context, source, table, now)
+    except Cancelled:
+        raise
     except (StrandlineError, OSError) as error:
         return SourcePlan(source.name, source.table, source.location, trouble=context.secrets.scrub(str(error)))
 

@@ -129,7 +129,7 @@ def collect_changes(context: PipelineContext, last: Step | None, stages: Stages,
 
 def commit_step(context: PipelineContext, changes: StepChanges, last: Step | None, stages: Stages, now: float) -> Step:
     """The commit: every table's changes, and the journal's row, in one transaction."""
-    step = _new_step(context.settings, changes, last, now)
+    step = replace(_new_step(context.settings, changes, last, now), stages=dict(stages.seconds))
     journal = Journal(context.store, context.settings.name)
     for source in context.settings.sources:
         if read_table_state(context.store, source, last, context.states).moved != changes.tables[source.name].moved:
@@ -208,9 +208,9 @@ def _detect_in_extract(context: PipelineContext, extract: Extract, table: TableS
     return detect_changes(context.store, extract, table, next_state, context.options)
 
 
-def sweep_signatures(context: PipelineContext, step: Step) -> None:
-    """Removes folders of signatures that the last step does not name."""
-    used = {source.get("state") for source in step.sources.values()}
+def sweep_signatures(context: PipelineContext, step: Step | None) -> None:
+    """Removes folders of signatures that the last step, if there is one, does not name."""
+    used = set() if step is None else {source.get("state") for source in step.sources.values()}
     if not os.path.isdir(context.states):
         return
     for name in os.listdir(context.states):

@@ -16,7 +16,6 @@ import json
 import os
 import secrets
 import shutil
-import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +26,7 @@ from multiprocessing.connection import Client, Connection, Listener
 from typing import TYPE_CHECKING, Any, Protocol
 
 from strandline.changes import Changes, Header
+from strandline.engine import scratch_folder
 from strandline.errors import EngineError, InputError, StrandlineError
 from strandline.pages import Objects, ReadView, State, parse_at, state_at
 from strandline.spark_source.options import ReadRequest, StreamRequest
@@ -205,7 +205,7 @@ class LeaseServer:
 
     def __init__(self) -> None:
         self.leases = Leases()
-        self._folder = tempfile.mkdtemp(prefix="strandline-")
+        self._folder = scratch_folder()
         self.address = LeaseServerAddress(os.path.join(self._folder, "leases"), secrets.token_bytes(32))
         self._listener = Listener(self.address.path, family="AF_UNIX", backlog=16, authkey=self.address.secret)
         threading.Thread(target=self._listen, name="strandline-leases", daemon=True).start()

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from strandline.engine import sandboxed_duckdb
-from strandline.errors import NotFound, SqlError
+from strandline.engine import SparkAction, sandboxed_duckdb
+from strandline.errors import Cancelled, NotFound, SqlError
 from strandline.pages import ReadView
 from strandline.tables.page_cache import PageCache
 from strandline.tables.scan import TableReader
@@ -82,7 +82,10 @@ class Query:
         if not frames:
             return self.in_process()
         try:
-            return spark_query(self._tree, frames).toArrow()
+            result = spark_query(self._tree, frames)
+            return SparkAction(result.sparkSession, result.toArrow, _DOING).run()
+        except Cancelled:
+            raise
         except Exception as error:
             first = str(error).strip().splitlines()[0]
             raise SqlError(f"Spark refused it: {first}", doing=_DOING, hint=self._hint()) from None

@@ -4,6 +4,7 @@ from strandline.pages.format.directory import DirectoryPages, Leafage, delete, f
 from strandline.pages.format.envelope import Json, checksum, seal, unseal
 from strandline.pages.format.master import (
     MASTER,
+    RESTORING,
     Master,
     StoredMaster,
     chunk_names,
@@ -64,6 +65,7 @@ from strandline.pages.format.pointer import (
 
 __all__ = [
     "MASTER",
+    "RESTORING",
     "Chunk",
     "ChunkedList",
     "DirectoryPages",

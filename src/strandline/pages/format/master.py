@@ -19,6 +19,8 @@ from strandline.pages.ids import PhysicalPage, ProcessId, VersionObject
 from strandline.storage import Token, swap_if_first
 
 MASTER = "MASTER"
+RESTORING = "RESTORING"
+"""Where a store is being restored: until it is gone, the place is taken."""
 
 
 @dataclass(frozen=True, slots=True)

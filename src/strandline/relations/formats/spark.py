@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from strandline.engine import Spool
-from strandline.errors import EngineError
+from strandline.engine import SparkAction, Spool
+from strandline.errors import Cancelled, EngineError
 from strandline.relations.formats.files import find_files
 from strandline.relations.formats.parquet import ParquetRelation, open_parquet
 from strandline.relations.read_options import ReadOptions
@@ -34,7 +34,10 @@ def open_spark_frame(frame: Any, options: ReadOptions, spool: Spool | None) -> P
     folder = os.path.join(spool.path, f"frame-{secrets.token_hex(6)}")
     with _whole_times(frame.sparkSession):
         try:
-            frame.write.parquet(f"file://{folder}")
+            write = frame.write.parquet
+            SparkAction(frame.sparkSession, lambda: write(f"file://{folder}"), "reading a Spark DataFrame").run()
+        except Cancelled:
+            raise
         except Exception as error:
             # pyspark's exceptions are its own; its first line says what failed, the rest is a trace of the JVM.
             first = str(error).strip().split("\n", 1)[0]
