@@ -1,7 +1,8 @@
 """`strandline`: finds the command, runs it, and turns errors into one readable paragraph; and `strandline completion`.
 
-Exit codes: 0 fine, 1 differences found or a check that failed, 2 trouble. With `--json` a failure is a JSON object on
-standard output too, so that a program that reads it always finds one. Help and completion load neither Arrow nor Spark.
+Exit codes: 0 fine, 1 differences or a check that failed, 2 trouble, 130 Ctrl-C. With `--json` a failure is a JSON
+object on standard output too, so that a program that reads it always finds one. Help and completion load neither Arrow
+nor Spark.
 """
 
 from __future__ import annotations

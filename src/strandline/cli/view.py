@@ -52,10 +52,10 @@ def create(store: str, name: str, sql: str, strict: bool, maintain: str, as_json
     with tables_of(store) as held:
         made = held.view(name, sql, strict=strict, maintain=maintain)
         definition = made.definition
-        told = {"name": name, "form": definition.form, "key": list(definition.key)}
-        told |= {"columns": definition.schema.names, "regenerated": definition.regenerated}
+        facts = {"name": name, "form": definition.form, "key": list(definition.key)}
+        facts |= {"columns": definition.schema.names, "regenerated": definition.regenerated}
         if as_json:
-            emit_json(told)
+            emit_json(facts)
             return 0
         keyed = f"by {', '.join(definition.key)}" if definition.key else "counted: its result has no key"
         say(f"{name}: {', '.join(definition.schema.names)}; {keyed}.")
@@ -75,13 +75,13 @@ def list_(store: str, as_json: bool) -> int:
       strandline view list SHOP
     """
     with tables_of(store) as held:
-        found = [{**one.__dict__, "key": list(one.key)} for one in held.views()]
+        views = [{**one.__dict__, "key": list(one.key)} for one in held.views()]
     if as_json:
-        emit_json({"views": found})
+        emit_json({"views": views})
     else:
-        rows = [[", ".join(one["key"]) if name == "key" else one[name] for name in SHOWN] for one in found]
+        rows = [[", ".join(one["key"]) if name == "key" else one[name] for name in SHOWN] for one in views]
         draw_rows("", SHOWN, rows)
-        for one in found:
+        for one in views:
             if one["trouble"]:
                 say(f"{one['name']} can't be read: {one['trouble']}.")
     return 0
@@ -109,12 +109,12 @@ def why(store: str, name: str, row: str, relation: str | None, as_json: bool) ->
     if not isinstance(change, dict):
         raise click.UsageError("ROW must be a JSON object, as in '{\"id\": 7}'")
     with tables_of(store) as held:
-        (found,) = held.view(name).why(change, relation)
+        (answer,) = held.view(name).why(change, relation)
     if as_json:
-        emit_json({"relation": found.relation, "relevant": found.relevant, "proof": list(found.proof)})
+        emit_json({"relation": answer.relation, "relevant": answer.relevant, "proof": list(answer.proof)})
     else:
-        say(f"{found}.")
-    return 0 if found.relevant else 1
+        say(f"{answer}.")
+    return 0 if answer.relevant else 1
 
 
 @view.command()

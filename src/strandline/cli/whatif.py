@@ -157,14 +157,14 @@ def changes(store: str, name: str, out: str | None, limit: int, as_json: bool, v
       strandline whatif changes shop cut --json
     """
     with _what_if(store, version, name) as held:
-        found = held.changes()
-    summary = found.summary()
+        changes = held.changes()
+    summary = changes.summary()
     if out:
-        found.save(out)
+        changes.save(out)
     if as_json:
         emit_json({"inserted": summary.inserted, "updated": summary.updated, "deleted": summary.deleted, "out": out})
     else:
-        shown = found.to_arrow().slice(0, limit)
+        shown = changes.to_arrow().slice(0, limit)
         show_rows(shown.column_names, (tuple(row.values()) for row in shown.to_pylist()))
         say(f"{summary.inserted:,} inserted, {summary.updated:,} updated, {summary.deleted:,} deleted.")
     return 1 if summary.changed else 0
@@ -180,12 +180,12 @@ def conflicts(store: str, name: str, as_json: bool, version: str) -> int:
       strandline whatif conflicts shop cut
     """
     with _what_if(store, version, name) as held:
-        found = held.conflicts()
+        conflicts = held.conflicts()
     if as_json:
-        emit_json({"count": len(found), "conflicts": found.to_pylist()})
+        emit_json({"count": len(conflicts), "conflicts": conflicts.to_pylist()})
     else:
-        show_rows(found.column_names, (tuple(row.values()) for row in found.to_pylist()))
-    return 1 if len(found) else 0
+        show_rows(conflicts.column_names, (tuple(row.values()) for row in conflicts.to_pylist()))
+    return 1 if len(conflicts) else 0
 
 
 @whatif.command()
@@ -264,11 +264,11 @@ def list_(store: str, version: str, as_json: bool) -> int:
       strandline whatif list shop
     """
     with tables_of(store, version) as held:
-        found = held.what_ifs()
+        listed = held.what_ifs()
     if as_json:
-        emit_json({"what_ifs": [vars(one) for one in found]})
+        emit_json({"what_ifs": [vars(one) for one in listed]})
     else:
-        rows = [(one.name, one.below, one.table, one.level, one.tuples) for one in found]
+        rows = [(one.name, one.below, one.table, one.level, one.tuples) for one in listed]
         show_rows(("name", "stands on", "table", "level", "tuples"), rows)
     return 0
 

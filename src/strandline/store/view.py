@@ -233,15 +233,15 @@ def list_views(host: ViewHost) -> list[ViewListing]:
     """The views, the oldest first."""
     with read_views(host) as known:
         counts = [one.view for one in known.copies.values()]
-        found = []
+        listings = []
         for record in known.records.values():
-            line = ViewListing(record.name, record.sql, "", (), record.maintain, counts.count(record.name))
+            listing = ViewListing(record.name, record.sql, "", (), record.maintain, counts.count(record.name))
             try:
                 made = known.definition(record.name)
-                found.append(replace(line, form=made.form, key=made.key, regenerated=made.regenerated))
+                listings.append(replace(listing, form=made.form, key=made.key, regenerated=made.regenerated))
             except StrandlineError as error:
-                found.append(replace(line, trouble=error.why))
-        return found
+                listings.append(replace(listing, trouble=error.why))
+        return listings
 
 
 def copies(host: ViewHost) -> list[Copy]:

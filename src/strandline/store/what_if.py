@@ -151,13 +151,13 @@ class WhatIf:
     def differential(self) -> pa.Table:
         """The differential relation itself, as figures 7 to 10 show it: a `maxdate` that is null is yet to come."""
         with self._reader(None, None) as reader:
-            found, top = reader.tuples(reader.chain.top), reader.chain.top
+            tuples, top = reader.tuples(reader.chain.top), reader.chain.top
             data = {c.name: stored_name(c.name, []) for c in reader.schema.columns if c.id in top.columns}
-        columns = {shown: found.column(name) for name, shown in data.items()}
-        columns |= {STORED[name]: found.column(name) for name in (MINDATE, MAXDATE, LEVEL, TUPNUM)}
-        infinite = pc.equal(found.column(MAXDATE), INFINITY)
-        columns[STORED[MAXDATE]] = pc.if_else(infinite, None, found.column(MAXDATE))
-        kinds = [Type(kind).name for kind in found.column(TYPE).to_pylist()]
+        columns = {shown: tuples.column(name) for name, shown in data.items()}
+        columns |= {STORED[name]: tuples.column(name) for name in (MINDATE, MAXDATE, LEVEL, TUPNUM)}
+        infinite = pc.equal(tuples.column(MAXDATE), INFINITY)
+        columns[STORED[MAXDATE]] = pc.if_else(infinite, None, tuples.column(MAXDATE))
+        kinds = [Type(kind).name for kind in tuples.column(TYPE).to_pylist()]
         return pa.table({**columns, STORED[TYPE]: pa.array(kinds, pa.string())})
 
     # Changing

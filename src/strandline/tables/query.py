@@ -19,6 +19,7 @@ from strandline.pages import ReadView
 from strandline.tables.page_cache import PageCache
 from strandline.tables.scan import TableReader
 from strandline.tables.schema import TableSchema
+from strandline.values import parse_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -128,16 +129,9 @@ def spark_query(tree: Any, frames: Mapping[str, DataFrame]) -> DataFrame:
 
 
 def _parsed(sql: str) -> Any:
-    import sqlglot
     from sqlglot import exp
-    from sqlglot.errors import SqlglotError
 
-    try:
-        trees = [tree for tree in sqlglot.parse(sql, dialect="duckdb") if tree is not None]
-    except SqlglotError as error:
-        places = getattr(error, "errors", None) or [{}]
-        where = f" at line {places[0]['line']}, position {places[0]['col']}" if "col" in places[0] else ""
-        raise SqlError(f"this is not SQL{where}: {places[0].get('description', error)}", doing=_DOING) from None
+    trees = parse_sql(sql, _DOING)
     if len(trees) != 1 or not isinstance(trees[0], exp.Query):
         raise SqlError("only one query, as SELECT …, can be run", doing=_DOING, hint="Change tables in a transaction")
     tree = trees[0]

@@ -101,18 +101,39 @@ def _parse(sql: str, schema: pa.Schema, params: Mapping[str, Any] | None, doing:
     return expression, _run(expression, no_rows(schema), sql).type
 
 
-def _tree(sql: str, doing: str) -> Any:
+def parse_sql(sql: str, doing: str) -> list[Any]:
+    """The statements of a text in DuckDB's dialect. A mistake in it is told with its place, and what was expected."""
     import sqlglot
     from sqlglot.errors import SqlglotError
 
     try:
-        trees = sqlglot.parse(sql, dialect="duckdb")
+        return [tree for tree in sqlglot.parse(sql, dialect="duckdb") if tree is not None]
     except SqlglotError as error:
         places = getattr(error, "errors", None) or [{}]
-        where = f" at position {places[0]['col']}" if "col" in places[0] else ""
-        message = str(places[0].get("description", error)).strip()
-        raise SqlError(f"{sql!r} is not SQL{where}: {message}", doing=doing) from None
-    statements = [tree for tree in trees if tree is not None]
+        raise SqlError(f"{sql[:_SHOWN]!r} is not SQL{_mistake(places[0])}", doing=doing) from None
+
+
+_SHOWN = 200
+
+
+def _mistake(place: dict[str, Any]) -> str:
+    """Where the parser stopped, and why, in words of ours."""
+    if "col" not in place:
+        return ": a quotation mark or a comment is not closed"
+    token, told = place["highlight"], place["description"]
+    line = f"line {place['line']}, " if place["line"] > 1 else ""
+    where = f" at {line}position {place['col'] - len(token) + 1}"
+    if told.startswith("Expecting "):
+        return f"{where}: {told.removeprefix('Expecting ')} was expected, not {token!r}"
+    if told.startswith("Required keyword"):
+        return f"{where}: something is missing beside {token!r}"
+    if told.startswith("Expected "):
+        return f"{where}: {told.removeprefix('Expected ').partition(' but ')[0]} was expected after {token!r}"
+    return f"{where}: {token!r} was not expected"
+
+
+def _tree(sql: str, doing: str) -> Any:
+    statements = parse_sql(sql, doing)
     if len(statements) != 1:
         problem = "is empty" if not statements else "holds several statements"
         raise SqlError(f"{sql!r} {problem}", doing=doing, hint="Give one condition or expression")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from strandline.errors import NotFound, SqlError, did_you_mean
+from strandline.values import parse_sql
 from strandline.views.definition.definition import Occurrence, Shape
 
 if TYPE_CHECKING:
@@ -55,16 +56,9 @@ class NotMaintainable(Exception):
 
 def parse_query(sql: str, doing: str) -> exp.Query:
     """The one query in `sql`."""
-    import sqlglot
     from sqlglot import exp
-    from sqlglot.errors import SqlglotError
 
-    try:
-        trees = [tree for tree in sqlglot.parse(sql, dialect="duckdb") if tree is not None]
-    except SqlglotError as error:
-        places = getattr(error, "errors", None) or [{}]
-        where = f" at line {places[0]['line']}, position {places[0]['col']}" if "col" in places[0] else ""
-        raise SqlError(f"this is not SQL{where}: {places[0].get('description', error)}", doing=doing) from None
+    trees = parse_sql(sql, doing)
     if len(trees) != 1:
         why = "there are several statements" if trees else "there is no statement"
         raise SqlError(why, doing=doing, hint="Give one SELECT")
