@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from tests.values.arrow_strategies import arrays
 from tests.values.properties import for_all
-from tests.values.sl2_oracle import oracle_signature
+from tests.values.sl3_oracle import oracle_signature
 
 from strandline.differential.window.pairs import rows_differ
 

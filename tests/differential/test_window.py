@@ -19,7 +19,7 @@ from strandline.differential.window.algorithm import Window
 from strandline.differential.window.options import Messages, WindowOptions, WindowReport, with_positions
 from strandline.errors import InputError, SchemaError
 from strandline.values.signatures.scheme import DEFAULT_SEED
-from strandline.values.signatures.sl2 import second_seed, signature
+from strandline.values.signatures.sl3 import second_seed, signature
 
 SCHEMA = pa.schema([("k", pa.int64()), ("j", pa.string()), ("a", pa.float64()), ("b", pa.list_(pa.int8()))])
 KEY = ["k", "j"]

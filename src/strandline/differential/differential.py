@@ -41,8 +41,8 @@ from strandline.differential.state_build import sign_relation
 from strandline.differential.window import WindowReport
 from strandline.differential.window_diff import window_diff, window_messages
 from strandline.engine import Spool
-from strandline.errors import GuardTripped, InputError, KeysError
-from strandline.values import scheme_of
+from strandline.errors import GuardTripped, InputError, KeysError, SchemaError
+from strandline.values import kind_of, plain_schema, scheme_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -204,6 +204,7 @@ def _by_signatures(plan: DiffPlan, options: DiffOptions, state: SignatureState |
         if algorithm == "kb":
             return signature_diff(plan, state, spec, keep=options.save_state is not None)
         return pointer_diff(plan, state, spec, old_at_hand=False)
+    _check_same_kinds(plan, spec)
     made, signed = sign_relation(plan, "old", spec)
     before = WorkDone(bytes_read=plan.old.bytes, items=len(signed))
     result = (
@@ -227,7 +228,7 @@ def _signature_spec(
     rules = [(name, str(rule)) for name, rule in plan.comparison.comparators.items()]
     return SignatureSpec(
         key=plan.comparison.key,
-        key_schema=pa.schema([header.after_schema.field(name) for name in header.key]),
+        key_schema=pa.schema([plain_schema(plan.comparison.new_schema).field(name) for name in header.key]),
         scheme=scheme_of(
             header.after_schema,
             _signed_columns(header.values, saved),
@@ -238,6 +239,23 @@ def _signature_spec(
         column_signatures=options.column_signatures or bool(saved and saved.column_signatures),
         pointers=algorithm == "kbp",
     )
+
+
+def _check_same_kinds(plan: DiffPlan, spec: SignatureSpec) -> None:
+    """Refuses to sign two sides whose columns can be compared, but not by signatures: 1 and 1.0 have two of them."""
+    old = plan.comparison.old_schema
+    before = replace(
+        spec,
+        key_schema=pa.schema([old.field(name) for name in spec.key]),
+        scheme=replace(spec.scheme, kinds=tuple(kind_of(old.field(name).type) for name in spec.scheme.columns)),
+    )
+    differences = [*before.key_differences(spec), *before.scheme.differences(spec.scheme)]
+    if differences:
+        raise SchemaError(
+            f"signatures can't compare these sides: {'; '.join(differences)}",
+            doing="making signatures",
+            hint="Compare whole rows: leave the algorithm out, or say merge or hash",
+        )
 
 
 def _signed_columns(values: Sequence[str], saved: SignatureSpec | None) -> Sequence[str]:

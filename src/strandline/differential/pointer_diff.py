@@ -189,7 +189,7 @@ def _with_new_records(
     columns: dict[str, int] | None = {} if header.has_changed else None
     extra = [deleted.header.counts, Counts(unchanged=unchanged, columns=columns)]
     result = gather(header, outcomes, extra=extra)
-    return replace(result, parts=(*result.parts, *deleted.parts))
+    return replace(result, parts=(*deleted.parts, *result.parts))
 
 
 def _fetch(plan: DiffPlan, given: Input, pointers: pa.Table, name: str) -> tuple[Side, WorkDone]:

@@ -49,6 +49,7 @@ from strandline.differential.signatures import (
     open_segment,
     read_marked,
     segment_keys,
+    segment_numbers,
     sign,
     signature_names,
     with_known_rows,
@@ -56,9 +57,11 @@ from strandline.differential.signatures import (
 )
 from strandline.differential.state_build import build_state, check_unique
 from strandline.engine import Attempt, Result, WorkItem, cut_evenly, kernel
-from strandline.values import BLOCK_ROWS, Matching, match, match_numbers, no_rows, plain, restore, unequal
+from strandline.values import BLOCK_ROWS, Matching, Numbers, match, match_numbers, no_rows, plain, restore, unequal
 
 Flags = npt.NDArray[np.bool_]
+SPARSE = 4
+"""Where a segment has more than so many rows for each of an item, the item looks its own up instead of merging both."""
 
 
 def signature_diff(plan: DiffPlan, state: SignatureState, spec: SignatureSpec, *, keep: bool = True) -> DiffResult:
@@ -87,7 +90,7 @@ def signature_diff(plan: DiffPlan, state: SignatureState, spec: SignatureSpec, *
     result = gather(header, outcomes, extra=[deleted.header.counts])
     notes = {"row groups not decoded": len(known)} if state.blocks else {}
     work = replace(result.work, notes=notes)
-    return replace(result, parts=(*result.parts, *deleted.parts), state=next_state, work=work)
+    return replace(result, parts=(*deleted.parts, *result.parts), state=next_state, work=work)
 
 
 def result_header(comparison: Comparison, spec: SignatureSpec) -> Header:
@@ -105,17 +108,18 @@ def compare_with_state(item: WorkItem, attempt: Attempt) -> Result:
     marked = read_marked(side, spec, item["blocks"], state) if item["mark"] else MarkedRows([read_side(side)])
     new = plain(pa.concat_tables(marked.tables))
     signed = sign(new, replace(spec, pointers=True))
-    check_unique(signed, spec, "new")
+    # A known block is a row group once: its copy beside it repeats its keys, like any other row.
+    segment = with_known_rows(signed.drop_columns([FILE, ROW]), marked, spec)
+    check_unique(segment, spec, "new")
     differences = _look_up(signed, state, spec)
     changes = _changes(result_header(comparison, spec), new, np.asarray(signed.column(ROW)), differences)
     known = sum(block.rows for block in marked.known)
     counts = replace(changes.header.counts, unchanged=(changes.header.counts.unchanged or 0) + known)
     met = attempt.path("met.npz")
     np.savez(met, **differences.met)
-    signed = with_known_rows(signed.drop_columns([FILE, ROW]), marked, spec)
     return {
         **write_part(replace(changes, header=replace(changes.header, counts=counts)), attempt),
-        "segment": write_segment(signed, attempt.path("segment.arrow")).to_json(),
+        "segment": write_segment(segment, attempt.path("segment.arrow")).to_json(),
         "blocks": [block.to_json() for block in (*marked.known, *marked.fresh)],
         "known": [[block.least, block.greatest] for block in marked.known],
         "met": met,
@@ -126,7 +130,10 @@ def compare_with_state(item: WorkItem, attempt: Attempt) -> Result:
 
 @dataclass(frozen=True)
 class _Differences:
-    """Of signed rows: which are new, which differ, in which columns; and which rows of each state segment were met."""
+    """Of signed rows: which are new, which differ, in which columns; and which rows of each state segment were met.
+
+    `met` holds, for the place of a segment, positions in it, or where those that stand close together begin and bits.
+    """
 
     inserted: Flags
     updated: Flags
@@ -149,15 +156,29 @@ def _look_up(signed: pa.Table, segments: Sequence[SignatureSegment], spec: Signa
             continue
         start, saved = between(open_segment(segment), least, greatest)
         first, mine = between(signed, segment.least, segment.greatest)
+        positions = None
+        if len(saved) > SPARSE * len(mine):
+            positions = _candidates(segment_numbers(saved), segment_numbers(mine))
+            saved = saved.take(pa.array(positions))
         matching = match_segments(saved, mine, spec)
         at = matching.new + first
         differences.inserted[at] = False
         differences.updated[at] = differing(saved, mine, matching, signature_names(spec))
         for name, column in column_names(spec).items():
             differences.differing[name][at] = differing(saved, mine, matching, [column])
-        differences.met[str(place)] = np.packbits(_marked(len(saved), matching.old))
-        differences.met[f"{place} at"] = np.array([start, len(saved)])
+        if positions is None:
+            differences.met[f"{place} from {start}"] = np.packbits(_marked(len(saved), matching.old))
+        else:
+            differences.met[str(place)] = positions[matching.old] + start
     return differences
+
+
+def _candidates(saved: Numbers, mine: Numbers) -> Numbers:
+    """The positions of the saved numbers that are among mine; both ascend. What it costs grows with mine alone."""
+    first, after = np.searchsorted(saved, mine, side="left"), np.searchsorted(saved, mine, side="right")
+    counts = after - first
+    starts = np.repeat(first - (np.cumsum(counts) - counts), counts)
+    return np.unique(starts + np.arange(len(starts)))
 
 
 def differing(saved: pa.Table, mine: pa.Table, matching: Matching, names: Sequence[str]) -> Flags:
@@ -173,7 +194,7 @@ def differing(saved: pa.Table, mine: pa.Table, matching: Matching, names: Sequen
 
 def match_segments(saved: pa.Table, mine: pa.Table, spec: SignatureSpec) -> Matching:
     """Rows of equal keys in two segments; where numbers are hashes, the keys themselves have the last word."""
-    by_number = match_numbers(_numbers(saved), _numbers(mine))
+    by_number = match_numbers(segment_numbers(saved), segment_numbers(mine))
     if not (len(by_number.repeated_old) or len(by_number.repeated_new)):
         if numbers_tell_keys(saved, spec) and numbers_tell_keys(mine, spec):
             return by_number
@@ -211,16 +232,19 @@ def _met(state: SignatureState, paths: Sequence[str], known: Sequence[Sequence[i
     for place, segment in enumerate(state.segments):
         within = [(low, high) for low, high in known if low <= segment.greatest and high >= segment.least]
         if within:
-            numbers = _numbers(open_segment(segment))
+            numbers = segment_numbers(open_segment(segment))
             for low, high in within:
                 first, after = np.searchsorted(numbers, low), np.searchsorted(numbers, high, side="right")
                 met[place][first:after] = True
     for path in paths:
         with np.load(path, allow_pickle=False) as marks:
             for name in marks.files:
-                if not name.endswith(" at"):
-                    start, count = marks[f"{name} at"].tolist()
-                    met[int(name)][start : start + count] |= np.unpackbits(marks[name], count=count).astype(np.bool_)
+                place, _, start = name.partition(" from ")
+                if start:
+                    flags = np.unpackbits(marks[name]).astype(np.bool_)[: len(met[int(place)]) - int(start)]
+                    met[int(place)][int(start) : int(start) + len(flags)] |= flags
+                else:
+                    met[int(place)][marks[name]] = True
     return met
 
 
@@ -247,7 +271,3 @@ def _marked(count: int, positions: npt.NDArray[np.int64]) -> Flags:
     marks = np.zeros(count, dtype=np.bool_)
     marks[positions] = True
     return marks
-
-
-def _numbers(segment: pa.Table) -> npt.NDArray[np.int64]:
-    return np.asarray(segment.column(NUMBER), dtype=np.int64)

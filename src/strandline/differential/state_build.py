@@ -16,7 +16,6 @@ import pyarrow as pa
 from strandline.differential.comparison import Side, read_side
 from strandline.differential.plan import DiffPlan
 from strandline.differential.signatures import (
-    NUMBER,
     SignatureSegment,
     SignatureSpec,
     SignatureState,
@@ -24,6 +23,7 @@ from strandline.differential.signatures import (
     concat_segments,
     open_segment,
     segment_keys,
+    segment_numbers,
     sign,
     sort_segment,
     write_segment,
@@ -33,6 +33,8 @@ from strandline.errors import KeysError
 from strandline.values import match
 
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
+SEGMENT_ROWS = 1 << 20
+"""Segments that are merged become about so long: each work item of the next run opens all that it may meet."""
 
 
 def sign_relation(plan: DiffPlan, side: str, spec: SignatureSpec) -> tuple[SignatureState, list[Outcome]]:
@@ -105,7 +107,7 @@ def merge_segments(item: WorkItem, attempt: Attempt) -> Result:
 
 def check_unique(segment: pa.Table, spec: SignatureSpec, side: str) -> None:
     """Refuses a sorted segment in which a key stands twice, showing up to ten such keys."""
-    numbers = np.asarray(segment.column(NUMBER), dtype=np.int64)
+    numbers = segment_numbers(segment)
     again = np.flatnonzero(numbers[1:] == numbers[:-1]) + 1
     if not len(again):
         return
@@ -121,11 +123,10 @@ def check_unique(segment: pa.Table, spec: SignatureSpec, side: str) -> None:
 
 
 def _ranges(segments: Sequence[SignatureSegment]) -> list[tuple[list[SignatureSegment], int, int]]:
-    """Cuts the numbers into one range per segment, of about equal rows, as a sample of the segments shows them."""
-    sample = np.sort(
-        np.concatenate([np.asarray(open_segment(s).column(NUMBER), dtype=np.int64)[::997] for s in segments])
-    )
-    cuts = np.unique(sample[np.linspace(0, len(sample) - 1, len(segments) + 1).astype(int)[1:-1]]).tolist()
+    """Cuts the numbers into ranges of about equal rows, at most one per segment, as a sample shows them."""
+    count = min(len(segments), -(-sum(segment.rows for segment in segments) // SEGMENT_ROWS))
+    sample = np.sort(np.concatenate([segment_numbers(open_segment(s))[::997] for s in segments]))
+    cuts = np.unique(sample[np.linspace(0, len(sample) - 1, count + 1).astype(int)[1:-1]]).tolist()
     lows, highs = [LEAST, *cuts], [*(cut - 1 for cut in cuts), GREATEST]
     ranges = [
         ([s for s in segments if s.least <= high and s.greatest >= low], low, high)

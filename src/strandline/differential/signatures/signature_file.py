@@ -3,8 +3,11 @@
 The columns of a segment: `number` (int64, ascending: the key itself where it is one integer, and otherwise the key's
 signature), `low` and, above 64 bits, `high` (the row's signature), the key columns under the names `k0`, `k1`, …
 where the number does not tell the key, per-column signatures `c0`, `c1`, … if asked for, and `file` and `row` (the
-pointer: which scan, which row of it) in segments with pointers. Arrow files are mapped into memory: what is not
-looked at is not read.
+pointer: which scan, which row of it) in segments with pointers. The columns of a relation stand in it by their places,
+never by their names. Arrow files are mapped into memory: what is not looked at is not read.
+
+Numbers and signatures depend on values alone, so those of a column that changed its width, unit, scale or encoding
+still meet.
 """
 
 from __future__ import annotations
@@ -24,10 +27,21 @@ import pyarrow.types as pt
 from strandline.differential.comparators import Comparator, parse_comparator
 from strandline.errors import FormatError
 from strandline.storage import JsonRecord
-from strandline.values import DEFAULT_SEED, Scheme, column_row_signatures, comparable, row_signatures, signature
+from strandline.values import (
+    DEFAULT_SEED,
+    Scheme,
+    column_row_signatures,
+    comparable,
+    kind_of,
+    plain,
+    row_signatures,
+    signature,
+)
 
 Numbers = npt.NDArray[np.int64]
 NULL_KEY = -(1 << 63)
+_ANY_INTEGER = pa.decimal128(20, 0)
+"""Integer keys beside their numbers: any of 64 bits, with a sign or without."""
 NUMBER, LOW, HIGH, FILE, ROW = "number", "low", "high", "file", "row"
 
 
@@ -48,8 +62,21 @@ class SignatureSpec(JsonRecord):
 
     @property
     def number_is_key(self) -> bool:
-        """One integer as the key is its own number; the null key shares `NULL_KEY` with the integer of that value."""
-        return len(self.key) == 1 and _is_integer(self.key_schema.field(0).type)
+        """One integer as the key is its own number; null and what int64 can't hold share the numbers of others."""
+        return self.key_kinds == ("integer",)
+
+    @property
+    def key_kinds(self) -> tuple[str, ...]:
+        """The types of the key, as far as signatures see them."""
+        return tuple(kind_of(field.type) for field in self.key_schema)
+
+    def key_differences(self, other: SignatureSpec) -> list[str]:
+        """The key columns whose values can't be compared with those of `other`, by their types."""
+        return [
+            f"key column {name}: {mine} was saved, {theirs} is asked for"
+            for name, mine, theirs in zip(self.key, self.key_kinds, other.key_kinds, strict=True)
+            if mine != theirs
+        ]
 
     def renamed(self, names: Mapping[str, str]) -> SignatureSpec:
         """The same spec under other column names."""
@@ -76,10 +103,15 @@ class SignatureSegment(JsonRecord):
 
 def sign(table: pa.Table, spec: SignatureSpec, file: int | None = None) -> pa.Table:
     """The segment of a table's rows, sorted by number."""
-    columns: dict[str, Any] = {NUMBER: numbers_of(table, spec)}
-    columns |= _signatures(table, spec)
-    if not spec.number_is_key or bool((columns[NUMBER] == NULL_KEY).any()):
-        columns |= {f"k{place}": table.column(name) for place, name in enumerate(spec.key)}
+    numbers = numbers_of(table, spec)
+    columns: dict[str, Any] = {NUMBER: numbers, **_signatures(table, spec)}
+    if not spec.number_is_key:
+        keys = plain(table.select(spec.key))
+        columns |= {f"k{place}": column for place, column in enumerate(keys.columns)}
+    else:
+        key = comparable(table.column(spec.key[0]))
+        if bool((numbers == NULL_KEY).any()) or (pt.is_uint64(key.type) and bool((numbers < 0).any())):
+            columns["k0"] = key.cast(_ANY_INTEGER)
     if spec.pointers:
         columns[FILE] = np.full(table.num_rows, file or 0, dtype=np.int32)
         columns[ROW] = np.arange(table.num_rows, dtype=np.int64)
@@ -88,30 +120,37 @@ def sign(table: pa.Table, spec: SignatureSpec, file: int | None = None) -> pa.Ta
 
 def numbers_of(table: pa.Table, spec: SignatureSpec) -> Numbers:
     """The number of each row's key."""
-    columns = [comparable(table.column(name), spec.key_schema.field(place).type) for place, name in enumerate(spec.key)]
     if not spec.number_is_key:
-        return signature(columns, DEFAULT_SEED).view(np.int64)
-    column = columns[0]
-    return np.asarray(column.cast(pa.int64()).fill_null(NULL_KEY) if column.null_count else column, dtype=np.int64)
+        return signature([table.column(name) for name in spec.key], DEFAULT_SEED).view(np.int64)
+    column = comparable(table.column(spec.key[0]))
+    numbers = np.asarray(column.fill_null(0) if column.null_count else column)
+    numbers = numbers.view(np.int64) if pt.is_uint64(column.type) else numbers.astype(np.int64, copy=False)
+    return np.where(np.asarray(column.is_null()), NULL_KEY, numbers) if column.null_count else numbers
 
 
 def sort_segment(segment: pa.Table) -> pa.Table:
     """The segment in ascending order of number; itself if it stands so."""
-    numbers = np.asarray(segment.column(NUMBER), dtype=np.int64)
+    numbers = segment_numbers(segment)
     if len(numbers) < 2 or bool(np.all(numbers[1:] >= numbers[:-1])):
         return segment
     return segment.take(pa.array(np.argsort(numbers, kind="stable")))
 
 
 def segment_keys(segment: pa.Table, spec: SignatureSpec) -> pa.Table:
-    """The key columns of a segment's rows, in the relation's own names and types."""
+    """The key columns of a segment's rows, in the relation's own names; an integer key in a type that holds it."""
     if "k0" in segment.column_names:
         return pa.table({name: segment.column(f"k{place}") for place, name in enumerate(spec.key)})
-    return pa.table({spec.key[0]: segment.column(NUMBER).cast(spec.key_schema.field(0).type)})
+    return pa.table({spec.key[0]: segment.column(NUMBER)})
+
+
+def segment_numbers(segment: pa.Table) -> Numbers:
+    """The numbers of a segment, as they lie in its file."""
+    column = segment.column(NUMBER)
+    return np.asarray(column.chunk(0) if column.num_chunks == 1 else column, dtype=np.int64)
 
 
 def numbers_tell_keys(segment: pa.Table, spec: SignatureSpec) -> bool:
-    """Whether equal numbers mean equal keys. Where the number `NULL_KEY` occurs, the key is kept beside it."""
+    """Whether equal numbers mean equal keys. Where a number can stand for two keys, the key is kept beside it."""
     return spec.number_is_key and "k0" not in segment.column_names
 
 
@@ -126,7 +165,7 @@ def _with_keys(segment: pa.Table, spec: SignatureSpec) -> pa.Table:
     if "k0" in segment.column_names:
         keys = segment.select([f"k{place}" for place in range(len(spec.key))])
     else:
-        keys = segment_keys(segment, spec).rename_columns(["k0"])
+        keys = pa.table({"k0": segment.column(NUMBER).cast(_ANY_INTEGER)})
     others = segment.select([name for name in segment.column_names if not name.startswith("k")])
     for name in keys.column_names:
         others = others.append_column(name, keys.column(name))
@@ -135,7 +174,7 @@ def _with_keys(segment: pa.Table, spec: SignatureSpec) -> pa.Table:
 
 def write_segment(segment: pa.Table, path: str) -> SignatureSegment:
     with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, segment.schema) as writer:
-        writer.write_table(segment)
+        writer.write_table(segment.combine_chunks())  # in one piece, a row is found without reading the others
     numbers = segment.column(NUMBER)
     return SignatureSegment(
         path=path,
@@ -167,7 +206,7 @@ def open_segment(segment: SignatureSegment) -> pa.Table:
 
 def between(segment: pa.Table, least: int, greatest: int) -> tuple[int, pa.Table]:
     """The rows whose number lies between both bounds (inclusive), and where they begin."""
-    numbers = np.asarray(segment.column(NUMBER), dtype=np.int64)
+    numbers = segment_numbers(segment)
     first = int(np.searchsorted(numbers, least, side="left"))
     last = int(np.searchsorted(numbers, greatest, side="right"))
     return first, segment.slice(first, last - first)
@@ -204,10 +243,6 @@ def _signatures(table: pa.Table, spec: SignatureSpec) -> dict[str, Any]:
         for name, column in column_names(spec).items():
             columns[column] = each[name] if each[name].ndim == 1 else each[name][:, 0].copy()
     return columns
-
-
-def _is_integer(type_: pa.DataType) -> bool:
-    return bool(pt.is_integer(type_)) and type_ != pa.uint64()
 
 
 @functools.lru_cache(maxsize=4096)

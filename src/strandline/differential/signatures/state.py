@@ -68,8 +68,8 @@ class SignatureState:
         wrong = list(self.spec.scheme.differences(spec.scheme))
         if self.spec.key != spec.key:
             wrong.append(f"key: {', '.join(self.spec.key)} was saved, {', '.join(spec.key)} is asked for")
-        elif self.spec.number_is_key != spec.number_is_key:
-            wrong.append(f"the key's type: {self.spec.key_schema} was saved, {spec.key_schema} is asked for")
+        else:
+            wrong += self.spec.key_differences(spec)
         if self.where != where:
             wrong.append(f"condition: {self.where or 'none'} was saved, {where or 'none'} is asked for")
         if spec.column_signatures and not self.spec.column_signatures:

@@ -1,21 +1,33 @@
-"""Row signatures (sl2): their computation and their description."""
+"""Row signatures (sl3): their computation and their description."""
 
 from strandline.values.signatures.compiled_cache import is_kept, load_compiled
 from strandline.values.signatures.numpy_engine import bits, byte_ranges, fixed_width, validity
-from strandline.values.signatures.scheme import DEFAULT_SEED, MAXIMUM_BITS, MINIMUM_BITS, Scheme, scheme_of
-from strandline.values.signatures.sl2 import plain_layout, second_seed, signature
+from strandline.values.signatures.scheme import (
+    DEFAULT_SEED,
+    MAXIMUM_BITS,
+    MINIMUM_BITS,
+    SIGNATURE_ALGORITHM,
+    Scheme,
+    kind_of,
+    kinds_meet,
+    scheme_of,
+)
+from strandline.values.signatures.sl3 import plain_layout, second_seed, signature
 from strandline.values.signatures.table_signatures import column_row_signatures, row_signatures
 
 __all__ = [
     "DEFAULT_SEED",
     "MAXIMUM_BITS",
     "MINIMUM_BITS",
+    "SIGNATURE_ALGORITHM",
     "Scheme",
     "bits",
     "byte_ranges",
     "column_row_signatures",
     "fixed_width",
     "is_kept",
+    "kind_of",
+    "kinds_meet",
     "load_compiled",
     "plain_layout",
     "row_signatures",

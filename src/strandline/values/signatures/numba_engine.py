@@ -1,4 +1,4 @@
-"""sl2's primitives compiled with numba: the same words as `numpy_engine`, several times as fast.
+"""sl3's primitives compiled with numba: the same words as `numpy_engine`, several times as fast.
 
 Importing this module loads numba and the compiled code, so import it only when there is work for it. The
 first process on a machine compiles for some seconds; later ones load what it left on disk.
@@ -45,6 +45,11 @@ def float_words(values: npt.NDArray[np.float64]) -> Words:
     words = np.empty(len(plain), dtype=np.uint64)
     kernels.clean_floats(words, plain.view(np.uint64), plain)
     return words
+
+
+def shorten(numbers: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> None:
+    """As `numpy_engine.shorten`."""
+    kernels.shorten(numbers, places)
 
 
 def hash_bytes(offsets: Offsets, data: npt.NDArray[np.uint8], seed: int) -> Words:

@@ -31,6 +31,7 @@ _OUT = types.Array(_WORD, 1, "C")
 _IN = types.Array(_WORD, 1, "C", readonly=True)
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _BOOLS = types.Array(types.boolean, 1, "C", readonly=True)
+_NUMBERS = types.Array(types.int64, 1, "C")
 _FLOATS = types.Array(types.float64, 1, "C", readonly=True)
 _OFFSETS = (types.Array(types.int32, 1, "C", readonly=True), types.Array(types.int64, 1, "C", readonly=True))
 
@@ -74,6 +75,20 @@ def clean_floats(out: Any, words: Any, values: Any) -> None:
     for i in range(out.shape[0]):
         x = values[i]
         out[i] = _NAN if x != x else (_ZERO if x == 0.0 else words[i])
+
+
+@_compiled(types.void(_NUMBERS, _NUMBERS))
+def shorten(numbers: Any, places: Any) -> None:
+    for i in range(numbers.shape[0]):
+        x, left = numbers[i], places[i]
+        if x == 0:
+            left = 0
+        while left > 0:
+            tenth = x // 10
+            if tenth * 10 != x:
+                break
+            x, left = tenth, left - 1
+        numbers[i], places[i] = x, left
 
 
 @_compiled(inline=True)

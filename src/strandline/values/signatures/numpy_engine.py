@@ -1,6 +1,6 @@
-"""The reference implementation of sl2's primitives, in numpy.
+"""The reference implementation of sl3's primitives, in numpy.
 
-Each function works on a block of rows at a time; `sl2` keeps blocks small enough for their temporaries to
+Each function works on a block of rows at a time; `sl3` keeps blocks small enough for their temporaries to
 stay in the processor's cache. `h` is always changed in place. Arrow arrays are seen as numpy views of their buffers,
 slices accounted for; fixed-width values are not copied.
 """
@@ -76,11 +76,25 @@ def float_words(values: npt.NDArray[np.float64]) -> Words:
     return words
 
 
+def shorten(numbers: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> None:
+    """Drops the zeros at the end of each number, as long as it has decimal places; both change in place."""
+    places[numbers == 0] = 0
+    left = np.flatnonzero(places > 0)
+    while len(left):
+        some = numbers[left] if len(left) < len(numbers) else numbers
+        tenths = some // 10
+        even = tenths * 10 == some
+        left = left[even]
+        numbers[left] = tenths[even]
+        places[left] -= 1
+        left = left[places[left] > 0]
+
+
 def hash_bytes(offsets: Offsets, data: npt.NDArray[np.uint8], seed: int) -> Words:
     """s = m(length · C ⊕ seed), then s = m(s ⊕ word) for each little-endian 8-byte word, zero-padded."""
     starts = offsets[:-1].astype(np.int64)
     lengths = np.diff(offsets).astype(np.int64)
-    s = _length_hashes(lengths, seed)
+    s = length_words(lengths, seed)
     padded = np.zeros(int(offsets[-1] - offsets[0]) + 8, dtype=np.uint8)
     padded[:-8] = data[int(offsets[0]) : int(offsets[-1])]
     starts -= int(offsets[0])
@@ -102,7 +116,7 @@ def hash_lists(offsets: Offsets, elements: Words, seed: int) -> Words:
     """As `hash_bytes`, with the element hashes for words. `offsets` count from the start of `elements`."""
     place = offsets[:-1].astype(np.int64)
     left = np.diff(offsets).astype(np.int64)
-    s = _length_hashes(left, seed)
+    s = length_words(left, seed)
     at = np.arange(len(s))
     while True:
         if (done := left <= 0).any():
@@ -114,7 +128,8 @@ def hash_lists(offsets: Offsets, elements: Words, seed: int) -> Words:
         left, place = left - 1, place + 1
 
 
-def _length_hashes(lengths: npt.NDArray[np.int64], seed: int) -> Words:
+def length_words(lengths: npt.NDArray[np.int64], seed: int) -> Words:
+    """What the hash of a sequence begins with: m((length + 1) · C ⊕ seed)."""
     return mix((lengths + 1).astype(np.uint64) * _LENGTH ^ np.uint64(seed))
 
 

@@ -4,9 +4,9 @@ A `Scheme` names the algorithm, the seed, the number of bits, the columns in ord
 type as far as hashing is concerned) and the normalisation that ran before hashing. Two signatures may be
 compared only if their schemes are equal; `differences` says in words why they are not.
 
-Kinds forget what hashing does not see: the width of integers, the unit of timestamps, the precision of
-decimals, large, view and dictionary encodings. They keep a decimal's scale, and keep `uint64` apart from the
-other integers, because its upper half shares words with negative numbers.
+Kinds forget what hashing does not see: the width and sign of integers, the unit of times, the precision and scale of
+decimals, the order of a struct's fields, large, view and dictionary encodings. A column of nothing but nulls (`null`)
+hashes as nulls of any kind.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow as pa
 from strandline.errors import InputError, SchemaError, StateError
 from strandline.values.type_unification import is_bytes, is_list, is_text
 
-ALGORITHM = "sl2"
+SIGNATURE_ALGORITHM = "sl3"
 DEFAULT_SEED = 0x737472616E640001
 MINIMUM_BITS = 32
 MAXIMUM_BITS = 128
@@ -42,7 +42,7 @@ class Scheme:
     seed: int = DEFAULT_SEED
     bits: int = 64
     normalisation: tuple[tuple[str, str], ...] = ()
-    algorithm: str = ALGORITHM
+    algorithm: str = SIGNATURE_ALGORITHM
 
     def __post_init__(self) -> None:
         if not MINIMUM_BITS <= self.bits <= MAXIMUM_BITS:
@@ -81,11 +81,11 @@ class Scheme:
     @staticmethod
     def from_json(record: Mapping[str, Any]) -> Scheme:
         """The scheme that `to_json` described; an unknown algorithm or a wrong fingerprint is refused."""
-        if record.get("algorithm") != ALGORITHM:
+        if record.get("algorithm") != SIGNATURE_ALGORITHM:
             raise StateError(
-                f"the signatures were made by {record.get('algorithm')!r}; this version knows {ALGORITHM!r}",
+                f"the signatures were made by {record.get('algorithm')!r}; this version knows {SIGNATURE_ALGORITHM!r}",
                 doing="reading saved signatures",
-                hint="Compute them anew from the old extract",
+                hint="Compare the old extract itself once more, and write a new state with --save-state",
             )
         try:
             scheme = Scheme(
@@ -153,7 +153,7 @@ def kind_of(type_: pa.DataType) -> str:
     """A type as far as hashing sees it.
 
     >>> kind_of(pa.int16()), kind_of(pa.large_list(pa.decimal128(9, 2)))
-    ('integer', 'list<decimal(2)>')
+    ('integer', 'list<decimal>')
     """
     simple = _simple_kind(type_)
     if simple is not None:
@@ -168,20 +168,18 @@ def kind_of(type_: pa.DataType) -> str:
     if is_list(type_):
         return f"list<{kind_of(type_.value_type)}>"
     if types.is_struct(type_):
-        fields = ", ".join(f"{json.dumps(field.name)}: {kind_of(field.type)}" for field in type_)
-        return f"struct<{fields}>"
+        fields = [type_.field(place) for place in fields_by_name(type_)]
+        return f"struct<{', '.join(f'{json.dumps(field.name)}: {kind_of(field.type)}' for field in fields)}>"
     raise SchemaError(f"values of type {type_} have no signature", doing=_DOING, hint="Leave the column out")
 
 
 def _simple_kind(type_: pa.DataType) -> str | None:
     types = pa.types
-    if types.is_decimal(type_):
-        return f"decimal({type_.scale})"
     if types.is_timestamp(type_):
         return "instant" if type_.tz else "timestamp"
     tests = (
-        ("uint64", types.is_uint64),
         ("integer", types.is_integer),
+        ("decimal", types.is_decimal),
         ("float", types.is_floating),
         ("boolean", types.is_boolean),
         ("date", types.is_date),
@@ -192,6 +190,16 @@ def _simple_kind(type_: pa.DataType) -> str | None:
         ("null", types.is_null),
     )
     return next((kind for kind, test in tests if test(type_)), None)
+
+
+def fields_by_name(type_: pa.StructType) -> list[int]:
+    """The places of a struct's fields in the order of their names; fields of one name stay as they stand."""
+    return sorted(range(type_.num_fields), key=lambda place: type_.field(place).name)
+
+
+def kinds_meet(saved: str, asked: str) -> bool:
+    """Whether signatures of two kinds may be compared: of one kind, or where one side has nulls alone."""
+    return saved == asked or "null" in (saved, asked)
 
 
 def _rules(normalisation: tuple[tuple[str, str], ...]) -> str:
@@ -208,7 +216,7 @@ def _column_differences(saved: Scheme, asked: Scheme) -> list[str]:
     reasons += [
         f"column {name}: {kind} was saved, {after[name]} is asked for"
         for name, kind in before.items()
-        if name in after and after[name] != kind
+        if name in after and not kinds_meet(kind, after[name])
     ]
     if not reasons and saved.columns != asked.columns:
         reasons.append(f"column order: {', '.join(saved.columns)} was saved, {', '.join(asked.columns)} is asked for")

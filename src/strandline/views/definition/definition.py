@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from strandline.changes import COUNTED, KEYED
+from strandline.values import SIGNATURE_ALGORITHM
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -102,7 +103,10 @@ class ViewDefinition:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of what it means: two texts that say the same have the same one."""
+        """A digest of what it means: two texts that say the same have the same one.
+
+        Copies without a key name their rows by signatures: those of another algorithm are compared and signed anew.
+        """
         meaning = [
             [[one.alias, one.relation] for one in self.occurrences],
             sorted(sql_text(term) for term in self.conjuncts()),
@@ -110,6 +114,7 @@ class ViewDefinition:
             list(self.key),
             self.schema.to_string(),
             self.sql if self.regenerated else "",
+            *([] if self.key else [SIGNATURE_ALGORITHM]),
         ]
         return hashlib.sha256(json.dumps(meaning).encode()).hexdigest()[:32]
 

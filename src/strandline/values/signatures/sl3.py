@@ -1,33 +1,36 @@
-"""sl2: a stable, seeded hash of rows, the same on every machine and with every library version.
+"""sl3: a stable, seeded hash of rows, the same on every machine and with every library version.
 
-    m    splitmix64's finaliser, a bijection of 64-bit words
-    h₀ = m(seed)
-    for each column in order, and each of its value's words w:   h = m(h ⊕ w)
-    for a null, once:                                            h = m(rotl(h, 32) ⊕ N)
+A row is a stream of **symbols**, and its hash takes them one after the other:
 
-The words of a value:
+    m         splitmix64's finaliser, a bijection of 64-bit words
+    h₀      = m(seed)
+    word w    h = m(h ⊕ w)
+    null      h = m(rotl(h, 32) ⊕ N)
+    beyond w  h = m(rotl(h, 16) ⊕ w)
 
-    integer, boolean       the value sign-extended to 64 bits; booleans are 0 and 1
+Every value of a type has the same number of symbols (`SYMBOLS`): two words for a time of day, a timestamp or a
+duration, one symbol for anything else; a null is the one symbol *null*, whatever its type. So the types of the columns
+tell where each value begins: two rows have the same stream exactly if their values are equal, and only chance can give
+two streams one hash. The symbols of a value depend on the value alone, not on how it is stored:
+
+    integer, boolean       the value as 64 bits, booleans are 0 and 1; from 2⁶³ on the symbol is *beyond*
     float (16, 32, 64)     the bits as float64, with a single NaN and no −0.0
-    decimal                the unscaled value as 128 bits in two words, low word first; one that does not fit
-                           in 128 bits gets its third and fourth words as well
     date                   days since 1970-01-01
-    time, timestamp,       microseconds (rounded down), then the rest in nanoseconds if it is not zero;
-    duration               zones don't matter, instants do
+    time, timestamp,       the microseconds u (rounded down) as 64 bits, then 1000 · k + r: r is the rest in ns, and
+    duration               k what 64 bits don't hold, u = u₆₄ + 2⁶⁴ · k; zones don't matter, instants do
     string, binary         s, where s = m((length + 1) · C ⊕ seed), then s = m(s ⊕ v) for each little-endian
                            8-byte word v, the last one padded with zeros
+    decimal                s likewise, of the words e, d₀, d₁ …: e is the fewest decimal places that the value can be
+                           written with, d the value · 10ᵉ in 1, 2 or 4 words, as few as hold it, low word first
     list                   s likewise, with the number of elements for length and their hashes for v
     map                    as the list of its entries, sorted by the key's hash, then by the entry's
-    struct                 m(rotl(f, 32) ⊕ S), where f is the hash of its fields, taken as a row of their own
+    struct                 m(rotl(f, 32) ⊕ S), where f is the hash of its fields in the order of their names, as a row
 
 The hash of an element, key or entry is that of a row with this one value (an entry has two). N, C and S are
 `numpy_engine.NULL`, `LENGTH` and `STRUCT`. Dictionaries, views, run-ends and large layouts hash as what they stand for.
-Numbers beyond the microseconds that 64 bits hold wrap around. 128 bits: a second hash with `second_seed`.
+128 bits: a second hash with `second_seed`.
 
 It is no defence against an adversary who may choose the rows.
-
-sl1, which came before, took a struct's hash as its word and a length for itself: a value that changed places with the
-one field of a struct beside it, or a null with an empty text, could go unnoticed.
 """
 
 from __future__ import annotations
@@ -43,8 +46,9 @@ import pyarrow.compute as pc
 
 from strandline.errors import InputError, SchemaError, is_installed
 from strandline.values.signatures import numpy_engine
+from strandline.values.signatures.decimals import shortest_decimals
 from strandline.values.signatures.numpy_engine import Flags, Offsets, Words, bits, byte_ranges, fixed_width, validity
-from strandline.values.signatures.scheme import kind_of
+from strandline.values.signatures.scheme import fields_by_name, kind_of
 from strandline.values.type_unification import is_byte_string, is_list
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
@@ -53,6 +57,10 @@ EngineName: TypeAlias = Literal["auto", "numpy", "numba"]
 _MASK = 2**64 - 1
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _MILLISECONDS_A_DAY = 86_400_000
+_BEYOND = np.uint64(2**63)
+_S16, _S48 = np.uint64(16), np.uint64(48)
+SYMBOLS = {"time": 2, "timestamp": 2, "instant": 2, "duration": 2}
+"""How many symbols a value that is present has, by its kind; other kinds have one."""
 # `auto` stays with numpy until this process has hashed so many values: by then it has lost about the time
 # that loading numba costs.
 NUMBA_PAYS_AFTER = 25_000_000
@@ -68,6 +76,7 @@ class Engine(Protocol):
     def fold(self, h: Words, words: Words, valid: Flags | None) -> None: ...
     def fold_where(self, h: Words, words: Words, chosen: Flags | None) -> None: ...
     def float_words(self, values: npt.NDArray[np.float64]) -> Words: ...
+    def shorten(self, numbers: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> None: ...
     def hash_bytes(self, offsets: Offsets, data: npt.NDArray[np.uint8], seed: int) -> Words: ...
     def hash_lists(self, offsets: Offsets, elements: Words, seed: int) -> Words: ...
 
@@ -87,7 +96,7 @@ def second_seed(seed: int) -> int:
 
 
 def signature(columns: Sequence[Column], seed: int, engine: EngineName = "auto") -> Words:
-    """The 64-bit sl2 hash of each row of `columns`, which must be of one length."""
+    """The 64-bit sl3 hash of each row of `columns`, which must be of one length."""
     rows = _rows(columns)
     for column in columns:
         kind_of(column.type)
@@ -153,12 +162,22 @@ def _fold_array(engine: Engine, h: Words, array: pa.Array, seed: int) -> None:
         _fold_dictionary(engine, h, array, seed)
     elif pa.types.is_null(type_):
         engine.fold(h, np.zeros(len(h), dtype=np.uint64), np.zeros(len(h), dtype=np.bool_))
-    elif pa.types.is_decimal(type_):
-        _fold_decimals(engine, h, array)
-    elif pa.types.is_time(type_) or pa.types.is_timestamp(type_) or pa.types.is_duration(type_):
-        _fold_times(engine, h, array)
+    elif _is_clock(type_):
+        valid = validity(array)
+        microseconds, rest = _time_words(array)
+        engine.fold(h, microseconds, valid)
+        engine.fold_where(h, rest, valid)
     else:
-        engine.fold(h, _words(engine, array, seed), validity(array))
+        valid, words = validity(array), _words(engine, array, seed)
+        if pa.types.is_uint64(type_):
+            beyond = np.flatnonzero(words >= _BEYOND if valid is None else (words >= _BEYOND) & valid)
+            h[beyond] = h[beyond] << _S16 | h[beyond] >> _S48
+        engine.fold(h, words, valid)
+
+
+def _is_clock(type_: pa.DataType) -> bool:
+    """Types whose values have two symbols."""
+    return bool(pa.types.is_time(type_) or pa.types.is_timestamp(type_) or pa.types.is_duration(type_))
 
 
 def plain_layout(array: pa.Array) -> pa.Array:
@@ -210,50 +229,24 @@ def _indices(array: pa.Array) -> tuple[npt.NDArray[np.int64], Flags | None]:
 
 
 def _one_word(type_: pa.DataType) -> bool:
+    """Types whose present values have one symbol, and that a plain word."""
     types = pa.types
-    return not (
-        types.is_decimal(type_)
-        or types.is_time(type_)
-        or types.is_timestamp(type_)
-        or types.is_duration(type_)
-        or types.is_null(type_)
-        or types.is_dictionary(type_)
-    )
+    return not (_is_clock(type_) or types.is_uint64(type_) or types.is_null(type_) or types.is_dictionary(type_))
 
 
-def _fold_decimals(engine: Engine, h: Words, array: pa.Array) -> None:
-    valid = validity(array)
-    width = array.type.bit_width
-    if width <= 64:
-        low = fixed_width(array, np.dtype(f"<i{width // 8}")).astype(np.int64)
-        words = [low.view(np.uint64), (low >> 63).view(np.uint64)]
-    else:
-        flat = fixed_width(array, np.dtype((np.uint64, width // 64)))
-        words = [flat[:, k] for k in range(width // 64)]
-    engine.fold(h, words[0], valid)
-    engine.fold_where(h, words[1], valid)
-    if len(words) > 2:
-        sign = (words[1].astype(np.int64) >> 63).view(np.uint64)
-        wide = (words[2] != sign) | (words[3] != sign)
-        wide = wide if valid is None else wide & valid
-        engine.fold_where(h, words[2], wide)
-        engine.fold_where(h, words[3], wide)
-
-
-def _fold_times(engine: Engine, h: Words, array: pa.Array) -> None:
-    valid = validity(array)
+def _time_words(array: pa.Array) -> tuple[Words, Words]:
     values = fixed_width(array, np.dtype(f"<i{array.type.bit_width // 8}")).astype(np.int64, copy=False)
     unit = array.type.unit
-    if unit != "ns":
-        scaled = values if unit == "us" else values * _MICROSECONDS[unit]
-        engine.fold(h, scaled.view(np.uint64), valid)
-        return
-    whole = values // 1000
-    rest = values - whole * 1000
-    engine.fold(h, whole.view(np.uint64), valid)
-    uneven = rest != 0 if valid is None else (rest != 0) & valid
-    if uneven.any():
-        engine.fold_where(h, rest.view(np.uint64), uneven)
+    if unit == "us":
+        return values.view(np.uint64), np.zeros(len(values), dtype=np.uint64)
+    if unit == "ns":
+        whole = values // 1000
+        return whole.view(np.uint64), (values - whole * 1000).view(np.uint64)
+    factor = _MICROSECONDS[unit]
+    low = values * factor
+    # The exact product in steps of 2³²: its upper 64 bits, and one more where the lower ones read as a negative number.
+    upper = ((values >> 32) * factor + ((values & 0xFFFFFFFF) * factor >> 32)) >> 32
+    return low.view(np.uint64), ((upper + (low < 0)) * 1000).view(np.uint64)
 
 
 def _words(engine: Engine, array: pa.Array, seed: int) -> Words:
@@ -292,9 +285,32 @@ def _byte_words(engine: Engine, array: pa.Array, seed: int) -> Words:
     return engine.hash_bytes(offsets, data, seed)
 
 
+def _decimal_words(engine: Engine, array: pa.Array, seed: int) -> Words:
+    places, digits = shortest_decimals(array, engine.shorten)
+    if len(digits) == 1:
+        s = np.full(len(places), numpy_engine.length_words(np.array([2]), seed)[0])
+    else:
+        needed = _needed_words(digits)
+        s = numpy_engine.length_words(1 + needed, seed)
+    engine.fold(s, places.view(np.uint64), None)
+    engine.fold(s, digits[0], None)
+    for place, word in enumerate(digits[1:], start=1):
+        engine.fold_where(s, word, needed > place)
+    return s
+
+
+def _needed_words(digits: Sequence[Words]) -> npt.NDArray[np.int64]:
+    """How many words hold each number: 1, 2 or 4."""
+    needed = np.ones(len(digits[0]), dtype=np.int64)
+    for place in range(1, len(digits)):
+        sign = (digits[place - 1].view(np.int64) >> 63).view(np.uint64)
+        needed[digits[place] != sign] = 2 if place == 1 else 4
+    return needed
+
+
 def _struct_words(engine: Engine, array: pa.Array, seed: int) -> Words:
     h = np.full(len(array), mix(seed), dtype=np.uint64)
-    for k in range(array.type.num_fields):
+    for k in fields_by_name(array.type):
         _fold_array(engine, h, array.field(k), seed)
     return numpy_engine.struct_words(h)
 
@@ -336,6 +352,7 @@ _ONE_WORD_RULES: tuple[_Rule, ...] = (
     (pa.types.is_floating, _float_words),
     (pa.types.is_date, _date_words),
     (pa.types.is_boolean, _boolean_words),
+    (pa.types.is_decimal, _decimal_words),
     (pa.types.is_struct, _struct_words),
     (pa.types.is_map, _map_words),
     (is_list, _list_words),

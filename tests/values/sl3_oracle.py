@@ -1,9 +1,10 @@
-"""sl2 once more, value by value in plain Python: slow, obvious, and sharing no code with the real one."""
+"""sl3 once more, value by value in plain Python: slow, obvious, and sharing no code with the real one."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +38,8 @@ def fold(h: int, scalar: Any, seed: int) -> int:
         return fold(h, scalar.value, seed)
     if not scalar.is_valid:
         return m(((h << 32 | h >> 32) & MASK) ^ N)
+    if pa.types.is_integer(scalar.type) and scalar.as_py() >= 2**63:
+        h = (h << 16 | h >> 48) & MASK
     for word in words(scalar, seed):
         h = m(h ^ word)
     return h
@@ -49,7 +52,7 @@ def words(scalar: Any, seed: int) -> list[int]:
     if types.is_floating(t):
         return [float_word(float(scalar.as_py()))]
     if types.is_decimal(t):
-        return decimal_words(scalar)
+        return [sequence(decimal_words(scalar), seed)]
     if types.is_date32(t):
         return [scalar.value & MASK]
     if types.is_date64(t):
@@ -57,10 +60,11 @@ def words(scalar: Any, seed: int) -> list[int]:
     if types.is_time(t) or types.is_timestamp(t) or types.is_duration(t):
         nanoseconds = scalar.value * {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[t.unit]
         micro, rest = divmod(nanoseconds, 1000)
-        return [micro & MASK, *([rest] if rest else [])]
+        beyond = (micro - signed(micro)) >> 64
+        return [micro & MASK, (1000 * beyond + rest) & MASK]
     if types.is_struct(t):
         h = m(seed)
-        for k in range(t.num_fields):
+        for k in sorted(range(t.num_fields), key=lambda k: t.field(k).name):
             h = fold(h, scalar[k], seed)
         return [m(((h << 32 | h >> 32) & MASK) ^ S)]
     if types.is_map(t):
@@ -87,10 +91,17 @@ def float_word(value: float) -> int:
 
 
 def decimal_words(scalar: Any) -> list[int]:
-    sign, digits, _ = scalar.as_py().as_tuple()
-    unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
-    wide = not -(2**127) <= unscaled < 2**127
-    return [unscaled >> 64 * k & MASK for k in range(4 if wide else 2)]
+    value, places = Fraction(scalar.as_py()), 0
+    while (value * 10**places).denominator > 1:
+        places += 1
+    number = int(value * 10**places)
+    limbs = next(count for count in (1, 2, 4) if -(2 ** (64 * count - 1)) <= number < 2 ** (64 * count - 1))
+    return [places, *(number >> 64 * k & MASK for k in range(limbs))]
+
+
+def signed(number: int) -> int:
+    """The number that the lowest 64 bits stand for."""
+    return ((number & MASK) ^ 1 << 63) - (1 << 63)
 
 
 def bytes_word(value: bytes, seed: int) -> int:
