@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
+from tests.pages.toy import Clock
 from tests.storage.s3 import bucket
 from tests.tables.shop import numbered, rows, shop
 
@@ -19,7 +21,7 @@ from strandline.dumps.encryption import VARIABLE
 from strandline.errors import AlreadyExists, Conflict, InputError, NotFound
 from strandline.pages import check_store
 from strandline.storage import LocalStorage, MemoryStorage
-from strandline.store import Store, open_on
+from strandline.store import Store, create_on, open_on
 
 ACCOUNTS, EACH, WRITERS = 60, 100, 8
 KEY = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
@@ -297,3 +299,25 @@ def test_spark_copies_pages_both_ways(place: Path, spark: Any) -> None:
         assert store.table("t").count() == 1000
         assert store.check().ok
     assert Dumps(LocalStorage(place / "backups")).verify().ok
+
+
+@pytest.mark.parametrize("how", [{"tables": {"orders": "orders_before"}}, {"branch": "before"}])
+def test_a_process_that_restores_into_a_living_store_shows_that_it_lives(how: Any) -> None:
+    """Whatever it takes, others do not fence it."""
+
+    class Watched(MemoryStorage):
+        beating: ClassVar[list[bool]] = []
+
+        def put_all(self, objects: Mapping[str, bytes]) -> None:
+            self.beating.append(any(thread.name == "strandline-heart" for thread in threading.enumerate()))
+            super().put_all(objects)
+
+    target: Any = MemoryStorage()
+    into = Watched()
+    with create_on(into, environment=Clock().environment()) as store:
+        store.create_table("orders", numbered(30), key="id")
+        store.dump(target)
+    Watched.beating.clear()
+    restore(target, into, **how)
+    assert Watched.beating
+    assert all(Watched.beating)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -116,6 +117,25 @@ def test_a_view_reads_one_state_however_it_is_computed(of: str, spark: object, t
             assert_of_one_commit(view.to_arrow(runner="spark"))
             for by in ("kernels", "sql"):
                 assert_of_one_commit(view.to_spark(by=by).toArrow())
+
+
+@pytest.mark.parametrize("runner", ["inline", "spark"])
+@pytest.mark.parametrize("maintain", ["deferred", "eager"])
+def test_a_copy_is_refreshed_to_one_state(runner: str, maintain: str, spark: object, tmp_path: Path) -> None:
+    """Each kind of refresh, of a view over two tables that change together."""
+    with create(tmp_path / "shop") as store:
+        fill(store)
+        sql = "select a.id, a.v as a, b.v as b from t a join u b on a.id = b.id"
+        view, target = store.view("both", sql, maintain=maintain), tmp_path / "copy.db"
+        with counted_up(store):
+            copy = view.replicate(f"sqlite:///{target}#both", runner=runner)
+            for method in ("auto", "repair", "full", "auto"):
+                copy.refresh(method, runner=runner)
+                with closing(sqlite3.connect(target)) as connection:
+                    ((first, second),) = connection.execute("select a, b from both").fetchall()
+                assert first == second
+        copy.refresh()
+        assert copy.verify().equal
 
 
 def test_a_view_over_a_what_if_at_an_older_state_is_wholly_of_that_state(spark: object, tmp_path: Path) -> None:

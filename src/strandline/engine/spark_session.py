@@ -181,10 +181,20 @@ def _launch_settings(master: str) -> dict[str, str]:
     if master.startswith("local"):
         settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.driver.bindAddress"] = "127.0.0.1"
+        if "SPARK_LOCAL_DIRS" not in os.environ:
+            # Shuffles and spills of a session that is killed go with what else its process leaves.
+            settings["spark.local.dir"] = _spark_folder()
     if master.startswith("spark://"):
         # A master that does not answer is given up after this long instead of Spark's two minutes of silence.
         settings["spark.rpc.askTimeout"] = "30s"
     return settings
+
+
+@functools.cache
+def _spark_folder() -> str:
+    folder = scratch_folder()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _runtime_settings() -> dict[str, str]:
