@@ -100,6 +100,8 @@ def test_queries_read_the_tables_and_nothing_else() -> None:
         assert store.query(sql).to_pydict() == {"name": ["ann", "bob"], "n": [7, 6]}
         assert store.query(sql, at="before").to_pydict()["n"] == [12, 6]
         assert store.query("WITH x AS (SELECT * FROM orders) SELECT count(*) AS n FROM x")["n"].to_pylist() == [2]
+        shadowing = "WITH orders AS (SELECT * FROM orders WHERE qty > 5), x AS (SELECT * FROM orders) SELECT * FROM x"
+        assert len(store.query(shadowing)) == len(store.query("SELECT * FROM orders WHERE qty > 5"))
         for bad, told in (
             ("SELECT * FROM 'x.parquet'", "no table"),
             ("SELECT * FROM read_csv('/etc/passwd')", "no table of the store"),

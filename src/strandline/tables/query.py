@@ -92,11 +92,11 @@ class Query:
             raise SqlError(f"Spark refused it: {first}", doing=_DOING, hint=self._hint()) from None
 
     def _columns(self, reader: QueryableRelation) -> list[str]:
-        """The columns that the query can mean; all of them where it says `*`."""
+        """The columns that the query can mean."""
         from sqlglot import exp
 
         names = list(reader.schema.shown)
-        if self._tree.find(exp.Star) is not None:
+        if _means_unnamed_columns(self._tree):
             return names
         meant = {column.name.lower() for column in self._tree.find_all(exp.Column)}
         meant |= {identifier.name.lower() for identifier in self._tree.find_all(exp.Identifier)}
@@ -162,16 +162,35 @@ def _resolved(tree: Any, known: Set[str]) -> list[str]:
     return list(named)
 
 
-def _is_defined_here(table: Any) -> bool:
-    """Whether the name is that of a WITH clause around the table."""
+def _means_unnamed_columns(tree: Any) -> bool:
+    """Whether a query can mean columns that it does not name: by a star, a pattern, a pivot, a natural join, or a
+    relation's name that stands for a whole row.
+    """
     from sqlglot import exp
 
-    node = table
+    if tree.find(exp.Star, exp.Columns, exp.Pivot) is not None:
+        return True
+    if any(str(join.args.get("method") or "").upper() == "NATURAL" for join in tree.find_all(exp.Join)):
+        return True
+    relations = {one.alias_or_name.lower() for one in tree.find_all(exp.Table, exp.Subquery, exp.CTE)}
+    return any(column.name.lower() in relations for column in tree.find_all(exp.Column))
+
+
+def _is_defined_here(table: Any) -> bool:
+    """Whether the name is that of a WITH clause around the table. Inside a definition it means what it meant before:
+    a definition sees those before it, and itself if they are recursive.
+    """
+    from sqlglot import exp
+
+    node, inside = table, None
     while node is not None:
+        if isinstance(node, exp.CTE):
+            inside = node
         clause = node.args.get("with_") or node.args.get("with")
-        if isinstance(clause, exp.With) and any(
-            each.alias.lower() == table.name.lower() for each in clause.expressions
-        ):
-            return True
+        if isinstance(clause, exp.With):
+            own = [place for place, one in enumerate(clause.expressions) if one is inside]
+            seen = clause.expressions[: own[0]] if own and not clause.args.get("recursive") else clause.expressions
+            if any(one.alias.lower() == table.name.lower() for one in seen):
+                return True
         node = node.parent
     return False

@@ -1,0 +1,82 @@
+"""Queries give what DuckDB gives over the same rows, however they name columns, or do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.storage import MemoryStorage
+from strandline.store import Store, create_on
+
+A = pa.table({"id": [1, 2, 3, 4], "k": [1, 1, 2, None], "x": [10, 20, 30, 40], "a": ["p", "q", None, "r"]})
+B = pa.table({"id": [1, 2, 3, 5], "k": [1, 2, 2, None], "y": [5, 6, 7, 8]})
+COLUMNS = {"a": A.column_names, "b": B.column_names}
+
+FORMS = (
+    "select {c} from {t}",
+    "select {t} as whole from {t}",
+    "select z as whole from {t} as z",
+    "select {c}, count(*) as n from {t} group by {c}",
+    "select sum({c}) as s from (select {c} from {t} where {d} is not null)",
+    "select to_json({t}) as j from {t}",
+    "select r.{c} from {t} as r natural join {u} as s",
+    "select id, r.{c} from {t} as r join {u} as s using (id)",
+    "select r.{c}, s.{e} from {t} as r left join {u} as s on r.{d} = s.{e}",
+    "select columns('{c}|{d}') from {t}",
+    "with {t} as (select {c}, {d} as renamed from {t}) select * from {t}",
+    "with q as (select * from {t}) select q from q",
+    "select unnest({t}) from {t}",
+    "select distinct {t} as whole from {t}",
+    "select {c} from {t} where exists (select 1 from {u} where {u}.id = {t}.{d})",
+    "select (select max({e}) from {u}) as m, {c} from {t}",
+    "select {c} from {t} union all select {e} from {u}",
+    "select {c}, row_number() over (order by id) as n from {t}",
+    "select max(z) as whole from {t} as z",
+    "from {t} select {c}",
+    "select * exclude ({c}) from {t}",
+)
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    with create_on(MemoryStorage()) as made:
+        made.create_table("a", A, key="id")
+        made.create_table("b", B.slice(0, 3), key="id")
+        made.table("b").what_if("supposed").insert(B.slice(3))
+        yield made
+
+
+@st.composite
+def queries(draw: st.DrawFn) -> str:
+    first, second = draw(st.permutations(["a", "b"]))
+    names = {name: draw(st.sampled_from(COLUMNS[first])) for name in ("c", "d")}
+    other = draw(st.sampled_from(COLUMNS[second]))
+    return draw(st.sampled_from(FORMS)).format(t=first, u=second, e=other, **names)
+
+
+def answer(run: object, sql: str) -> list[str] | None:
+    """Rows in no order; None where it is refused."""
+    try:
+        rows = run(sql)  # type: ignore[operator]
+    except Exception:
+        return None
+    return sorted(repr(tuple(row.values())) for row in rows.to_pylist())
+
+
+@given(sql=queries(), supposed=st.booleans())
+def test_a_query_gives_what_duckdb_gives(store: Store, sql: str, supposed: bool) -> None:
+    with duckdb.connect() as plain:
+        plain.register("a", A)
+        plain.register("b", B if supposed else B.slice(0, 3))
+        wanted = answer(lambda text: plain.sql(text).to_arrow_table(), sql)
+    if not supposed:
+        assert answer(store.query, sql) == wanted
+        return
+    with store.branch() as other:
+        other.what_if("supposed").merge()
+        assert answer(other.query, sql) == wanted
