@@ -115,15 +115,22 @@ class Committer:
     def _validate(self, batch: Sequence[PendingCommit]) -> list[PendingCommit]:
         """Those who may go on: whom commits of other processes concern must try again."""
         for pending in batch:
-            transaction = pending.transaction
-            for older, newer in self._version.foreign_changes(transaction.validated):
-                why = None if pending.done else self._conflict(transaction, older, newer)
-                if why is not None:
-                    pending.error = Conflict(
-                        why, doing="committing", hint="Nothing was changed; try the transaction again"
-                    )
-                transaction.validated = newer.commit
+            if not pending.done:
+                try:
+                    self.validate(pending.transaction, "committing")
+                except Conflict as error:
+                    pending.error = error
         return [pending for pending in batch if not pending.done]
+
+    def validate(self, transaction: Transaction, doing: str, until: CommitNumber | None = None) -> None:
+        """Refuse to go on with a transaction that commits of other processes concern, all of them or up to a state."""
+        for older, newer in self._version.foreign_changes(transaction.validated):
+            if until is not None and newer.commit > until:
+                return
+            why = self._conflict(transaction, older, newer)
+            if why is not None:
+                raise Conflict(why, doing=doing, hint="Nothing was changed; try the transaction again")
+            transaction.validated = newer.commit
 
     def _conflict(self, transaction: Transaction, older: ReadView, newer: ReadView) -> str | None:
         for domain in transaction.touched():

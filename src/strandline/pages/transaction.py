@@ -81,6 +81,12 @@ class Transaction:
         self._keys: dict[TableId, dict[bytes, tuple[LogicalPage, Mode]]] = defaultdict(dict)
         self._coarse: set[TableId] = set()
         self._ended = False
+        self._viewed = self.base
+
+    @property
+    def version(self) -> Version:
+        """What it changes."""
+        return self._version
 
     @property
     def storage(self) -> Storage:
@@ -88,14 +94,26 @@ class Transaction:
         return self._version.context.storage
 
     def view(self) -> ReadView:
-        """The newest committed state. What is locked there stays as it is until this transaction ends."""
-        return self._version.current.view
+        """The newest committed state. What is locked there stays as it is until this transaction ends.
+
+        What other processes have committed may be newer than what was read here so far. When it concerns that, this is
+        a `Conflict`: nobody sees one row from before a commit and another from after it.
+        """
+        view = self._version.current.view
+        if view is not self._viewed:
+            self._version.committer.validate(self, "reading in a transaction", until=view.commit)
+            self._viewed = view
+        return view
 
     # Locks. Domains that this transaction creates need none.
 
     def lock_table(self, domain: TableId, mode: Mode) -> None:
         """Lock a whole table."""
         self._lock(domain, table_resource(domain), mode)
+
+    def lock_name(self, name: str, mode: Mode) -> None:
+        """Lock the name of a table: in S to look whether there is one, in X to give it to one or take it away."""
+        self._lock_key(CATALOG, None, name.encode(), mode)
 
     def lock_page(self, domain: TableId, page: LogicalPage, mode: Mode) -> None:
         """Lock a page, and announce it on the table.
@@ -181,21 +199,21 @@ class Transaction:
 
     def create_domain(self, name: str, record: bytes) -> TableId:
         """A new table; its number is negative until installed, then `installed` tells the final one."""
-        self._lock_key(CATALOG, None, name.encode(), Mode.X)
+        self.lock_name(name, Mode.X)
         domain = TableId(FIRST_PLACEHOLDER - len(self.catalog))
         self.catalog.append(CatalogChange("create", domain, name, record))
         return domain
 
     def drop_domain(self, domain: TableId, name: str) -> None:
         """Drop a table with everything on its pages; takes X on it."""
-        self._lock_key(CATALOG, None, name.encode(), Mode.X)
+        self.lock_name(name, Mode.X)
         self.lock_table(domain, Mode.X)
         self.catalog.append(CatalogChange("drop", domain, name))
 
     def rename_domain(self, domain: TableId, old: str, new: str) -> None:
         """Give a table another name."""
         for name in (old, new):
-            self._lock_key(CATALOG, None, name.encode(), Mode.X)
+            self.lock_name(name, Mode.X)
         self.lock_table(domain, Mode.X)
         self.catalog.append(CatalogChange("rename", domain, new))
 
@@ -256,7 +274,7 @@ class Transaction:
         try:
             self._version.locks.acquire(self.number, resource, mode)
         except Deadlock as error:
-            kind, table = resource[0], self.view().domain(domain)
+            kind, table = resource[0], self._version.current.view.domain(domain)
             name = table.name if table is not None else str(domain)
             what = f"table {name}" if kind == "table" else f"a {kind} of table {name}"
             raise Deadlock(f"{error.why}, this one for {what}", doing=error.doing, hint=error.hint) from None

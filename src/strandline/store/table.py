@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from strandline.changes import Changes
 from strandline.store.what_if import WhatIf, create_what_if
-from strandline.tables import TableReader, TableRelation, repeatable
+from strandline.tables import ROW, TableReader, TableRelation, entered_transaction, repeatable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,7 +38,10 @@ class Table:
             return TableReader(view, self.name, self.store.cache).schema.key
 
     def count(self, *, at: Any = None) -> int:
-        """How many rows it has; reads no page."""
+        """How many rows it has; reads no page, unless it is asked inside `with store.transaction()`."""
+        transaction = None if at is not None else entered_transaction(self.store.pages)
+        if transaction is not None:
+            return len(transaction.to_arrow(self.name))
         with self.store.state(at) as view:
             root = TableReader(view, self.name, self.store.cache).entry.root
             return root.sums.rows if root is not None else 0
@@ -51,7 +54,13 @@ class Table:
         where: str | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> pa.Table:
-        """Rows in order of the key: now, or at a state. `columns` may ask for the hidden `_row` too."""
+        """Rows in order of the key: now, or at a state. `columns` may ask for the hidden `_row` too.
+
+        Inside `with store.transaction()`, what is now is what that transaction sees, and the read belongs to it.
+        """
+        transaction = None if at is not None else entered_transaction(self.store.pages)
+        if transaction is not None and ROW not in (columns or ()):
+            return transaction.to_arrow(self.name, columns=columns, where=where, params=params)
         with self.store.state(at) as view:
             return TableReader(view, self.name, self.store.cache).to_arrow(columns, where, params)
 

@@ -56,7 +56,7 @@ from strandline.tables.schema import (
     is_of_views,
     widened,
 )
-from strandline.tables.transaction import TableTransaction
+from strandline.tables.transaction import TableTransaction, entered_transaction
 from strandline.tables.update import Assignments, assignments, check_fit, condition_of, refuse_absent, settle_counts
 from strandline.tables.validation import Footprint, TableValidator
 
@@ -108,6 +108,7 @@ __all__ = [
     "encode_key",
     "encode_keys",
     "encode_rows",
+    "entered_transaction",
     "find_table",
     "fitted",
     "holds",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from strandline.errors import NotFound, StoreError
-from strandline.pages import Mode, Sums, Transaction
+from strandline.pages import Mode, Sums, TableEntry, Transaction
 from strandline.tables import row_locks
 from strandline.tables.page_cache import PageCache
 from strandline.tables.page_rewrite import change_pages, draft_of
@@ -44,35 +44,46 @@ class OpenTables:
         opened = self._tables.get(name)
         if opened is not None:
             return opened
-        while True:
-            entry = self.inner.view().find_domain(name) if name not in self._gone else None
-            if entry is None:
-                names = [table.name for table in self.inner.view().domains()]
-                raise NotFound(f"there is no table {name}", doing="opening a table", hint=tables_hint(names))
-            # Once it is locked, nobody drops it or changes its shape.
-            self.inner.lock_table(entry.domain, Mode.IS)
-            view = self.inner.view()
-            again = view.find_domain(name)
-            if again is not None and again.domain == entry.domain:
-                break
-        self._footprint.tables.add(entry.domain)
-        schema = TableSchema.from_bytes(view.record(entry.domain))
-        self._tables[name] = pending = PendingWrites(name, entry.domain, schema)
+        table = self._find(name)
+        if table is None:
+            names = [other.name for other in self.inner.view().domains()]
+            raise NotFound(f"there is no table {name}", doing="opening a table", hint=tables_hint(names))
+        schema = TableSchema.from_bytes(self.inner.view().record(table.domain))
+        self._tables[name] = pending = PendingWrites(name, table.domain, schema)
         return pending
 
     def is_there(self, name: str) -> bool:
-        """Whether a table of that name is there for this transaction."""
-        return name in self._tables or (name not in self._gone and self.inner.view().find_domain(name) is not None)
+        """Whether a table of that name is there for this transaction; it stays so until the end."""
+        return name in self._tables or self._find(name) is not None
 
-    def create(self, name: str, schema: TableSchema) -> PendingWrites | None:
-        """A new table; None when another transaction has created one while we waited for the name."""
+    def _find(self, name: str) -> TableEntry | None:
+        """A table of that name, locked so that nobody drops it or changes its shape; else nobody else creates one."""
+        if name in self._gone:
+            return None
+        while True:
+            table = self.inner.view().find_domain(name)
+            if table is None:
+                self.inner.lock_name(name, Mode.S)
+                if self.inner.view().find_domain(name) is None:
+                    self._footprint.absent.add(name)
+                    return None
+                continue
+            self.inner.lock_table(table.domain, Mode.IS)
+            again = self.inner.view().find_domain(name)
+            if again is not None and again.domain == table.domain:
+                self._footprint.tables.add(table.domain)
+                return again
+
+    def create(self, name: str, schema: TableSchema) -> PendingWrites:
+        """A new table, of a name that `claim` has found free."""
         self.verbs += 1
         table_id = self.inner.create_domain(name, schema.to_bytes())
-        if self.is_there(name):
-            return None
-        self._footprint.absent.add(name)
         self._tables[name] = pending = PendingWrites(name, table_id, schema, created=True)
         return pending
+
+    def claim(self, name: str) -> None:
+        """Keep others from giving a name to a table, or from looking for one, before this transaction ends."""
+        self.inner.lock_name(name, Mode.X)
 
     def drop(self, name: str) -> None:
         pending = self.open(name)

@@ -5,7 +5,7 @@ page and table; keys that are many, page by page, or with the whole table. A con
 touch, or the table when that may be all of them. Two transactions that look for rows to change on one page take turns
 (SIX), else each would wait for the other.
 
-Other locks are taken elsewhere: `OpenTables.open` takes IS on a table, `Transaction.put_page` and `remove_page` take X
+Other locks are taken elsewhere: `OpenTables` takes IS on a table and S on the name of one that is not there, `Transaction.put_page` and `remove_page` take X
 on a page, changes of the catalog X on a table, `LargeWrites` reserves the table that it writes on Spark, and what-ifs
 lock whole tables: their differentials D, and the tables below them.
 """
@@ -65,6 +65,7 @@ class LockingReader:
 
     def lock_keys(self, pending: PendingWrites, keys: Sequence[bytes], mode: Mode) -> list[tuple[Entry, list[bytes]]]:
         """Lock keys, or the pages that they belong to when they are many; the pages with their keys, in order."""
+        self._inner.view()  # what came before this read does not concern it
         self._footprint.note_keys(pending.table_id, keys)
         ordered = sorted(keys if pending.schema.key else (key for key in keys if not is_provisional(key)))
         if pending.pages is not None:
@@ -153,6 +154,7 @@ class LockingReader:
         self, pending: PendingWrites, condition: TableExpression | None, bounds: KeyBounds, mode: Mode
     ) -> pa.Table:
         if not pending.created:
+            self._inner.view()
             self._footprint.note_scan(pending.table_id, condition, bounds)
         tables = [no_rows(pending.schema.row_schema)]
         for entry in self._lock_range(pending, bounds, Mode.S if mode is Mode.S else Mode.SIX):

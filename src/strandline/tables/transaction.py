@@ -6,6 +6,8 @@ changed many rows makes whole pages of them before it commits; a single large wr
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,7 @@ import pyarrow as pa
 
 from strandline.changes import Changes, ChangeSet, difference
 from strandline.errors import InputError
-from strandline.pages import CommitNumber, Mode, Transaction
+from strandline.pages import CommitNumber, Mode, Transaction, Version
 from strandline.tables.bulk_pages import WriteMode
 from strandline.tables.bulk_write import LargeWrites
 from strandline.tables.incoming_rows import check_distinct, fitted, in_order, taken_keys
@@ -62,10 +64,10 @@ class TableTransaction:
         source = self._large.source(data)
         schema = new_table_schema(source.schema, names_of(key), not_null)
         check_storable(schema.arrow_schema)
-        taken = self.taken_by(name)
-        pending = None if taken is not None else self._tables.create(name, schema)
-        if pending is None:
-            raise _taken_name(name, taken or "table", doing)
+        self._tables.claim(name)
+        if taken := self.taken_by(name):
+            raise _taken_name(name, taken, doing)
+        pending = self._tables.create(name, schema)
         if source.rows is None:
             return self._large.create(pending, source, doing)
         load(pending, in_order(fitted(source.rows, schema, doing), schema, doing), self._tables.page_io())
@@ -92,6 +94,7 @@ class TableTransaction:
     def rename_table(self, old: str, new: str) -> None:
         """Give a table another name."""
         self._tables.open(old)
+        self._tables.claim(new)
         if taken := self.taken_by(new):
             raise _taken_name(new, taken, f"renaming table {old}")
         self._tables.rename(old, new)
@@ -263,21 +266,45 @@ class TableTransaction:
         self._inner.abort()
 
     @property
+    def version(self) -> Version:
+        """What it changes."""
+        return self._inner.version
+
+    @property
     def ended(self) -> bool:
         return self._inner.ended
 
     def __enter__(self) -> TableTransaction:
+        _entered().append(weakref.ref(self))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        _entered()[:] = [other for other in _entered() if other() is not self]
         if self._inner.ended:
             return
         if kind is None:
             self.commit()
         else:
             self.abort()
+
+
+_of_thread = threading.local()
+
+
+def _entered() -> list[weakref.ref[TableTransaction]]:
+    """The transactions whose `with` blocks this thread is in, the innermost last."""
+    entered: list[weakref.ref[TableTransaction]] = _of_thread.__dict__.setdefault("entered", [])
+    return entered
+
+
+def entered_transaction(version: Version) -> TableTransaction | None:
+    """The transaction on a version whose `with` block this thread is in: what is read there belongs to it."""
+    for transaction in (each() for each in reversed(_entered())):
+        if transaction is not None and transaction.version is version and not transaction.ended:
+            return transaction
+    return None
 
 
 def _taken_name(name: str, taken: str, doing: str) -> InputError:

@@ -48,7 +48,7 @@ class TableValidator:
         if not isinstance(footprint, Footprint):
             return None
         for name in footprint.absent:
-            if newer.find_domain(name) is not None:
+            if older.find_domain(name) is None and newer.find_domain(name) is not None:
                 return f"another process created the table {name}"
         for table_id in footprint.tables:
             why = self._table(footprint, table_id, older, newer)

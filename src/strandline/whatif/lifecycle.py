@@ -56,11 +56,6 @@ def create(home: WhatIfHost, name: str, on: str) -> None:
             made.differential, differential_schema(data, place_type(schema), single), key=KEY
         )
         transaction.tables.insert(CATALOG, pa.Table.from_pylist([made.row()], schema=SCHEMA))
-        # Whoever makes a table looks for its name in the catalog, so from here on nobody makes one of this name here;
-        # another process may, and is found out at the commit.
-        transaction.footprint().absent.add(name)
-        if transaction.view.find_domain(name) is not None:
-            raise Conflict(f"a table {name} was created meanwhile", doing="creating a what-if")
 
     run_transaction(home, f"what-if {name} on {on}", work)
 
