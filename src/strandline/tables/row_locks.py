@@ -5,9 +5,10 @@ page and table; keys that are many, page by page, or with the whole table. A con
 touch, or the table when that may be all of them. Two transactions that look for rows to change on one page take turns
 (SIX), else each would wait for the other.
 
-Other locks are taken elsewhere: `OpenTables` takes IS on a table and S on the name of one that is not there, `Transaction.put_page` and `remove_page` take X
-on a page, changes of the catalog X on a table, `LargeWrites` reserves the table that it writes on Spark, and what-ifs
-lock whole tables: their differentials D, and the tables below them.
+Other locks are taken elsewhere: `OpenTables` takes IS on a table and S on the name of one that is not there,
+`Transaction.put_page` and `remove_page` take X on a page, changes of the catalog X on a table and its name,
+`LargeWrites` reserves the table that it writes on Spark, and what-ifs lock whole tables: their differentials D, and the
+tables below them.
 """
 
 from __future__ import annotations
