@@ -8,13 +8,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.oracles.difference_table_choice import choose
 
+from strandline.views.catalog import DEFERRED, EAGER
 from strandline.views.cost import (
-    DEFERRED,
-    EAGER,
     Load,
     Prices,
-    choose,
     communication_limit,
     delay_limit,
     delay_maintained,

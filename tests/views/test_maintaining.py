@@ -1,13 +1,17 @@
-"""`auto` follows the paper's conditions with what was measured; `explain` tells the costs of each way."""
+"""`auto` follows what was measured, and no copy loses its place; `explain` tells the costs of each way."""
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
 
 from strandline.replication.copy import Copy
 from strandline.storage import MemoryStorage
@@ -30,31 +34,63 @@ def is_eager(store: Store) -> bool:
         return "v" in all_segments(view, store.cache)
 
 
-def measured(store: Store, copy: Copy, **found: float) -> None:
+def measured(store: Store, copy: Copy, **averages: float) -> None:
+    """Let `auto` choose as if refreshes had been measured so."""
+
     def work(transaction: Any) -> None:
-        prices = {"scan": 1e-6, "relevance": 1e-6, "maintain": 1e-6, "message": 1e-6, "refreshes": 9}
-        catalog.put(transaction, replace(copy.record, measured={**prices, **found}), exists=True)
+        usual = {"maintain": 1e-6, "changed": 10, "commits": 3, "refreshes": 9}
+        catalog.put(transaction, replace(copy.record, measured={**usual, **averages}), exists=True)
 
     store.autocommit(work)
     with read_views(store) as known:
         retune(store, known, copy.record)
 
 
-def test_auto_follows_the_conditions_of_the_paper(tmp_path: Path) -> None:
+def test_auto_chooses_by_what_computing_and_maintaining_have_cost(tmp_path: Path) -> None:
     with create_on(MemoryStorage()) as store:
         copy = copied(store, tmp_path)
         assert not is_eager(store), "nothing was seen yet"
-        measured(store, copy, changed=2)
-        assert is_eager(store), "few updates: both conditions hold"
+        measured(store, copy, deferred=0.08)
+        assert not is_eager(store), "nothing is known of commits"
+        measured(store, copy, deferred=0.08, commit=0.028)
+        assert not is_eager(store), "four small writes take longer than computing the difference"
+        measured(store, copy, deferred=2.0, commit=0.028)
+        assert is_eager(store), "computing the difference takes two seconds"
         store.table("t").update(where="k = 1", set={"x": "2"})
         assert copy.refresh("difference").messages == 1
-        measured(store, copy, changed=5.0 * ROWS)
-        assert not is_eager(store), "each row changes five times between refreshes: neither holds"
+        measured(store, copy, deferred=2.0, commit=0.028, eager=2.5)
         store.table("t").update(where="k = 1", set={"x": "3"})
-        assert copy.refresh().messages == 1
+        assert copy.refresh("difference").messages == 1
+        assert not is_eager(store), "maintaining it took longer, and the copy has left the difference table"
+        store.table("t").update(where="k = 1", set={"x": "4"})
+        assert copy.refresh("difference").messages == 1
         assert copy.verify()
-        measured(store, copy, changed=0.9 * ROWS, message=1.0)
-        assert is_eager(store), "below ln 3 (1a) sends less than everything, and messages are dearer than delay"
+        measured(store, copy, deferred=2.0, commit=0.001, eager=2.5)
+        assert not is_eager(store), "what was measured counts, not what would be expected"
+
+
+STEPS = st.sampled_from(["write", "write", "eager", "deferred", "auto", "fast", "slow", "first", "second"])
+
+
+@settings(max_examples=examples(20))
+@given(st.lists(STEPS, max_size=14))
+def test_no_copy_is_repaired_because_its_view_is_maintained_otherwise(steps: list[str]) -> None:
+    """Two copies, one of them restricted, refreshed at their own times while the view changes its ways."""
+    with create_on(MemoryStorage()) as store, tempfile.TemporaryDirectory() as folder:
+        first = copied(store, Path(folder))
+        second = store.view("v").replicate(f"parquet:///{folder}/some", where="x < 3", columns=["x"])
+        copies = {"first": first, "second": second}
+        for number, step in enumerate([*steps, "write", "first", "second", "first", "second"]):
+            if step == "write":
+                store.table("t").upsert([{"k": number, "x": number % 7}, {"k": 2000 + number, "x": number % 5}])
+            elif step in copies:
+                assert copies[step].refresh().method in ("difference", "nothing")
+            elif step in ("fast", "slow"):
+                measured(store, first, deferred=0.001 if step == "fast" else 9.0, commit=0.01)
+            else:
+                store.view("v", store.view("v").sql, maintain=step)
+        for copy in copies.values():
+            assert copy.verify()
 
 
 def test_what_was_never_measured_has_a_usual_price_and_the_latest_counts_most() -> None:

@@ -1,7 +1,7 @@
 """Keeping copies elsewhere: one `Copy`, two senders, one file for each kind of target."""
 
 from strandline.replication.annotated_base import Base, base, bases
-from strandline.replication.copy import Copy
+from strandline.replication.copy import Copy, dropped_on_error
 from strandline.replication.definition import ABOVE, UPTO
 from strandline.replication.explanation import Explanation
 from strandline.replication.message import Position
@@ -46,6 +46,7 @@ __all__ = [
     "define_copy",
     "describe",
     "differential",
+    "dropped_on_error",
     "fix_up_base",
     "obstacle",
     "offer",

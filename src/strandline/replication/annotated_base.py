@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from strandline.errors import InputError, NotFound
 from strandline.relations import Address, connect, parse_address
-from strandline.replication.copy import Copy
+from strandline.replication.copy import Copy, dropped_on_error
 from strandline.replication.senders import (
     AnnotatedSender,
     BaseCatalog,
@@ -87,7 +87,8 @@ class Base:
                 define_copy(site, wanted)
         copy = Copy(AnnotatedSender(self._address), wanted.name, target)
         if self._copy_record(wanted.name).taken is None:
-            copy.refresh(runner=runner)
+            with dropped_on_error(copy, fresh=known is None):
+                copy.refresh(runner=runner)
         return copy
 
     def copy(self, name: str, url: str | None = None) -> Copy:

@@ -7,12 +7,12 @@ plan, send, note. What differs between sources is behind `Sender`, and what diff
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from strandline.errors import InputError, NotFound, StateError
+from strandline.errors import InputError, NotFound, StateError, StrandlineError
 from strandline.relations import Address, parse_address
 from strandline.replication.explanation import Explanation
 from strandline.replication.senders import REPAIR, Refresh, Sender, Source
@@ -130,8 +130,22 @@ class Copy:
                 raise StateError("its content is not complete", doing=f"refreshing {self.name!r}", hint="Refresh again")
             at = state.position.time
             done = Refresh(plan.method, sent.messages, sent.bytes, ended - started, at, plan.why)
-            plan.note(replica, state, done, ended - planned)
-            return done
+            unequal = plan.note(replica, state, done, ended - planned)
+            return replace(done, unequal=unequal, why=f"{done.why}; {unequal}") if unequal else done
 
     def _replica(self, target: str, *, create: bool = True) -> CopyTarget:
         return open_target(self._target or parse_address(target), create=create)
+
+
+@contextmanager
+def dropped_on_error(copy: Copy, *, fresh: bool) -> Iterator[None]:
+    """A new copy whose first refresh fails inside leaves nothing behind, neither at its target nor at its source."""
+    try:
+        yield
+    except Exception:
+        if fresh:
+            with suppress(StrandlineError):
+                copy.drop()
+            with suppress(StrandlineError):
+                copy.forget()
+        raise

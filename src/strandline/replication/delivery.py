@@ -33,8 +33,9 @@ class Sent:
 
 @dataclass(frozen=True)
 class Claimed:
-    """The copy's state, and what was done before: `evolved` says how its columns changed, `anew` why it is empty."""
+    """A copy, its state, and what was done before: `evolved` says how its columns changed, `anew` why it is empty."""
 
+    replica: CopyTarget
     state: CopyState
     evolved: str = ""
     anew: str = ""
@@ -44,18 +45,18 @@ def claim(replica: CopyTarget, definition: CopyDefinition) -> Claimed:
     """Make the copy one of this definition, and fence off other senders."""
     there = replica.state()
     if there is not None and there.definition == definition:
-        return Claimed(replica.claim())
+        return Claimed(replica, replica.claim())
     if there is None or there.definition.source != definition.source:
         replica.create(definition)
-        return Claimed(replica.claim())
+        return Claimed(replica, replica.claim())
     evolution = Evolution(there.definition, definition)
     obstacle = "its first content was not complete" if there.position is None else evolution.obstacle
     obstacle = obstacle or replica.evolve(definition)
     if not obstacle:
-        return Claimed(replica.claim(), evolved=f"the view's columns have changed ({evolution})")
+        return Claimed(replica, replica.claim(), evolved=f"the view's columns have changed ({evolution})")
     replica.drop()
     replica.create(definition)
-    return Claimed(replica.claim(), anew=f"the copy was made anew: {obstacle}")
+    return Claimed(replica, replica.claim(), anew=f"the copy was made anew: {obstacle}")
 
 
 def next_envelope(state: CopyState) -> Envelope:

@@ -18,11 +18,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from strandline.changes import COUNT as CHANGES_COUNT
 from strandline.changes import COUNTED, ChangeSet, Header, difference, empty, keyed_header
 from strandline.errors import Damaged, StorageError
 from strandline.replication.definition import COUNT, SIGNATURE, CopyDefinition, signed
 from strandline.replication.targets import DIGITS, CopyTarget, RangeChecksums
-from strandline.values import no_rows, restore, row_signatures, scheme_of
+from strandline.values import no_rows, plain_schema, restore, row_signatures, scheme_of
+from strandline.views import ContentChecksum
 
 RANGES = 256
 Words = npt.NDArray[np.uint64]
@@ -59,8 +61,21 @@ class Verification:
         return self.equal
 
 
-def compare(definition: CopyDefinition, replica: CopyTarget, wanted: pa.Table) -> tuple[Verification, ChangeSet]:
-    """How the copy compares with the rows that it should hold, and the changes that make it hold them."""
+@dataclass(frozen=True)
+class CopyDifference:
+    """How a copy compares with the rows that it should hold, and the changes that make it hold them."""
+
+    verification: Verification
+    changes: ChangeSet
+
+    @property
+    def mends(self) -> bool:
+        """Whether there is anything to mend."""
+        return bool(len(self.changes) or self.verification.misplaced)
+
+
+def compare(definition: CopyDefinition, replica: CopyTarget, wanted: pa.Table) -> CopyDifference:
+    """The copy against the rows that it should hold."""
     mine = restore(wanted, definition.schema)
     checksums = replica.checksums()
     if checksums is None:
@@ -68,20 +83,46 @@ def compare(definition: CopyDefinition, replica: CopyTarget, wanted: pa.Table) -
     else:
         verification, old, new = _asked_there(definition, checksums, mine)
     if not verification.differing_ranges:
-        return verification, _nothing(definition)
+        return CopyDifference(verification, _nothing(definition))
     changes = difference(old, new, list(definition.key) or None)
     counts = changes.header.counts
     unlike = replace(verification, missing=counts.inserted, extra=counts.deleted, different=counts.updated)
-    return unlike, changes
+    return CopyDifference(unlike, changes)
 
 
-def mended(definition: CopyDefinition, replica: CopyTarget, wanted: pa.Table) -> tuple[Verification, ChangeSet]:
+def mended(definition: CopyDefinition, replica: CopyTarget, wanted: pa.Table) -> CopyDifference:
     """The same comparison with what is left of the copy once what can't be read is left out."""
     if not replica.damage():
         with suppress(Damaged, StorageError):
             return compare(definition, replica, wanted)
     replica.mend()
     return compare(definition, replica, wanted)
+
+
+CHECKED_ROWS = 20_000
+"""Copies of at most so many rows are read after every refresh, and their checksum is compared."""
+
+
+def content_checksum(schema: pa.Schema, rows: pa.Table, before: ContentChecksum | None = None) -> ContentChecksum:
+    """The checksum of rows, or, with `before`, that of a content once they are added to it; rows may have `_count`."""
+    schema = plain_schema(schema)
+    words = row_signatures(restore(rows.select(schema.names), schema), scheme_of(schema, bits=128)).tolist()
+    counts = rows.column(CHANGES_COUNT).to_pylist() if CHANGES_COUNT in rows.column_names else [1] * len(rows)
+    total = sum(count * (high << 64 | low) for (low, high), count in zip(words, counts, strict=True))
+    start = before or ContentChecksum(0, "0" * 32)
+    return ContentChecksum(start.rows + sum(counts), f"{(int(start.sum, 16) + total) % 2**128:032x}")
+
+
+def unequal(replica: CopyTarget, definition: CopyDefinition, wanted: ContentChecksum, held: int) -> str:
+    """In what a copy of `held` rows is unequal to what it should hold, as far as that is cheap to say; or nothing."""
+    if held != wanted.rows:
+        return f"the copy is unequal to its view: it holds {held:,} rows, and should hold {wanted.rows:,}"
+    if held > CHECKED_ROWS:
+        return ""
+    there = ContentChecksum(0, "0" * 32)
+    for stored in _tables(definition, replica.rows()):
+        there = content_checksum(definition.schema, _expanded(definition, stored), there)
+    return "" if there == wanted else "the copy is unequal to its view: its checksum differs"
 
 
 _Compared = tuple[Verification, pa.Table, pa.Table]

@@ -19,16 +19,16 @@ from strandline.pages import (
 )
 from strandline.storage import Storage, open_storage
 from strandline.store.store import Store
-from strandline.tables import SEGMENTS, SMALL_WRITES, Limits, PageCache, TableInstaller, TableValidator
+from strandline.tables import SEGMENTS, SMALL_WRITES, VIEWS, Limits, PageCache, TableInstaller, TableValidator
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class EagerViews:
-    """What eagerly kept views add to a commit: `pages.Deriver`.
+class ViewDeriver:
+    """What views have to do with a commit, a `pages.Deriver`: they keep their meaning, and eager ones add to it.
 
-    A store without any pays one look into the catalog for each commit, and loads nothing of views.
+    A store without any pays two looks into the catalog for each commit, and loads nothing of views.
     """
 
     def __init__(self, installer: Installer, cache: PageCache) -> None:
@@ -36,6 +36,10 @@ class EagerViews:
         self._cache = cache
 
     def derive(self, edit: StateEdit, transactions: Sequence[Transaction]) -> None:
+        if edit.view.find_domain(VIEWS) is not None:
+            from strandline.views import check_standing
+
+            check_standing(edit, self._cache)
         made = any(one.name == SEGMENTS for one in edit.domains.values())
         if made or edit.view.find_domain(SEGMENTS) is not None:
             from strandline.views import derive
@@ -63,7 +67,7 @@ def create_on(
     """A new store on any storage; `limits` says how large its pages grow under small writes."""
     cache = PageCache()
     installer = TableInstaller(cache, limits)
-    derivers = [EagerViews(installer, cache)]
+    derivers = [ViewDeriver(installer, cache)]
     pages = create_store(storage, installer, TableValidator(cache), environment, derivers)
     return _started(pages, cache, session, beats=environment is None)
 
@@ -79,7 +83,7 @@ def open_on(
     cache = PageCache()
     try:
         installer = TableInstaller(cache, limits)
-        derivers = [EagerViews(installer, cache)]
+        derivers = [ViewDeriver(installer, cache)]
         pages = open_store(storage, installer, TableValidator(cache), environment, derivers)
     except NotFound:
         raise NotFound(

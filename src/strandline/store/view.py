@@ -12,7 +12,7 @@ import pyarrow as pa
 from strandline.changes import Changes, difference
 from strandline.errors import InputError, InUse, NotFound, StrandlineError
 from strandline.relations import parse_address
-from strandline.replication import Copy, ViewSender, copy_definition, open_target
+from strandline.replication import Copy, ViewSender, copy_definition, dropped_on_error, open_target
 from strandline.tables import COPIES, VIEWS, TableTransaction
 from strandline.views import (
     AUTO,
@@ -136,7 +136,8 @@ class View:
         keep: float | str = KEEP,
         runner: str = "auto",
     ) -> Copy:
-        """Make a copy at `target` and fill it; if that was stopped, the same call goes on.
+        """Make a copy at `target` and fill it, or, if that fails, leave nothing of it; if it was stopped, the same call
+        goes on.
 
         What the copy needs for a difference is kept for so long after its last refresh (`keep`: seconds, or a text such
         as `12h` or `30d`); one that was away longer is compared with the view when it comes back.
@@ -144,7 +145,7 @@ class View:
         address = parse_address(target)
         chosen = None if columns is None else tuple(columns)
         wanted = ViewCopyRecord(name or address.table, self.name, address.shown, secrets.token_hex(8), where, chosen)
-        wanted = replace(wanted, keep=duration(keep, f"replicating {self.name!r}"))
+        wanted = replace(wanted, keep=duration(keep, f"replicating {self.name!r}"), version=self._host.name)
         with read_views(self._host) as known:
             subscription = subscribe(known.definition(self.name), where, columns)
             before = known.copies.get(wanted.name)
@@ -158,7 +159,8 @@ class View:
             self._host.autocommit(lambda transaction: _add_copy(transaction, self._host, entered))
         copy = Copy(ViewSender(self._host), record.name, address)
         if copy.record.taken is None:
-            copy.refresh(runner=runner)
+            with dropped_on_error(copy, fresh=before is None):
+                copy.refresh(runner=runner)
         return copy
 
     def copies(self) -> list[Copy]:

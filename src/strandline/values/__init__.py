@@ -5,6 +5,7 @@ from strandline.values.equality import Column, Flags, comparable, unequal
 from strandline.values.expressions import (
     Condition,
     Expression,
+    check_microseconds,
     free_name,
     parse_condition,
     parse_expression,
@@ -12,6 +13,7 @@ from strandline.values.expressions import (
     quoted,
     quoted_text,
     readable,
+    sql_rounds,
 )
 from strandline.values.matching import (
     BLOCK_ROWS,
@@ -77,6 +79,7 @@ __all__ = [
     "TextGuess",
     "bits",
     "byte_ranges",
+    "check_microseconds",
     "column_row_signatures",
     "common_type",
     "comparable",
@@ -119,6 +122,7 @@ __all__ = [
     "signature",
     "spark_schema",
     "spark_table",
+    "sql_rounds",
     "unequal",
     "validity",
 ]

@@ -366,13 +366,14 @@ def _run(expression: Expression | Condition, table: pa.Table, sql: str = "") -> 
 
 
 def readable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """The column in a type that DuckDB reads."""
+    """The column in a type that DuckDB reads; of the two zeros of floating point, which are equal, SQL sees one."""
     type_ = column.type
     if isinstance(type_, pa.BaseExtensionType):
         storage = [chunk.storage for chunk in column.chunks]
         return pa.chunked_array(storage, type=type_.storage_type)
-    if pt.is_float16(type_):
-        return column.cast(pa.float32())
+    if pt.is_floating(type_):
+        wide = column.cast(pa.float32()) if pt.is_float16(type_) else column
+        return pc.add(wide, pa.scalar(0.0, wide.type))  # −0.0 + 0.0 is 0.0
     if pt.is_date64(type_):
         return column.cast(pa.date32())
     if pt.is_timestamp(type_) and type_.tz and type_.unit == "ns":
@@ -383,6 +384,22 @@ def readable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         except pa.ArrowInvalid as error:
             raise SqlError(f"column {name!r} holds more than 38 digits: {error}", doing="evaluating SQL") from None
     return column
+
+
+def sql_rounds(type_: pa.DataType) -> bool:
+    """Whether SQL sees the values of a type in a coarser unit than they have: `readable` drops nanoseconds."""
+    zoned = pt.is_timestamp(type_) and type_.tz is not None
+    return bool((zoned or pt.is_duration(type_)) and type_.unit == "ns")
+
+
+def check_microseconds(column: pa.ChunkedArray, name: str, doing: str) -> None:
+    """Refuses a column of which SQL would not see every digit."""
+    if sql_rounds(column.type) and np.any(np.asarray(column.cast(pa.int64()).fill_null(0)) % 1000):
+        raise SqlError(
+            f"column {name!r} holds nanoseconds, and SQL sees {column.type} in microseconds",
+            doing=doing,
+            hint="Compare it with columns of the same type only, or keep it in microseconds",
+        )
 
 
 _connections = PerThread(lambda: sandboxed_duckdb(threads=1))

@@ -9,6 +9,7 @@ from strandline.views.catalog import (
     AUTO,
     KEEP,
     MAINTAIN,
+    ContentChecksum,
     ViewCopyRecord,
     ViewPosition,
     ViewRecord,
@@ -25,7 +26,7 @@ from strandline.views.change_sources import (
     changes_since,
     refresh_context,
 )
-from strandline.views.cost import Choice, choose, messages
+from strandline.views.cost import Choice, messages
 from strandline.views.definition import Shape, ViewDefinition, define
 from strandline.views.delta_query import TwoStates, delta_rows
 from strandline.views.difference_table import end, try_entering
@@ -34,10 +35,11 @@ from strandline.views.join import JoinRunner
 from strandline.views.known_views import KnownViews, ViewHost, read_views
 from strandline.views.maintenance import (
     CHANGED,
-    ENTERING,
+    MAINTENANCE_COSTS,
     ROW_BYTES,
     USUAL,
     Seen,
+    choose,
     keep,
     load,
     prices,
@@ -48,20 +50,22 @@ from strandline.views.range_modifications import RangeStatement
 from strandline.views.regeneration import in_spark_sql, on_spark, regenerate
 from strandline.views.relevance import Why, why
 from strandline.views.retention import collapse_unused, duration, expire, release
+from strandline.views.standing import check_standing
 from strandline.views.store_state import StoreState
 from strandline.views.subscription import Subscription, subscribe
 
 __all__ = [
     "AUTO",
     "CHANGED",
-    "ENTERING",
     "KEEP",
     "MAINTAIN",
+    "MAINTENANCE_COSTS",
     "ROW_BYTES",
     "USUAL",
     "ChangeFeed",
     "ChangeSource",
     "Choice",
+    "ContentChecksum",
     "FeedOffset",
     "FirstSplit",
     "JoinRunner",
@@ -82,6 +86,7 @@ __all__ = [
     "Why",
     "change_source",
     "changes_since",
+    "check_standing",
     "choose",
     "collapse_unused",
     "define",

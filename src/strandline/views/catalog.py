@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.pages import ReadView
+from strandline.pages import MAIN, ReadView
 from strandline.storage import JsonRecord
 from strandline.tables import COPIES, VIEWS, PageCache, TableReader, TableTransaction
 
@@ -55,10 +55,19 @@ class ViewRecord(JsonRecord):
 
 
 @dataclass(frozen=True)
+class ContentChecksum(JsonRecord):
+    """What a copy should hold: how many rows, and the sum of their signatures modulo 2¹²⁸ in 32 hexadecimal digits."""
+
+    rows: int
+    sum: str
+
+
+@dataclass(frozen=True)
 class ViewCopyRecord(JsonRecord):
     """A copy of a view or of a table (`view` names either); `id` is chance, so a dropped copy's target is no other's.
 
-    `where` and `columns` restrict what it holds.
+    `where` and `columns` restrict what it holds. `version` is the version of the store whose rows it has: a branch
+    inherits the record, and not the copy. `checksum` is that of the rows at `taken`, kept up by what was sent.
     `taken` is where it stands, as far as is known; `offered` the segment of an eager view's difference table at whose
     beginning it may have come to stand. `seen` is when it was last refreshed (seconds since 1970), `keep` for how many
     seconds after that what it needs is kept.
@@ -78,6 +87,8 @@ class ViewCopyRecord(JsonRecord):
     held: int = 0
     last: Mapping[str, Any] = field(default_factory=dict)
     measured: Mapping[str, float] = field(default_factory=dict)
+    version: str = MAIN
+    checksum: ContentChecksum | None = None
 
 
 def view_records(view: ReadView, cache: PageCache) -> dict[str, ViewRecord]:

@@ -5,7 +5,8 @@ down from there. Only what is written is looked at again, in the transaction tha
 
 A change source knows the net difference from a position to its aim, the whole content at its aim, and how to make the
 aim a position. `PinnedChangeSource` keeps old states and computes the difference when it is asked for (deferred);
-`SegmentChangeSource` has it in a difference table that every commit has kept (eager).
+`SegmentChangeSource` has it in a difference table that every commit has kept (eager). `LeavingChangeSource` leads from
+a difference table to an old state, for a view that is to be deferred.
 """
 
 from __future__ import annotations
@@ -19,10 +20,9 @@ from typing import Protocol
 import pyarrow as pa
 
 from strandline.changes import COUNT
-from strandline.changes import difference as table_difference
 from strandline.errors import StateError
 from strandline.pages import PageSnapshot
-from strandline.tables import SEGMENTS, TableTransaction
+from strandline.tables import TableTransaction
 from strandline.values import no_rows
 from strandline.views import catalog, difference_table
 from strandline.views.catalog import ViewCopyRecord, ViewPosition
@@ -72,7 +72,7 @@ def refresh_context(host: ViewHost, copy: str, runner: str = "auto") -> Iterator
     """The present state, other processes' commits included, and what it says of a copy; readable inside."""
     host.pages.refresh_if_idle()
     with host.pages.snapshot() as now:
-        known = KnownViews(StoreState(now.view, host.cache))
+        known = KnownViews(StoreState(now.view, host.cache), host)
         record = known.copy(copy)
         wanted = subscribe(known.definition(record.view), record.where, record.columns)
         yield RefreshContext(host, now, known, record, wanted, host.running(runner))
@@ -129,6 +129,9 @@ def change_source(context: RefreshContext) -> Iterator[ChangeSource]:
     if context.segments is None:
         yield PinnedChangeSource(context)
         return
+    if context.segments.leaving:
+        yield LeavingChangeSource(context)
+        return
     source = SegmentChangeSource(context)
     try:
         yield source
@@ -152,10 +155,6 @@ class PinnedChangeSource:
                 return "the copy's position is not of this store's history, or too old"
             for relation in wanted.definition.relations:
                 context.state.check(relation, f"refreshing {context.record.name!r}")
-            if wanted.definition.regenerated:
-                sides = (standing, context.state)
-                old, new = (wanted.restricted(regenerate(wanted.whole, side)) for side in sides)
-                return NetDifference(table_difference(old, new).rows)
             states = TwoStates(standing, context.state)
             rows = delta_rows(wanted.definition, states, context.running)
             return NetDifference(rows, sum(states.changed.values()))
@@ -172,6 +171,24 @@ class PinnedChangeSource:
 
     def release(self, position: ViewPosition) -> None:
         let_go(self.context.host, self.context.record.id, position)
+
+
+@dataclass(frozen=True)
+class LeavingChangeSource(PinnedChangeSource):
+    """The aim is the state of the context, also for a copy that stands at the beginning of a segment."""
+
+    def difference(self, position: ViewPosition) -> NetDifference | str:
+        wanted, segments = self.context.wanted, self.context.segments
+        first = None if segments is None or segments.broken else segments.number(position.id)
+        if first is None or _redefined(position, wanted):
+            return super().difference(position)
+        state = self.context.state
+        rows = difference_table.difference(state.view, state.cache, wanted.whole, first)
+        return NetDifference(wanted.restricted(rows), len(rows))
+
+    def collapse(self, transaction: TableTransaction, newest: KnownViews, taken: ViewCopyRecord) -> None:
+        """Positions where no copy stands collapse; with the last copy the difference table goes."""
+        collapse(transaction, newest, self.context.record.view, taken)
 
 
 @dataclass
@@ -258,7 +275,7 @@ class SegmentChangeSource:
         host.pages.refresh_if_idle()
         snapshot = host.pages.snapshot()
         self._held.append(snapshot)
-        aim = KnownViews(StoreState(snapshot.view, host.cache))
+        aim = KnownViews(StoreState(snapshot.view, host.cache), host)
         return aim.state, aim.segments[self.context.record.view]
 
     def _offer(self, transaction: TableTransaction, *, close: bool) -> None:
@@ -270,7 +287,7 @@ class SegmentChangeSource:
                 segments = difference_table.begin(transaction, newest.state.view, newest.state.cache, whole)
             elif close:
                 segments = segments.closed()
-                transaction.upsert(SEGMENTS, difference_table.records([segments]))
+                difference_table.write(transaction, segments)
             record = newest.copy(self.context.record.name)
             catalog.put(transaction, replace(record, offered=segments.open), exists=True)
 
@@ -288,7 +305,7 @@ class SegmentChangeSource:
     def _from_a_pin(self, position: ViewPosition) -> NetDifference | str:
         """A copy that stands at an old state, as it did before the view was kept eagerly."""
         state, _ = self._aim
-        there = replace(self.context, known=KnownViews(state))
+        there = replace(self.context, known=KnownViews(state, self.context.host))
         since = PinnedChangeSource(there).difference(position)
         if isinstance(since, str):
             return since

@@ -1,13 +1,11 @@
-"""What a difference table costs, and when it pays: equations (1), (1a) and (2) of the paper, and its two conditions.
+"""What a difference table costs: equations (1), (1a) and (2) of the paper, and the limits of its two conditions.
 
 A base table has N rows, of which the fraction q is in the view. Between two refreshes λ/Λ updates arrive, spread
 evenly. *Communication* is counted in messages, *delay* in the unit of the costs: checking a row's relevance (Cr),
 entering a row in the difference table (Cm), reading a row when the view is computed from the base (Cs).
 
-Maintaining the difference table at every commit (*eager*) pays if both conditions hold, and computing the difference
-when it is asked for (*deferred*) if neither does. If one holds, messages are weighed against delay, by what a message
-costs; where a quick answer matters, the difference table is preferred, as only there nothing is computed after the
-request.
+The paper weighs a difference table against regeneration. Here both ways of keeping a view send the same net difference
+and neither reads the base, so its two conditions don't choose between them: `maintenance` does, by what was measured.
 
 The paper prints λ/Λ where λ/(ΛN) is meant, the number of updates per row and refresh.
 """
@@ -16,8 +14,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-
-EAGER, DEFERRED = "eager", "deferred"
 
 
 @dataclass(frozen=True)
@@ -114,33 +110,3 @@ class Choice:
 
     def __str__(self) -> str:
         return f"{self.maintain}: {'; '.join(self.reasons)}"
-
-
-def choose(load: Load, prices: Prices, *, prompt: bool = False) -> Choice:
-    """Eager or deferred. `prompt` says that a quick answer to a refresh matters more than work at commits."""
-    limits = (communication_limit(load.qualified, keyed=load.keyed), delay_limit(load.qualified, prices))
-    name = "ln((2 − q)/(1 − q))" if load.keyed else "ln 2"
-    sends, delays = (load.per_row < limit for limit in limits)
-    reasons = (
-        f"{load.per_row:.3g} updates of a row between refreshes are {_beside(sends)} {name} = {limits[0]:.3g}, "
-        f"so the difference is {'smaller' if sends else 'no smaller'} than the view",
-        f"they are {_beside(delays)} Cs/(2Cr + 2qCm) = {limits[1]:.3g}, "
-        f"so maintaining delays {'less' if delays else 'no less'} than reading the base",
-    )
-    if sends == delays:
-        return Choice(EAGER if sends else DEFERRED, reasons)
-    if prompt:
-        return Choice(EAGER, (*reasons, "a quick answer matters, and a difference table has it ready"))
-    return _weighed(load, prices, reasons)
-
-
-def _weighed(load: Load, prices: Prices, reasons: tuple[str, ...]) -> Choice:
-    """One condition holds: messages and delay, both in seconds per refresh."""
-    eager = messages(load) * prices.message + delay_maintained(load, prices)
-    otherwise = messages_regenerated(load) * prices.message + delay_scanned(load, prices)
-    seconds = f"messages and delay together take {eager:.3g} s with it and {otherwise:.3g} s without, per refresh"
-    return Choice(EAGER if eager < otherwise else DEFERRED, (*reasons, seconds))
-
-
-def _beside(below: bool) -> str:
-    return "below" if below else "not below"

@@ -52,7 +52,8 @@ class Segments:
 
     `broken` says why the difference is not known any more; it is empty while it is. `modifications` holds, for segments
     that one update by expression made, the statements that say the same, by kind of copy. Every writer counts
-    `revision` on by one, so that one who writes what he read too long ago is found out.
+    `revision` on by one, so that one who writes what he read too long ago is found out. `leaving` says that copies come
+    to stand at states instead, at their next refresh: the view is to be deferred once the last of them has left.
     """
 
     view: str
@@ -61,6 +62,7 @@ class Segments:
     broken: str = ""
     modifications: Mapping[int, Statements] = field(default_factory=dict)
     revision: int = 0
+    leaving: bool = False
 
     @property
     def table(self) -> str:
@@ -84,6 +86,10 @@ class Segments:
         """The same with another segment opened."""
         return replace(self, starts=(*self.starts, SegmentStart(self.open + 1)), revision=self.revision + 1)
 
+    def left(self, *, leaving: bool) -> Segments:
+        """The same once copies are to leave it, or to stay."""
+        return replace(self, leaving=leaving, revision=self.revision + 1)
+
     def modified(self, statements: Statements) -> Segments:
         """The same once an update has got a segment of its own, and another one is open."""
         own = self.closed()
@@ -97,6 +103,7 @@ class Segments:
             "broken": self.broken,
             "modifications": {str(number): dict(by_audience) for number, by_audience in self.modifications.items()},
             "revision": self.revision,
+            "leaving": self.leaving,
         }
         return {"view": self.view, "record": json.dumps(record)}
 
@@ -105,7 +112,8 @@ class Segments:
         record = json.loads(row["record"])
         starts = tuple(SegmentStart(*start) for start in record["starts"])
         modifications = {int(number): by_audience for number, by_audience in record["modifications"].items()}
-        return Segments(row["view"], record["fingerprint"], starts, record["broken"], modifications, record["revision"])
+        segments = Segments(row["view"], record["fingerprint"], starts, record["broken"], modifications)
+        return replace(segments, revision=record["revision"], leaving=record.get("leaving", False))
 
 
 def all_segments(view: ReadView, cache: PageCache) -> dict[str, Segments]:
@@ -121,6 +129,11 @@ def records(views: Sequence[Segments]) -> pa.Table:
     return pa.Table.from_pylist([segments.row() for segments in views], schema=_RECORDS)
 
 
+def write(transaction: TableTransaction, segments: Segments) -> None:
+    """Write what is known of segments."""
+    transaction.upsert(SEGMENTS, records([segments]))
+
+
 def begin(transaction: TableTransaction, view: ReadView, cache: PageCache, definition: ViewDefinition) -> Segments:
     """Begin a view's difference table, empty, at the commit of this transaction."""
     segments = Segments(definition.name, definition.fingerprint, (SegmentStart(1),))
@@ -130,7 +143,7 @@ def begin(transaction: TableTransaction, view: ReadView, cache: PageCache, defin
     if view.find_domain(SEGMENTS) is None:
         transaction.create_table(SEGMENTS, records([segments]), key="view")
     else:
-        transaction.upsert(SEGMENTS, records([segments]))
+        write(transaction, segments)
     if view.find_domain(segments.table) is not None:
         transaction.drop_table(segments.table)
     transaction.create_table(segments.table, table_schema(definition), key=KEY)
@@ -194,7 +207,7 @@ def collapse(
             _move(transaction, view, cache, known, (number, target))
     modifications = {number: sent for number, sent in known.modifications.items() if number in apart}
     collapsed = replace(known, starts=(*starts, last), modifications=modifications, revision=known.revision + 1)
-    transaction.upsert(SEGMENTS, records([collapsed]))
+    write(transaction, collapsed)
     return collapsed
 
 

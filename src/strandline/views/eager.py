@@ -48,7 +48,7 @@ from strandline.views.difference_table import (
 )
 from strandline.views.join import JoinRunner, counted_once
 from strandline.views.known_views import KnownViews
-from strandline.views.maintenance import ENTERING
+from strandline.views.maintenance import MAINTENANCE_COSTS
 from strandline.views.range_modifications import LEAST_ROWS, statements_of_commit
 from strandline.views.store_state import StoreState
 
@@ -63,6 +63,7 @@ def derive(edit: StateEdit, installer: Installer, cache: PageCache, transactions
     for segments in kept.values():
         if segments.broken:
             continue
+        started = time.perf_counter()
         try:
             definition = known.definition(segments.view)
             if touched.isdisjoint(definition.relations):
@@ -83,6 +84,7 @@ def derive(edit: StateEdit, installer: Installer, cache: PageCache, transactions
             _add(edit, installer, cache, stored(definition, modified.open - 1, rows), segments)
         else:
             _add(edit, installer, cache, stored(definition, segments.open, rows), segments)
+        MAINTENANCE_COSTS.note(cache, segments.view, len(rows), time.perf_counter() - started)
 
 
 def _written(edit: StateEdit, cache: PageCache, kept: Mapping[str, Segments]) -> dict[str, Segments]:
@@ -168,12 +170,10 @@ class _EditSides:
 
 
 def _add(edit: StateEdit, installer: Installer, cache: PageCache, rows: pa.Table, segments: Segments) -> None:
-    started = time.perf_counter()
     there = StoreState(edit.view, cache).rows_of_keys(segments.table, [SEGMENT, SIGNATURE, NUMBER], rows.select(KEY))
     there = there.filter(pa.compute.equal(there.column(SEGMENT), rows.column(SEGMENT)[0]))
     put, gone = added(there, rows)
     _install(edit.domain(find_table(edit.view, segments.table)[0].domain), installer, put, gone, KEY)
-    ENTERING.note(cache, segments.view, len(rows), time.perf_counter() - started)
 
 
 def _write(edit: StateEdit, installer: Installer, segments: Segments) -> None:

@@ -4,6 +4,10 @@
 gives back row numbers; the other columns are taken from the rows themselves, so they come out as they went in, whatever
 their types. Every input may carry `_count`; the counts of rows that meet are multiplied.
 
+SQL sees instants with a zone, and durations, in microseconds. Columns of such a type in nanoseconds are compared with
+each other as whole numbers of nanoseconds (`_with_nanoseconds`); wherever else SQL reads one, it may only hold whole
+microseconds, and the query is refused otherwise: nothing is rounded.
+
 `run_join` computes it over relations that are too large for one process, by kernels: one for each stretch of the
 largest relation. The other inputs go to every kernel: the change, which is small, and whatever else the query reads. A
 join distributes over the rows of any one input, so the results need only be put together. They are not net: `net` adds
@@ -15,7 +19,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,8 +43,18 @@ from strandline.errors import SqlError
 from strandline.relations import Scan, open_relation, read_scan
 from strandline.storage import JsonRecord, Storage
 from strandline.tables import table_relation
-from strandline.values import free_name, no_rows, plain, plain_schema, quoted, readable, restore
-from strandline.views.definition import ViewDefinition, sql_text
+from strandline.values import (
+    check_microseconds,
+    free_name,
+    no_rows,
+    plain,
+    plain_schema,
+    quoted,
+    readable,
+    restore,
+    sql_rounds,
+)
+from strandline.views.definition import QualifiedColumn, ViewDefinition, sql_text
 from strandline.views.store_state import StoreState
 
 if TYPE_CHECKING:
@@ -159,12 +173,24 @@ def joined(join: Join, tables: Mapping[str, pa.Table], engine: QueryEngine | Non
 def _matches(join: Join, tables: Mapping[str, pa.Table], engine: QueryEngine) -> _Matches:
     import duckdb
 
-    inputs = {f"strandline {number}": _input(join, alias, tables[alias]) for number, alias in enumerate(join.aliases)}
-    rows = [quoted(alias, table.column_names[0]) for alias, table in zip(join.aliases, inputs.values(), strict=True)]
-    selected = [f"{row} AS p{number}" for number, row in enumerate(rows)]
-    selected += [f"{sql} AS v{number}" for number, sql in enumerate(join.computed.values())]
+    fine = frozenset(
+        _NanosecondColumn(alias, name, free_name(f"strandline nanoseconds {name}", join.read[alias]), str(type_))
+        for alias in join.aliases
+        for name in join.read[alias]
+        if sql_rounds(type_ := tables[alias].schema.field(name).type)
+    )
+    compared = _with_nanoseconds(join.where, tuple(join.computed.values()), fine)
+    inputs = {
+        f"strandline {number}": _input(join, alias, tables[alias], compared)
+        for number, alias in enumerate(join.aliases)
+    }
+    selected = [
+        f'{quoted(alias)}.{quoted(free_name(_ROW_NUMBER, join.read[alias]))} AS "strandline row {number}"'
+        for number, alias in enumerate(join.aliases)
+    ]
+    selected += [f'{sql} AS "strandline value {number}"' for number, sql in enumerate(join.computed.values())]
     mentioned = [f'"{name}" AS {quoted(alias)}' for name, alias in zip(inputs, join.aliases, strict=True)]
-    sql = f"SELECT {', '.join(selected)} FROM {', '.join(mentioned)} WHERE {join.where}"
+    sql = f"SELECT {', '.join(selected)} FROM {', '.join(mentioned)} WHERE {compared.where}"
     try:
         engine.connection.execute("SET TimeZone = 'UTC'")
         result = engine.query(sql, inputs)
@@ -176,10 +202,61 @@ def _matches(join: Join, tables: Mapping[str, pa.Table], engine: QueryEngine) ->
     return numbers, {name: result.column(count + place) for place, name in enumerate(join.computed)}
 
 
-def _input(join: Join, alias: str, table: pa.Table) -> pa.Table:
-    """The columns that SQL reads, and first of all the row's number."""
-    columns = {name: readable(table.column(name), name) for name in join.read[alias]}
-    return pa.table({free_name(_ROW_NUMBER, columns): pa.array(np.arange(len(table))), **columns})
+def _input(join: Join, alias: str, table: pa.Table, compared: _Compared) -> pa.Table:
+    """The columns that SQL reads of an occurrence under their own names, and ours under names that none of them has."""
+    columns: dict[str, Any] = {free_name(_ROW_NUMBER, join.read[alias]): pa.array(np.arange(len(table)))}
+    for name in join.read[alias]:
+        if (alias, name) in compared.otherwise:
+            check_microseconds(table.column(name), name, "computing a view")
+        columns[name] = readable(table.column(name), name)
+    for one in compared.nanoseconds:
+        if one.alias == alias:
+            columns[one.own_name] = table.column(one.name).cast(pa.int64())
+    return pa.table(columns)
+
+
+@dataclass(frozen=True)
+class _NanosecondColumn:
+    """A column in nanoseconds that SQL would see in microseconds, and the name of the same as whole numbers."""
+
+    alias: str
+    name: str
+    own_name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A condition in which columns of nanoseconds are compared as numbers, and those that SQL reads otherwise."""
+
+    where: str
+    nanoseconds: frozenset[_NanosecondColumn] = frozenset()
+    otherwise: frozenset[QualifiedColumn] = frozenset()
+
+
+@lru_cache(maxsize=256)
+def _with_nanoseconds(where: str, computed: tuple[str, ...], fine: frozenset[_NanosecondColumn]) -> _Compared:
+    """The condition with comparisons of columns of nanoseconds (`fine`), each with its like, made exact."""
+    import sqlglot
+    from sqlglot import exp
+
+    if not fine:
+        return _Compared(where)
+    columns = {(one.alias, one.name): one for one in fine}
+    tree = sqlglot.parse_one(where, dialect="duckdb")
+    exact: set[_NanosecondColumn] = set()
+    comparisons = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
+    for node in list(tree.find_all(*comparisons, exp.Between, exp.In)):
+        places = [place.unnest() for place in node.iter_expressions()]
+        named = [columns.get((place.table, place.name)) for place in places if isinstance(place, exp.Column)]
+        alike = [one for one in named if one is not None]
+        if len(alike) == len(places) and len({one.type for one in alike}) == 1:
+            exact |= set(alike)
+            for place, one in zip(places, alike, strict=True):
+                place.set("this", exp.to_identifier(one.own_name, quoted=True))
+    trees = [tree, *(sqlglot.parse_one(text, dialect="duckdb") for text in computed)]
+    left = {(column.table, column.name) for one in trees for column in one.find_all(exp.Column)}
+    return _Compared(sql_text(tree), frozenset(exact), frozenset(left & columns.keys()))
 
 
 def _taken(column: pa.ChunkedArray, numbers: pa.Array | None) -> pa.ChunkedArray:

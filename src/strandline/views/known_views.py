@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from strandline.errors import NotFound, SqlError
+from strandline.pages import MAIN
 from strandline.tables import TableTransaction
 from strandline.values import quoted
 from strandline.views.catalog import ViewCopyRecord, ViewRecord, copy_records, view_records
@@ -47,10 +48,11 @@ class ViewHost(WhatIfHost, Protocol):
 
 
 class KnownViews:
-    """The views of one state."""
+    """The views of one state; `host` says of which version of a store, where copies are asked for."""
 
-    def __init__(self, state: StoreState) -> None:
+    def __init__(self, state: StoreState, host: ViewHost | None = None) -> None:
         self.state = state
+        self._host = host
         self._definitions: dict[str, ViewDefinition] = {}
 
     @cached_property
@@ -59,8 +61,15 @@ class KnownViews:
 
     @cached_property
     def copies(self) -> dict[str, ViewCopyRecord]:
-        """The copies of views, tables and what-ifs, by name."""
-        return copy_records(self.state.view, self.state.cache)
+        """The copies of views, tables and what-ifs of this version, by name."""
+        records, host = copy_records(self.state.view, self.state.cache), self._host
+        if host is None or all(record.version == host.name for record in records.values()):
+            return records
+        # A store that was restored from a branch has its copies as `main`, and no such branch.
+        gone = (
+            () if host.name != MAIN else {one.version for one in records.values()} - host.pages.store.versions().keys()
+        )
+        return {name: one for name, one in records.items() if one.version == host.name or one.version in gone}
 
     @cached_property
     def segments(self) -> dict[str, Segments]:
@@ -71,7 +80,9 @@ class KnownViews:
         """A copy's record, or an error that says that there is none."""
         record = self.copies.get(name)
         if record is None:
-            raise NotFound(f"there is no copy {name!r}", doing="opening a copy", hint="Replicate a view first")
+            inherited = copy_records(self.state.view, self.state.cache).get(name)
+            hint = "Replicate a view first" if inherited is None else f"There is one of version {inherited.version!r}"
+            raise NotFound(f"there is no copy {name!r}", doing="opening a copy", hint=hint)
         return record
 
     def count(self, name: str) -> int:
@@ -115,7 +126,7 @@ class KnownViews:
 def read_views(host: ViewHost, at: Any = None) -> Iterator[KnownViews]:
     """What a store says of views, now or at a state, readable inside."""
     with host.state(at) as view:
-        yield KnownViews(StoreState(view, host.cache))
+        yield KnownViews(StoreState(view, host.cache), host)
 
 
 _Reading = tuple[dict[str, Shape], ViewDefinition]

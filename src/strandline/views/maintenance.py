@@ -1,13 +1,18 @@
-"""Whether a view's difference is kept at every commit or computed at a refresh, by what refreshes were seen to cost.
+"""Whether a view's difference is kept at every commit or computed at a refresh, by what both were seen to cost here.
 
 The paper has the parameters of its cost equations given by an administrator. Here every refresh notes how many rows of
 the base changed (λ/Λ), how long reading a row (Cs), testing and joining a changed row (Cr), entering a row in the
 difference table (Cm), and sending a message took; each is an average in which the latest refresh counts for a third.
-Commits say what entering took (`Entering`); a refresh of a view that is not kept eagerly enters its rows on trial,
-without a page to write. What was never seen yet has a value that was chosen, not measured: see `USUAL`.
+A refresh of a view that is not kept eagerly enters its rows on trial, without a page to write. What was never seen yet
+has a value that was chosen, not measured: see `USUAL`.
 
-`auto` begins deferred, when nothing is known of the traffic, and after some refreshes follows the paper's two
-conditions (see `cost`) with these parameters.
+`auto` begins deferred. Both ways send the same, so what counts are seconds from one refresh to the next: deferred,
+those that computing the difference took; eager, those that maintaining it took at commits and reading it at the
+refresh. What eager would take is expected before it was tried: its entries, and one more small write for each commit
+and for the refresh, where a small write takes as long as the commit in which the last refresh was noted.
+
+A view that becomes deferred again leaves its difference table copy by copy (`Segments.leaving`): no copy loses its
+place.
 """
 
 from __future__ import annotations
@@ -20,13 +25,15 @@ from weakref import WeakKeyDictionary
 from strandline.errors import InputError
 from strandline.tables import PageCache, TableTransaction
 from strandline.views.catalog import AUTO, DEFERRED, EAGER, ViewCopyRecord
-from strandline.views.cost import Choice, Load, Prices, choose
+from strandline.views.cost import Choice, Load, Prices
 from strandline.views.definition import ViewDefinition
-from strandline.views.difference_table import begin, end
+from strandline.views.difference_table import Segments, begin, end, write
 from strandline.views.known_views import KnownViews, ViewHost, read_views
 from strandline.views.store_state import StoreState
 
 CHANGED, SCAN, RELEVANCE, MAINTAIN, MESSAGE, ROW_BYTES = "changed", "scan", "relevance", "maintain", "message", "bytes"
+COMMITS, COMMIT_SECONDS = "commits", "commit"
+"""Commits between two refreshes, and the seconds of a small one."""
 USUAL = {SCAN: 2e-7, RELEVANCE: 2e-6, MAINTAIN: 2e-5, MESSAGE: 5e-6, ROW_BYTES: 40.0}
 """Seconds for one row or message; bytes of a message. Chosen for their order of magnitude, and measured nowhere: they
 only decide until refreshes have been seen."""
@@ -46,30 +53,59 @@ class Seen:
     sending: float = 0.0
     entering: float | None = None
     """Seconds for one entry in the difference table."""
+    deferred: float | None = None
+    """Seconds that computing the difference took, where it was computed at the refresh."""
+    eager: float | None = None
+    """Seconds that maintaining the difference took since the last refresh, reading it included."""
+    commits: int | None = None
+    commit_seconds: float | None = None
 
 
-class Entering:
-    """What entering rows in difference tables took this process since it was last asked, by store and view."""
+@dataclass(frozen=True)
+class MaintenanceCost:
+    """What maintaining a view's difference took: rows entered, commits that changed the view, and seconds."""
+
+    rows: int = 0
+    commits: int = 0
+    seconds: float = 0.0
+
+    @property
+    def of_row(self) -> float | None:
+        """Seconds for one entry; None if there was none."""
+        return self.seconds / self.rows if self.rows else None
+
+
+class MaintenanceCosts:
+    """What views have cost this process since it was last asked; a store is known by its cache of pages."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._noted: WeakKeyDictionary[PageCache, dict[str, tuple[int, float]]] = WeakKeyDictionary()
+        self._noted: WeakKeyDictionary[PageCache, dict[str, MaintenanceCost]] = WeakKeyDictionary()
+        self._commit: WeakKeyDictionary[PageCache, float] = WeakKeyDictionary()
 
     def note(self, store: PageCache, view: str, rows: int, seconds: float) -> None:
-        """So many rows were entered; a store is known by its cache of pages."""
+        """A commit changed so many rows of a view."""
         with self._mutex:
             noted = self._noted.setdefault(store, {})
-            before = noted.get(view, (0, 0.0))
-            noted[view] = (before[0] + rows, before[1] + seconds)
+            one = noted.get(view, MaintenanceCost())
+            noted[view] = MaintenanceCost(one.rows + rows, one.commits + 1, one.seconds + seconds)
 
-    def take(self, store: PageCache, view: str) -> float | None:
-        """Seconds for one entry; None if there was none."""
+    def take(self, store: PageCache, view: str) -> MaintenanceCost:
+        """What was noted of a view, which is forgotten."""
         with self._mutex:
-            rows, seconds = self._noted.get(store, {}).pop(view, (0, 0.0))
-        return seconds / rows if rows else None
+            return self._noted.get(store, {}).pop(view, MaintenanceCost())
+
+    def note_commit(self, store: PageCache, seconds: float) -> None:
+        """A small commit took so long."""
+        with self._mutex:
+            self._commit[store] = seconds
+
+    def commit_seconds(self, store: PageCache) -> float | None:
+        with self._mutex:
+            return self._commit.get(store)
 
 
-ENTERING = Entering()
+MAINTENANCE_COSTS = MaintenanceCosts()
 
 
 def with_seen(measured: Mapping[str, float], seen: Seen) -> dict[str, float]:
@@ -82,8 +118,15 @@ def with_seen(measured: Mapping[str, float], seen: Seen) -> dict[str, float]:
         _average(averages, SCAN, seen.scanning / seen.rows)
     if seen.comparing is not None and seen.changed:
         _average(averages, RELEVANCE, seen.comparing / seen.changed / 2)
-    if seen.entering is not None:
-        _average(averages, MAINTAIN, seen.entering)
+    for name, value in (
+        (MAINTAIN, seen.entering),
+        (DEFERRED, seen.deferred),
+        (EAGER, seen.eager),
+        (COMMITS, seen.commits),
+        (COMMIT_SECONDS, seen.commit_seconds),
+    ):
+        if value is not None:
+            _average(averages, name, float(value))
     if seen.messages:
         _average(averages, MESSAGE, seen.sending / seen.messages)
         _average(averages, ROW_BYTES, seen.bytes / seen.messages)
@@ -108,28 +151,25 @@ def _average(averages: dict[str, float], name: str, value: float) -> None:
 
 SEEN = 3
 """So many refreshes are looked at before `auto` chooses."""
+MARGIN = 0.8
+"""Eager maintenance must be expected to take less than this part of what computing the difference takes."""
 
 
 def keep(transaction: TableTransaction, known: KnownViews, definition: ViewDefinition, maintain: str) -> None:
     """Begin, go on with or end a view's difference table, as it is to be maintained now."""
-    state, segments = known.state, known.segments.get(definition.name)
+    segments = known.segments.get(definition.name)
     if maintain == AUTO:
         if segments is not None and segments.fingerprint != definition.fingerprint:
-            end(transaction, state.view, definition.name)
+            end(transaction, known.state.view, definition.name)
         return
-    if maintain != EAGER:
-        if segments is not None:
-            end(transaction, state.view, definition.name)
-        return
-    obstacle = why_not_eager(definition, state)
+    obstacle = why_not_eager(definition, known.state) if maintain == EAGER else ""
     if obstacle:
         raise InputError(
             f"it can't be kept eagerly: {obstacle}",
             doing=f"defining view {definition.name!r}",
             hint="Say maintain='deferred' (--maintain deferred): its difference is then computed at each refresh",
         )
-    if segments is None or segments.broken or segments.fingerprint != definition.fingerprint:
-        begin(transaction, state.view, state.cache, definition)
+    _maintained(transaction, known, definition, maintain)
 
 
 def why_not_eager(definition: ViewDefinition, state: StoreState) -> str:
@@ -140,11 +180,28 @@ def why_not_eager(definition: ViewDefinition, state: StoreState) -> str:
     return f"{above[0]} is a what-if" if above else ""
 
 
+def choose(measured: Mapping[str, float], *, eager: bool) -> Choice:
+    """How a view should be maintained by what its refreshes have cost; `eager` says whether it is so now."""
+    if DEFERRED not in measured or COMMIT_SECONDS not in measured:
+        return Choice(EAGER if eager else DEFERRED, ("too little was measured here to choose",))
+    commits = measured.get(COMMITS, 1.0)
+    expected = measured.get(CHANGED, 0.0) * measured.get(MAINTAIN, USUAL[MAINTAIN])
+    expected += (commits + 1) * measured[COMMIT_SECONDS]
+    seconds = measured.get(EAGER, expected)
+    known = "took" if EAGER in measured else "would take about"
+    reason = (
+        f"computing the difference took {measured[DEFERRED]:.3g} s a refresh, "
+        f"and maintaining it at {commits:.0f} commits {known} {seconds:.3g} s"
+    )
+    better = seconds < measured[DEFERRED] * (1.0 if eager else MARGIN)
+    return Choice(EAGER if better else DEFERRED, (reason,))
+
+
 def chosen(known: KnownViews, definition: ViewDefinition, newest: ViewCopyRecord) -> Choice | None:
     """How the traffic of a view's copies says that it should be maintained; None while too little was seen.
 
-    Every refresh of every copy counts: the copy that is refreshed most often has the fewest changes to wait for.
-    `newest` is a copy's record that was written since the state was read.
+    The copy that is refreshed most often, with the fewest changes to wait for, says so. `newest` is a copy's record
+    that was written since the state was read.
     """
     records = {**known.copies, newest.name: newest}
     copies = [one for one in records.values() if one.view == definition.name]
@@ -152,33 +209,41 @@ def chosen(known: KnownViews, definition: ViewDefinition, newest: ViewCopyRecord
     if not seen:
         return None
     often = min(seen, key=lambda one: one.measured[CHANGED])
-    traffic = load(known.count(definition.name), often.held, often.measured[CHANGED], keyed=bool(definition.key))
-    return choose(traffic, prices(often.measured))
+    return choose(often.measured, eager=_is_kept(known.segments.get(definition.name)))
 
 
 def retune(host: ViewHost, known: KnownViews, newest: ViewCopyRecord) -> None:
-    """Let `auto` follow what was measured, once a copy of the view was refreshed.
-
-    A copy that stands at an old state goes on from it when the view becomes eager; the other way round, its next
-    refresh is a repair.
-    """
+    """Let `auto` follow what was measured, once a copy of the view was refreshed; every copy goes on from its place."""
     name = newest.view
     record = known.records.get(name)
     if record is None or record.maintain != AUTO:
         return
     definition = known.definition(name)
     choice = None if why_not_eager(definition, known.state) else chosen(known, definition, newest)
-    if choice is None or (choice.maintain == EAGER) == (name in known.segments):
+    if choice is None or (choice.maintain == EAGER) == _is_kept(known.segments.get(name)):
         return
     maintain = choice.maintain
 
     def work(transaction: TableTransaction) -> None:
         with read_views(host) as now:
-            if now.records.get(name) != record:
-                return
-            if maintain == DEFERRED:
-                end(transaction, now.state.view, name)
-            elif name not in now.segments:
-                begin(transaction, now.state.view, now.state.cache, now.definition(name))
+            if now.records.get(name) == record:
+                _maintained(transaction, now, now.definition(name), maintain)
 
     host.autocommit(work)
+
+
+def _maintained(transaction: TableTransaction, known: KnownViews, definition: ViewDefinition, maintain: str) -> None:
+    """Begin a difference table, go on with it, or let copies leave it."""
+    state, segments = known.state, known.segments.get(definition.name)
+    sound = segments is not None and not segments.broken and segments.fingerprint == definition.fingerprint
+    if segments is not None and sound:
+        if segments.leaving != (maintain == DEFERRED):
+            write(transaction, segments.left(leaving=maintain == DEFERRED))
+    elif maintain == EAGER:
+        begin(transaction, state.view, state.cache, definition)
+    elif segments is not None:
+        end(transaction, state.view, definition.name)
+
+
+def _is_kept(segments: Segments | None) -> bool:
+    return segments is not None and not segments.leaving

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from strandline.errors import InputError
 from strandline.pages import ReadView, TableId
-from strandline.tables import DIFFERENCE, SEGMENTS, TableTransaction
+from strandline.tables import DIFFERENCE, TableTransaction
 from strandline.views import catalog, difference_table
 from strandline.views.catalog import ViewCopyRecord
 from strandline.views.known_views import KnownViews, ViewHost, read_views
@@ -88,13 +88,16 @@ def collapse(transaction: TableTransaction, known: KnownViews, name: str, newest
     if segments is None or segments.broken:
         return
     records = known.copies | ({} if newest is None else {newest.name: newest})
-    copies = [one for one in records.values() if one.view == name and _stands(one)]
+    standing = [one for one in records.values() if one.view == name and _stands(one)]
+    copies = [one for one in standing if not segments.leaving or _starts(segments, [one])]
     if copies:
         state = known.state
         difference_table.collapse(transaction, state.view, state.cache, segments, _starts(segments, copies))
         return
-    unused = replace(segments, broken=UNUSED, revision=segments.revision + 1)
-    transaction.upsert(SEGMENTS, difference_table.records([unused]))
+    if segments.leaving:
+        difference_table.end(transaction, known.state.view, name)
+        return
+    difference_table.write(transaction, replace(segments, broken=UNUSED, revision=segments.revision + 1))
     transaction.delete(segments.table)
 
 

@@ -23,7 +23,10 @@ AUTO, FULL, FIRST, REPAIR, NOTHING = "auto", "full", "first", "repair", "nothing
 
 @dataclass(frozen=True)
 class Refresh:
-    """What a refresh did. `messages` counts as the papers do: the rows, keys and ranges that went to the copy."""
+    """What a refresh did. `messages` counts as the papers do: the rows, keys and ranges that went to the copy.
+
+    `unequal` says in what the copy was then seen to differ from its source, if it was; `why` says so, too.
+    """
 
     method: str
     messages: int
@@ -31,6 +34,7 @@ class Refresh:
     seconds: float
     position: int
     why: str = ""
+    unequal: str = ""
 
 
 class Plan(Protocol):
@@ -46,8 +50,11 @@ class Plan(Protocol):
         """Send what the plan says; the copy's state afterwards."""
         ...
 
-    def note(self, replica: CopyTarget, state: CopyState, done: Refresh, sending: float) -> None:
-        """Write down, at the source, where the copy was left; `sending` are the seconds that `send` took."""
+    def note(self, replica: CopyTarget, state: CopyState, done: Refresh, sending: float) -> str | None:
+        """Write down, at the source, where the copy was left; `sending` are the seconds that `send` took.
+
+        Says in what the copy is unequal to its source, where that was looked at and is so.
+        """
         ...
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -26,15 +27,23 @@ from strandline.replication.explanation import Explanation, RefreshFacts, Refres
 from strandline.replication.message import Message, Position, changes_message, segment
 from strandline.replication.senders.sender import AUTO, FIRST, FULL, NOTHING, REPAIR, Refresh
 from strandline.replication.targets import CopyTarget
-from strandline.replication.verification import Verification, compare, mended
+from strandline.replication.verification import (
+    CopyDifference,
+    Verification,
+    compare,
+    content_checksum,
+    mended,
+    unequal,
+)
 from strandline.tables import COPIES, TableTransaction
 from strandline.values import plain_schema
 from strandline.views import (
     CHANGED,
-    ENTERING,
+    MAINTENANCE_COSTS,
     ROW_BYTES,
     USUAL,
     ChangeSource,
+    ContentChecksum,
     NetDifference,
     RefreshContext,
     Seen,
@@ -131,6 +140,11 @@ class ViewSource:
     def definition(self) -> CopyDefinition:
         return copy_definition(self.context.wanted, self.context.record.id)
 
+    @cached_property
+    def content(self) -> pa.Table:
+        """All rows that the copy is to hold, computed once."""
+        return self.changes.rows()
+
     def claim(self, replica: CopyTarget) -> Claimed:
         return claim(replica, self.definition)
 
@@ -147,6 +161,8 @@ class ViewSource:
             return ViewPlan(self, FIRST, why)
         if method in (FULL, REPAIR):
             return ViewPlan(self, method, "asked for")
+        if self.context.wanted.definition.regenerated:
+            return self._computed_anew(claimed)
         position = view_position(state.position)
         net = NO_START if position is None else self.changes.difference(position)
         if isinstance(net, str):
@@ -156,9 +172,16 @@ class ViewSource:
             return ViewPlan(self, REPAIR, net)
         return self._difference(net)
 
+    def _computed_anew(self, claimed: Claimed) -> ViewPlan:
+        """What the copy holds is compared: an older state would be computed with the clock of now, not of then."""
+        differing = mended(claimed.state.definition, claimed.replica, self.content)
+        if not differing.mends:
+            return ViewPlan(self, NOTHING, "nothing changed")
+        why = f"computed anew: {self.context.wanted.definition.regenerated}"
+        return ViewPlan(self, DIFFERENCE, why, differing=differing)
+
     def _difference(self, net: NetDifference) -> ViewPlan:
-        anew = self.context.wanted.definition.regenerated
-        why = f"computed anew: {anew}" if anew else "net since its position"
+        why = "net since its position"
         if not len(net.rows):
             return ViewPlan(self, NOTHING, "nothing changed")
         if net.parts:
@@ -190,17 +213,21 @@ class ViewSource:
         if state.definition != self.definition:
             why = "the view's columns or its key have changed, and the copy still has the old ones"
             raise StateError(why, doing=doing, hint="Refresh it")
-        return compare(state.definition, replica, self.context.rows())[0]
+        return compare(state.definition, replica, self.context.rows()).verification
 
 
 @dataclass(frozen=True)
 class ViewPlan:
-    """How a copy comes to the view's present state. `net` is the difference to send, where it is known."""
+    """How a copy comes to the view's present state.
+
+    `net` is the difference to send, where it is known; `differing` what the copy was seen to differ in already.
+    """
 
     source: ViewSource
     method: str
     why: str
     net: NetDifference | None = None
+    differing: CopyDifference | None = None
 
     def send(self, replica: CopyTarget, state: CopyState) -> tuple[CopyState, Sent]:
         """Nothing is sent before its position is one that the store keeps."""
@@ -210,41 +237,53 @@ class ViewPlan:
         position = recorded_position(changes.checkpoint())
         if self.net is not None:
             return deliver(replica, difference_message(state, self.source.context.wanted, self.net, position))
-        if self.method != REPAIR:
-            return deliver_content(replica, state, _pieces(changes.rows()), position)
-        verification, repairs = mended(state.definition, replica, changes.rows())
-        if verification.misplaced:
+        if self.method != REPAIR and self.differing is None:
+            return deliver_content(replica, state, _pieces(self.source.content), position)
+        differing = self.differing or mended(state.definition, replica, self.source.content)
+        if differing.verification.misplaced:
             # Messages name counted rows by their signatures, so each must stand under its own first.
             replica.evolve(state.definition)
-        return deliver(replica, changes_message(state.definition, next_envelope(state), repairs, position))
+        return deliver(replica, changes_message(state.definition, next_envelope(state), differing.changes, position))
 
-    def note(self, replica: CopyTarget, state: CopyState, done: Refresh, sending: float) -> None:
+    def note(self, replica: CopyTarget, state: CopyState, done: Refresh, sending: float) -> str:
         """One commit says where the copy stands and what the refresh cost; then what is no longer needed goes."""
         context, changes = self.source.context, self.source.changes
         if self.method == NOTHING:
             self._note_seen()
-            return
+            return ""
         position = None if state.position is None else view_position(state.position)
         if position is None:
             raise StateError("the copy does not say where it stands", doing=f"refreshing {context.record.name!r}")
         held, seen = replica.count(), self._seen(done, sending)
         last = {"method": done.method, "messages": done.messages, "bytes": done.bytes}
         last["seconds"] = round(done.seconds, 3)
+        checksum = self._checksum()
 
         def work(transaction: TableTransaction) -> ViewCopyRecord:
             with read_views(context.host) as newest:
                 record = newest.copy(context.record.name)
                 measured = with_seen(record.measured, seen)
                 record = replace(record, taken=position, offered=None, last=last, held=held, measured=measured)
-                record = replace(record, seen=context.host.pages.now())
+                record = replace(record, seen=context.host.pages.now(), checksum=checksum)
                 put(transaction, record, exists=True)
                 changes.collapse(transaction, newest, record)
                 return record
 
+        started = time.perf_counter()
         record = context.host.autocommit(work)
+        MAINTENANCE_COSTS.note_commit(context.host.cache, time.perf_counter() - started)
         changes.release(position)
         retune(context.host, context.known, record)
         expire(context.host, context.known, but=record.name)
+        return "" if checksum is None else unequal(replica, state.definition, checksum, held)
+
+    def _checksum(self) -> ContentChecksum | None:
+        """What the copy should hold now: of all rows, or what it should hold before with the difference added."""
+        schema = self.source.context.wanted.schema
+        if self.net is None:
+            return content_checksum(schema, self.source.content)
+        before = self.source.context.record.checksum
+        return None if before is None else content_checksum(schema, self.net.rows, before)
 
     def _note_seen(self) -> None:
         """Nothing was sent: that the copy was here is written down now and then, as its time begins anew."""
@@ -259,13 +298,20 @@ class ViewPlan:
         rows = context.known.count(context.record.view)
         if net is None:
             return Seen(rows, None, done.messages, done.bytes, scanning=sending)
-        eager = context.segments is not None
-        comparing = None if eager else done.seconds - sending
-        entering = ENTERING.take(context.host.cache, context.record.view)
+        eager, cache = context.segments is not None, context.host.cache
+        computing = done.seconds - sending
+        cost = MAINTENANCE_COSTS.take(cache, context.record.view)
+        entering = cost.of_row
         if entering is None and not eager:
             entering = try_entering(context.wanted.definition, net.rows, time.perf_counter)
-        seen = Seen(rows, net.changed, done.messages, done.bytes, comparing=comparing, sending=sending)
-        return replace(seen, entering=entering)
+        seen = Seen(rows, net.changed, done.messages, done.bytes, sending=sending, entering=entering)
+        taken = context.record.taken
+        commits = None if taken is None else context.state.commit - taken.commit
+        seen = replace(seen, commits=commits, commit_seconds=MAINTENANCE_COSTS.commit_seconds(cache))
+        if not eager:
+            return replace(seen, comparing=computing, deferred=computing)
+        # Of commits of other processes nothing is known here.
+        return replace(seen, eager=computing + cost.seconds) if cost.commits else seen
 
 
 def explain(facts: RefreshFacts, measured: Mapping[str, float]) -> Explanation:
@@ -290,8 +336,7 @@ def explain(facts: RefreshFacts, measured: Mapping[str, float]) -> Explanation:
     else:
         kept = "kept at every commit" if facts.eager else "computed from the pages that changed"
         method, why = DIFFERENCE, f"the net difference since its position, {kept}"
-    usual_traffic = load(facts.rows, facts.held, usual, keyed=facts.keyed)
-    return Explanation(facts, tuple(ways), method, why, choose(usual_traffic, price))
+    return Explanation(facts, tuple(ways), method, why, choose(measured, eager=facts.eager))
 
 
 def copy_definition(subscription: Subscription, source: str) -> CopyDefinition:

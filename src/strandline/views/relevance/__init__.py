@@ -2,6 +2,7 @@
 
 relevance.py           the test of a row: where irrelevance is proved
 disjuncts.py           the condition as a disjunction of conjunctions
+comparison_types.py    in which type DuckDB compares, for the comparisons that are understood
 terms.py               a term of a conjunction as inequalities x ≤ y + c
 inequality_graph.py    the inequalities of a conjunction as a graph, with the row's values in it
 negative_cycles.py     the Rosenkrantz-Hunt test of that graph

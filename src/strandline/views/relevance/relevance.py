@@ -11,9 +11,10 @@ irrelevant if every disjunct is refuted, in one of three ways:
    row's values are constants (`inequality_graph`). A cycle of negative length in their graph means that no rows of the
    other relations can join with this one: the test of Rosenkrantz and Hunt (`negative_cycles`).
 
-*Irrelevant* is never wrong, and comes with a proof. Otherwise the row is *potentially* relevant, and the join
-decides. For conjunctions of `x ≤ y + c` without ≠ over exact types the test is complete. In a self join, each
-occurrence is tested by itself: a row is irrelevant to the view if it is so in every occurrence.
+*Irrelevant* is never wrong, and comes with a proof. What the proof does not understand (`comparison_types` lists what
+it does), or can't refute, is *potentially* relevant, and the join decides. For conjunctions of `x ≤ y + c` without ≠
+over exact types the test is complete. In a self join, each occurrence is tested by itself: a row is irrelevant to the
+view if it is so in every occurrence.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.errors import SqlError
-from strandline.values import Condition, parse_condition
+from strandline.values import Condition, parse_condition, plain, plain_schema, sql_rounds
 from strandline.views.definition import ViewDefinition, sql_text, unqualified
 from strandline.views.relevance.disjuncts import Conjunction, disjuncts
 from strandline.views.relevance.inequality_graph import InequalityGraph, StatedInequality
@@ -107,13 +108,16 @@ class RelevanceTest:
 
     def __init__(self, condition: exp.Expr | None, schemas: Mapping[str, pa.Schema], alias: str) -> None:
         self._alias = alias
+        schemas = {name: plain_schema(schema) for name, schema in schemas.items()}
         self._schema = schemas[alias]
         reader = TermReader(alias, schemas)
-        self._disjuncts = tuple(_prepared(one, reader, self._schema) for one in disjuncts(condition, alias))
+        self._disjuncts = tuple(
+            _prepared(one, reader, self._schema) for one in disjuncts(condition, alias, reader.types)
+        )
 
     def mask(self, table: pa.Table) -> Flags:
         """Which rows of `table` are potentially relevant."""
-        rows = _Rows(table)
+        rows = _Rows(plain(table))
         relevant: Flags = np.zeros(len(table), dtype=np.bool_)
         for disjunct in self._disjuncts:
             possible: Flags = np.ones(len(table), dtype=np.bool_)
@@ -179,6 +183,10 @@ def _prepared(conjunction: Conjunction, reader: TermReader, schema: pa.Schema) -
 
 def _condition(tree: exp.Expr, schema: pa.Schema) -> Condition | None:
     """A term over the changed row; None if it can't be computed by itself, which only weakens the test."""
+    from sqlglot import exp
+
+    if any(sql_rounds(schema.field(column.name).type) for column in tree.find_all(exp.Column)):
+        return None
     try:
         return parse_condition(unqualified(tree), schema)
     except SqlError:

@@ -2,9 +2,10 @@
 
 The changed row's columns are known. So every part of a term that reads nothing else is a `RowExpression`: DuckDB
 computes it, with its own types and rounding, and to the graph it is a constant. Columns of the other occurrences are
-`Variable`s. A comparison becomes an `Inequality` (an equation two of them) if, with everything on one side, it says
-`x − y + row expressions + c ≤ 0` with at most two variables; otherwise it stays out of the graph, which only weakens
-the test. Either way a side that is a row expression must not be NULL, or the comparison never holds.
+`Variable`s. A comparison becomes an `Inequality` (an equation two of them) if DuckDB compares its sides in a type that
+`comparison_types` knows and if, with everything on one side, it says `x − y + row expressions + c ≤ 0` with at most two
+variables; otherwise it stays out of the graph, which only weakens the test. Either way a side that is a row expression
+must not be NULL, or the comparison never holds.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.errors import SqlError
-from strandline.values import Expression, no_rows, parse_expression
+from strandline.values import Expression, no_rows, parse_expression, sql_rounds
 from strandline.views.definition import unqualified
+from strandline.views.relevance.comparison_types import ComparisonTypes
 from strandline.views.relevance.disjuncts import aliases_of
 from strandline.views.relevance.ordered_values import (
     BYTES,
@@ -147,6 +149,7 @@ class TermReader:
     def __init__(self, alias: str, schemas: Mapping[str, pa.Schema]) -> None:
         self._alias = alias
         self._schemas = schemas
+        self.types = ComparisonTypes(schemas)
         self._row_expressions: dict[str, RowExpression | None] = {}
 
     def is_own(self, tree: exp.Expr) -> bool:
@@ -168,7 +171,7 @@ class TermReader:
         not_null = tuple(
             expression for side in sides if self.is_own(side) and (expression := self.row_expression(side)) is not None
         )
-        if isinstance(tree, exp.NEQ):
+        if isinstance(tree, exp.NEQ) or self.types.common(sides) is None:
             return TermConstraints(not_null)
         return TermConstraints(not_null, self._inequalities(tree, *sides))
 
@@ -177,8 +180,10 @@ class TermReader:
         from sqlglot import exp
 
         text = f"CAST({unqualified(tree)} AS {cast})" if cast else unqualified(tree)
+        schema = self._schemas[self._alias]
+        if any(sql_rounds(schema.field(column.name).type) for column in tree.find_all(exp.Column)):
+            return None
         if text not in self._row_expressions:
-            schema = self._schemas[self._alias]
             try:
                 expression = parse_expression(text, schema)
                 column = tree.name if isinstance(tree, exp.Column) and not cast else ""
@@ -250,10 +255,10 @@ class TermReader:
 
     def _as_date(self, side: _Sum, tree: exp.Expr, other: _Sum) -> _Sum:
         """A text constant beside a date or a timestamp is meant as one."""
-        if side.kind != TEXT or other.kind not in (DATE, STAMP):
-            return side
         from sqlglot import exp
 
+        if side.kind != TEXT or other.kind not in (DATE, STAMP) or not isinstance(tree, exp.Literal):
+            return side
         meant = exp.cast(tree.copy(), "DATE" if other.kind == DATE else "TIMESTAMP")
         return self._row_sum(meant) or side
 

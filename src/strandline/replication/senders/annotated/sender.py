@@ -103,7 +103,7 @@ class AnnotatedSource:
     def claim(self, replica: CopyTarget) -> Claimed:
         """A copy with other columns than the base's is refused: rows at addresses are sent with all of them."""
         replica.create(definition_of(self.site, self.site.record(), self.copy))
-        return Claimed(replica.claim())
+        return Claimed(replica, replica.claim())
 
     def plan(self, claimed: Claimed, method: str) -> AnnotatedPlan:
         position, name = claimed.state.position, self.copy.name

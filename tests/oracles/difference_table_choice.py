@@ -1,0 +1,51 @@
+"""The paper's choice between a difference table and regeneration, by its two conditions.
+
+Maintaining the difference table pays if both conditions hold, and regeneration if neither does. If one holds, messages
+are weighed against delay, by what a message costs; where a quick answer matters, the difference table is preferred, as
+only there nothing is computed after the request.
+"""
+
+from __future__ import annotations
+
+from strandline.views.catalog import DEFERRED, EAGER
+from strandline.views.cost import (
+    Choice,
+    Load,
+    Prices,
+    communication_limit,
+    delay_limit,
+    delay_maintained,
+    delay_scanned,
+    messages,
+    messages_regenerated,
+)
+
+
+def choose(load: Load, prices: Prices, *, prompt: bool = False) -> Choice:
+    """Eager or deferred. `prompt` says that a quick answer to a refresh matters more than work at commits."""
+    limits = (communication_limit(load.qualified, keyed=load.keyed), delay_limit(load.qualified, prices))
+    name = "ln((2 − q)/(1 − q))" if load.keyed else "ln 2"
+    sends, delays = (load.per_row < limit for limit in limits)
+    reasons = (
+        f"{load.per_row:.3g} updates of a row between refreshes are {_beside(sends)} {name} = {limits[0]:.3g}, "
+        f"so the difference is {'smaller' if sends else 'no smaller'} than the view",
+        f"they are {_beside(delays)} Cs/(2Cr + 2qCm) = {limits[1]:.3g}, "
+        f"so maintaining delays {'less' if delays else 'no less'} than reading the base",
+    )
+    if sends == delays:
+        return Choice(EAGER if sends else DEFERRED, reasons)
+    if prompt:
+        return Choice(EAGER, (*reasons, "a quick answer matters, and a difference table has it ready"))
+    return _weighed(load, prices, reasons)
+
+
+def _weighed(load: Load, prices: Prices, reasons: tuple[str, ...]) -> Choice:
+    """One condition holds: messages and delay, both in seconds per refresh."""
+    eager = messages(load) * prices.message + delay_maintained(load, prices)
+    otherwise = messages_regenerated(load) * prices.message + delay_scanned(load, prices)
+    seconds = f"messages and delay together take {eager:.3g} s with it and {otherwise:.3g} s without, per refresh"
+    return Choice(EAGER if eager < otherwise else DEFERRED, (*reasons, seconds))
+
+
+def _beside(below: bool) -> str:
+    return "below" if below else "not below"

@@ -1,0 +1,90 @@
+"""Views that are computed anew: their copies get what they differ in, whatever the clock or chance said before."""
+
+from __future__ import annotations
+
+import datetime as dt
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+
+from strandline.storage import MemoryStorage
+from strandline.store import create_on
+
+INSTANT = pa.timestamp("us", "UTC")
+
+
+def until(moment: dt.datetime) -> None:
+    """Waits for a moment that is near."""
+    while dt.datetime.now(dt.UTC) <= moment:
+        pass
+
+
+FAR = dt.timedelta(days=1)
+STEPS = st.sampled_from(["near", "near", "far", "past", "delete", "wait"])
+
+
+@settings(max_examples=examples(15))
+@given(st.lists(st.lists(STEPS, max_size=3), min_size=1, max_size=4))
+def test_a_copy_holds_at_every_refresh_what_has_not_expired(rounds: list[list[str]]) -> None:
+    """A model in plain Python knows when rows expire; what expires during a refresh may be there or not."""
+    with create_on(MemoryStorage()) as store, tempfile.TemporaryDirectory() as folder:
+        store.create_table("e", pa.table({"k": pa.array([], pa.int64()), "at": pa.array([], INSTANT)}), key="k")
+        copy = store.view("live", "select k from e where at > now()", strict=False).replicate(
+            f"parquet:///{folder}/live"
+        )
+        expiry: dict[int, dt.datetime] = {}
+        for steps in rounds:
+            for step in steps:
+                now = dt.datetime.now(dt.UTC)
+                if step == "wait":
+                    until(max([at for at in expiry.values() if at < now + FAR / 2], default=now))
+                elif step == "delete":
+                    store.table("e").delete(where="k = :k", params={"k": len(expiry) - 1})
+                    expiry[len(expiry) - 1] = now - FAR
+                else:
+                    ahead = {"near": dt.timedelta(milliseconds=20), "far": FAR, "past": -FAR}[step]
+                    number = len(expiry)
+                    expiry[number] = now + ahead
+                    store.table("e").insert([{"k": number, "at": expiry[number]}])
+            began = dt.datetime.now(dt.UTC)
+            done = copy.refresh()
+            ended = dt.datetime.now(dt.UTC)
+            held = set(pq.read_table(f"{folder}/live").column("k").to_pylist()) if copy.status()["rows"] else set()
+            assert {k for k, at in expiry.items() if at > ended} <= held
+            assert held <= {k for k, at in expiry.items() if at > began}
+            assert not done.unequal
+
+
+def test_a_row_that_expired_leaves_the_copy_though_the_base_changed_too(tmp_path: Path) -> None:
+    with create_on(MemoryStorage()) as store:
+        soon = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=1)
+        late = soon + dt.timedelta(days=1)
+        store.create_table("e", pa.table({"k": [1, 2], "at": pa.array([soon, late], INSTANT)}), key="k")
+        view = store.view("live", "select k from e where at > now()", strict=False)
+        copies = [view.replicate(f"sqlite:///{tmp_path}/a.db#live"), view.replicate(f"parquet:///{tmp_path}/rows")]
+        until(soon)
+        store.table("e").insert([{"k": 3, "at": late}])
+        for copy in copies:
+            done = copy.refresh()
+            assert (done.method, done.unequal) == ("difference", "")
+            assert copy.verify()
+            assert copy.status()["rows"] == 2
+            assert copy.refresh().method == "nothing"
+
+
+@pytest.mark.parametrize("sql", ["select k, random() as r from t", "select k, current_timestamp as at from t"])
+def test_what_chance_or_the_clock_gives_is_what_the_copy_gets(tmp_path: Path, sql: str) -> None:
+    with create_on(MemoryStorage()) as store:
+        store.create_table("t", pa.table({"k": [1, 2, 3]}), key="k")
+        copy = store.view("v", sql, strict=False).replicate(f"duckdb:///{tmp_path}/copy.duckdb#v")
+        assert copy.refresh().unequal == ""
+        store.table("t").delete(where="k = 2")
+        done = copy.refresh()
+        assert done.unequal == ""
+        assert copy.status()["rows"] == 2
