@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
 from strandline.changes import Changes, ChangeSet, difference
-from strandline.errors import InputError
+from strandline.errors import EngineError, InputError, StorageError, StrandlineError
 from strandline.pages import CommitNumber, Mode, Transaction, Version
 from strandline.tables.bulk_pages import WriteMode
 from strandline.tables.bulk_write import LargeWrites
@@ -41,8 +42,31 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _whole(verb: Callable[Concatenate[TableTransaction, P], R]) -> Callable[Concatenate[TableTransaction, P], R]:
+    """A verb that is done as a whole, or refused with nothing done; one that is broken off ends the transaction."""
+
+    @wraps(verb)
+    def run(self: TableTransaction, /, *args: P.args, **named: P.kwargs) -> R:
+        try:
+            return verb(self, *args, **named)
+        except BaseException as error:
+            refused = isinstance(error, StrandlineError) and not isinstance(error, (StorageError, EngineError))
+            if not refused and not self.ended:
+                self.abort()
+            raise
+
+    return run
+
+
 class TableTransaction:
-    """Used by one thread at a time. A context manager: commits at the end, aborts when an error passes through."""
+    """Used by one thread at a time. A context manager: commits at the end, aborts when an error passes through.
+
+    A verb that refuses what it is asked leaves it as it was. One that is interrupted, or fails half-way, aborts it.
+    """
 
     def __init__(
         self, inner: Transaction, cache: PageCache, session: SparkSession | None = None, runner: str = "auto"
@@ -54,6 +78,7 @@ class TableTransaction:
 
     # Tables
 
+    @_whole
     def create_table(
         self, name: str, data: Any, *, key: str | Sequence[str] | None = None, not_null: Sequence[str] = ()
     ) -> int:
@@ -73,10 +98,12 @@ class TableTransaction:
         load(pending, in_order(fitted(source.rows, schema, doing), schema, doing), self._tables.page_io())
         return len(source.rows)
 
+    @_whole
     def has_table(self, name: str) -> bool:
         """Whether there is such a table, as this transaction sees it."""
         return self._tables.is_there(name)
 
+    @_whole
     def taken_by(self, name: str) -> str | None:
         """What has that name: a table, a what-if or a view; None when nothing has."""
         if self.has_table(name):
@@ -87,10 +114,12 @@ class TableTransaction:
                 return what
         return None
 
+    @_whole
     def drop_table(self, name: str) -> None:
         """The table with all its rows."""
         self._tables.drop(name)
 
+    @_whole
     def rename_table(self, old: str, new: str) -> None:
         """Give a table another name."""
         self._tables.open(old)
@@ -99,6 +128,7 @@ class TableTransaction:
             raise _taken_name(new, taken, f"renaming table {old}")
         self._tables.rename(old, new)
 
+    @_whole
     def rename_column(self, table: str, old: str, new: str) -> None:
         """Give a column another name; no page is written."""
         pending = self._tables.open(table)
@@ -106,6 +136,7 @@ class TableTransaction:
         names = [new if name == old else name for name in pending.schema.names]
         self._tables.reshape(pending, schema, lambda rows: rows.rename_columns(names))
 
+    @_whole
     def add_column(self, table: str, name: str, kind: pa.DataType | str, *, default: Any = None) -> None:
         """A new column at the end. Rows that are there hold `default` in it; no page is written."""
         pending = self._tables.open(table)
@@ -115,6 +146,7 @@ class TableTransaction:
         check_storable(pa.schema([pa.field(name, type_)]))
         self._tables.reshape(pending, schema, lambda rows: rows.append_column(name, repeat(value, len(rows))))
 
+    @_whole
     def widen_column(self, table: str, name: str, kind: pa.DataType | str) -> None:
         """Give a column a type that holds all its values and more; no page is written."""
         pending = self._tables.open(table)
@@ -127,6 +159,7 @@ class TableTransaction:
 
     # Rows
 
+    @_whole
     def insert(self, table: str, rows: Any) -> int:
         """New rows; a key that is there already is an error that shows up to ten of them."""
         doing = f"inserting into {table}"
@@ -146,6 +179,7 @@ class TableTransaction:
         pending.put(keys, new)
         return len(new)
 
+    @_whole
     def upsert(self, table: str, rows: Any) -> int:
         """Rows that replace those of the same key, or are new."""
         doing = f"upserting into {table}"
@@ -162,6 +196,7 @@ class TableTransaction:
         pending.put(keys, new)
         return len(new)
 
+    @_whole
     def update(
         self,
         table: str,
@@ -180,6 +215,7 @@ class TableTransaction:
         condition = condition_of(where, pending.schema, params, assigned)
         return update_rows(self.reader, pending, condition, assigned, doing)
 
+    @_whole
     def delete(self, table: str, *, where: str | None = None, params: Mapping[str, Any] | None = None) -> int:
         """Delete the rows that satisfy `where`, or all; how many they were."""
         pending = self._tables.open(table)
@@ -187,6 +223,7 @@ class TableTransaction:
         pending.remove(chosen.keys, chosen.numbers)
         return len(chosen.keys)
 
+    @_whole
     def apply(self, table: str, changes: Changes | ChangeSet, *, lenient: bool = False) -> int:
         """Make the changes of a change set; how many rows that concerned.
 
@@ -201,6 +238,7 @@ class TableTransaction:
         held = changes if isinstance(changes, ChangeSet) else ChangeSet(changes.header, changes.to_arrow())
         return apply_changes(self, pending, held, lenient=lenient)
 
+    @_whole
     def overwrite(self, table: str, rows: Any) -> int:
         """Make a table hold exactly these rows: what differs is changed, and rows keep their numbers.
 
@@ -218,6 +256,7 @@ class TableTransaction:
         old = self.reader.select(pending, None, Mode.X).rows
         return apply_changes(self, pending, difference(old, new, pending.schema.key), lenient=True)
 
+    @_whole
     def to_arrow(
         self,
         table: str,
@@ -238,6 +277,7 @@ class TableTransaction:
         rows = pa.Table.from_arrays(chosen.columns, schema=pending.schema.arrow_schema)
         return rows.select(list(pending.schema.shown if columns is None else columns))
 
+    @_whole
     def schema(self, table: str) -> pa.Schema:
         """The columns of a table as this transaction sees it."""
         return self._tables.open(table).schema.arrow_schema
@@ -251,9 +291,9 @@ class TableTransaction:
 
     def commit(self) -> CommitNumber:
         """Make everything visible and durable at once; the number of the commit that did."""
-        if self._tables.verbs != 1:
-            self._inner.statement = None
         try:
+            if self._tables.verbs != 1:
+                self._inner.statement = None
             self._tables.hand_over()
         except BaseException:
             if not self._inner.ended:

@@ -269,12 +269,22 @@ def _change(
     tx: TableTransaction, pending: PendingWrites, keys: Sequence[bytes], rows: pa.Table, settled: ValueDecision
 ) -> int:
     gone = [keys[place] for place in settled.gone]
-    pending.remove(gone)
     new = rows.take(pa.array(settled.new - len(keys)))
-    if len(new) and pending.schema.key:
-        tx.insert(pending.name, new)
-    elif len(new):
-        tx.append(pending, new)
+    if not pending.schema.key:
+        pending.remove(gone)
+        if len(new):
+            tx.append(pending, new)
+        return len(gone) + len(new)
+    # What does not fit is told before anything is changed.
+    new_keys = encode_keys(new, pending.schema.key)
+    doing = f"applying changes to {pending.name}"
+    check_distinct(new_keys, new, pending.schema, doing)
+    left = {*gone}
+    present = tx.reader.present(pending, [key for key in new_keys if key not in left])
+    if present:
+        raise taken_keys(new, pending.schema, [n for n, key in enumerate(new_keys) if key in present], doing)
+    pending.remove(gone)
+    pending.put(new_keys, new)
     return len(gone) + len(new)
 
 

@@ -1,0 +1,154 @@
+"""Ctrl-C anywhere in the code of tables: a transaction is done or undone as a whole, and nothing stays locked."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from tests.examples import examples
+from tests.tables.properties import given
+from tests.tables.shop import numbered, rows, shop
+
+from strandline.changes import difference
+from strandline.errors import KeysError, StoreError
+from strandline.store import Store
+from strandline.tables import Limits, TableTransaction
+
+TINY = Limits(page_rows=8, cut_rows=6, join_rows=3, most_in_overlay=2, fewest_for_overlay=4)
+
+Verb = Callable[[TableTransaction], object]
+VERBS: dict[str, Verb] = {
+    "upsert": lambda tx: tx.upsert("t", numbered(6, 17)),
+    "update": lambda tx: tx.update("t", where="v >= 100", set={"v": "v + 1"}),
+    "move": lambda tx: tx.update("t", where="id < 4", set={"id": "id + 1000"}),
+    "delete": lambda tx: tx.delete("t", where="id between 5 and 9"),
+    "overwrite": lambda tx: tx.overwrite("t", numbered(10, 3)),
+    "append": lambda tx: tx.insert("heap", numbered(3, 50)),
+    "remove": lambda tx: tx.delete("heap", where="id = 1"),
+    "add column": lambda tx: tx.add_column("heap", "x", "int64", default=7),
+    "create": lambda tx: tx.create_table("new", numbered(9), key="id"),
+    "read": lambda tx: tx.to_arrow("t", where="v = 70"),
+    "look": lambda tx: tx.has_table("nowhere"),
+}
+programs = st.lists(st.sampled_from(sorted(VERBS)), min_size=1, max_size=3, unique=True)
+
+
+def filled(store: Store) -> None:
+    store.create_table("t", numbered(20), key="id")
+    store.create_table("heap", numbered(4))
+
+
+def contents(store: Store) -> dict[str, Any]:
+    return {name: rows(store, name) for name in sorted(store.tables())}
+
+
+AT_THE_EDGE = ("run", "__enter__", "__exit__", "commit")
+"""Where no `try` holds yet, or none any more: such a transaction is released when its handle is lost."""
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt before a line of the tables' code; counts the lines that were run."""
+
+    def __init__(self, at: int | None = None) -> None:
+        self.lines = 0
+        self._at = at
+
+    def __enter__(self) -> Interrupt:
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
+        if "/strandline/tables/" not in frame.f_code.co_filename or frame.f_code.co_name in AT_THE_EDGE:
+            return None
+        if event == "line":
+            self.lines += 1
+            if self.lines - 1 == self._at:
+                raise KeyboardInterrupt
+        return self._trace
+
+
+def run(store: Store, program: list[str], *, in_block: bool) -> None:
+    if in_block:
+        with store.transaction() as tx:
+            for verb in program:
+                VERBS[verb](tx)
+        return
+    tx = store.transaction()
+    try:
+        for verb in program:
+            VERBS[verb](tx)
+        tx.commit()
+    except KeyboardInterrupt:
+        assert tx.ended
+        raise
+
+
+@settings(max_examples=examples(20))
+@given(programs, st.floats(0, 1, exclude_max=True), st.booleans())
+def test_an_interrupt_leaves_all_or_nothing_and_no_lock(program: list[str], part: float, in_block: bool) -> None:
+    with shop(limits=TINY) as twin:
+        filled(twin)
+        before = contents(twin)
+        with Interrupt() as counted:
+            run(twin, program, in_block=in_block)
+        after = contents(twin)
+    with shop(limits=TINY) as store:
+        filled(store)
+        try:
+            with Interrupt(int(part * counted.lines)):
+                run(store, program, in_block=in_block)
+        except KeyboardInterrupt:
+            pass
+        assert contents(store) in (before, after)
+        assert is_free(store)
+
+
+def is_free(store: Store) -> bool:
+    """Whether another thread can lock everything."""
+
+    def work() -> None:
+        with store.transaction() as tx:
+            for name in store.tables():
+                tx.drop_table(name)
+            tx.create_table("nowhere", numbered(1))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(30)
+    return not thread.is_alive()
+
+
+def test_a_verb_that_is_interrupted_ends_its_transaction() -> None:
+    with shop() as store:
+        filled(store)
+        tx = store.transaction()
+        with pytest.raises(KeyboardInterrupt), Interrupt(at=60):
+            tx.update("t", set={"id": "id + 1000"})
+        assert tx.ended
+        with pytest.raises(StoreError):
+            tx.commit()
+        assert is_free(store)
+
+
+def test_a_verb_that_is_refused_has_done_nothing() -> None:
+    """Removing rows comes before adding some, which may be refused."""
+    with shop() as store:
+        filled(store)
+        before = contents(store)
+        clash = pa.table({"id": [1, 2], "v": [10, 999]})
+        changes = difference(numbered(2), clash)
+        tx = store.transaction()
+        with pytest.raises(KeysError):
+            tx.apply("t", changes)
+        tx.commit()
+        assert contents(store) == before
