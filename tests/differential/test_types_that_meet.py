@@ -25,6 +25,8 @@ from tests.oracles.canonical_values import NANOSECONDS, canonical, canonical_flo
 from tests.values.properties import for_all
 
 import strandline as sl
+from strandline.differential import signature_diff
+from strandline.differential.plan import DiffPlan
 from strandline.errors import KeysError, StrandlineError
 
 _TICKS = [0, 1, 999, 1_000, -1_000, 1_000_000, -1_000_000_000, 86_400_000_000_000, 1_700_000_000_123_456_789]
@@ -182,8 +184,28 @@ def folder() -> Iterator[str]:
 EMPTY = Night({}, [], in_parquet=False, twice=False)
 
 
-@for_all(examples=50, drawn=st.composite(nights)(), algorithm=st.sampled_from(["kb", "kbp"]))
-def test_nights_by_saved_signatures(folder: str, drawn: tuple[list[str], list[Night]], algorithm: str) -> None:
+@contextmanager
+def work_items(count: int) -> Iterator[None]:
+    """Differentials inside are cut into so many work items, however small they are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DiffPlan, "pieces", lambda *_: count)
+        yield
+
+
+@for_all(
+    examples=50,
+    drawn=st.composite(nights)(),
+    algorithm=st.sampled_from(["kb", "kbp"]),
+    items=st.integers(1, 3),
+)
+def test_nights_by_saved_signatures(
+    folder: str, drawn: tuple[list[str], list[Night]], algorithm: str, items: int
+) -> None:
+    with work_items(items):
+        by_saved_signatures(folder, drawn, algorithm)
+
+
+def by_saved_signatures(folder: str, drawn: tuple[list[str], list[Night]], algorithm: str) -> None:
     names, table_nights = drawn
     state = os.path.join(tempfile.mkdtemp(dir=folder), "state")
     before = EMPTY
@@ -236,3 +258,30 @@ def test_what_signatures_cannot_compare_is_refused_by_name(
     sl.diff(None, before, key="a", state=state, algorithm=algorithm)
     with pytest.raises(StrandlineError, match=names[place]):
         sl.diff(None, after, key="a", state=state, algorithm=algorithm)
+
+
+@pytest.mark.parametrize("key", [pa.string(), pa.int64()], ids=str)
+def test_more_work_items_do_not_look_at_more_of_the_state(
+    folder: str, key: pa.DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each item looks its own rows up, also where the numbers of its keys span the whole state."""
+    count, matched = 4_096, []
+    real = signature_diff.match_segments
+
+    def matching(saved: pa.Table, mine: pa.Table, spec: Any) -> Any:
+        matched.append(len(saved))
+        return real(saved, mine, spec)
+
+    monkeypatch.setattr(signature_diff, "match_segments", matching)
+    ids = pa.array([place * 7_919 % 1_000_003 for place in range(count)], pa.int64()).cast(key)
+    place = tempfile.mkdtemp(dir=folder)
+    for name, values in (("old", range(count)), ("new", [n if n % 100 else -1 for n in range(count)])):
+        table = pa.table({"id": ids, "v": pa.array(list(values))})
+        pq.write_table(table, os.path.join(place, f"{name}.parquet"), row_group_size=count // 32)
+    state, new = os.path.join(place, "state"), os.path.join(place, "new.parquet")
+    with work_items(32):
+        sl.diff(None, os.path.join(place, "old.parquet"), key="id", state=state, algorithm="kb")
+        matched.clear()
+        assert sl.diff(state, new, key="id", algorithm="kb").summary().updated == 41
+    assert len(matched) >= 32
+    assert sum(matched) <= signature_diff.SPARSE * count

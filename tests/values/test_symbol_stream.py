@@ -21,6 +21,7 @@ from tests.oracles.canonical_values import canonical, canonical_float, unordered
 from tests.values.arrow_strategies import arrays, leaves
 from tests.values.properties import for_all
 
+from strandline.values import unequal
 from strandline.values.signatures import numpy_engine, sl3
 from strandline.values.signatures.scheme import kind_of
 
@@ -173,3 +174,21 @@ def test_instants_that_no_microseconds_of_64_bits_hold_do_not_wrap_around(unit: 
     ticks = pa.array([far, -far], pa.int64()).view(pa.timestamp(unit))
     wrapped = pa.array([near, -near], pa.int64()).view(pa.timestamp("us"))
     assert set(sl3.signature([ticks], SEED)).isdisjoint(sl3.signature([wrapped], SEED))
+
+
+@for_all(examples=100, array=arrays(rows=5), order=st.lists(st.integers(0, 4), min_size=5, max_size=5))
+def test_signatures_are_equal_exactly_where_values_are(array: pa.Array, order: list[int]) -> None:
+    other = pa.concat_arrays([array.slice(place, 1) for place in order])
+    apart = [canonical(a) != canonical(b) for a, b in zip(array, other, strict=True)]
+    assert unequal(array, other).tolist() == apart
+    assert (sl3.signature([array], SEED) != sl3.signature([other], SEED)).tolist() == apart
+
+
+def test_a_date_is_its_day_whatever_the_milliseconds_say() -> None:
+    days = pa.array([-1, -2, 0, -1, None], pa.date32())
+    instants = pa.array([-1, -86_400_001, 86_399_999, -86_400_000, None], pa.int64()).view(pa.date64())
+    moved = pa.array([-2, -86_400_002, 1, -1, None], pa.int64()).view(pa.date64())
+    for dates in (days, moved):
+        assert not unequal(instants, dates).any()
+        assert not unequal(dates, instants).any()
+        assert sl3.signature([instants], SEED).tolist() == sl3.signature([dates], SEED).tolist()

@@ -40,6 +40,7 @@ from strandline.values.type_unification import (
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _NAN = 0x7FF8000000000000
+_MILLISECONDS_A_DAY = 86_400_000
 
 
 def comparable(values: Any, other: Any = None) -> Any:
@@ -89,7 +90,7 @@ def _canonical_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
         ticks = array.view(pa.int64())
         return ticks if target != TICKS else _nanoseconds(ticks, array.type.unit)
     if pt.is_date(target):
-        return array.cast(pa.date32(), safe=False).view(pa.int32())  # a date is its day, whatever the milliseconds
+        return _days(array, pa.int64() if pt.is_date64(target) else pa.int32())
     if pt.is_floating(target):
         return _ordered_bits(array.cast(target))
     if pt.is_time(target):
@@ -210,6 +211,14 @@ def _split(array: pa.Array) -> pa.Array:
     return pa.StructArray.from_arrays(children, names=_positions(2), mask=_arrow_null_mask(array))
 
 
+def _days(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """A date is its day, whatever the milliseconds: those before 1970 belong to the day that they are in."""
+    if pt.is_date32(array.type):
+        return array.view(pa.int32()).cast(type_)
+    milliseconds = array.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return pa.array(milliseconds // _MILLISECONDS_A_DAY, pa.int64(), mask=_null_mask(array)).cast(type_)
+
+
 def _nanoseconds(ticks: pa.Array, unit: str) -> pa.Array:
     factor = pa.scalar(Decimal(10**9 // _PER_SECOND[unit]), pa.decimal128(10, 0))
     return pc.multiply(ticks.cast(pa.decimal128(19, 0)), factor).cast(TICKS)
@@ -280,7 +289,7 @@ def _compares_directly(type_: pa.DataType) -> bool:
         or pt.is_float32(type_)
         or pt.is_float64(type_)
         or pt.is_decimal128(type_)
-        or pt.is_date(type_)
+        or pt.is_date32(type_)
         or pt.is_timestamp(type_)
         or pt.is_time(type_)
         or pt.is_duration(type_)
