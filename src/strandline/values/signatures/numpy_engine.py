@@ -79,15 +79,16 @@ def float_words(values: npt.NDArray[np.float64]) -> Words:
 def shorten(numbers: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> None:
     """Drops the zeros at the end of each number, as long as it has decimal places; both change in place."""
     places[numbers == 0] = 0
-    left = np.flatnonzero(places > 0)
-    while len(left):
-        some = numbers[left] if len(left) < len(numbers) else numbers
-        tenths = some // 10
-        even = tenths * 10 == some
-        left = left[even]
-        numbers[left] = tenths[even]
-        places[left] -= 1
-        left = left[places[left] > 0]
+    most = int(places.max(initial=0))
+    for step in (8, 4, 2, 1):
+        again = step <= most
+        while again:
+            shorter = numbers // 10**step
+            even = shorter * 10**step == numbers
+            even &= places >= step
+            again = bool(even.any()) and step == 8  # fewer than eight are left, and so at most one of each smaller step
+            np.copyto(numbers, shorter, where=even)
+            places -= step * even.view(np.int8)
 
 
 def hash_bytes(offsets: Offsets, data: npt.NDArray[np.uint8], seed: int) -> Words:
