@@ -167,7 +167,7 @@ def expected(old: Night, new: Night) -> tuple[set[Any], int]:
     return changes, sum(new.rows[key] == old.rows[key] for key in common)
 
 
-def told(changes: sl.Changes, names: list[str]) -> tuple[set[Any], int]:
+def observed(changes: sl.Changes, names: list[str]) -> tuple[set[Any], int]:
     table = changes.to_arrow()
     values = [[canonical(scalar) for scalar in table.column(name)] for name in names]
     rows = list(zip(table.column("_change").to_pylist(), zip(*values[:-1], strict=True), values[-1], strict=True))
@@ -215,8 +215,8 @@ def by_saved_signatures(folder: str, drawn: tuple[list[str], list[Night]], algor
                 with pytest.raises(KeysError, match=r"more than one row|nothing but nulls"):
                     sl.diff(None, source, key=names[:-1], state=state, algorithm=algorithm)
                 continue
-            found = sl.diff(None, source, key=names[:-1], state=state, algorithm=algorithm)
-            assert told(found, names) == expected(before, night)
+            differential = sl.diff(None, source, key=names[:-1], state=state, algorithm=algorithm)
+            assert observed(differential, names) == expected(before, night)
             before = night
 
 
@@ -229,8 +229,8 @@ def test_nights_side_by_side(folder: str, drawn: tuple[list[str], list[Night]], 
             continue
         if before is not None:
             with before.source(names, folder) as old, night.source(names, folder) as new:
-                found = sl.diff(old, new, key=names[:-1], algorithm=algorithm)
-            assert told(found, names) == expected(before, night)
+                differential = sl.diff(old, new, key=names[:-1], algorithm=algorithm)
+            assert observed(differential, names) == expected(before, night)
         before = night
 
 
