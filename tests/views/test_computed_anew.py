@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
+from strandline.errors import InputError, SqlError
 from strandline.storage import MemoryStorage
 from strandline.store import create_on
+from strandline.views.change_feed import ChangeFeed
 
 INSTANT = pa.timestamp("us", "UTC")
 
@@ -88,3 +90,36 @@ def test_what_chance_or_the_clock_gives_is_what_the_copy_gets(tmp_path: Path, sq
         done = copy.refresh()
         assert done.unequal == ""
         assert copy.status()["rows"] == 2
+
+
+@pytest.mark.parametrize(
+    ("sql", "steady"),
+    [
+        ("select k, now() as n from t", False),
+        ("select current_date as d, count(*) as n from t", False),
+        ("select k, random() as r from t", False),
+        ("select * from t using sample 2", False),
+        ("select x, count(*) as n, max(k) as k from t group by x", True),
+        ("select k, row_number() over (order by k) as n from t", True),
+        ("select distinct coalesce(x, 0) as x from t", True),
+    ],
+)
+def test_only_what_depends_on_tables_alone_has_a_feed(sql: str, steady: bool) -> None:
+    with create_on(MemoryStorage()) as store:
+        store.create_table("t", pa.table({"k": [1, 2, 3], "x": [1, 1, None]}), key="k")
+        store.view("v", sql, strict=False)
+        feed = ChangeFeed(store, "v")
+        if steady:
+            assert "x" in feed.schema().names or "n" in feed.schema().names
+        else:
+            with pytest.raises(InputError, match="does not depend on tables alone"):
+                feed.schema()
+
+
+def test_nanoseconds_that_a_query_would_drop_are_refused() -> None:
+    with create_on(MemoryStorage()) as store:
+        instants = pa.array([1000, 1001], pa.timestamp("ns", "UTC"))
+        store.create_table("t", pa.table({"k": [1, 2], "at": instants}), key="k")
+        assert store.view("n", "select count(*) as n from t", strict=False).to_arrow().column("n").to_pylist() == [2]
+        with pytest.raises(SqlError, match="nanoseconds"):
+            store.view("v", "select at, count(*) as n from t group by at", strict=False).to_arrow()

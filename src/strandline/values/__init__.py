@@ -14,6 +14,7 @@ from strandline.values.expressions import (
     quoted_text,
     readable,
     sql_rounds,
+    unsteady_calls,
 )
 from strandline.values.matching import (
     BLOCK_ROWS,
@@ -124,5 +125,6 @@ __all__ = [
     "spark_table",
     "sql_rounds",
     "unequal",
+    "unsteady_calls",
     "validity",
 ]

@@ -39,6 +39,8 @@ _CLASSES = frozenset(
 ) | {"COLLATE", "LAMBDA", "LAMBDA_REF", "TYPE"}
 _SUBJECT = {"SUBQUERY": "a query", "WINDOW": "a window", "STAR": "a star", "PARAMETER": "an unnamed parameter"}
 _UNSTEADY = frozenset(("version", "current_localtime", "current_localtimestamp", "generate_series", "alias"))
+_CLOCKS = frozenset(("current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"))
+"""Functions that are called without parentheses: DuckDB's parser takes them for columns."""
 _MACROS = (
     "function_name LIKE 'list\\_%' ESCAPE '\\' OR function_name LIKE 'array\\_%' ESCAPE '\\' OR function_name IN "
     "('nullif', 'if', 'split_part', 'fmod', 'fdiv', 'date_add', 'days_in_month', 'map_contains_value', "
@@ -404,6 +406,35 @@ def check_microseconds(column: pa.ChunkedArray, name: str, doing: str) -> None:
 
 _connections = PerThread(lambda: sandboxed_duckdb(threads=1))
 """The connections for expressions: they see nothing but the rows that they are given."""
+
+
+def unsteady_calls(query: str) -> list[str]:
+    """What in a query may give something else for the same rows: the clock, chance, a sample, what is not known."""
+    import sqlglot
+    from sqlglot import exp
+
+    tree = sqlglot.parse_one(query, dialect="duckdb")
+    text = tree.sql(dialect="duckdb", identify=True, comments=False)
+    record = json.loads(_connections.get().execute("SELECT json_serialize_sql(?)", [text]).fetchall()[0][0])
+    if record["error"]:
+        return [str(record.get("error_message", "unknown"))]
+    calls = ["a sample"] if tree.find(exp.TableSample) is not None else []
+    for node in _nodes(record["statements"]):
+        if node["class"] in ("FUNCTION", "WINDOW") and node["function_name"].lower() not in _steady_functions():
+            calls.append(f"{node['function_name']}()")
+        if node["class"] == "COLUMN_REF" and node["column_names"][0].lower() in _CLOCKS:
+            calls.append(node["column_names"][0])
+    return calls
+
+
+@cache
+def _steady_functions() -> frozenset[str]:
+    """The functions that give the same for the same rows, aggregates and windows included."""
+    listed = _connections.get().execute(
+        "SELECT function_name FROM duckdb_functions() WHERE function_type IN ('scalar', 'aggregate', 'window') "
+        "GROUP BY function_name HAVING bool_and(stability = 'CONSISTENT')"
+    )
+    return (frozenset(name.lower() for (name,) in listed.fetchall()) - _UNSTEADY) | _functions()
 
 
 @cache

@@ -22,11 +22,11 @@ import pyarrow as pa
 
 from strandline.changes import CHANGE, INSERT, ChangeSet, difference
 from strandline.engine import WorkItem
-from strandline.errors import InUse, NotFound, SnapshotExpired, StateError
+from strandline.errors import InputError, InUse, NotFound, SnapshotExpired, StateError
 from strandline.pages import PageSnapshot
 from strandline.relations import schema_from_text, schema_to_text
 from strandline.tables import PREFIX
-from strandline.values import no_rows
+from strandline.values import no_rows, unsteady_calls
 from strandline.views.catalog import ViewPosition
 from strandline.views.definition import ViewDefinition
 from strandline.views.delta_query import TwoStates, delta_rows
@@ -128,6 +128,13 @@ class ChangeFeed:
     def _definition(self, state: StoreState, offset: FeedOffset | None = None) -> ViewDefinition:
         """The view's definition at a state; refused if it is not the one that the offset was taken of."""
         definition = KnownViews(state).definition(self._name)
+        calls = unsteady_calls(definition.sql) if definition.regenerated else []
+        if calls:
+            raise InputError(
+                f"its query does not depend on tables alone: {', '.join(dict.fromkeys(calls))}",
+                doing=self._doing,
+                hint="Two states can't be compared by it; replicate the view instead",
+            )
         known = None if offset is None else offset.position
         if known is not None and known.view != definition.fingerprint:
             raise StateError(

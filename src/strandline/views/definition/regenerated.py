@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from strandline.engine import sandboxed_duckdb
 from strandline.errors import SqlError
-from strandline.values import no_rows, quoted
+from strandline.values import check_microseconds, no_rows, quoted, readable
 from strandline.views.definition.definition import Occurrence, OutputColumn, Shape, ViewDefinition
 from strandline.views.definition.scope import column, relation_named
 
@@ -58,11 +58,28 @@ def computed(sql: str, tables: Mapping[str, pa.Table], doing: str) -> pa.Table:
     """The result of a query over these tables and nothing else."""
     import duckdb
 
-    with sandboxed_duckdb(tables) as connection:
+    with sandboxed_duckdb(_in_sql(sql, tables, doing)) as connection:
         try:
             return connection.sql(sql).to_arrow_table()
         except duckdb.Error as error:
             raise SqlError(str(error).strip().splitlines()[0], doing=doing) from None
+
+
+def _in_sql(sql: str, tables: Mapping[str, pa.Table], doing: str) -> dict[str, pa.Table]:
+    """The tables in types that SQL reads; a column that it reads, and of whose digits it would miss some, is refused."""
+    from sqlglot import exp, parse_one
+
+    tree = parse_one(sql, dialect="duckdb")
+    names = {column.name.lower() for column in tree.find_all(exp.Column)}
+    starred = any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star))
+    shown = {}
+    for relation, table in tables.items():
+        for name in table.column_names:
+            if starred or name.lower() in names:
+                check_microseconds(table.column(name), name, doing)
+        columns = [readable(table.column(name), name) for name in table.column_names]
+        shown[relation] = pa.table(columns, names=table.column_names)
+    return shown
 
 
 def with_views(definition: ViewDefinition, inner: Mapping[str, ViewDefinition]) -> tuple[str, tuple[Occurrence, ...]]:
