@@ -23,11 +23,19 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "instant": (pa.timestamp("ns", "UTC"), [0, 1, 999, 1000, 1001, None]),
     "duration": (pa.duration("ns"), [0, 1, 999, 1000, 1001, None]),
     "moment": (pa.timestamp("ns"), [0, 1, 1000, 1001, None]),
+    "map": (pa.map_(pa.string(), pa.int64()), [[("a", 1), ("b", 2)], [("b", 2), ("a", 1)], [("a", 1)], [], None]),
+    "list": (pa.list_(pa.float64()), [[0.0], [-0.0], [1.5], [], None]),
+    "struct": (pa.struct([("f", pa.float64())]), [{"f": 0.0}, {"f": -0.0}, {"f": 1.5}, None]),
 }
 
 
 def by_value(value: Any) -> Any:
-    """Equal values as one: NaN is equal to itself, and −0.0 to 0.0."""
+    """Equal values as one: NaN is equal to itself, −0.0 to 0.0, and a map to one in another order."""
+    if isinstance(value, dict):
+        return tuple((name, by_value(item)) for name, item in sorted(value.items()))
+    if isinstance(value, list):
+        pairs = any(isinstance(item, tuple) for item in value)
+        return tuple(sorted(value)) if pairs else tuple(by_value(item) for item in value)
     return "NaN" if value != value else value + 0 if value is not None else None
 
 

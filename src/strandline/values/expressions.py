@@ -30,6 +30,7 @@ import pyarrow.types as pt
 from strandline.engine import PerThread, sandboxed_duckdb
 from strandline.errors import SqlError, did_you_mean
 from strandline.values.encoding import no_rows
+from strandline.values.equality import list_lengths, map_entries
 
 if TYPE_CHECKING:
     pass
@@ -368,7 +369,7 @@ def _run(expression: Expression | Condition, table: pa.Table, sql: str = "") -> 
 
 
 def readable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """The column in a type that DuckDB reads; of the two zeros of floating point, which are equal, SQL sees one."""
+    """The column in a type that DuckDB reads; equal values have one form: one zero, and maps in the order of keys."""
     type_ = column.type
     if isinstance(type_, pa.BaseExtensionType):
         storage = [chunk.storage for chunk in column.chunks]
@@ -376,6 +377,8 @@ def readable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     if pt.is_floating(type_):
         wide = column.cast(pa.float32()) if pt.is_float16(type_) else column
         return pc.add(wide, pa.scalar(0.0, wide.type))  # −0.0 + 0.0 is 0.0
+    if pt.is_nested(type_) and _has_forms(type_):
+        return pa.chunked_array([_one_form(chunk) for chunk in column.chunks], type=type_)
     if pt.is_date64(type_):
         return column.cast(pa.date32())
     if pt.is_timestamp(type_) and type_.tz and type_.unit == "ns":
@@ -386,6 +389,35 @@ def readable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         except pa.ArrowInvalid as error:
             raise SqlError(f"column {name!r} holds more than 38 digits: {error}", doing="evaluating SQL") from None
     return column
+
+
+def _has_forms(type_: pa.DataType) -> bool:
+    """Whether equal values of a type may be written in several ways."""
+    inner = [type_.field(place).type for place in range(type_.num_fields)]
+    return bool(pt.is_floating(type_) or pt.is_map(type_) or any(_has_forms(one) for one in inner))
+
+
+def _one_form(array: pa.Array) -> pa.Array:
+    """The same values, those inside included, in one form each."""
+    type_ = array.type
+    if pt.is_floating(type_) and not pt.is_float16(type_):
+        return pc.add(array, pa.scalar(0.0, type_))
+    if pt.is_struct(type_):
+        return pa.StructArray.from_arrays(
+            [_one_form(child) for child in array.flatten()], fields=list(type_), mask=array.is_null()
+        )
+    if pt.is_map(type_):
+        keys, items, lengths = map_entries(array)
+        keys, items = _one_form(keys), _one_form(items)
+        entries = pa.table([np.repeat(np.arange(len(array)), lengths), keys], names=["row", "key"])
+        order = pc.sort_indices(entries, sort_keys=[("row", "ascending"), ("key", "ascending")])
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+        return pa.MapArray.from_arrays(offsets, keys.take(order), items.take(order), type=type_, mask=array.is_null())
+    if pt.is_list(type_) or pt.is_large_list(type_):
+        kind, width = (pa.LargeListArray, pa.int64()) if pt.is_large_list(type_) else (pa.ListArray, pa.int32())
+        offsets = pa.array(np.concatenate([[0], np.cumsum(list_lengths(array))]), width)
+        return kind.from_arrays(offsets, _one_form(array.flatten()), type=type_, mask=array.is_null())
+    return array
 
 
 def sql_rounds(type_: pa.DataType) -> bool:

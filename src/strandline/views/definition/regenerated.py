@@ -66,7 +66,7 @@ def computed(sql: str, tables: Mapping[str, pa.Table], doing: str) -> pa.Table:
 
 
 def _in_sql(sql: str, tables: Mapping[str, pa.Table], doing: str) -> dict[str, pa.Table]:
-    """The tables in types that SQL reads; a column that it reads, and of whose digits it would miss some, is refused."""
+    """The tables in types that SQL reads; a column is refused that it reads without seeing every digit."""
     from sqlglot import exp, parse_one
 
     tree = parse_one(sql, dialect="duckdb")
