@@ -151,6 +151,16 @@ def test_text_is_not_rounded_to_the_type_of_its_column(store: Store, text: str) 
         assert not len(found), name
 
 
+def test_half_of_a_character_is_refused() -> None:
+    with shop() as store:
+        store.create_table("t", pa.table({"k": ["a"], "v": ["a"]}), key="k")
+        for column in "kv":
+            with pytest.raises(SqlError, match="no text"):
+                store.table("t").delete(where=f"{column} = :p", params={"p": "\ud800"})
+        with pytest.raises(SchemaError, match="'v'"):
+            store.table("t").upsert([{"k": "b", "v": "\ud800"}])
+
+
 def test_a_row_of_a_truncated_key_is_not_deleted() -> None:
     with shop() as store:
         store.create_table("t", pa.table({"k": pa.array([DAY], pa.timestamp("ms"))}), key="k")

@@ -328,7 +328,7 @@ def _fitting(value: Any, kind: pa.DataType) -> _Fit | None:
     plain = (
         (pt.is_float64(kind) and isinstance(value, float))
         or (pt.is_date32(kind) and isinstance(value, dt.date) and not isinstance(value, dt.datetime))
-        or (is_plain_text(kind) and isinstance(value, str))
+        or (is_plain_text(kind) and isinstance(value, str) and _is_text(value))
         or (pt.is_binary(kind) and isinstance(value, bytes))
     )
     if plain:
@@ -341,6 +341,11 @@ def _fitting(value: Any, kind: pa.DataType) -> _Fit | None:
             return None
         return _Fit(held, is_held(value, held))
     return None
+
+
+def _is_text(value: str) -> bool:
+    """Whether UTF-8 holds it: Python's strings may hold halves of characters."""
+    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def _fitting_text(text: str, kind: pa.DataType) -> _Fit | None:

@@ -236,6 +236,8 @@ def _literal(value: Any, name: str, doing: str) -> Any:
     if isinstance(value, Decimal):
         return _decimal(value, name, doing)
     if isinstance(value, str):
+        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise SqlError(f"parameter :{name} is no text: it holds half of a character", doing=doing)
         return exp.Literal.string(value)
     if isinstance(value, (bytes, bytearray)):
         return exp.Anonymous(this="from_hex", expressions=[exp.Literal.string(value.hex())])
