@@ -21,6 +21,8 @@ class Fault(Enum):
     NOT_DONE_NO_ANSWER = "do not do a swap, and answer nothing"
     WRONG_ANSWER = "do a swap, and say that it was lost, as a repeated request would"
     FULL = "no space"
+    INTERRUPT = "the user's Ctrl-C, before the operation; the process goes on"
+    INTERRUPT_AFTER = "the user's Ctrl-C, after the operation; the process goes on"
 
 
 STOPS = (Fault.STOP, Fault.TEAR, Fault.ANSWER_LOST_THEN_STOP)
@@ -112,6 +114,8 @@ class FaultyStorage:
         self.operations += 1
         strikes = self.operations - 1 == self.at
         self.struck = self.struck or strikes
+        if strikes and self.fault is Fault.INTERRUPT:
+            raise KeyboardInterrupt
         return strikes
 
     def _stop(self) -> None:
@@ -119,5 +123,7 @@ class FaultyStorage:
         raise Crash
 
     def _stop_if_asked(self) -> None:
+        if self.fault is Fault.INTERRUPT_AFTER:
+            raise KeyboardInterrupt
         if self.fault is Fault.ANSWER_LOST_THEN_STOP:
             self._stop()

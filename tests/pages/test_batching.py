@@ -40,12 +40,12 @@ def test_a_thread_that_is_stopped_while_it_waits_holds_up_nobody(late: bool) -> 
         queue.wake(batch)
 
     def serve(ticket: PendingCommit) -> None:
-        batch = queue.join(ticket)
-        if batch:
-            try:
-                process(batch)
-            finally:
-                queue.pass_on(batch)
+        try:
+            queue.join(ticket, 20)
+            if ticket.batch:
+                process(ticket.batch)
+        finally:
+            queue.leave(ticket)
 
     queue = BatchQueue()
     with created(MemoryStorage()) as store:
@@ -61,18 +61,20 @@ def test_a_thread_that_is_stopped_while_it_waits_holds_up_nobody(late: bool) -> 
             with pytest.raises(KeyboardInterrupt):
                 serve(stopped)
 
-        for work, argument in ((be_stopped, ()), (serve, (third,))):
+        for work, argument, ticket in ((be_stopped, (), stopped), (serve, (third,), third)):
             thread = threading.Thread(target=work, args=argument)
             thread.start()
             threads.append(thread)
-            while len(queue._queue) < len(threads) - 1:
+            while thread.is_alive() and ticket not in queue._queue:
                 pass
         go_on.set()
         for thread in threads:
             thread.join(timeout=20)
             assert not thread.is_alive()
         serve(last)
-        assert [len(batch) for batch in batches] == [1, 2, 1]
-        assert all(ticket.done for ticket in (first, stopped, third, last))
+        assert [len(batch) for batch in batches] == [1, 1, 1]
+        assert all(ticket.done for ticket in (first, third, last))
+        assert not stopped.done
+        assert not queue._queue
         for transaction in transactions:
             transaction.abort()

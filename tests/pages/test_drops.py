@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.pages.toy import all_rows, assert_sound, created, domain_of, put
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.pages.toy import all_rows, assert_sound, created, domain_of, opened, put
 
 from strandline.errors import InUse
-from strandline.pages import CATALOG, PageStore, TableId, Visits
+from strandline.pages import CATALOG, PageSnapshot, PageStore, TableId, Visits
 from strandline.pages.format.node import NodeRef, TableEntry
 from strandline.pages.format.page_table import find, items, only_in
 from strandline.pages.format.pointer import Pointer, SnapshotRecord
@@ -220,3 +222,77 @@ def test_a_commit_frees_through_a_partial_snapshot_to_the_full_one_before() -> N
         put(main, "other", a=5)
         assert not pages & storage.objects.keys()
     assert_sound(storage)
+
+
+def test_a_promoted_snapshot_takes_back_only_what_it_names() -> None:
+    """What a drop freed is dated by the next permanent state: a temporary one in between may not name it."""
+    storage = MemoryStorage()
+    with created(storage) as store:
+        main = store.version()
+        put(main, "t", **{f"k{n:02}": 0 for n in range(40)})
+        sizes = []
+        for turn in range(5):
+            main.name_snapshot("older")
+            put(main, "t", **{f"k{n:02}": turn for n in range(40)})
+            with main.snapshot() as between:
+                put(main, "t", **{f"k{n:02}": -turn for n in range(40)})
+                main.drop_snapshot("older")
+                main.name_snapshot("promoted", of=between)
+            with main.at("promoted") as promoted:
+                assert set(all_rows(promoted.view)["t"].values()) == {turn}
+            main.drop_snapshot("promoted")
+            put(main, "t", k00="done")
+            put(main, "t", k00="again")
+            sizes.append(len(storage.objects))
+        assert len(set(sizes[1:])) == 1
+    assert_sound(storage)
+
+
+STEPS = st.sampled_from(["write", "write", "take", "name", "promote", "drop", "close"])
+
+
+@given(st.lists(st.tuples(STEPS, st.integers(0, 7)), max_size=30))
+def test_when_all_snapshots_are_gone_only_the_current_state_is_left(steps: list[tuple[str, int]]) -> None:
+    storage = MemoryStorage()
+    with created(storage) as store:
+        main = store.version()
+        put(main, "t", **{f"k{n:02}": 0 for n in range(30)})
+        temporary: list[tuple[PageSnapshot, object]] = []
+        named: dict[str, object] = {}
+        for number, (step, which) in enumerate(steps):
+            if step == "write":
+                put(main, "t", **{f"k{(which * 4 + n) % 30:02}": number for n in range(9)})
+            elif step == "take":
+                temporary.append((main.snapshot(), all_rows(main.view())))
+            elif step == "name":
+                main.name_snapshot(f"s{number}")
+                named[f"s{number}"] = all_rows(main.view())
+            elif step == "promote" and temporary:
+                snapshot, rows = temporary[which % len(temporary)]
+                main.name_snapshot(f"s{number}", of=snapshot)
+                named[f"s{number}"] = rows
+            elif step == "drop" and named:
+                name = sorted(named)[which % len(named)]
+                main.drop_snapshot(name)
+                del named[name]
+            elif step == "close" and temporary:
+                temporary.pop(which % len(temporary))[0].close()
+            for snapshot, rows in temporary:
+                assert all_rows(snapshot.view) == rows
+            for name, rows in named.items():
+                with main.at(name) as snapshot:
+                    assert all_rows(snapshot.view) == rows
+        for snapshot, _ in temporary:
+            snapshot.close()
+        for name in named:
+            main.drop_snapshot(name)
+        put(main, "t", k00="done")
+        put(main, "t", k00="again")
+    assert_sound(storage)
+    left = {name for name in storage.objects if name.startswith("pages/")}
+    with opened(storage) as store:
+        view = store.version().view()
+        waiting = {one.name for one in store.version().pointer().all_freed(store.context.objects.chunk)}
+        named_now = {page.name for entry in view.entries(domain_of(view, "t")) for page in entry.pages}
+    assert left - named_now <= waiting
+    assert len(left - named_now) <= 1

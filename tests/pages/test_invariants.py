@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.pages.toy import assert_sound, created, put
 
 from strandline.pages import check_store
@@ -13,7 +16,7 @@ from strandline.pages.check import INVARIANTS
 from strandline.pages.format.master import MASTER, decode_master, encode_master
 from strandline.pages.format.node import NodeRef
 from strandline.pages.format.pointer import ChunkedList, Freed, LogEntry, Pointer, decode_pointer, encode_pointer
-from strandline.pages.ids import NO_DOMAIN, CommitNumber, ProcessId, VersionObject
+from strandline.pages.ids import NO_DOMAIN, CommitNumber, PhysicalPage, ProcessId, VersionObject
 from strandline.pages.process_registry import PROCESSES, ProcessRegistry, decode_registry, encode_registry
 from strandline.storage import MemoryStorage
 
@@ -126,3 +129,79 @@ def test_each_invariant_is_noticed_when_it_is_broken(number: int) -> None:
     else:
         named = {name for name in before if name not in storage.objects}
         assert not named, "a repair removes nothing that a state names"
+
+
+FOREIGN = st.one_of(
+    st.from_regex(r"(nodes|pages|versions|staging)/[A-Za-z0-9_][A-Za-z0-9._=-]{0,12}", fullmatch=True),
+    st.sampled_from(
+        [
+            "pages/1-2.csv",
+            "pages/01-2.parquet",
+            "nodes/1-2.parquet",
+            "pages/1-2",
+            "pages/1-A.parquet",
+            "staging/notes.txt",
+        ]
+    ),
+)
+
+
+@given(st.sets(FOREIGN, max_size=6))
+def test_a_repair_removes_only_objects_whose_names_the_store_gave_out(names: set[str]) -> None:
+    storage = MemoryStorage()
+    with created(storage) as store:
+        put(store.version(), "t", a=1)
+        stem = store.context.membership.stem()
+        lost = f"pages/{stem}.parquet"
+        store.context.membership.settled([PhysicalPage(lost)])
+    own = re.compile(r"(pages/[0-9a-f]+-[0-9a-f]+[.]parquet|(nodes|versions)/[0-9a-f]+-[0-9a-f]+)")
+    foreign = {name for name in names if own.fullmatch(name) is None or not _is_plain(name)}
+    for name in (*foreign, lost):
+        storage.objects.setdefault(name, b"somebody's")
+    report = check_store(storage, repair=True)
+    assert report.removed == [lost]
+    assert foreign <= storage.objects.keys()
+    assert check_store(storage).ok
+
+
+def _is_plain(name: str) -> bool:
+    """Numbers as they are written, without zeros in front."""
+    numbers = re.split("[-.]", name.rpartition("/")[2])[:2]
+    return all(number == f"{int(number, 16):x}" for number in numbers)
+
+
+class Busy(MemoryStorage):
+    """While somebody reads, somebody else commits: after the read of that number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = -1
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def get(self, name: str) -> bytes:
+        self.at -= 1
+        if self.at == 0:
+            self.meanwhile()
+        return super().get(name)
+
+
+def test_nothing_seems_gone_beside_a_writer() -> None:
+    storage = Busy()
+    with created(storage) as store:
+        main = store.version()
+        for turn in range(3):
+            put(main, "t", **{f"k{n:02}": turn for n in range(30)})
+            main.name_snapshot(f"s{turn}")
+        for at in range(1, 60):
+
+            def work(turn: int = at) -> None:
+                put(main, "t", **{f"k{n:02}": -turn for n in range(30)})
+                main.name_snapshot(f"t{turn}")
+                main.drop_snapshot(main.snapshots()[0].name)
+                put(main, "t", a=turn)
+
+            storage.at, storage.meanwhile = at, work
+            report = check_store(storage)
+            assert report.ok, (at, report.findings, report.unreachable)
+        storage.at = -1
+    assert_sound(storage)

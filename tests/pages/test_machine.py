@@ -7,6 +7,7 @@ state.
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from hypothesis.stateful import (
     rule,
 )
 from tests.examples import examples
+from tests.pages.faults import Fault, FaultyStorage
 from tests.pages.toy import Clock, all_rows, assert_sound, created, opened, write
 
 from strandline.pages import PageSnapshot, PageStore
@@ -38,8 +40,9 @@ class StoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.storage = MemoryStorage()
+        self.faulty = FaultyStorage(self.storage)
         self.clock = Clock()
-        self.store: PageStore = created(self.storage, self.clock)
+        self.store: PageStore = created(self.faulty, self.clock)
         self.current: dict[str, Rows] = {"main": {}}
         self.named: dict[tuple[str, str], Rows] = {}
         self.open: dict[int, tuple[str, PageSnapshot, Rows]] = {}
@@ -58,9 +61,10 @@ class StoreMachine(RuleBasedStateMachine):
             st.tuples(st.sampled_from(TABLES), st.sampled_from(KEYS), st.one_of(st.none(), st.integers(0, 9))),
             max_size=25,
         ),
-        fate=st.sampled_from(["commit", "commit", "abort"]),
+        fate=st.sampled_from(["commit", "commit", "abort", "lose", "interrupt", "interrupt after"]),
+        at=st.integers(0, 12),
     )
-    def change_rows(self, version: str, changes: list[tuple[str, str, int | None]], fate: str) -> None:
+    def change_rows(self, version: str, changes: list[tuple[str, str, int | None]], fate: str, at: int) -> None:
         if not self._alive(version):
             return
         handle = self.store.version(version)
@@ -80,8 +84,17 @@ class StoreMachine(RuleBasedStateMachine):
         if fate == "commit":
             transaction.commit()
             self.current[version] = model
-        else:
+        elif fate == "abort":
             transaction.abort()
+        elif fate != "lose":
+            self.faulty.fault = Fault.INTERRUPT if fate == "interrupt" else Fault.INTERRUPT_AFTER
+            self.faulty.at = self.faulty.operations + at
+            with suppress(KeyboardInterrupt):
+                transaction.commit()
+            self.faulty.at = -1
+            seen = all_rows(handle.refresh())
+            assert seen in (model, self.current[version])
+            self.current[version] = seen
 
     @rule(version=versions, table=st.sampled_from(TABLES))
     def drop_table(self, version: str, table: str) -> None:
@@ -195,7 +208,7 @@ class StoreMachine(RuleBasedStateMachine):
         for _, snapshot, _ in self.open.values():
             snapshot.close()
         self.store.close()
-        self.store = opened(self.storage, self.clock)
+        self.store = opened(self.faulty, self.clock)
         for key in list(self.open):
             version, _, rows = self.open[key]
             if all_rows(self.store.version(version).view()) != rows:
@@ -206,7 +219,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def crash_and_be_buried(self) -> None:
         """The process stops without a word; another one takes over and buries it."""
-        self.store = opened(self.storage, self.clock)
+        self.store = opened(self.faulty, self.clock)
         self.store.beat()
         self.clock.time += 61
         self.store.beat()

@@ -1,4 +1,4 @@
-"""Real processes, killed with SIGKILL at random times under load, and what they left. `make crash` tries 300."""
+"""Real processes, interrupted, forked and killed at random under load, and what they left. `make crash` tries 300."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,8 +48,12 @@ def kill_one(nursery: subprocess.Popen[str], path: Path, trial: int, acks: Path)
     nursery.stdin.flush()
     child = int(nursery.stdout.readline())
     enough, deadline = chance.randrange(1, 25), time.monotonic() + 60
+    interrupts = chance.randrange(4)
     while time.monotonic() < deadline and (not acks.exists() or acks.read_text().count("\n") < enough):
         time.sleep(0.002 + 0.01 * chance.random())
+        if interrupts and acks.exists() and acks.read_text() and chance.random() < 0.3:
+            interrupts -= 1
+            os.kill(child, signal.SIGINT)
     os.kill(child, signal.SIGKILL)
     return acks.read_text().splitlines()
 
@@ -86,15 +91,21 @@ def test_a_killed_process_leaves_whole_states_and_nothing_else(tmp_path: Path, n
         store.create_table("log", pa.schema([("id", pa.int64())]), key="id")
     acknowledged: set[int] = set()
     states = 0
+    over: Counter[str] = Counter()
     for trial in range(TRIALS):
         lines = kill_one(nursery, path, trial, tmp_path / f"acks{trial}")
         errors = [line for line in lines if line.startswith("error")]
         assert not errors, errors[0]
-        acknowledged |= {int(line) for line in lines}
+        over.update(line for line in lines if not line.isdecimal())
+        acknowledged |= {int(line) for line in lines if line.isdecimal()}
         clock = Clock()
         with open_on(LocalStorage(path), environment=clock.environment()) as store:
             states += look_after(store, clock, acknowledged)
             store.table("accounts").update(where="id = 0", set={"balance": "balance"})
             report = store.check()
             assert report.ok, (trial, report.findings[:5], report.unreachable[:5])
-    print(f"{TRIALS} processes killed, {len(acknowledged)} acknowledged inserts and {states} states looked at")
+        print(
+            f"{trial + 1} processes killed, {over['interrupt']} interrupts, {over['fork']} forks, {len(acknowledged)} "
+            f"acknowledged inserts and {states} states looked at",
+            flush=True,
+        )

@@ -2,7 +2,7 @@
 
 Whoever finds nobody leading leads. Its batch is everything queued by then; meanwhile others queue up, and the first of
 them leads the next batch. A thread sleeps until its own transaction is through or it has to lead, so that nobody is
-woken in vain.
+woken in vain. Whatever stops a thread in here, `leave` lets the next one lead, and takes out what is still queued.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from strandline.errors import LockTimeout, StrandlineError, Unanswered
 from strandline.pages.ids import CommitNumber, TableId
 from strandline.pages.swap import SwapAttempt
 from strandline.pages.transaction import Transaction
@@ -22,6 +23,7 @@ class PendingCommit:
     """A transaction on its way through the committer; done when it has a commit number or an error."""
 
     transaction: Transaction
+    thread: threading.Thread = field(default_factory=threading.current_thread)
     commit: CommitNumber | None = None
     error: BaseException | None = None
     resolved: dict[TableId, TableId] = field(default_factory=dict)
@@ -29,14 +31,18 @@ class PendingCommit:
     """The last attempt to swap it in; a failed transaction may stand all the same (`may_stand`)."""
     called: threading.Event = field(default_factory=threading.Event)
     """Wakes the transaction's thread: it is done, or has to lead the next batch."""
-    abandoned: bool = False
-    """Whether its thread was stopped while it waited."""
+    leads: bool = False
+    """Whether its thread has to lead, or does."""
+    batch: list[PendingCommit] = field(default_factory=list)
+    """What its thread commits, if it leads."""
 
     @property
     def done(self) -> bool:
         return self.commit is not None or self.error is not None
 
 
+LOOK = 1.0
+"""Seconds after which a waiting thread looks whether somebody leads."""
 LARGEST_BATCH = 256
 GATHERING = 0.4
 """How long a batch may gather, as a part of what the last one took."""
@@ -51,7 +57,7 @@ class BatchQueue:
         self._mutex = threading.Lock()
         self._complete = threading.Condition(self._mutex)
         self._queue: list[PendingCommit] = []
-        self._led = False
+        self._leader: threading.Thread | None = None
         self._crowd, self._began, self._took = 1, 0.0, 0.0
 
     @property
@@ -59,27 +65,31 @@ class BatchQueue:
         """Whether several threads commit at the moment."""
         return self._crowd > 1
 
-    def join(self, pending: PendingCommit) -> list[PendingCommit]:
-        """The batch that this thread has to commit, followed by `pass_on`; empty when another thread has done it."""
+    def join(self, pending: PendingCommit, limit: float) -> None:
+        """Wait until another thread has committed it, at most `limit` seconds, or this thread has to commit
+        `pending.batch`. In both cases, and after every error, `leave` follows.
+        """
         with self._mutex:
+            pending.thread = threading.current_thread()
             self._queue.append(pending)
-            leads, self._led = not self._led, True
+            self._lead_if_nobody_does(pending)
             if len(self._queue) >= self._crowd:
                 self._complete.notify()
-        if not leads:
-            self._wait(pending)
-        return [] if pending.done else self._gather()
-
-    def _wait(self, pending: PendingCommit) -> None:
-        try:
-            pending.called.wait()
-        except BaseException:
-            # The thread is being stopped. Its transaction is queued and goes its way, but it can't lead any more.
+        end = time.monotonic() + limit
+        while not pending.leads and not pending.called.wait(min(LOOK, max(0.0, end - time.monotonic()))):
             with self._mutex:
-                pending.abandoned = True
-                if pending.called.is_set() and pending in self._queue:
-                    self._call_next()
-            raise
+                self._lead_if_nobody_does(pending)
+            if time.monotonic() >= end:
+                raise self._timeout(pending)
+        if not pending.done:
+            self._gather(pending)
+
+    def _lead_if_nobody_does(self, pending: PendingCommit) -> None:
+        """The caller holds the mutex. A leader that ended, or is this thread, was stopped before it could leave."""
+        leader = self._leader
+        gone = leader is None or leader is pending.thread or not leader.is_alive()
+        if gone and pending in self._queue:
+            pending.leads, self._leader = True, pending.thread
 
     def wake(self, batch: Sequence[PendingCommit]) -> None:
         """These are done: their threads may go on while the leader still tidies up."""
@@ -88,21 +98,40 @@ class BatchQueue:
         for pending in batch:
             pending.called.set()
 
-    def pass_on(self, batch: Sequence[PendingCommit]) -> None:
-        """The batch is through, whatever became of it: the next thread leads."""
-        for pending in batch:
-            pending.called.set()
+    def leave(self, pending: PendingCommit) -> bool:
+        """The thread is through, whatever became of its transaction: if it led, the next one does. True when the
+        transaction was still queued: nobody is going to commit it.
+        """
+        for other in pending.batch:
+            other.called.set()
         with self._mutex:
-            self._call_next()
+            queued = pending in self._queue
+            if queued:
+                self._queue.remove(pending)
+            if pending.leads:
+                pending.leads = False
+                self._call_next()
+            return queued
 
     def _call_next(self) -> None:
-        """The first who can lead is called; the caller holds the mutex."""
-        following = next((pending for pending in self._queue if not pending.abandoned), None)
-        self._led = following is not None
-        if following is not None:
+        """The first in the queue is called to lead; the caller holds the mutex."""
+        self._leader = None
+        if self._queue:
+            following = self._queue[0]
+            following.leads, self._leader = True, following.thread
             following.called.set()
 
-    def _gather(self) -> list[PendingCommit]:
+    def _timeout(self, pending: PendingCommit) -> StrandlineError:
+        with self._mutex:
+            leader = self._leader.name if self._leader is not None else "unknown"
+            error = LockTimeout if pending in self._queue else Unanswered
+        return error(
+            f"thread {leader} commits for all, and has not come to an end",
+            doing="committing",
+            hint="Look at what that thread waits for; whether this transaction stands, the log of the store tells",
+        )
+
+    def _gather(self, pending: PendingCommit) -> None:
         """Wait a moment for those whom the last batch has just let go: else two crowds take turns, each with half of
         the threads in every batch. One thread alone never waits.
         """
@@ -110,6 +139,5 @@ class BatchQueue:
             if self._crowd > 1:
                 patience = min(self._took * GATHERING, LONGEST)
                 self._complete.wait_for(lambda: len(self._queue) >= self._crowd, timeout=patience)
-            batch, self._queue = self._queue[:LARGEST_BATCH], self._queue[LARGEST_BATCH:]
+            pending.batch, self._queue = self._queue[:LARGEST_BATCH], self._queue[LARGEST_BATCH:]
             self._began = time.monotonic()
-            return batch

@@ -6,15 +6,20 @@ walked, so the scan notes what is wrong with them; the others follow from the fa
 
 `check_store` reads everything from storage, nothing from a running store's memory. Nothing else that works
 on a store relies on listing. It changes nothing unless it is told to repair, and a repair mends no damage. It removes
-only what is proved unreachable: named by no state of any version, not waiting in any list of freed objects, and
-outside every block of names that a process in PROCESSES holds.
+only what is proved unreachable: an object whose name this store has given out, named by no state of any version, not
+waiting in any list of freed objects, and outside every block of names that a process in PROCESSES holds. Files of
+other names are somebody else's.
+
+Others may commit meanwhile, so a scan may meet a state whose pages go while it walks. What is deleted is named by no
+pointer that is read afterwards: only what a second scan finds wrong, too, is wrong.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from strandline.errors import StrandlineError
@@ -35,6 +40,7 @@ from strandline.pages.format import (
 )
 from strandline.pages.ids import PhysicalPage, ProcessId, TableId, VersionObject
 from strandline.pages.process_registry import ProcessRegistry, read_registry
+from strandline.pages.reclamation import names_of
 from strandline.storage import Storage, auditing
 
 Place = tuple[TableId, int, int]
@@ -193,7 +199,8 @@ def names_are_given_out_once(scan: StoreScan) -> Iterator[Wrong]:
             if block.number >= registry.next_block or owners.setdefault(block.number, number) != number:
                 yield "PROCESSES", f"block {block.number} is given out twice, or not yet"
     for name in scan.places:
-        if block_of(name) >= registry.next_block:
+        stem = _stem_of(name)
+        if stem is None or stem[0] >= registry.next_block:
             yield name, "its name is from a block that was not given out"
 
 
@@ -295,32 +302,30 @@ def unreachable(scan: StoreScan) -> Iterator[PhysicalPage]:
     with auditing():
         for folder in ("nodes/", "pages/", "versions/"):
             for name in scan.objects.storage.list(folder):
+                stem = _stem_of(name)
+                if stem is None or name in known:
+                    continue
                 # A block given out since is somebody's who is at work.
-                fresh = block_of(name) >= scan.registry.next_block
-                is_open = _index(name) < open_names.get(block_of(name), 0)
-                if name not in known and not is_open and not fresh:
+                if stem[0] < scan.registry.next_block and stem[1] >= open_names.get(stem[0], 0):
                     yield PhysicalPage(name)
         for name in scan.objects.storage.list("staging/"):
+            staged = _STAGED.fullmatch(name)
             # What a write has staged begins with the number of the process that answers for it.
-            owner = ProcessId(block_of(name))
-            if owner not in scan.registry.processes and owner < scan.registry.next_process:
+            owner = None if staged is None else ProcessId(int(staged[1], 16))
+            if owner is not None and owner not in scan.registry.processes and owner < scan.registry.next_process:
                 yield PhysicalPage(name)
 
 
-def block_of(name: str) -> int:
-    """The number of the block that a name is from; 0 for a name of another making, which is nobody's."""
-    try:
-        return int(name.rpartition("/")[2].partition("-")[0], 16)
-    except ValueError:
-        return 0
+_HEX = "(0|[1-9a-f][0-9a-f]*)"
+_STEM = re.compile(f"{_HEX}-{_HEX}")
+_STAGED = re.compile(f"staging/{_HEX}-[0-9a-f]{{16}}-[0-9]+-[0-9]+-[0-9]+[.]parquet")
 
 
-def _index(name: str) -> int:
-    """The place of a name in its block."""
-    try:
-        return int(name.rpartition("/")[2].partition(".")[0].partition("-")[2], 16)
-    except ValueError:
-        return 0
+def _stem_of(name: str) -> tuple[int, int] | None:
+    """The block and the index that a name is made of; None for a name of another making."""
+    stem = name.rpartition("/")[2].removesuffix(".parquet")
+    given = _STEM.fullmatch(stem)
+    return (int(given[1], 16), int(given[2], 16)) if given and name in names_of(stem) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +335,11 @@ class Finding:
     invariant: int
     where: str
     what: str
+
+    @property
+    def object(self) -> str:
+        """The object itself, without the state through which it was met."""
+        return self.where.rpartition(": ")[2]
 
 
 @dataclass(slots=True)
@@ -341,6 +351,8 @@ class Report:
     removed: list[str] = field(default_factory=list)
     objects: int = 0
     bytes: int = 0
+    marks: tuple[str, ...] = field(default=(), repr=False)
+    """Of the store when the check began: it was at rest if they are the same at the end."""
 
     @property
     def ok(self) -> bool:
@@ -352,7 +364,47 @@ def check_store(storage: Storage, *, repair: bool = False, pages: bool = True) -
     """Verify a store; with `repair`, delete what is unreachable. `pages` says whether page bytes are
     verified.
     """
+    report = _check_once(storage, pages=pages)
+    for _ in range(SECOND_LOOKS):
+        if report.ok or report.marks == _marks(storage):
+            break
+        report = _wrong_in_both(report, _check_once(storage, pages=pages))
+    if repair:
+        for name in report.unreachable:
+            storage.delete(name)
+        report.removed, report.unreachable = report.unreachable, []
+    return report
+
+
+SECOND_LOOKS = 3
+"""How often a store that others write is scanned again, as long as something seems wrong."""
+
+
+def _marks(storage: Storage) -> tuple[str, ...]:
+    """What changes with every swap of any object of the store; nothing when it can't be read."""
+    try:
+        objects = Objects(storage)
+        master = read_master(objects).master
+        names = sorted([*master.all_versions(objects.chunk).values(), *master.dropping])
+        return (
+            master.swap,
+            read_registry(storage).registry.swap,
+            *(decode_pointer(name, storage.get(name)).swap for name in names),
+        )
+    except StrandlineError:
+        return ()
+
+
+def _wrong_in_both(first: Report, second: Report) -> Report:
+    before = {(finding.invariant, finding.object) for finding in first.findings}
+    findings = [finding for finding in second.findings if (finding.invariant, finding.object) in before]
+    unreachable = [name for name in second.unreachable if name in first.unreachable]
+    return replace(second, findings=findings, unreachable=unreachable)
+
+
+def _check_once(storage: Storage, *, pages: bool) -> Report:
     objects = Objects(storage, cached=1 << 20)
+    marks = _marks(storage)
     try:
         # The registry before the pointers: what a process settled before is in the pointers, what it has not is
         # here.
@@ -362,15 +414,11 @@ def check_store(storage: Storage, *, repair: bool = False, pages: bool = True) -
         return Report([Finding(0, "MASTER or PROCESSES", error.message())])
     scan = StoreScan(objects, master, registry, read_pages=pages)
     scan_store(scan)
-    report = Report(objects=scan.pages, bytes=scan.bytes)
+    report = Report(objects=scan.pages, bytes=scan.bytes, marks=marks)
     report.findings += [Finding(0, where, what) for where, what in scan.unreadable]
     for number, predicate in INVARIANTS.items():
         report.findings += [Finding(number, where, what) for where, what in predicate(scan)]
     if not scan.damaged:
         # What a damaged node led to can't be known, so nothing is called unreachable beside one.
         report.unreachable = list(unreachable(scan))
-    if repair:
-        for name in report.unreachable:
-            objects.delete(PhysicalPage(name))
-        report.removed, report.unreachable = report.unreachable, []
     return report

@@ -7,13 +7,15 @@ queue up for the next batch. The argument for each crash point is in docs/store-
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from strandline.errors import Conflict, StorageError
+from strandline.errors import Conflict, StorageError, StrandlineError, Unanswered
 from strandline.pages.batch_queue import BatchQueue, PendingCommit
 from strandline.pages.format import Pointer, Reservation
 from strandline.pages.ids import CommitNumber, PhysicalPage, TableId, TransactionId
@@ -23,10 +25,13 @@ from strandline.pages.read_view import ReadView
 from strandline.pages.reclamation import Leftovers, clear_away, clear_failed
 from strandline.pages.state_edit import Draft, StateEdit, TableEdit
 from strandline.pages.swap import SwapAttempt, SwapPlan
-from strandline.pages.transaction import PageChange, Transaction
+from strandline.pages.transaction import PageChange, Transaction, TransactionResources
+from strandline.storage import completed
 
 if TYPE_CHECKING:
     from strandline.pages.version import Version
+
+logger = logging.getLogger("strandline")
 
 UNTIDIED = 8
 """So many batches may leave deleting to the next while many threads commit: deleting makes them all wait."""
@@ -47,24 +52,36 @@ class Committer:
         self._untidied = 0
         self._last = TransactionId(0)
         self._leftovers = Leftovers(version)
+        self.lost: deque[TransactionResources] = deque()
+        """Of transactions whose handles are gone. They are put here while garbage is collected, whatever locks are held
+        just then, and ended later (`clear_lost`)."""
 
     def begin(self, message: str = "") -> Transaction:
         """A new transaction, based on the newest state that this process knows."""
-        view = self._version.enter()
+        self.clear_lost()
+        if self._version.doubtful:
+            self._version.refresh()
         with self._mutex:
             self._last = number = TransactionId(self._last + 1)
-        return Transaction(self._version, number, view, message)
+        return Transaction(self._version, number, message)
 
     def commit(self, transaction: Transaction) -> CommitNumber:
         """Make a transaction visible, together with whatever else is queued."""
         self._context.membership.refuse_inherited()
+        self.clear_lost()
         pending = PendingCommit(transaction)
-        batch = self.queue.join(pending)
-        if batch:
-            try:
-                self.lead(batch)
-            finally:
-                self.queue.pass_on(batch)
+        try:
+            self.queue.join(pending, self._context.environment.lock_limit)
+            if pending.batch:
+                self.lead(pending.batch)
+        except BaseException as error:
+            if not all(other.done for other in pending.batch):
+                _fail(pending.batch, error)
+                self._finish(pending.batch)
+            raise
+        finally:
+            if completed(lambda: self.queue.leave(pending)):
+                self.abort(transaction)
         if pending.error is not None:
             raise pending.error
         return cast(CommitNumber, pending.commit)
@@ -78,16 +95,19 @@ class Committer:
                 for pending in batch:
                     self._commit_alone(pending)
         except BaseException as error:
-            for pending in batch:
-                if not pending.done:
-                    pending.error = error
+            _fail(batch, error)
             if not isinstance(error, Exception) or all(pending.commit is not None for pending in batch):
                 raise
         finally:
+            self._finish(batch)
+
+    def _finish(self, batch: Sequence[PendingCommit]) -> None:
+        try:
             for pending in batch:
                 if pending.error is not None:
                     clear_failed(self._version, pending)
-            self._end([pending.transaction for pending in batch])
+        finally:
+            self._end([pending.transaction.resources for pending in batch])
 
     def commit_batch(self, batch: Sequence[PendingCommit]) -> None:
         """The recipe. After a lost swap it begins again, on the state that another process has put in place."""
@@ -167,7 +187,7 @@ class Committer:
         outcome = edit.finish()
         attempt.output.keep_pages(outcome.named)
         base = attempt.base.pointer
-        ended = {str(pending.transaction.number) for pending in live if pending.transaction.reservations}
+        ended = {str(pending.transaction.number) for pending in live if pending.transaction.resources.reservations}
         number = self._context.membership.number
         kept = tuple(one for one in base.reservations if one.process != number or one.id not in ended)
         if outcome.root is base.root and kept == base.reservations:
@@ -192,11 +212,11 @@ class Committer:
 
     def _publish(self, live: Sequence[PendingCommit], commit: CommitNumber, named: frozenset[PhysicalPage]) -> None:
         """Let those go whose changes stand; what remains to be done is the leader's."""
-        self._end([pending.transaction for pending in live])
+        self._end([pending.transaction.resources for pending in live])
         for pending in live:
             pending.transaction.installed = pending.resolved
             pending.commit = commit
-            self._leftovers.add(pending.transaction, named)
+            self._leftovers.add(pending.transaction.resources, named)
         self.queue.wake(live)
 
     def _reclaim(self, *, swapped: bool) -> None:
@@ -210,9 +230,20 @@ class Committer:
     def abort(self, transaction: Transaction) -> None:
         """Free the new pages; nothing else has changed."""
         try:
-            clear_away(self._version, transaction, frozenset())
+            clear_away(self._version, transaction.resources, frozenset())
         finally:
-            self._end([transaction])
+            self._end([transaction.resources])
+
+    def clear_lost(self) -> None:
+        """End the transactions whose handles were lost: forgotten without being committed or aborted."""
+        while self.lost and not self._context.membership.is_inherited:
+            resources = self.lost.popleft()
+            logger.warning("a transaction was neither committed nor aborted: its locks are released, its changes gone")
+            self._end([resources])
+            try:
+                clear_away(self._version, resources, frozenset())
+            except StrandlineError:
+                self._leftovers.add(resources, frozenset())
 
     def reserve(self, transaction: Transaction, domain: TableId) -> None:
         """Put a table reservation into the pointer."""
@@ -238,13 +269,16 @@ class Committer:
                     hint="Try again when the load has ended",
                 )
 
-    def _end(self, transactions: Sequence[Transaction]) -> None:
+    def _end(self, ended: Sequence[TransactionResources]) -> None:
         """The second phase of two-phase locking, and the end of the pins."""
-        self._version.locks.release_all([one.number for one in transactions])
-        for one in transactions:
-            if one.pinned:
-                one.pinned = False
-                self._version.pins.leave(one.base.commit)
+        completed(lambda: self._version.locks.release_all([resources.number for resources in ended]))
+        for resources in ended:
+            if resources.pinned:
+                resources.pinned = False
+                if resources.lost is not None:
+                    # No code may run when its handle goes: an interrupt would be swallowed there.
+                    resources.lost.detach()
+                self._version.pins.leave(resources.base)
         self._version.forget_foreign_changes()
 
 
@@ -259,6 +293,28 @@ def _blaming(live: Sequence[PendingCommit]) -> Iterator[None]:
         if len(live) > 1:
             raise _InstallFailed from error
         raise
+
+
+def _fail(batch: Sequence[PendingCommit], error: BaseException) -> None:
+    """An error for those who are not through. What stops the leader's thread is no error of the others'."""
+    for pending in batch:
+        if not pending.done:
+            own = isinstance(error, Exception) or pending.thread is threading.current_thread()
+            pending.error = error if own else _leader_stopped(pending)
+
+
+def _leader_stopped(pending: PendingCommit) -> StrandlineError:
+    if pending.attempt is not None and pending.attempt.may_stand:
+        return Unanswered(
+            "the thread that committed for this one was stopped, and whether it took effect is not known",
+            doing="committing",
+            hint="Look whether the changes are there before trying again",
+        )
+    return Conflict(
+        "the thread that committed for this one was stopped",
+        doing="committing",
+        hint="Nothing was changed; try the transaction again",
+    )
 
 
 def _numbers(batch: Sequence[PendingCommit]) -> frozenset[TransactionId]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from strandline.pages.format import Objects, ObjectWriter
 from strandline.pages.ids import Environment
-from strandline.pages.process_registry import DeathWatch, Membership
+from strandline.pages.liveness import DeathWatch
+from strandline.pages.process_registry import Membership
 from strandline.storage import Storage
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from strandline.pages.format import (
 from strandline.pages.ids import CommitNumber, PhysicalPage, ProcessId, VersionObject
 from strandline.pages.process_registry import read_registry
 from strandline.pages.reclamation import Neighbours, freed_for_good
-from strandline.pages.snapshots import PageSnapshot, freed_without, unfree
+from strandline.pages.snapshots import PageSnapshot, freed_without, unfreed
 from strandline.pages.swap import SwapPlan
 from strandline.storage import Token
 
@@ -136,9 +136,10 @@ def hold_fork(parent: Version, child: VersionObject, name: str, of: PageSnapshot
             base = attempt.base
             state = of.view.state if of is not None else base.view.state
             made = Fork(state.commit, child, name, state.root, parent.context.membership.number, state.commit_id)
-            pointer = replace(base.pointer, forks=(*base.pointer.forks, made))
             record = SnapshotRecord(made.commit, name, made.root, 0.0)
-            attempt.write(SwapPlan(unfree(pointer, record, attempt.output), "fork", name))
+            freed = unfreed(base.pointer, record, attempt.output)
+            pointer = replace(base.pointer, forks=(*base.pointer.forks, made), freed=freed)
+            attempt.write(SwapPlan(pointer, "fork", name))
             if attempt.swap():
                 break
     parent.reclaim()

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NewType
 
+from strandline.pages.liveness import ProcessIdentity
+
 CommitNumber = NewType("CommitNumber", int)
 """The sequence number of a commit batch in one version's chain; the paper's timestamp (section 3.2.2)."""
 
@@ -66,5 +68,9 @@ class Environment:
     now: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     new_id: Callable[[], str] = lambda: secrets.token_hex(8)
+    identity: Callable[[], ProcessIdentity | None] = ProcessIdentity.of_this_process
+    """Which process this is, for others on the same machine."""
     patience: float = 60.0
     """Seconds for which a beat must stand still before its process is taken for dead."""
+    lock_limit: float = 600.0
+    """Seconds for which a transaction waits for others of its process."""

@@ -3,19 +3,27 @@
 Locks are on logical things, so they stay valid while physical pages change below them. Modes: IS and IX
 announce locks further down, S reads, SIX reads all and writes some, X writes. A lock, once held, is held
 until its transaction ends. Requests are served in order, except that a holder who wants more goes first.
+
+A transaction waits for those whose locks or earlier requests are in its way, and one that does not wait itself, for
+what its thread waits for in another transaction. A cycle of these never ends by itself: the youngest that waits in it
+gets an error. Other waits have a limit. A wait that is interrupted leaves no request behind, and a transaction whose
+handle was lost holds nothing for long.
 """
 
 from __future__ import annotations
 
+import gc
+import math
 import threading
-from collections import defaultdict
+import time
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
 
-from strandline.errors import Deadlock
+from strandline.errors import Deadlock, LockTimeout, StoreError
 from strandline.pages.ids import LogicalPage, TableId, TransactionId
 
 
@@ -76,6 +84,12 @@ def join(one: Mode, other: Mode) -> Mode:
     return next(mode for mode in Mode if {one, other} <= _WEAKER[mode])
 
 
+LIMIT = 600.0
+"""Seconds for which a lock is waited for, unless another limit is given."""
+LOOK, COLLECT = 0.1, 2.0
+"""Seconds after which a waiting thread looks whether a handle was lost, and has garbage collected to find one."""
+
+
 @dataclass(slots=True, eq=False)
 class _Request:
     transaction: TransactionId
@@ -83,7 +97,15 @@ class _Request:
     mode: Mode
     converts: bool
     answered: threading.Event = field(default_factory=threading.Event)
-    granted: bool = False
+    error: StoreError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """Who uses a transaction: the thread that asked for a lock last, and when it asked for the first one."""
+
+    thread: threading.Thread
+    since: float
 
 
 @dataclass(slots=True)
@@ -100,26 +122,87 @@ class LockManager:
         self._locks: dict[Resource, _Lock] = {}
         self._held: dict[TransactionId, set[Resource]] = defaultdict(set)
         self._waiting: dict[TransactionId, _Request] = {}
+        self._owners: dict[TransactionId, _Owner] = {}
+        self.abandoned: deque[TransactionId] = deque()
+        """Transactions whose handles are gone: whoever waits next releases what they hold."""
 
-    def acquire(self, transaction: TransactionId, resource: Resource, mode: Mode) -> None:
-        """Wait for a lock; `Deadlock` when this transaction is the one to end."""
+    def acquire(self, transaction: TransactionId, resource: Resource, mode: Mode, limit: float = LIMIT) -> None:
+        """Wait for a lock, at most `limit` seconds; `Deadlock` when this transaction is the one to end."""
         with self._mutex:
             request = self._request(transaction, resource, mode)
+            before = self._owners.get(transaction)
+            since = time.monotonic() if before is None else before.since
+            self._owners[transaction] = _Owner(threading.current_thread(), since)
             if request is None:
                 return
             self._break_deadlocks(transaction)
-        request.answered.wait()
-        if not request.granted:
-            raise _deadlock()
+        try:
+            self._wait(request, limit)
+        except BaseException:
+            with self._mutex:
+                self._withdraw(request)
+            raise
+        if isinstance(request.error, _OwnThread) and self._collect_abandoned():
+            self.acquire(transaction, resource, mode, limit)
+        elif request.error is not None:
+            raise request.error
+
+    def _wait(self, request: _Request, limit: float) -> None:
+        begun = time.monotonic()
+        end, collect = begun + limit, begun + min(COLLECT, limit)
+        while not request.answered.wait(min(LOOK, max(0.0, end - time.monotonic()))):
+            if time.monotonic() >= collect:
+                self._collect_abandoned()
+                collect = math.inf
+            self._release_abandoned()
+            with self._mutex:
+                if time.monotonic() >= end and not request.answered.is_set():
+                    raise LockTimeout(
+                        f"{self._blockers(request)} in the way",
+                        doing="locking",
+                        hint="Commit or abort that transaction, or wait for it; then try this one again",
+                    )
 
     def release_all(self, transactions: Iterable[TransactionId]) -> None:
-        """The second phase, all at once: transactions have ended."""
+        """The second phase, all at once: transactions have ended. What they wait for is not wanted any more."""
         with self._mutex:
             for transaction in transactions:
+                self._owners.pop(transaction, None)
+                if transaction in self._waiting:
+                    self._withdraw(self._waiting[transaction])
                 for resource in self._held.pop(transaction, ()):
                     lock = self._locks[resource]
                     lock.holders.pop(transaction, None)
                     self._serve(resource, lock)
+
+    def _release_abandoned(self) -> bool:
+        some = bool(self.abandoned)
+        while self.abandoned:
+            self.release_all([self.abandoned.popleft()])
+        return some
+
+    def _collect_abandoned(self) -> bool:
+        """A lost handle may be part of a cycle of references, which only the collector breaks."""
+        gc.collect()
+        return self._release_abandoned()
+
+    def _withdraw(self, request: _Request) -> None:
+        """Take a request back that was not answered yet; the caller holds the mutex."""
+        if not request.answered.is_set():
+            lock = self._locks[request.resource]
+            lock.queue.remove(request)
+            self._answer(request)
+            self._serve(request.resource, lock)
+
+    def _blockers(self, request: _Request) -> str:
+        """Who is in the way of a request, in words."""
+        names = []
+        for transaction in self._waits_for(request.transaction):
+            owner = self._owners.get(transaction)
+            if owner is not None:
+                age = time.monotonic() - owner.since
+                names.append(f"transaction {transaction} of thread {owner.thread.name}, at work for {age:.1f} s,")
+        return " and ".join(names) + (" is" if len(names) == 1 else " are") if names else "a commit under way is"
 
     def release(self, transaction: TransactionId, resources: Iterable[Resource]) -> None:
         """Give up locks that a coarser lock of the same transaction covers."""
@@ -193,22 +276,23 @@ class LockManager:
         while lock.queue and _fits(lock, lock.queue[0].transaction, lock.queue[0].mode):
             request = lock.queue.pop(0)
             self._grant(lock, request.transaction, resource, request.mode)
-            self._answer(request, granted=True)
+            self._answer(request)
         if not lock.queue and not lock.holders:
             del self._locks[resource]
 
-    def _answer(self, request: _Request, *, granted: bool) -> None:
-        request.granted = granted
+    def _answer(self, request: _Request, error: StoreError | None = None) -> None:
+        request.error = error
         self._waiting.pop(request.transaction, None)
         request.answered.set()
 
     def _break_deadlocks(self, start: TransactionId) -> None:
         while (cycle := self._cycle(start)) is not None:
             # The youngest has done the least.
-            victim = self._waiting[max(cycle)]
+            victim = self._waiting[max(transaction for transaction in cycle if transaction in self._waiting)]
+            threads = {self._owners[transaction].thread for transaction in cycle}
             lock = self._locks[victim.resource]
             lock.queue.remove(victim)
-            self._answer(victim, granted=False)
+            self._answer(victim, _own_thread() if len(threads) == 1 and len(cycle) > 1 else _deadlock())
             self._serve(victim.resource, lock)
 
     def _cycle(self, start: TransactionId) -> list[TransactionId] | None:
@@ -232,7 +316,8 @@ class LockManager:
     def _waits_for(self, transaction: TransactionId) -> list[TransactionId]:
         request = self._waiting.get(transaction)
         if request is None:
-            return []
+            owner = self._owners.get(transaction)
+            return [] if owner is None else [t for t in self._waiting if self._owners[t].thread is owner.thread]
         lock = self._locks[request.resource]
         fitting = _COMPATIBLE[request.mode]
         blockers = [t for t, mode in lock.holders.items() if t != transaction and mode not in fitting]
@@ -261,6 +346,18 @@ class BatchLocks:
 
 def _fits(lock: _Lock, transaction: TransactionId, mode: Mode) -> bool:
     return all(t == transaction or held in _COMPATIBLE[mode] for t, held in lock.holders.items())
+
+
+class _OwnThread(StoreError):
+    """A thread would wait for itself; users see a `StoreError`."""
+
+
+def _own_thread() -> _OwnThread:
+    return _OwnThread(
+        "this thread holds it itself, in another transaction",
+        doing="locking",
+        hint="Commit or abort that transaction first, or do both in one",
+    )
 
 
 def _deadlock() -> Deadlock:

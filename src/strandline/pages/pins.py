@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 
 from strandline.pages.ids import CommitNumber
-from strandline.pages.process_registry import Readers
+from strandline.pages.process_registry import Readers, Reading
 
 Counts = dict[CommitNumber, int]
 
@@ -50,9 +50,11 @@ class Pins:
         """How many there are; the caller holds `mutex`."""
         return sum(self.states.values()) + sum(self.bases.values())
 
-    def least(self, current: CommitNumber) -> CommitNumber:
-        """The least commit being read; the caller holds `mutex`."""
-        return min([*self.states, *self.bases, current])
+    def reading(self, current: CommitNumber) -> Reading:
+        """What others must not delete; the caller holds `mutex`. A transaction reads its base and all later states."""
+        floor = min([*self.bases, current])
+        held = {*self.states, *(commit for commit, count in self._held.items() if count > 0)}
+        return Reading(floor, tuple(sorted(commit for commit in held if commit < floor)))
 
     def readers(self) -> Readers:
         """The same, for deciding what may be deleted."""
@@ -60,9 +62,10 @@ class Pins:
             return Readers(tuple(self.bases), tuple(sorted(self.states)))
 
     def hold(self, commit: CommitNumber, by: int) -> list[CommitNumber]:
-        """Count a state below the published floor; all of them. Called by one thread at a time."""
-        self._held[commit] = self._held.get(commit, 0) + by
-        return [one for one, count in self._held.items() if count > 0]
+        """Count a state below the published floor; all that may be below it. Called by one thread at a time."""
+        with self.mutex:
+            self._held[commit] = self._held.get(commit, 0) + by
+            return sorted({*self.states, *(held for held, count in self._held.items() if count > 0)})
 
     def count_name(self, name: str, by: int) -> None:
         """Readers come to, or leave, a permanent snapshot by its name."""

@@ -2,7 +2,7 @@
 
 There is one entry for each process: its beat, what it may be reading of each version (a floor, and single older
 commits that it holds), and the blocks of names that it has reserved. A physical name is `<block>-<index>`, and block
-numbers are given out once. `Membership` keeps this process's own entry; `DeathWatch` tells whose beat stands still.
+numbers are given out once. `Membership` keeps this process's own entry; `liveness` tells who is dead.
 
 Two questions about an object that was replaced are answered here (sections 3.1 and 3.2.2, invariants 6 and 7).
 *Freed*: does any permanent state of the chain still name it (`seen_by`)? This is decided by
@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from strandline.errors import Fenced, StoreError
 from strandline.pages.format import Freed, Json, SnapshotRecord, seal, unseal
 from strandline.pages.ids import CommitNumber, Environment, PhysicalPage, ProcessId, VersionObject
+from strandline.pages.liveness import DeathWatch, ProcessIdentity
 from strandline.storage import Storage, Token, swap_if_first
 
 PROCESSES = "PROCESSES"
@@ -63,6 +64,18 @@ class ProcessRecord:
     floors: Commits = field(default_factory=dict)
     holds: Mapping[VersionObject, tuple[CommitNumber, ...]] = field(default_factory=dict)
     blocks: tuple[NameBlock, ...] = ()
+    silent: float = 0.0
+    """Seconds for which observers that have left saw this beat stand still."""
+    identity: ProcessIdentity | None = None
+    """Which process of which machine it is, where that can be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a process may be reading of a version: the state of `floor`, all later ones, and single older ones."""
+
+    floor: CommitNumber
+    held: tuple[CommitNumber, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +164,7 @@ def decode_registry(data: bytes) -> ProcessRegistry:
 
 
 def _record_to_json(record: ProcessRecord) -> Json:
+    identity = record.identity
     return {
         "number": record.number,
         "nonce": record.nonce,
@@ -159,10 +173,13 @@ def _record_to_json(record: ProcessRecord) -> Json:
         "floors": dict(record.floors),
         "holds": {version: list(commits) for version, commits in record.holds.items()},
         "blocks": [[b.number, b.count, b.run, b.nonce, dict(b.since)] for b in record.blocks],
+        "silent": record.silent,
+        "identity": None if identity is None else [identity.place, identity.number, identity.started],
     }
 
 
 def _record_from_json(row: Json) -> ProcessRecord:
+    identity = row.get("identity")
     return ProcessRecord(
         number=row["number"],
         nonce=row["nonce"],
@@ -171,6 +188,8 @@ def _record_from_json(row: Json) -> ProcessRecord:
         floors=row["floors"],
         holds={version: tuple(commits) for version, commits in row["holds"].items()},
         blocks=tuple(NameBlock(*block) for block in row["blocks"]),
+        silent=row.get("silent", 0.0),
+        identity=ProcessIdentity(*identity) if identity is not None else None,
     )
 
 
@@ -216,24 +235,6 @@ def readers_of(version: VersionObject, registry: ProcessRegistry, number: Proces
     return Readers(tuple(floors), tuple(sorted(states)))
 
 
-class DeathWatch:
-    """Tells which processes are dead: their beat stood still for a while on our own clock (invariant 8)."""
-
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
-        self._seen: dict[ProcessId, tuple[int, float]] = {}
-
-    def dead(self, registry: ProcessRegistry, own: ProcessId, now: float) -> list[ProcessId]:
-        """Observe the registry at monotonic time `now`; processes to fence."""
-        seen: dict[ProcessId, tuple[int, float]] = {}
-        for number, record in registry.processes.items():
-            before = self._seen.get(number)
-            unchanged = before is not None and before[0] == record.beat
-            seen[number] = before if unchanged and before is not None else (record.beat, now)
-        self._seen = seen
-        return [n for n, (_, since) in seen.items() if n != own and now - since > self._patience]
-
-
 BLOCK = 256
 """How many names a process reserves at once."""
 
@@ -259,7 +260,10 @@ class Membership:
         self.positions: Callable[[], Commits] = dict
         self._floors: dict[VersionObject, CommitNumber] = {}
         nonce = environment.new_id()
-        registry = self._change_registry(lambda registry: _joined(registry, nonce))
+        identity = environment.identity()
+        registry = self._change_registry(lambda registry: _joined(registry, nonce, identity))
+        self.joined = registry
+        """Who was there when this process came."""
         self.number: ProcessId = next(r.number for r in registry.processes.values() if r.nonce == nonce)
 
     @property
@@ -336,8 +340,8 @@ class Membership:
             self._floors[version] = floor
 
     def covers(self, version: VersionObject, commit: CommitNumber) -> bool:
-        """Whether the published floor protects a state. The state must be pinned first: then no beat
-        passes it.
+        """Whether the published floor protects a state. The state must be pinned first: then a beat that passes it
+        publishes that it is held.
         """
         with self._mutex:
             return version in self._floors and self._floors[version] <= commit
@@ -362,20 +366,45 @@ class Membership:
             self._floors.pop(version, None)
             self.change(without)
 
-    def beat(self, floors: Callable[[], Commits]) -> ProcessRegistry:
-        """Show that this process lives, and how far its readers have come."""
+    def beat(self, reading: Callable[[], Mapping[VersionObject, Reading]]) -> ProcessRegistry:
+        """Show that this process lives, and what its readers are reading."""
         with self._mutex:
             # Asked for inside the mutex: see `covers`.
-            risen = dict(floors())
+            now = reading()
+            floors = {version: read.floor for version, read in now.items()}
+            holds = {version: read.held for version, read in now.items()}
             registry = self.change(
-                lambda record: replace(record, beat=record.beat + 1, floors={**record.floors, **risen})
+                lambda record: replace(
+                    record,
+                    beat=record.beat + 1,
+                    silent=0.0,
+                    floors={**record.floors, **floors},
+                    holds={**record.holds, **holds},
+                )
             )
-            self._floors.update(risen)
+            self._floors.update(floors)
             return registry
 
-    def leave(self) -> None:
-        """Take this process off the registry. Only when nothing of its making is unsettled."""
-        self._change_registry(lambda registry: registry.without(self.number))
+    def leave(self, watch: DeathWatch | None = None) -> None:
+        """Take this process off the registry. Only when nothing of its making is unsettled.
+
+        What it has seen of the silence of others stays there for those who come.
+        """
+        now = self._environment.monotonic()
+
+        def left(registry: ProcessRegistry) -> ProcessRegistry:
+            if self.number not in registry.processes:
+                return registry
+            others = registry.without(self.number)
+            if watch is None:
+                return others
+            records = {
+                number: replace(record, silent=watch.silence(number, record, now))
+                for number, record in others.processes.items()
+            }
+            return replace(others, processes=records)
+
+        self._change_registry(left)
 
     @property
     def unsettled(self) -> bool:
@@ -428,8 +457,8 @@ class Membership:
         return change_registry(self._storage, self._environment.new_id, edit)
 
 
-def _joined(registry: ProcessRegistry, nonce: str) -> ProcessRegistry:
+def _joined(registry: ProcessRegistry, nonce: str, identity: ProcessIdentity | None) -> ProcessRegistry:
     if any(record.nonce == nonce for record in registry.processes.values()):
         return registry
-    record = ProcessRecord(ProcessId(registry.next_process), nonce)
+    record = ProcessRecord(ProcessId(registry.next_process), nonce, identity=identity)
     return replace(registry.with_record(record), next_process=registry.next_process + 1)

@@ -12,6 +12,7 @@ the next commit, and is unsettled in this process's block of names, so whoever f
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -37,7 +38,7 @@ from strandline.pages.format import (
 from strandline.pages.ids import CATALOG, NEVER, NO_DOMAIN, CommitNumber, PhysicalPage, TableId
 from strandline.pages.process_registry import NameBlock
 from strandline.pages.swap import SwapPlan
-from strandline.pages.transaction import Transaction
+from strandline.pages.transaction import TransactionResources
 
 if TYPE_CHECKING:
     from strandline.pages.version import Version
@@ -155,24 +156,24 @@ def _exists(objects: Objects, name: PhysicalPage) -> bool:
 
 
 class Leftovers:
-    """What committed transactions of one version wrote in vain. Used by one thread at a time, the leader."""
+    """What ended transactions of one version wrote in vain. Cleared by one thread at a time, the leader."""
 
     def __init__(self, version: Version) -> None:
         self._version = version
-        self._waiting: list[tuple[Transaction, frozenset[PhysicalPage]]] = []
+        self._waiting: deque[tuple[TransactionResources, frozenset[PhysicalPage]]] = deque()
 
-    def add(self, transaction: Transaction, named: frozenset[PhysicalPage]) -> None:
-        """A transaction stands; of its pages the new state names those of `named`."""
-        self._waiting.append((transaction, named))
+    def add(self, ended: TransactionResources, named: frozenset[PhysicalPage]) -> None:
+        """A transaction has ended; of its pages the new state names those of `named`."""
+        self._waiting.append((ended, named))
 
     def clear(self) -> None:
         """Delete what can be deleted."""
-        waiting, self._waiting = self._waiting, []
-        for transaction, named in waiting:
+        for _ in range(len(self._waiting)):
+            ended, named = self._waiting.popleft()
             try:
-                clear_away(self._version, transaction, named)
+                clear_away(self._version, ended, named)
             except StrandlineError:
-                self._waiting.append((transaction, named))
+                self._waiting.append((ended, named))
 
 
 def clear_failed(version: Version, pending: PendingCommit) -> None:
@@ -180,32 +181,32 @@ def clear_failed(version: Version, pending: PendingCommit) -> None:
     if pending.attempt is not None and pending.attempt.may_stand:
         return
     try:
-        clear_away(version, pending.transaction, frozenset())
+        clear_away(version, pending.transaction.resources, frozenset())
     except StrandlineError as error:
         if pending.error is not None:
             pending.error.add_note(f"its new pages could not be deleted: {error}")
 
 
-def clear_away(version: Version, transaction: Transaction, named: frozenset[PhysicalPage]) -> None:
+def clear_away(version: Version, ended: TransactionResources, named: frozenset[PhysicalPage]) -> None:
     """Delete what a transaction wrote and the new state does not name."""
     context = version.context
     if context.membership.is_inherited:
         return  # a forked child: these are its parent's
-    output = transaction.output
+    output = ended.output
     for name in output.names - named:
         output.discard(name)
     context.membership.settled(output.taken)
-    for block in transaction.blocks:
+    for block in ended.blocks:
         # The order is the argument: see `workers`.
         context.membership.withdraw(block)
         sweep_block(context.objects, block, named)
         context.membership.close_block(block)
-    if transaction.reservations and not named:
-        _unreserve(version, transaction)
+    if ended.reservations and not named:
+        _unreserve(version, ended)
 
 
-def _unreserve(version: Version, transaction: Transaction) -> None:
-    own = (version.context.membership.number, str(transaction.number))
+def _unreserve(version: Version, ended: TransactionResources) -> None:
+    own = (version.context.membership.number, str(ended.number))
     while True:
         with version.attempt() as attempt:
             pointer = attempt.base.pointer

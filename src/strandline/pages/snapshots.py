@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from strandline.errors import InputError, InUse, NotFound, SnapshotExpired, StrandlineError
-from strandline.pages.format import Freed, ObjectWriter, Pointer, SnapshotRecord, Visits, snapshot_to_json
+from strandline.pages.format import ChunkedList, Freed, ObjectWriter, Pointer, SnapshotRecord, Visits, snapshot_to_json
 from strandline.pages.ids import CommitNumber, TableId
 from strandline.pages.process_registry import ProcessRegistry, read_registry, seen_by
 from strandline.pages.read_view import ReadView, State
@@ -131,7 +131,8 @@ def name_snapshot(
             taken = version.context.environment.now()
             made = SnapshotRecord(state.commit, name, state.root, taken, chosen, state.commit_id)
             snapshots = pointer.snapshots.extended([snapshot_to_json(made)], output.chunk)
-            attempt.write(SwapPlan(unfree(replace(pointer, snapshots=snapshots), made, output), "snapshot", name))
+            freed = unfreed(pointer, made, output)
+            attempt.write(SwapPlan(replace(pointer, snapshots=snapshots, freed=freed), "snapshot", name))
             if attempt.swap():
                 break
     version.reclaim()
@@ -178,12 +179,22 @@ def freed_without(
     return freed_by_drop(load, dropped, pointer.chain(output.load_chunk), current)
 
 
-def unfree(pointer: Pointer, made: SnapshotRecord, output: ObjectWriter) -> Pointer:
-    """A state of the past becomes permanent: what it names and was freed since belongs to it now."""
+def unfreed(pointer: Pointer, made: SnapshotRecord, output: ObjectWriter) -> ChunkedList:
+    """The list of freed objects when a state of the past becomes permanent; `pointer` is still without it.
+
+    What it names alone, of all permanent states, belongs to it now. Commit numbers can't tell: dropping a snapshot
+    dates what it frees by the next permanent state, so an object may seem to have lasted until then that `made`, in
+    between, does not name. Such a one was replaced by `made` at the latest.
+    """
     if made.commit == pointer.commit:
-        return pointer
-    freed, _ = pointer.freed.without(lambda row: seen_by(Freed(*row), [made]), output.load_chunk, output.chunk)
-    return replace(pointer, freed=freed)
+        return pointer.freed
+    between = [one for one in pointer.all_freed(output.load_chunk) if seen_by(one, [made])]
+    if not between:
+        return pointer.freed
+    own = {one.name for one in freed_without(pointer, made, output)}
+    shorter, _ = pointer.freed.without(lambda row: seen_by(Freed(*row), [made]), output.load_chunk, output.chunk)
+    kept = [replace(one, replaced=made.commit).to_json() for one in between if one.name not in own]
+    return shorter.extended(kept, output.chunk)
 
 
 def find_state(version: Version, at: str | int | float) -> PageSnapshot:

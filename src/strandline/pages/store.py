@@ -27,12 +27,13 @@ from strandline.pages.format import (
     version_row,
 )
 from strandline.pages.ids import CommitNumber, Environment, PhysicalPage, ProcessId, VersionObject
+from strandline.pages.liveness import DeathWatch
 from strandline.pages.process_registry import (
     PROCESSES,
     Commits,
-    DeathWatch,
     Membership,
     ProcessRegistry,
+    Reading,
     encode_registry,
 )
 from strandline.pages.snapshots import PageSnapshot
@@ -58,6 +59,7 @@ class PageStore:
         self._heart: threading.Thread | None = None
         self._last_beat = context.environment.monotonic()
         context.membership.positions = self._positions
+        context.watch.dead(context.membership.joined.without(self.process).processes, self._last_beat)
 
     @property
     def process(self) -> ProcessId:
@@ -115,7 +117,7 @@ class PageStore:
         """Show that this process lives, publish how far its readers are, and fence the dead."""
         self._last_beat = self.context.environment.monotonic()
         self._follow()
-        registry = self.context.membership.beat(self._floors)
+        registry = self.context.membership.beat(self._reading)
         self.recover()
         self._fence_dead(registry)
         return registry
@@ -157,7 +159,7 @@ class PageStore:
             temporary.close()
         self.context.closed = True
         if not self.context.membership.unsettled:
-            self.context.membership.leave()
+            self.context.membership.leave(self.context.watch)
 
     def __enter__(self) -> PageStore:
         return self
@@ -200,8 +202,8 @@ class PageStore:
     def _positions(self) -> Commits:
         return {name: one.pointer().commit for name, one in dict(self._versions).items()}
 
-    def _floors(self) -> Commits:
-        return {name: one.floor() for name, one in dict(self._versions).items()}
+    def _reading(self) -> dict[VersionObject, Reading]:
+        return {name: one.reading() for name, one in dict(self._versions).items()}
 
     def after_swap(self, registry: ProcessRegistry) -> None:
         """Every swap is a sign of life, published now and then, and an occasion to look for the dead.
@@ -217,7 +219,8 @@ class PageStore:
                 self._fence_dead(registry)
 
     def _fence_dead(self, registry: ProcessRegistry) -> None:
-        dead = self.context.watch.dead(registry, self.process, self.context.environment.monotonic())
+        others = registry.without(self.process).processes
+        dead = self.context.watch.dead(others, self.context.environment.monotonic())
         if dead and self._fencing.acquire(blocking=False):
             try:
                 for number in dead:
@@ -286,7 +289,7 @@ def _context(
         objects=Objects(storage),
         membership=Membership(storage, environment),
         environment=environment,
-        watch=DeathWatch(environment.patience),
+        watch=DeathWatch(environment.patience, environment.identity),
         installer=installer,
         validator=validator,
         derivers=derivers,

@@ -103,6 +103,8 @@ class SwapAttempt:
         try:
             if not self.may_stand:
                 self._context.abandon(self.output)
+            elif error is not None:
+                self._version.doubtful = True
         finally:
             self._version.exclusive.release()
 

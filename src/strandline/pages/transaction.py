@@ -7,16 +7,17 @@ does is visible, and aborting it frees its new pages and touches nothing else.
 
 from __future__ import annotations
 
-from collections import defaultdict
+import weakref
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from strandline.errors import Deadlock, StoreError
-from strandline.pages.format import Entry, PageRef
+from strandline.errors import Deadlock, LockTimeout, StoreError
+from strandline.pages.format import Entry, ObjectWriter, PageRef
 from strandline.pages.ids import CATALOG, FIRST_PLACEHOLDER, CommitNumber, LogicalPage, TableId, TransactionId
-from strandline.pages.locks import INTENTION, Mode, Resource, key_resource, page_resource, table_resource
+from strandline.pages.locks import INTENTION, LockManager, Mode, Resource, key_resource, page_resource, table_resource
 from strandline.pages.process_registry import NameBlock
 from strandline.pages.read_view import ReadView
 from strandline.pages.state_edit import Draft
@@ -54,17 +55,38 @@ class CatalogChange:
     record: bytes = b""
 
 
+@dataclass(slots=True, eq=False)
+class TransactionResources:
+    """What a transaction takes up until it ends, apart from its handle: that may be lost."""
+
+    number: TransactionId
+    base: CommitNumber
+    output: ObjectWriter
+    blocks: list[NameBlock] = field(default_factory=list)
+    reservations: list[TableId] = field(default_factory=list)
+    pinned: bool = True
+    """Whether the state that it began at is pinned: until it has ended."""
+    lost: weakref.finalize[..., Transaction] | None = None
+    """Notices that the handle is lost; detached when the transaction has ended."""
+
+
 class Transaction:
     """Used by one thread at a time. A context manager: commits at the end, aborts when an error passes
     through.
 
-    `footprint` is for the tables: what they read and wrote, for their `Validator`.
+    `footprint` is for the tables: what they read and wrote, for their `Validator`. One whose handle is lost is aborted
+    by the next transaction, or by one that waits for its locks.
     """
 
-    def __init__(self, version: Version, number: TransactionId, base: ReadView, message: str) -> None:
+    def __init__(self, version: Version, number: TransactionId, message: str) -> None:
         self._version = version
         self.number = number
-        self.base = base
+        self.output = version.context.output()
+        self.base = version.enter()
+        self.resources = TransactionResources(number, self.base.commit, self.output)
+        lost = weakref.finalize(self, _note_lost, self.resources, version.committer.lost, version.locks)
+        lost.atexit = False
+        self.resources.lost = lost
         self.message = message
         self.footprint: object = None
         self.statement: object = None
@@ -72,12 +94,8 @@ class Transaction:
         """The paper's incremental page table."""
         self.catalog: list[CatalogChange] = []
         self.rows: dict[TableId, list[object]] = {}
-        self.blocks: list[NameBlock] = []
-        self.reservations: list[TableId] = []
-        self.output = version.context.output()
         self.installed: dict[TableId, TableId] = {}
-        self.validated = base.commit
-        self.pinned = True
+        self.validated = self.base.commit
         self._keys: dict[TableId, dict[bytes, tuple[LogicalPage, Mode]]] = defaultdict(dict)
         self._coarse: set[TableId] = set()
         self._ended = False
@@ -173,7 +191,7 @@ class Transaction:
         the commit is deleted when the transaction ends, and when this process dies before.
         """
         block = self._version.context.membership.reserve(runs, run)
-        self.blocks.append(block)
+        self.resources.blocks.append(block)
         return block
 
     def grant_names(self, pieces: int, runs: int) -> list[Grant]:
@@ -226,7 +244,7 @@ class Transaction:
         """Keep every other process from writing a table until this transaction ends: for long loads."""
         self.lock_table(domain, Mode.X)
         self._version.committer.reserve(self, domain)
-        self.reservations.append(domain)
+        self.resources.reservations.append(domain)
 
     # The end
 
@@ -272,12 +290,13 @@ class Transaction:
         if domain < CATALOG:
             return
         try:
-            self._version.locks.acquire(self.number, resource, mode)
-        except Deadlock as error:
+            self._version.locks.acquire(self.number, resource, mode, self._version.context.environment.lock_limit)
+        except StoreError as error:
             kind, table = resource[0], self._version.current.view.domain(domain)
             name = table.name if table is not None else str(domain)
             what = f"table {name}" if kind == "table" else f"a {kind} of table {name}"
-            raise Deadlock(f"{error.why}, this one for {what}", doing=error.doing, hint=error.hint) from None
+            public = type(error) if isinstance(error, (Deadlock, LockTimeout)) else StoreError
+            raise public(f"{error.why}, this one for {what}", doing=error.doing, hint=error.hint) from None
 
     def _lock_key(self, domain: TableId, page: LogicalPage | None, key: bytes, mode: Mode) -> None:
         if page is None:
@@ -310,3 +329,10 @@ class Transaction:
                     break
         self._coarse.add(domain)
         locks.release(self.number, [key_resource(domain, key) for key in self._keys.pop(domain)])
+
+
+def _note_lost(resources: TransactionResources, lost: deque[TransactionResources], locks: LockManager) -> None:
+    """A handle is gone. Garbage may be collected while any lock is held, so this only leaves notes."""
+    if resources.pinned:
+        lost.append(resources)
+        locks.abandoned.append(resources.number)

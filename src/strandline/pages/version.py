@@ -18,7 +18,7 @@ from strandline.pages.format import LogEntry, Pointer, SnapshotRecord, Visits, d
 from strandline.pages.ids import CommitNumber, TableId, VersionObject
 from strandline.pages.locks import LockManager
 from strandline.pages.pins import Pins
-from strandline.pages.process_registry import ProcessRegistry, read_registry, readers_of
+from strandline.pages.process_registry import ProcessRegistry, Reading, read_registry, readers_of
 from strandline.pages.read_view import ReadView, State
 from strandline.pages.snapshots import PageSnapshot, demote, drop_snapshot, find_state, name_snapshot, take
 from strandline.pages.state_edit import FreeLists
@@ -47,6 +47,8 @@ class Version:
         self.free_lists = FreeLists(context.objects)
         self.committer = Committer(self)
         self._absorbed: list[tuple[ReadView, ReadView]] = []
+        self.doubtful = False
+        """Whether an own swap was interrupted and may stand: then `current` may be older than our own commits."""
         # Publish a floor first, then read again and use that (invariant 7): between the two, pages of the
         # first state may have gone, but not of the second.
         context.membership.publish(name, self.read().pointer.commit)
@@ -138,10 +140,10 @@ class Version:
         with self._mutex:
             return self.pins.count() - len(self._absorbed)
 
-    def floor(self) -> CommitNumber:
-        """The least commit that this process may be reading."""
+    def reading(self) -> Reading:
+        """What this process may be reading."""
         with self._mutex:
-            return self.pins.least(self._current.pointer.commit)
+            return self.pins.reading(self._current.pointer.commit)
 
     # The current state
 
@@ -153,6 +155,7 @@ class Version:
             self.refuse(newest.pointer)
             if newest.token != self._current.token:
                 self.absorb(newest)
+            self.doubtful = False
             return self._current.view
 
     def refresh_if_idle(self) -> ReadView:

@@ -17,7 +17,7 @@ from strandline.storage.json_codec import JsonRecord, text_form
 from strandline.storage.local import LocalStorage, get_in_passing, put_in_passing
 from strandline.storage.memory import MemoryStorage, OverlayStorage
 from strandline.storage.object_store import ObjectStorage
-from strandline.storage.retry import retried, swap_if_first
+from strandline.storage.retry import completed, retried, swap_if_first
 from strandline.storage.seam import Storage, Stored, Token, auditing, checked_name
 from strandline.storage.url import open_storage
 
@@ -33,6 +33,7 @@ __all__ = [
     "auditing",
     "building",
     "checked_name",
+    "completed",
     "flush",
     "get_in_passing",
     "locked",

@@ -59,6 +59,34 @@ def let_go(descriptor: int) -> None:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+class _Group:
+    """Work that several threads do for one caller, who may be interrupted while handing it out."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._running = 0
+        self._stopped = False
+
+    def run(self, work: Callable[[_Item], None], item: _Item) -> None:
+        """Do one piece, unless the caller has stopped."""
+        with self._changed:
+            if self._stopped:
+                return
+            self._running += 1
+        try:
+            work(item)
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Begin nothing more, and wait for what has begun."""
+        with self._changed:
+            self._stopped = True
+            self._changed.wait_for(lambda: not self._running)
+
+
 class LocalStorage:
     """Objects as files below `root`. Safe for many threads and many processes on one machine."""
 
@@ -141,9 +169,13 @@ class LocalStorage:
             for item in items:
                 work(item)
             return
-        under_way = [self._workers().submit(work, item) for item in items]
-        # After an error nothing may still be being written: whoever takes it back would miss it.
-        wait(under_way)
+        group, workers = _Group(), self._workers()
+        try:
+            under_way = [workers.submit(group.run, work, item) for item in items]
+            wait(under_way)
+        finally:
+            # After an error nothing may still be being written: whoever takes it back would miss it.
+            group.stop()
         for done in under_way:
             done.result()
 

@@ -54,6 +54,17 @@ def swap_if_first(storage: Storage, name: str, expected: Token, value: bytes) ->
         return now.value == value
 
 
+def completed(step: Callable[[], R]) -> R:
+    """What a short step gives that must come to its end even if the user's interrupt falls into it: it is done again
+    then, so doing it twice must be as good as once.
+    """
+    try:
+        return step()
+    except KeyboardInterrupt:
+        step()
+        raise
+
+
 def pause(number: int) -> None:
     """Waits after the failed try `number`, which counts from 0."""
     time.sleep(random.uniform(0, min(FIRST * 2**number, LONGEST)))
