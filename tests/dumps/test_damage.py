@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.dumps.toys import Facts, dumped, facts, restored, restored_facts
 from tests.pages.toy import Clock, created, put
@@ -151,6 +153,43 @@ def test_a_store_copied_file_by_file_that_went_another_way_is_noticed() -> None:
         made = dumped(store, target, 2)
         assert "another past" in made.notice
         assert restored_facts(target, made.id) == facts(store)
+
+
+SCOPES: list[dict[str, Any]] = [{}, {"version": "idea"}, {"tables": ["t"]}, {"version": "idea", "tables": ["t", "u"]}]
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("rolled_back", [False, True])
+@pytest.mark.parametrize("named", [False, True])
+def test_a_dump_of_any_scope_is_built_upon_its_own_past_alone(
+    scope: dict[str, Any], rolled_back: bool, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.pages.toy import opened
+
+    from strandline.pages import swap
+    from strandline.pages.format import pointer
+
+    monkeypatch.setattr(swap, "LOG_CHUNKS", 0)
+    monkeypatch.setattr(pointer, "INLINE", 4)
+    storage, target, clock = MemoryStorage(), MemoryStorage(), Clock()
+    with created(storage, clock) as store:
+        put(store.version(), "t", **{f"k{n:02}": n for n in range(60)})
+        put(store.version(), "u", a=1)
+        put(store.fork("idea"), "t", zz=1)
+        older = dict(storage.objects)
+        for version in (store.version(), store.version("idea")):
+            put(version, "t", **{f"k{n:02}": -n for n in range(40)})
+            if named:
+                version.name_snapshot("then")
+        dumped(store, target, **scope)
+    with opened(MemoryStorage(older) if rolled_back else storage, clock) as store:
+        for version in (store.version(), store.version("idea")):
+            if named and rolled_back:
+                put(version, "u", b=5)
+                version.name_snapshot("then")  # at the same commit number as the one that was dumped
+            for number in range(12):
+                put(version, "u", a=number)
+        assert dumped(store, target, 1, **scope).level == (0 if rolled_back else 1)
 
 
 @pytest.mark.parametrize("rolled_back", [False, True])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -16,10 +17,10 @@ from tests.examples import examples
 
 import strandline as sl
 from strandline.cli.store_access import open_sides
-from strandline.errors import InputError
+from strandline.errors import InputError, StrandlineError
 from strandline.relations import open_relation, read_relation
 from strandline.storage import MemoryStorage
-from strandline.store import Store, create, create_on
+from strandline.store import Store, WhatIf, create, create_on
 
 RELATIONS = ("t", "u", "supposed", "deeper", "of_u")
 """Two tables, a what-if on the first, one on that, one on the second: all show the same number, always."""
@@ -182,6 +183,28 @@ def test_a_snapshot_holds_all_that_is_read_from_it() -> None:
         assert {read_relation(one)["v"][0].as_py() for one in [*relations, supposed]} == {0}
         with pytest.raises(InputError, match="closed"):
             store.named("t", then)
+
+
+def test_what_can_not_be_read_holds_nothing() -> None:
+    with create_on(MemoryStorage()) as store:
+        fill(store)
+        unreadable: list[Callable[[], object]] = [
+            lambda: store.named("nope"),
+            lambda: store.relation("nope"),
+            lambda: store.query("select nope from t"),
+            lambda: store.what_if("supposed").relation(at="nope"),
+            lambda: WhatIf(store, "nope").relation(),
+        ]
+        for read in unreadable:
+            with pytest.raises(StrandlineError):
+                read()
+        gc.collect()
+        assert not store.pages.pins.states
+        relation = store.what_if("supposed").relation()
+        assert store.pages.pins.states
+        del relation
+        gc.collect()
+        assert not store.pages.pins.states
 
 
 def test_a_table_that_is_compared_is_opened_at_one_state() -> None:

@@ -45,6 +45,7 @@ from strandline.tables import (
     find_table,
     is_of_views,
     key_bounds,
+    release_with,
     repeatable,
     table_changes,
     table_relation,
@@ -204,7 +205,9 @@ class Store:
     def relation(self, table: str, at: Any = None) -> TableRelation:
         """A table at a state as a relation, which keeps the state readable; `named` knows what-ifs too."""
         with self.hold(at) as snapshot:
-            return table_relation(snapshot.view, table, self.cache, self.storage, snapshot.again())
+            relation = table_relation(snapshot.view, table, self.cache, self.storage)
+            release_with(relation.reader, snapshot.again())
+            return relation
 
     def frame(
         self,

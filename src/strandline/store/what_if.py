@@ -130,14 +130,12 @@ class WhatIf:
 
         `as_of` and `at` mean what they mean for `to_arrow`; `Store.named(name, at)` is it as a whole state has it.
         """
-        snapshots = [self.home.hold()]
-        view = snapshots[0].view
-        chain = chain_of(view, self.home.cache, self.name)
-        scan = int(view.commit) if as_of is None else commit_of(self.home, as_of, f"reading {self.name}")
-        if at is not None:
-            snapshots.append(self.home.hold(at))
-        reader = WhatIfReader(chain, view, self.home.cache, scan=scan, base_view=snapshots[-1].view)
-        return what_if_relation(reader, reachable(self.home.storage), snapshots)
+        host = self.home
+        with host.hold() as now, host.hold(now if at is None else at) as below:
+            chain = chain_of(now.view, host.cache, self.name)
+            scan = int(now.commit) if as_of is None else commit_of(host, as_of, f"reading {self.name}")
+            reader = WhatIfReader(chain, now.view, host.cache, scan=scan, base_view=below.view)
+            return what_if_relation(reader, reachable(host.storage), [now.again(), below.again()])
 
     def count(self, *, as_of: Any = None, at: Any = None) -> int:
         """How many rows it has."""

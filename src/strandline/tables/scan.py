@@ -205,16 +205,11 @@ class TableRelation:
         return Split(scan, entry.rows, size, key_column_bounds((entry.least, entry.greatest), self.reader.schema))
 
 
-def table_relation(
-    view: ReadView, name: str, cache: PageCache, storage: Storage, snapshot: PageSnapshot | None = None
-) -> TableRelation:
-    """A table at a state. The relation takes a snapshot over and closes it when it is no longer used itself."""
+def table_relation(view: ReadView, name: str, cache: PageCache, storage: Storage) -> TableRelation:
+    """A table at a state, which must stay readable: `release_with` its reader keeps it so."""
     reader = TableReader(view, name, cache)
     plain = pa.schema([pa.field(name, reader.schema.arrow_schema.field(name).type) for name in reader.schema.shown])
-    relation = TableRelation(name, plain, reader, reachable(storage))
-    if snapshot is not None:
-        release_with(reader, snapshot)
-    return relation
+    return TableRelation(name, plain, reader, reachable(storage))
 
 
 def release_with(holder: object, snapshot: PageSnapshot) -> None:
