@@ -48,7 +48,7 @@ check: lint test ## what has to pass: ruff, mypy, import-linter, tests
 soak: $(READY) java browser ## the property tests with many more cases
 	@STRANDLINE_EXAMPLES=2000 $(TESTS)
 
-crash: $(READY) ## three hundred processes killed under load, and what they left
+crash: $(READY) ## three hundred processes interrupted, forked and killed under load, and what they left
 	@STRANDLINE_TRIALS=300 $(PY) -m pytest -q -s tests/pages/test_large.py tests/tables/test_killed.py -k killed
 
 bench: $(BENCH_READY) java ## the tables of docs/benchmarks.md, measured here
