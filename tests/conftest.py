@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("tests")
 os.environ.setdefault("SPARK_SUBMIT_OPTS", servers.BRIEF)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what runs in its background with interrupts ignored, and the processes of tests would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
