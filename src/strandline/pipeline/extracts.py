@@ -35,7 +35,7 @@ from strandline.relations import (
     parse_address,
     spool_batches,
 )
-from strandline.replication import BaseTable, describe
+from strandline.replication import BaseTable, describe, typed_batch
 from strandline.tables import TableSchema
 from strandline.values import common_type, plain_type, quoted
 
@@ -146,8 +146,8 @@ def table_relation(table: BaseTable, spool: Spool | None = None) -> Relation:
     stored = pa.schema([(column.name, column.stored) for column in columns])
     batches = table.database.batches(f"SELECT {readings} FROM {table.sql}", stored)
     wanted = table.schema
-    cast = (batch.cast(wanted) if batch.schema != wanted else batch for batch in batches)
-    return spool_batches(cast, table.address.shown, wanted, spool)
+    typed = (typed_batch(batch, wanted, table.address) for batch in batches)
+    return spool_batches(typed, table.address.shown, wanted, spool)
 
 
 def _of_table(source: SourceSettings, database: Database, address: Address) -> Extract:

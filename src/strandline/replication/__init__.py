@@ -21,6 +21,7 @@ from strandline.replication.senders import (
     obstacle,
     offer,
     opened,
+    typed_batch,
 )
 from strandline.replication.targets import open_target
 from strandline.replication.verification import Verification
@@ -52,4 +53,5 @@ __all__ = [
     "offer",
     "open_target",
     "opened",
+    "typed_batch",
 ]

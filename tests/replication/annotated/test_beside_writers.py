@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 import threading
+from pathlib import Path
 
 import pytest
-from tests.replication.annotated.conftest import Source
+from tests.replication.annotated.conftest import Source, of_postgres
 from tests.replication.annotated.orders import INSERT, orders, query, rows_at
+from tests.replication.servers import Postgres
 
+from strandline.errors import Conflict
 from strandline.relations.databases.address import parse_address
 from strandline.relations.databases.database import Database, connect
 from strandline.replication.senders.annotated.fix_up import opened
@@ -84,3 +87,40 @@ def _cannot_write(source: Source) -> bool:
     except Exception:
         return True
     return False
+
+
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE orders SET price = 1 WHERE id = 1",
+        "UPDATE orders SET price = 1 WHERE id = 6",
+        "INSERT INTO orders VALUES (7, 'again', 1)",
+        "UPDATE orders SET id = 7 WHERE id = 2",
+    ],
+)
+def test_a_transaction_that_began_before_a_refresh_is_noted_or_refused(
+    postgres: Postgres, tmp_path: Path, level: str, sql: str
+) -> None:
+    """Its snapshot is older than the annotations that the refresh wrote; its changes are not taken for known ones."""
+    source = of_postgres(postgres, tmp_path)
+    url = source.target("sqlite", "all")
+    copy = orders(source, 5).replicate(url)
+    source.run(INSERT + "(6, 'not yet fixed up', 2)")
+    refused = False
+    with connect(parse_address(source.url, source.table("orders"))) as database:
+        database.execute(f"SET search_path = {source.schema}")
+        database.execute(f"BEGIN ISOLATION LEVEL {level}")
+        database.execute("SELECT count(*) FROM orders")
+        source.run(INSERT + "(7, 'comes and goes', 2)")
+        copy.refresh("differential")
+        source.run("DELETE FROM orders WHERE id = 7")
+        try:
+            database.execute(sql)
+            database.execute("COMMIT")
+        except Conflict:  # it could not serialize access
+            database.execute("ROLLBACK")
+            refused = True
+    assert not (refused and level == "READ COMMITTED")
+    assert copy.refresh("differential").unequal == ""
+    assert rows_at(url) == query(source)

@@ -310,6 +310,37 @@ def test_a_dropped_trigger_is_found(source: Source) -> None:
     assert copy.verify().equal
 
 
+def test_a_refresh_says_when_the_copy_is_unequal_afterwards(source: Source) -> None:
+    copy = orders(source, 10).replicate(source.target("duckdb", "copy"))
+    source.run("UPDATE orders SET price = 3 WHERE id = 1")
+    assert copy.refresh().unequal == ""
+    edit(source.target("duckdb", "copy"), "UPDATE copy SET name = 'mine' WHERE id = 3")
+    done = copy.refresh()
+    assert "1 rows differ" in done.unequal
+    assert done.unequal in done.why
+    assert copy.repair().unequal == ""
+
+
+def test_an_update_that_no_trigger_saw_is_told_by_the_refresh(sqlite: Source) -> None:
+    copy = orders(sqlite, 10).replicate(sqlite.target("duckdb", "copy"))
+    triggers = sqlite.run("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+    for name, _ in triggers:
+        sqlite.run(f"DROP TRIGGER {name}")
+    sqlite.run("UPDATE orders SET price = 3 WHERE id < 4")
+    for _, sql in triggers:
+        sqlite.run(sql)
+    assert "2 rows differ" in copy.refresh("differential").unequal
+    assert copy.verify().different == 2  # the third had that price already
+
+
+def test_a_large_base_is_not_compared_after_each_refresh(sqlite: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.replication.senders.annotated.sender.COMPARED_ROWS", 9)
+    copy = orders(sqlite, 10).replicate(sqlite.target("duckdb", "copy"))
+    edit(sqlite.target("duckdb", "copy"), "DELETE FROM copy WHERE id = 3")
+    assert copy.refresh().unequal == ""
+    assert not copy.verify().equal
+
+
 def test_a_column_that_a_copy_needs_and_the_base_lost_is_named(source: Source) -> None:
     found = orders(source, 3)
     copy = found.replicate(source.target("duckdb", "copy"), columns=["id", "name"])

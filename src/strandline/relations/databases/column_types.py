@@ -40,7 +40,7 @@ Holder = Callable[[pa.DataType], "Held | None"]
 
 def held_columns(schema: pa.Schema, holder: Holder, kind: str) -> dict[str, Held]:
     """How each column is held; refuses, naming it, a column that this kind can't hold."""
-    found: dict[str, Held] = {}
+    columns: dict[str, Held] = {}
     for field in schema:
         held = holder(field.type)
         if held is None:
@@ -49,21 +49,36 @@ def held_columns(schema: pa.Schema, holder: Holder, kind: str) -> dict[str, Held
                 doing="replicating",
                 hint="Leave the column out of the copy, or cast it in the source",
             )
-        found[field.name] = held
-    return found
+        columns[field.name] = held
+    return columns
 
 
 def stored_table(table: pa.Table, held: Mapping[str, Held], doing: str) -> pa.Table:
-    """The rows as the target takes them."""
+    """The rows as the target takes them. A text that would not come back as the value is refused."""
     columns = []
     for name in table.column_names:
         column = table.column(name)
         way = held.get(name)
         try:
-            columns.append(column if way is None else way.into(column) if way.into else column.cast(way.stored))
+            columns.append(column if way is None else _into(column, way))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise StorageError(f"column {name!r} holds a value that does not fit: {error}", doing=doing) from None
+            raise StorageError(
+                f"column {name!r} holds a value that does not fit: {error}",
+                doing=doing,
+                hint="Leave the column out of the copy, or copy to a target that holds it",
+            ) from None
     return pa.Table.from_arrays(columns, names=table.column_names)
+
+
+def _into(column: pa.ChunkedArray, way: Held) -> pa.ChunkedArray:
+    stored = way.into(column) if way.into else column.cast(way.stored)
+    if way.how == CANONICAL and not _out(stored, way, column.type).equals(column):
+        raise pa.ArrowInvalid("its text would be read as another value")
+    return stored
+
+
+def _out(column: pa.ChunkedArray, way: Held, own: pa.DataType) -> pa.ChunkedArray:
+    return way.out(column, own) if way.out else column.cast(own)
 
 
 def own_batch(batch: pa.RecordBatch, schema: pa.Schema, held: Mapping[str, Held], doing: str) -> pa.RecordBatch:
@@ -73,7 +88,7 @@ def own_batch(batch: pa.RecordBatch, schema: pa.Schema, held: Mapping[str, Held]
         column = pa.chunked_array([batch.column(name)])
         way = held[field.name]
         try:
-            own = way.out(column, field.type) if way.out else column.cast(field.type)
+            own = _out(column, way, field.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
             raise StorageError(
                 f"column {field.name!r} holds a value that is no {field.type}: {error}",
@@ -138,8 +153,8 @@ def in_duckdb(type_: pa.DataType) -> Held | None:
         fields = [(field.name, in_duckdb(field.type)) for field in type_]
         if any(inner is None for _, inner in fields) or len({n.lower() for n, _ in fields}) < len(fields):
             return None
-        said = ", ".join(f"{quoted(name)} {inner.sql}" for name, inner in fields if inner)
-        return Held(f"STRUCT({said})", pa.struct([(name, inner.stored) for name, inner in fields if inner]))
+        inside = ", ".join(f"{quoted(name)} {inner.sql}" for name, inner in fields if inner)
+        return Held(f"STRUCT({inside})", pa.struct([(name, inner.stored) for name, inner in fields if inner]))
     if pt.is_map(type_):
         key, item = in_duckdb(type_.key_type), in_duckdb(type_.item_type)
         return (

@@ -35,8 +35,8 @@ class DuckdbDatabase(Database):
         self._connection.execute("SET TimeZone = 'UTC'")
 
     def _execute(self, sql: str, params: Parameters) -> list[Row]:
-        found = self._connection.execute(sql, list(params))
-        return found.fetchall() if found.description else []
+        result = self._connection.execute(sql, list(params))
+        return result.fetchall() if result.description else []
 
     def _batches(self, sql: str, schema: pa.Schema, params: Parameters) -> Iterator[pa.RecordBatch]:
         reader = self._connection.sql(sql, params=list(params) or None).to_arrow_reader(BATCH)

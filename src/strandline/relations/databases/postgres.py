@@ -10,6 +10,7 @@ from typing import Any
 import adbc_driver_manager
 import adbc_driver_postgresql
 import pyarrow as pa
+import pyarrow.compute as pc
 from adbc_driver_manager.dbapi import Connection
 
 from strandline.errors import Conflict, InputError, NotFound, StorageError, StrandlineError
@@ -17,7 +18,7 @@ from strandline.relations.databases.address import Address
 from strandline.relations.databases.database import Database, Parameters, Row
 from strandline.values import quoted
 
-_SAID = re.compile(r"(?:ERROR|FATAL):\s*(.+)")
+_REASON = re.compile(r"(?:ERROR|FATAL):\s*(.+)")
 _KINDS: dict[str, tuple[type[StrandlineError], str]] = {
     "42501": (InputError, "Ask the table's owner for the privilege, or connect as the owner"),
     "42P01": (NotFound, "Look at the table's name and at the search path"),
@@ -68,8 +69,8 @@ class PostgresDatabase(Database):
 
     def trouble(self, error: Exception, doing: str = "") -> Any:
         text = str(error)
-        said = _SAID.search(text)
-        why = said[1].strip() if said else text.strip().splitlines()[0]
+        reason = _REASON.search(text)
+        why = reason[1].strip() if reason else text.strip().splitlines()[0]
         why = re.sub(r"\.? ?SQLSTATE: \w+$", "", why)
         kind, hint = _KINDS.get(getattr(error, "sqlstate", None) or "", (StorageError, ""))
         return kind(self.address.scrub(why), doing=doing or f"working on {self.address.shown}", hint=hint)
@@ -108,4 +109,24 @@ def _numbered(sql: str, params: Parameters) -> str:
 def _plain(column: pa.Array, field: pa.Field) -> pa.Array:
     if isinstance(column.type, pa.BaseExtensionType):
         column = column.storage
-    return column if column.type == field.type else column.cast(field.type)
+    column = column if column.type == field.type else column.cast(field.type)
+    least, most, unit = _KEPT.get((field.type.id, getattr(field.type, "unit", "")), (0, 0, None))
+    if unit is not None and len(column) > column.null_count:
+        ends = pc.min_max(column.cast(unit))
+        if ends["min"].as_py() < least or ends["max"].as_py() > most:
+            raise StorageError(
+                f"column {field.name!r} holds infinity, 24:00, or an instant too far away for {field.type}",
+                doing="reading PostgreSQL",
+                hint="Give the row another value, or leave the column out",
+            )
+    return column
+
+
+_DAY = 86_400_000_000
+_KEPT: dict[tuple[int, str], tuple[int, int, pa.DataType | None]] = {
+    (pa.date32().id, ""): (-2_500_000, 2**31, pa.int32()),
+    (pa.timestamp("us").id, "us"): (-2_500_000 * _DAY, 2**63, pa.int64()),
+    (pa.time64("us").id, "us"): (0, _DAY - 1, pa.int64()),
+}
+"""What days, instants and times of day may be: PostgreSQL's first day is in 4713 BC, and what Arrow can't hold
+(infinity, the year 294247 and after) comes as something far below that."""

@@ -39,10 +39,10 @@ class SqliteDatabase(Database):
             ) from None
 
     def trouble(self, error: Exception) -> StorageError:
-        found = super().trouble(error)
+        trouble = super().trouble(error)
         if getattr(error, "sqlite_errorname", "") in ("SQLITE_CORRUPT", "SQLITE_NOTADB"):
-            return StorageError(found.why, doing=found.doing, hint=MOVE_ASIDE)
-        return found
+            return StorageError(trouble.why, doing=trouble.doing, hint=MOVE_ASIDE)
+        return trouble
 
     def _execute(self, sql: str, params: Parameters) -> list[Row]:
         return self._connection.execute(sql, params).fetchall()
@@ -69,11 +69,17 @@ class SqliteDatabase(Database):
 
 
 def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    """Arrow would cut 7.5 to an integer, and take text for bytes: a value of another kind is refused."""
+    if pa.types.is_boolean(field.type):
+        strange = list(set(values) - {0, 1, None})
+        values = [None if value is None else bool(value) for value in values]
+    else:
+        strange = _of_other_kinds(values, _KINDS.get(field.type.id, _ANY))
     if pa.types.is_floating(field.type):
         values = [math.nan if value == NAN else value for value in values]
-    elif pa.types.is_boolean(field.type):
-        values = [None if value is None else bool(value) for value in values]
     try:
+        if strange:
+            raise pa.ArrowTypeError(repr(strange[0]))
         return pa.array(values, field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise StorageError(
@@ -81,6 +87,20 @@ def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
             doing="reading SQLite",
             hint="SQLite columns take any value; find it with typeof() and mend it",
         ) from None
+
+
+def _of_other_kinds(values: Sequence[Any], kinds: tuple[type, ...]) -> list[Any]:
+    other = set(map(type, values)) - {type(None), *kinds}
+    return [value for value in values if type(value) in other] if other else []
+
+
+_ANY = (int, float, str, bytes)
+_KINDS: dict[int, tuple[type, ...]] = {
+    pa.int64().id: (int,),
+    pa.string().id: (str,),
+    pa.binary().id: (bytes,),
+}
+"""The Python types of the values that a column may hold; others are Arrow's to judge."""
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:

@@ -17,7 +17,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from strandline.errors import InputError, NotFound
+from strandline.errors import InputError, NotFound, StorageError
 from strandline.relations import Address, Database
 from strandline.replication.definition import PREFIX
 from strandline.replication.targets import own_name
@@ -324,9 +324,9 @@ class PostgresTable(BaseTable):
     """PostgreSQL: what Arrow has is itself, `numeric(p,s)` a decimal, everything else its text.
 
     Its trigger is called for each row, so that what a subscription applies, and rows that come through a partitioned
-    table, are noted. It is enabled `ALWAYS`: whoever disables and enables it again leaves it at `ORIGIN`. It enters
-    rows that have no entry: under `REPEATABLE READ` a mere update would overlook entries of a later fix-up, and the row
-    with them, where this ends with the usual "could not serialize access".
+    table, are noted. It is enabled `ALWAYS`: whoever disables and enables it again leaves it at `ORIGIN`. Under
+    `REPEATABLE READ` a mere update would overlook entries of a later fix-up, and the row with them: there it enters
+    rows that have no entry, which ends with the usual "could not serialize access" if there is one.
     """
 
     def check_ordinary(self) -> None:
@@ -408,14 +408,19 @@ class PostgresTable(BaseTable):
         names = ", ".join(quoted(name) for name in key.noted)
         values = ", ".join(f"NEW.{quoted(name)}" for name in key.columns)
         moved = " OR ".join(f"NEW.{quoted(name)} IS DISTINCT FROM OLD.{quoted(name)}" for name in key.columns)
-        note = f"INSERT INTO {self.annotations} AS s ({names}) VALUES ({values}) ON CONFLICT ({names}) DO UPDATE SET "
-        new = f"{note}{quoted(TIME)} = NULL, {quoted(PREVIOUS)} = NULL;"
-        old = f"{note}{quoted(TIME)} = NULL WHERE s.{quoted(TIME)} IS NOT NULL;"
+        enter = f"INSERT INTO {self.annotations} AS s ({names}) VALUES ({values}) ON CONFLICT ({names}) DO UPDATE SET "
+        here = " AND ".join(f"s.{quoted(noted)} = NEW.{quoted(name)}" for noted, name in key.noted.items())
+        time, previous = quoted(TIME), quoted(PREVIOUS)
+        touch = f"UPDATE {self.annotations} AS s SET {time} = NULL WHERE {here} AND s.{time} IS NOT NULL;"
+        anew = f"UPDATE {self.annotations} AS s SET {time} = NULL, {previous} = NULL WHERE {here};"
+        if key.given:
+            touch, anew = f"{enter}{time} = NULL;", f"{enter}{time} = NULL, {previous} = NULL;"
         # Whoever may write to the base need not be allowed to write here; so names are looked up in safe places only.
         self.database.execute(
             f"CREATE OR REPLACE FUNCTION {self._function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER "
             f"SET search_path = pg_catalog, pg_temp AS $strandline$ BEGIN "
-            f"IF TG_OP = 'INSERT' THEN {new} ELSIF {moved} THEN {new} ELSE {old} END IF; "
+            f"IF current_setting('transaction_isolation') <> 'read committed' THEN {enter}{time} = NULL; END IF; "
+            f"IF TG_OP = 'INSERT' THEN {anew} ELSIF {moved} THEN {anew} ELSE {touch} END IF; "
             f"RETURN NULL; END $strandline$"
         )
         self.database.execute(
@@ -455,6 +460,21 @@ def describe(database: Database, address: Address) -> BaseTable:
             hint="A base is a table of PostgreSQL or SQLite",
         )
     return kinds[database.dialect](database, address)
+
+
+def typed_batch(batch: pa.RecordBatch, schema: pa.Schema, address: Address) -> pa.RecordBatch:
+    """Rows as they were read, in the types of their columns; a value that a type does not have is refused by name."""
+    arrays = []
+    for column, field in zip(batch.columns, schema, strict=True):
+        try:
+            arrays.append(column if column.type == field.type else column.cast(field.type))
+        except pa.ArrowInvalid as error:
+            raise StorageError(
+                f"column {field.name!r} holds a value that is no {field.type}: {error}",
+                doing=f"reading {address.shown}",
+                hint="Give the row another value, or leave the column out",
+            ) from None
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _not_ordinary(address: Address, what: str) -> InputError:

@@ -21,6 +21,7 @@ from strandline.replication.senders.annotated.base_table import (
     BaseTable,
     describe,
     fields,
+    typed_batch,
 )
 from strandline.replication.senders.annotated.catalog import BaseCatalog, BaseCopyRecord, BaseRecord
 from strandline.replication.senders.annotated.program import Program
@@ -88,7 +89,7 @@ class BaseSite:
 
     def program(self, record: BaseRecord) -> Program:
         """What was composed for the base when it, or the last one of its copies, was defined."""
-        statements = self._statements(record)
+        statements = self.statements(record)
         restrictions = {copy.bit: copy.qualifies for copy in self.catalog.copies(record.table) if copy.bit is not None}
         made_for = programs.digest(statements, sorted(restrictions.items()))
         kept = Program.from_text(self.catalog.base_program(record.table))
@@ -100,7 +101,7 @@ class BaseSite:
 
     def copy_program(self, record: BaseRecord, copy: BaseCopyRecord) -> Program:
         """What was composed for the copy when it was defined."""
-        statements = replace(self._statements(record), qualifies=copy.qualifies)
+        statements = self.statements(record, copy)
         readings = [column.reading.format(quoted(column.name)) for column in chosen_columns(self, copy.columns)]
         made_for = programs.digest(statements, readings)
         kept = self._loaded.get(copy.name) or Program.from_text(self.catalog.copy_program(copy.name))
@@ -115,9 +116,11 @@ class BaseSite:
         base, own = self.program(record), self.copy_program(record, copy)
         programs.check(self.table.database, Program("", {**base.texts, **own.texts}))
 
-    def _statements(self, record: BaseRecord) -> Statements:
+    def statements(self, record: BaseRecord, copy: BaseCopyRecord | None = None) -> Statements:
+        """What composes the SQL of the base, or of a copy of it."""
         table = self.table
-        return Statements(table.database.dialect, table.sql, table.annotations, record.key, record.algorithm)
+        base = Statements(table.database.dialect, table.sql, table.annotations, record.key, record.algorithm)
+        return base if copy is None else replace(base, qualifies=copy.qualifies)
 
 
 @contextmanager
@@ -190,8 +193,9 @@ def _entered(site: BaseSite, record: BaseRecord, program: Program) -> BaseRecord
 
 
 def _enter(database: Database, program: Program) -> None:
-    if program.run(database, programs.LACKS_ENTRIES, Numbers())[0][0]:
-        program.run(database, programs.ENTER, Numbers())
+    for name in (programs.ENTER_ABOVE, programs.ENTER):
+        if name in program and program.run(database, programs.LACKS_ENTRIES, Numbers())[0][0]:
+            program.run(database, name, Numbers())
 
 
 def enter_given(site: BaseSite, record: BaseRecord) -> None:
@@ -327,7 +331,7 @@ def row_batches(site: BaseSite, columns: Sequence[str], sql: str) -> Iterator[pa
     stored = pa.schema([(ADDRESS, pa.int64()), *((column.name, column.stored) for column in chosen)])
     wanted = rows_schema(site, columns)
     for batch in site.table.database.batches(sql, stored):
-        yield batch.cast(wanted) if batch.schema != wanted else batch
+        yield typed_batch(batch, wanted, site.table.address)
 
 
 def rows_schema(site: BaseSite, columns: Sequence[str]) -> pa.Schema:

@@ -69,11 +69,12 @@ def check_restriction(restricted: Restriction, where: str | None, database: Data
         raise SqlError(f"{where!r} is nothing that the base's database can evaluate: {error.why}") from None
 
 
-EDITION = 2
+EDITION = 3
 """Grows whenever other texts are composed for the same definition."""
 TEMPORARY = (TOUCHED, SENT, MET, RUNS, FRESH, DELETED, BROKEN, EVERY)
 
-TOUCH_ALL, REMOVE_DELETED, LACKS_ENTRIES, ENTER, FILL = "touch all", "remove", "lacks entries", "enter", "fill"
+TOUCH_ALL, REMOVE_DELETED, LACKS_ENTRIES, FILL = "touch all", "remove deleted", "lacks entries", "fill"
+ENTER, ENTER_ABOVE, UNSETTLED = "enter", "enter above", "unsettled"
 COUNTS, SCAN, NO_BROKEN, FIX_UP = "counts", "by scan", "no broken", "fix up"
 MET_SINCE, MET_COUNT, SENT_BY_RUNS, MESSAGES = "met since", "met count", "sent by runs", "messages"
 ROWS, ALL, SOME, LAG = "rows", "all rows", "some rows", "lag"
@@ -121,7 +122,9 @@ def compose_base(base: Statements, restrictions: Mapping[int, str]) -> dict[str,
         REMOVE_DELETED: base.remove_deleted(),
         LACKS_ENTRIES: base.lacks_entries(),
         ENTER: base.enter(),
+        **({} if base.key.given else {ENTER_ABOVE: base.enter_above()}),
         TOUCH_ALL: base.touch_all(),
+        UNSETTLED: base.unsettled(),
         COUNTS: base.counts(),
         FILL: base.fill(restrictions),
         FIX_UP: base.fix_up(restrictions),
@@ -144,21 +147,34 @@ def compose_copy(base: Statements, readings: Sequence[str]) -> dict[str, str]:
         **counting,
         MESSAGES: f"SELECT {A}, {LAST_QUAL}, {CHANGED} FROM {SENT} ORDER BY {A} NULLS LAST",
         ROWS: f"{chosen} JOIN {SENT} ON {a} = {A} WHERE {CHANGED} ORDER BY {A}",
-        ALL: f"{chosen} WHERE {base.qualifies} ORDER BY {a}",
+        ALL: all_rows(base, readings),
         SOME: f"SELECT s.{quoted(ADDRESS)}{columns} FROM {base.annotated_rows} WHERE {base.qualifies}",
         LAG: _lag(base),
     }
 
 
-def _lag(base: Statements) -> str:
-    """How many rows there are, and how many of them changed since the copy's position, about.
+def all_rows(base: Statements, readings: Sequence[str]) -> str:
+    """What a copy should hold: addresses, and what the expressions give."""
+    chosen = ", ".join([base.address, *readings])
+    return f"SELECT {chosen} FROM {base.rows} WHERE {base.qualifies} ORDER BY {base.address}"
 
-    In PostgreSQL triggers enter new rows at once, and a join is saved.
+
+def _lag(base: Statements) -> str:
+    """How many rows there are, and how many of them changed since the copy's position.
+
+    In PostgreSQL, where a join costs as much as the rest of a small refresh, new rows are counted above all others, and
+    elsewhere by how many more rows than entries there are.
     """
     late = f"sum(CASE WHEN s.{quoted(TIME)} <= {base.number('since')} THEN 0 ELSE 1 END)"
-    if base.dialect == "postgres":
-        return f"SELECT (SELECT count(*) FROM {base.table}), {late} FROM {base.annotations} s"
-    return f"SELECT count(*), {late} FROM {base.table} b LEFT JOIN {base.annotations} s ON {base.same}"
+    if base.dialect != "postgres":
+        return f"SELECT count(*), {late} FROM {base.table} b LEFT JOIN {base.annotations} s ON {base.same}"
+    counted = f"SELECT coalesce({late}, 0) AS late, count(*) AS entries, max(s.{quoted(ADDRESS)}) AS last"
+    above = "0" if base.key.given else f"(SELECT count(*) FROM {base.rows} WHERE {base.address} > e.last)"
+    return (
+        f"SELECT n, CAST(late + above + greatest(0, n - above - entries) AS bigint) FROM "
+        f"(SELECT e.*, (SELECT count(*) FROM {base.table}) AS n, {above} AS above "
+        f"FROM ({counted} FROM {base.annotations} s) e) c"
+    )
 
 
 def _tables(base: Statements, made: Mapping[str, str]) -> dict[str, str]:

@@ -31,14 +31,16 @@ from strandline.replication.senders.annotated.delivery import (
     send_repair,
 )
 from strandline.replication.senders.annotated.fix_up import BaseSite, fill, opened
-from strandline.replication.senders.annotated.program import LAG
+from strandline.replication.senders.annotated.program import LAG, UNSETTLED
 from strandline.replication.senders.annotated.statements import Numbers
-from strandline.replication.senders.annotated.verification import verify
+from strandline.replication.senders.annotated.verification import differing_rows, verify
 from strandline.replication.senders.sender import AUTO, FIRST, FULL, REPAIR, Refresh
 from strandline.replication.targets import CopyTarget
 from strandline.replication.verification import Verification
 
 METHODS = (AUTO, DIFFERENTIAL, FULL)
+COMPARED_ROWS = 2_000
+"""A base of so many rows is compared with its copy after each refresh, which takes some milliseconds."""
 RECOUNT = 0.1
 """The part of a copy's rows that messages may concern before they are counted again."""
 
@@ -164,7 +166,7 @@ class AnnotatedPlan:
             return send_repair(site, copy, replica, state)
         return send_differential(site, copy, replica, state)
 
-    def note(self, replica: CopyTarget, state: CopyState, done: Refresh, sending: float) -> None:
+    def note(self, replica: CopyTarget, state: CopyState, done: Refresh, sending: float) -> str | None:
         site, position = self.source.site, state.position
         last = {"method": done.method, "messages": done.messages, "bytes": done.bytes}
         last["seconds"] = round(done.seconds, 3)
@@ -176,6 +178,22 @@ class AnnotatedPlan:
                 expected = explain(at_activity(_facts(site, copy, position)))
                 copy = replace(copy, expected={"method": expected.method, "why": expected.why})
             site.catalog.put_copy(copy)
+        return self._unequal(replica, state)
+
+    def _unequal(self, replica: CopyTarget, state: CopyState) -> str | None:
+        """Of a small base, if nobody wrote to it since: both sides are read in one state of the base."""
+        site, position = self.source.site, state.position
+        if position is None or site.record().rows > COMPARED_ROWS:
+            return None
+        database = site.table.database
+        with database.transaction():
+            if database.dialect == "postgres":
+                database.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            record = site.record()
+            if record.time != position.time or site.program(record).run(database, UNSETTLED, Numbers())[0][0]:
+                return None
+            differing = differing_rows(site, self.source.copy, replica, state.definition)
+        return f"{differing} rows differ from the base: repair the copy" if differing else None
 
 
 def _record(site: BaseSite, name: str) -> BaseCopyRecord:

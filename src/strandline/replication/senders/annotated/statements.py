@@ -137,6 +137,12 @@ class Statements:
             f"INSERT INTO {self.annotations} ({noted}) SELECT {self._key} FROM {self.table} b WHERE {self._unentered}"
         )
 
+    def enter_above(self) -> str:
+        """The same for rows above all others, where most new ones are; no row has to be looked up."""
+        greatest = f"coalesce((SELECT max({_A}) FROM {self.annotations}), {self.start})"
+        rows = f"SELECT {self._key} FROM {self.table} b WHERE {self._key} > {greatest}"
+        return f"INSERT INTO {self.annotations} ({_A}) {rows}"
+
     @property
     def _key(self) -> str:
         return ", ".join(f"b.{quoted(name)}" for name in self.key.columns)
@@ -144,6 +150,12 @@ class Statements:
     @property
     def _unentered(self) -> str:
         return f"NOT EXISTS (SELECT 1 FROM {self.annotations} s WHERE {self.same})"
+
+    def unsettled(self) -> str:
+        """Whether anything changed since the last fix-up, as far as triggers and keys tell."""
+        noted = f"SELECT 1 FROM {self.annotations} WHERE {_T} IS NULL OR {_P} IS NULL"
+        row = f"SELECT 1 FROM {self.table} b WHERE {self._unentered}"
+        return f"SELECT EXISTS ({noted}) OR EXISTS ({self.deleted()}) OR EXISTS ({row})"
 
     def touch_all(self) -> str:
         return f"UPDATE {self.annotations} SET {_T} = NULL"

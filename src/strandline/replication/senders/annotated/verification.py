@@ -1,7 +1,7 @@
 """Whether a base's copy equals its query, row by row; and the differential that makes it so where it does not.
 
-Both sides are read once, in batches; what is kept of a row is its address and its signature, 24 bytes. Rows that have
-to be sent are read in a second pass over the base.
+Both sides are read once, in batches, the base in another way than for sending (`second_reading`). What is kept of a row
+is its address and its signature, 24 bytes. Rows that have to be sent are read in a second pass over the base.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from strandline.replication.definition import ABOVE, UPTO, CopyDefinition
 from strandline.replication.senders.annotated.base_table import ADDRESS
 from strandline.replication.senders.annotated.catalog import BaseCopyRecord
 from strandline.replication.senders.annotated.fix_up import BaseSite, enter_given, row_batches, rows_schema
-from strandline.replication.senders.annotated.program import ALL
+from strandline.replication.senders.annotated.program import ALL, all_rows
+from strandline.replication.senders.annotated.second_reading import second_batches, second_readings
 from strandline.replication.targets import CopyTarget
 from strandline.replication.verification import Verification
 from strandline.values import no_rows, row_signatures, scheme_of
@@ -44,6 +45,10 @@ class CopyComparison:
 
 def verify(site: BaseSite, copy: BaseCopyRecord, replica: CopyTarget, definition: CopyDefinition) -> Verification:
     """The comparison, or what stands in its way."""
+    record = site.record()
+    if record.key.given:
+        with site.table.database.transaction():
+            enter_given(site, record)
     damaged = tuple(replica.damage())
     if damaged:
         return Verification(copy.held, damaged=damaged)
@@ -68,7 +73,7 @@ def compare_mended(
 
 def compare(site: BaseSite, copy: BaseCopyRecord, replica: CopyTarget, definition: CopyDefinition) -> CopyComparison:
     """Both sides by address and row signature (128 bits). An address that the copy holds twice is a different one."""
-    wanted = _signed(_wanted(site, copy), ADDRESS, definition)
+    wanted = _signed(_wanted_again(site, copy), ADDRESS, definition)
     held = _signed(_held(replica), definition.identity[0], definition)
     missing = np.setdiff1d(wanted.address, held.address)
     extra = np.setdiff1d(held.address, wanted.address)
@@ -78,6 +83,35 @@ def compare(site: BaseSite, copy: BaseCopyRecord, replica: CopyTarget, definitio
     verification = Verification(len(wanted.address), len(missing), len(extra), len(different), addresses=shown)
     gone, coming = np.sort(np.concatenate([extra, different])), np.sort(np.concatenate([missing, different]))
     return CopyComparison(verification, gone, coming)
+
+
+def differing_rows(site: BaseSite, copy: BaseCopyRecord, replica: CopyTarget, definition: CopyDefinition) -> int:
+    """How many addresses differ, by the values themselves; all rows are held. An unreadable copy differs in each."""
+    wanted = _by_address(_wanted_again(site, copy), ADDRESS, definition)
+    try:
+        held = _by_address(_held(replica), definition.identity[0], definition)
+    except _UnreadableError:
+        return max(len(wanted), 1)
+    return sum(wanted.get(address) != held.get(address) for address in wanted.keys() | held.keys())
+
+
+def _by_address(
+    batches: Iterable[pa.RecordBatch], address: str, definition: CopyDefinition
+) -> dict[int, list[tuple[Any, ...]]]:
+    rows: dict[int, list[tuple[Any, ...]]] = {}
+    for batch in batches:
+        columns = [_values(batch.column(name)) for name in definition.schema.names]
+        for place, row in zip(batch.column(address).to_pylist(), zip(*columns, strict=True), strict=True):
+            rows.setdefault(place, []).append(row)
+    return rows
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """As Python compares them; NaN equals itself, and instants are counted, since Python does not have all of them."""
+    if pa.types.is_temporal(column.type):
+        column = column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
+    values: list[Any] = column.to_pylist()
+    return ["NaN" if value != value else value for value in values] if pa.types.is_floating(column.type) else values
 
 
 def rows_at(site: BaseSite, copy: BaseCopyRecord, addresses: Addresses) -> pa.Table:
@@ -99,11 +133,14 @@ class _Signed:
 
 
 def _wanted(site: BaseSite, copy: BaseCopyRecord) -> Iterator[pa.RecordBatch]:
-    record = site.record()
-    if record.key.given:
-        with site.table.database.transaction():
-            enter_given(site, record)
-    return row_batches(site, copy.columns, site.copy_program(record, copy).texts[ALL])
+    return row_batches(site, copy.columns, site.copy_program(site.record(), copy).texts[ALL])
+
+
+def _wanted_again(site: BaseSite, copy: BaseCopyRecord) -> Iterator[pa.RecordBatch]:
+    """What the copy should hold, read in another way than it was when it was sent."""
+    statements = site.statements(site.record(), copy)
+    sql = all_rows(statements, second_readings(site, copy.columns))
+    return second_batches(site, copy.columns, sql)
 
 
 class _UnreadableError(Exception):
