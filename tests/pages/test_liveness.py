@@ -15,6 +15,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.pages.toy import Clock, ToyInstaller, ToyValidator, all_rows, assert_sound, created, opened, put
+from tests.storage.test_swap_folder import stopped
 
 from strandline.pages import Environment, PageSnapshot, PageStore, open_store, read_registry
 from strandline.pages.liveness import DeathWatch, ProcessIdentity
@@ -199,4 +200,37 @@ def test_what_a_foreign_process_reads_is_never_deleted_under_it(steps: list[tupl
                 assert all_rows(snapshot.view) == rows
         for snapshot, _ in held:
             snapshot.close()
+    assert_sound(storage)
+
+
+STOPPED_IN_A_COMMIT = """
+import os, signal, sys, types
+import strandline.storage.swap_folder as swap_folder
+from strandline.storage import LocalStorage
+from tests.pages.toy import all_rows, opened, put
+
+def stops(*arguments, **options):
+    swap_folder.os.replace = os.replace
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return os.replace(*arguments, **options)
+
+with opened(LocalStorage(sys.argv[1])) as store:
+    put(store.version(), "t", a=1)
+    swap_folder.os = types.SimpleNamespace(**vars(os))
+    swap_folder.os.replace = stops
+    put(store.version(), "t", b=1)
+    print(all_rows(store.version().refresh()))
+"""
+
+
+def test_a_store_is_opened_read_and_written_beside_a_process_stopped_in_its_commit(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    created(storage).close()
+    with stopped(STOPPED_IN_A_COMMIT, str(tmp_path)) as process:
+        with opened(storage) as store:
+            assert all_rows(store.version().view()) == {"t": {"a": 1}}
+            put(store.version(), "t", c=2)
+            assert all_rows(store.version().view()) == {"t": {"a": 1, "c": 2}}
+        process.send_signal(signal.SIGCONT)
+        assert process.communicate(timeout=60)[0] == "{'t': {'a': 1, 'c': 2, 'b': 1}}\n"
     assert_sound(storage)

@@ -23,6 +23,7 @@ from tests.pages.toy import Clock, assert_sound, opened
 
 import strandline.storage.durable_file as durable_file
 import strandline.storage.local as local
+import strandline.storage.swap_folder as swap_folder
 from strandline.errors import StrandlineError
 from strandline.pages import PageStore
 from strandline.storage import LocalStorage, MemoryStorage
@@ -54,15 +55,16 @@ class Recorder:
     calls: list[Call] = field(default_factory=list)
     files: dict[int, Any] = field(default_factory=dict)
 
-    def open(self, path: Any, flags: int, mode: int = 0o777) -> int:
-        descriptor = os.open(path, flags, mode)
+    def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        descriptor = os.open(path, flags, mode, dir_fd=dir_fd)
+        path = _full(path, dir_fd)
         self.files.pop(descriptor, None)
         if not self._ours(path):
             return descriptor
         what: Any = object()
         if flags & os.O_TMPFILE == os.O_TMPFILE:
             self.calls.append(("new", what, None))
-        elif flags & os.O_TRUNC:
+        elif flags & (os.O_TRUNC | os.O_EXCL):
             self.calls.append(("new", what, None))
             self.calls.append(("link", what, str(path)))
         elif Path(path).is_dir():
@@ -92,21 +94,25 @@ class Recorder:
         if self._ours(path):
             self.calls.append(("link", self.files[int(source.rpartition("/")[2])], str(path)))
 
-    def replace(self, source: Path, path: Path) -> None:
-        os.replace(source, path)
+    def replace(self, source: Any, path: Path, *, src_dir_fd: int | None = None) -> None:
+        os.replace(source, path, src_dir_fd=src_dir_fd)
         if self._ours(path):
-            self.calls.append(("rename", str(source), str(path)))
+            self.calls.append(("rename", str(_full(source, src_dir_fd)), str(path)))
 
-    def unlink(self, path: Path) -> None:
-        os.unlink(path)
-        if self._ours(path):
-            self.calls.append(("unlink", str(path), None))
+    def unlink(self, path: Any, *, dir_fd: int | None = None) -> None:
+        os.unlink(path, dir_fd=dir_fd)
+        if self._ours(_full(path, dir_fd)):
+            self.calls.append(("unlink", str(_full(path, dir_fd)), None))
 
     def _ours(self, path: Any) -> bool:
         return Path(path).is_relative_to(self.root)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
+
+
+def _full(path: Any, folder: int | None) -> Path:
+    return Path(path) if folder is None else Path(os.readlink(f"/proc/self/fd/{folder}"), path)
 
 
 def image(before: dict[str, bytes], calls: list[Call], root: Path, loss: Loss) -> MemoryStorage:
@@ -223,7 +229,7 @@ def _on_disk(folder: Path) -> dict[str, bytes]:
 
 
 def _record(patch: pytest.MonkeyPatch, recorder: Recorder) -> None:
-    for module in (local, durable_file):
+    for module in (local, durable_file, swap_folder):
         patch.setattr(module, "os", types.SimpleNamespace(**_members(recorder)))
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,8 @@ def test_waiting_ends_with_an_error_that_names_the_holder(tmp_path: Path) -> Non
         locked(tmp_path, limit=0.02).__enter__()
 
 
-def test_a_stopped_holder_is_named_and_readers_do_not_need_its_lock(tmp_path: Path) -> None:
+def test_a_stopped_holder_of_the_lock_file_is_named_and_readers_do_not_need_it(tmp_path: Path) -> None:
+    """As a process of release 0.1.0 holds it."""
     storage = LocalStorage(tmp_path, lock_limit=0.02)
     token = storage.compare_and_swap("A", None, b"1")
     taking = f"from strandline.storage import locked; lock = locked({str(tmp_path / '.lock')!r}); lock.__enter__()"
@@ -87,10 +89,26 @@ def test_a_stopped_holder_is_named_and_readers_do_not_need_its_lock(tmp_path: Pa
 def test_a_swap_under_way_excludes_others_though_its_lock_file_is_removed(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path, lock_limit=0.02)
     token = storage.compare_and_swap("A", None, b"1")
-    with storage._swap_lock():
+    with storage._swaps.held(time.monotonic() + 1):
         (tmp_path / ".lock").unlink()
-        with pytest.raises(StorageBusy):
+        with pytest.raises(StorageBusy, match=f"process {os.getpid()}"):
             storage.compare_and_swap("A", token, b"2")
+
+
+def test_a_lock_is_free_though_a_child_was_forked_meanwhile(tmp_path: Path) -> None:
+    code = f"""
+import os, time
+from strandline.storage import locked
+with locked({str(tmp_path / "lock")!r}):
+    child = os.fork()
+    if not child:
+        os.read(0, 1)
+        os._exit(0)
+with locked({str(tmp_path / "lock")!r}, wait=False):
+    print("free", flush=True)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], input="", capture_output=True, text=True, timeout=60)
+    assert ran.stdout == "free\n", ran.stderr
 
 
 def test_no_swap_is_lost_while_the_lock_file_is_removed_again_and_again(tmp_path: Path) -> None:

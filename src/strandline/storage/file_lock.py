@@ -1,4 +1,4 @@
-"""An exclusive lock on one machine: the kernel's `flock` of a file or a folder.
+"""A lock on one machine: the kernel's `flock` of a file or a folder.
 
 The kernel lets go of it when its process ends, however it ends: a file's existence means nothing, and a dead process
 blocks nobody. It does not hold between machines, nor against those who don't ask for it.
@@ -30,21 +30,28 @@ StrPath = str | os.PathLike[str]
 
 
 @contextmanager
-def locked(path: StrPath, *, wait: bool = True, limit: float = LIMIT) -> Iterator[int]:
-    """Holds the lock of a folder, or of a file, which is made if it is absent; gives its descriptor.
+def locked(
+    path: StrPath, *, wait: bool = True, limit: float = LIMIT, shared: bool = False, folder: bool = False
+) -> Iterator[int]:
+    """Holds the lock of a folder, or of a file, which is made if it is absent; gives its descriptor. Where `folder` is
+    said nothing is made: it is there, or `FileNotFoundError`.
 
     A lock that somebody has is a `StorageBusy` after `limit` seconds; without `wait` a `BlockingIOError` at once.
     """
     end = time.monotonic() + limit
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     while True:
-        descriptor = _opened(path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY) if folder else _opened(path)
         try:
-            _take(descriptor, path, end if wait else None)
+            _take(descriptor, kind, path, end if wait else None)
             if still_locked(descriptor, path):
-                _leave_note(descriptor)
+                if not shared:
+                    _leave_note(descriptor)
                 yield descriptor
                 return
         finally:
+            # A child that was forked meanwhile has the descriptor, too: closing ours would leave it locked.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
 
@@ -67,16 +74,22 @@ def holder_of(path: StrPath) -> str:
     return "another process"
 
 
+def holder_is_stopped(path: StrPath) -> bool:
+    """Whether it is known that the holder of a lock is stopped: by a signal, or by a debugger."""
+    number = _kernel_holder(path)
+    return number is not None and bool(_stopped(str(number)))
+
+
 def _opened(path: StrPath) -> int:
     flags = os.O_RDONLY if os.path.isdir(path) else os.O_RDWR | os.O_CREAT
     return os.open(path, flags, 0o644)
 
 
-def _take(descriptor: int, path: StrPath, end: float | None) -> None:
+def _take(descriptor: int, kind: int, path: StrPath, end: float | None) -> None:
     pause = FIRST_PAUSE
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
             return
         except BlockingIOError:
             if end is None:

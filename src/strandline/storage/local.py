@@ -1,8 +1,8 @@
 """Local files: an object is a file under a root folder.
 
 A new object is written to an unnamed file, flushed, given its name by a hard link, and its folder is
-flushed: a reader sees all of it or nothing, and a crash leaves no half-written name. A swap holds the lock of the
-root folder, writes the successor beside the object and renames it over.
+flushed: a reader sees all of it or nothing, and a crash leaves no half-written name. A swap has the right to swap
+(`swap_folder`), writes the successor and renames it over the object.
 
 A folder whose flush failed is remembered: its names may not survive a crash. It is flushed again before a value is read
 for a swap and before every swap, so what a swap builds on is durable. A swap whose own flush failed is `Unanswered`:
@@ -21,22 +21,22 @@ import hashlib
 import mmap
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost, Unanswered
 from strandline.storage.durable_file import flush, write_flushed, write_pieces
-from strandline.storage.file_lock import locked
 from strandline.storage.seam import Storage, Stored, Token, checked_name, require_auditing
+from strandline.storage.swap_folder import SwapFolder
 
 _UNNAMED = getattr(os, "O_TMPFILE", 0)
 _PARALLEL = 8
 SWAP_LIMIT = 60.0
 """Seconds for which a swap waits for those of other processes."""
-_NO_FOLDER_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP)
 _Item = TypeVar("_Item")
 
 
@@ -98,6 +98,7 @@ class LocalStorage:
         """Folders with names that came or went since they were flushed."""
         self._refused: set[Path] = set()
         """Folders whose last flush failed."""
+        self._swaps = SwapFolder(self._root)
         self._mutex = threading.Lock()
         self._unnamed_works = bool(_UNNAMED)
         self._pool: ThreadPoolExecutor | None = None
@@ -191,46 +192,30 @@ class LocalStorage:
         path = self._path(name)
         if self._refused:
             self._flush_refused("swapping", name)
+        end = time.monotonic() + self.lock_limit
         with _refusals("swapping", name):
-            self._ensure_folder(path.parent)
-            with self._swap_lock():
-                if self._current_token(path) != expected:
-                    raise SwapLost(f"{name} holds another value than expected", doing=f"swapping {name}")
-                self._flush_deletes()
-                # One fixed name per object: at most one leftover after a crash, and the next swap reuses it.
-                successor = path.with_name(f".{path.name}.next")
-                write_flushed(successor, [value])
-                self._put_in_place(successor, path, name)
+            while not self._swap(path, expected, value, end):
+                continue  # the right to swap was taken away: nothing was changed
         return _token(value)
 
-    @contextmanager
-    def _swap_lock(self) -> Iterator[None]:
-        """One process swaps at a time. Should somebody remove the lock file, the folder's own lock still holds; a file
-        system that locks no folders has the file's alone.
-        """
-        with ExitStack() as held:
-            held.enter_context(locked(self._root / ".lock", limit=self.lock_limit))
+    def _swap(self, path: Path, expected: Token | None, value: bytes, end: float) -> bool:
+        self._ensure_folder(path.parent)
+        name = path.relative_to(self._root)
+        with self._swaps.held(end) as folder:
+            if self._current_token(path) != expected:
+                raise SwapLost(f"{name} holds another value than expected", doing=f"swapping {name}")
+            self._flush_deletes()
+            if not self._swaps.replace(folder, path, value):
+                return False
             try:
-                held.enter_context(locked(self._root, limit=self.lock_limit))
+                self._flush_folder(path.parent)
             except OSError as error:
-                if error.errno not in _NO_FOLDER_LOCKS:
-                    raise
-            yield
-
-    def _put_in_place(self, successor: Path, path: Path, name: str) -> None:
-        renamed = False
-        try:
-            os.replace(successor, path)
-            renamed = True
-            self._flush_folder(path.parent)
-        except OSError as error:
-            if not renamed:
-                raise
-            raise Unanswered(
-                f"the new value is in place, and the disk refused to flush it ({error.strerror})",
-                doing=f"swapping {name}",
-                hint="Whether it survives a crash is not known until the disk takes it; look at the disk",
-            ) from error
+                raise Unanswered(
+                    f"the new value is in place, and the disk refused to flush it ({error.strerror})",
+                    doing=f"swapping {name}",
+                    hint="Whether it survives a crash is not known until the disk takes it; look at the disk",
+                ) from error
+        return True
 
     def delete(self, name: str) -> None:
         path = self._path(name)
