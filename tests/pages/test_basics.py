@@ -11,6 +11,7 @@ from tests.pages.toy import Clock, all_rows, assert_sound, created, domain_of, o
 
 from strandline.errors import AlreadyExists, InputError, InUse, NotFound, SnapshotExpired, StrandlineError
 from strandline.pages import Draft, Mode, ReadView
+from strandline.pages.batch_queue import PendingCommit
 from strandline.storage import LocalStorage, MemoryStorage
 
 
@@ -103,6 +104,46 @@ def test_a_named_snapshot_survives_and_dropping_it_frees_its_pages() -> None:
         assert len(storage.objects) == count
         with pytest.raises(NotFound):
             main.at("monday")
+    assert_sound(storage)
+
+
+def test_a_commit_names_its_own_state_or_is_refused_with_a_name_that_is_taken() -> None:
+    storage = MemoryStorage()
+    with created(storage) as store, opened(storage) as other:
+        main = store.version()
+        put(main, "t", a=1)
+        for name, value in (("one", 2), ("two", 3)):
+            transaction = main.begin()
+            write(transaction, domain_of(main, "t"), "a", value)
+            commit = transaction.commit(snapshot=name)
+            put(other.version(), "t", a=9)
+            with main.at(name) as snapshot:
+                assert (snapshot.commit, all_rows(snapshot.view)) == (commit, {"t": {"a": value}})
+        for taken in ("one", ""):
+            transaction = main.begin()
+            write(transaction, domain_of(main, "t"), "a", 4)
+            with pytest.raises(InputError, match=r"there is a snapshot one already|needs a name"):
+                transaction.commit(snapshot=taken)
+        assert all_rows(main.refresh()) == {"t": {"a": 9}}
+    assert_sound(storage)
+
+
+def test_two_transactions_of_one_batch_do_not_give_one_name_twice() -> None:
+    storage = MemoryStorage()
+    with created(storage) as store:
+        main = store.version()
+        put(main, "t", a=1)
+        batch = []
+        for key, name in (("b", "one"), ("c", "one"), ("d", "two")):
+            transaction = main.begin()
+            write(transaction, domain_of(main, "t"), key, 1)
+            transaction.snapshot = name
+            batch.append(PendingCommit(transaction))
+        main.committer.lead(batch)
+        assert [type(pending.error) for pending in batch] == [type(None), InputError, type(None)]
+        for name in ("one", "two"):
+            with main.at(name) as snapshot:
+                assert all_rows(snapshot.view)["t"].keys() == set("ab" if name == "one" else "abd")
     assert_sound(storage)
 
 

@@ -102,6 +102,13 @@ def promote(store: PageStore) -> None:
         main.name_snapshot("promoted", of=snapshot)
 
 
+def commit_as_a_snapshot(store: PageStore) -> None:
+    main = store.version()
+    transaction = main.begin()
+    write(transaction, domain_of(main, "t"), "k05", 55)
+    transaction.commit(snapshot="three")
+
+
 def demote(store: PageStore) -> None:
     store.version().demote("one").close()
 
@@ -136,6 +143,7 @@ OPERATIONS: dict[str, Operation] = {
     "create table": lambda store: put(store.version(), "new", a=1),
     "drop table": drop_table,
     "snapshot": lambda store: store.version().name_snapshot("three"),
+    "commit as a snapshot": commit_as_a_snapshot,
     "partial snapshot": lambda store: store.version().name_snapshot("three", domains=[domain_of(store.version(), "t")]),
     "promote": promote,
     "demote": demote,

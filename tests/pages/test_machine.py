@@ -123,6 +123,29 @@ class StoreMachine(RuleBasedStateMachine):
         self.named[version, name] = rows
         return (version, name)
 
+    @rule(
+        target=names,
+        version=versions,
+        table=st.sampled_from(TABLES),
+        values=st.dictionaries(st.sampled_from(KEYS), st.one_of(st.none(), st.integers(0, 9)), max_size=3),
+    )
+    def commit_as_a_snapshot(self, version: str, table: str, values: dict[str, int | None]) -> object:
+        """Also a commit that changes nothing has its name."""
+        found = self.store.version(version).view().find_domain(table) if self._alive(version) else None
+        if found is None:
+            return multiple()
+        transaction, rows = self.store.version(version).begin(), self.current[version][table]
+        for key, value in values.items():
+            write(transaction, found.domain, key, value)
+            rows.pop(key, None)
+            if value is not None:
+                rows[key] = value
+        self.counter += 1
+        name = f"s{self.counter}"
+        transaction.commit(snapshot=name)
+        self.named[version, name] = copy.deepcopy(self.current[version])
+        return (version, name)
+
     @rule(target=names, key=consumes(temporaries))
     def promote(self, key: int) -> object:
         version, snapshot, rows = self.open.pop(key)

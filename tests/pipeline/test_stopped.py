@@ -80,7 +80,7 @@ def expect_night(shop: Shop, number: int) -> None:
         assert store.check().ok
     pages = {path.name for path in (shop.folder / "shop.work" / "reports").iterdir()}
     assert pages == {"latest.html", *(f"step-{n:04}.html" for n in range(1, number + 1))}
-    assert all({"extract", "detect", "snapshot", "replicas"} <= step.stages.keys() for step in steps)
+    assert all({"extract", "detect", "notice", "replicas"} <= step.stages.keys() for step in steps)
     kept = [path.name for path in (shop.folder / "shop.work" / "signatures").iterdir()]
     assert kept == [steps[-1].sources["orders"]["state"]]
 

@@ -15,14 +15,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from strandline.errors import Conflict, StorageError, StrandlineError, Unanswered
+from strandline.errors import Conflict, InputError, StorageError, StrandlineError, Unanswered
 from strandline.pages.batch_queue import BatchQueue, PendingCommit
-from strandline.pages.format import Pointer, Reservation
+from strandline.pages.format import Pointer, Reservation, SnapshotRecord, snapshot_to_json
 from strandline.pages.ids import CommitNumber, PhysicalPage, TableId, TransactionId
 from strandline.pages.locks import BatchLocks, page_resource
 from strandline.pages.process_registry import seen_by
 from strandline.pages.read_view import ReadView
 from strandline.pages.reclamation import Leftovers, clear_away, clear_failed
+from strandline.pages.snapshots import check_new_name
 from strandline.pages.state_edit import Draft, StateEdit, TableEdit
 from strandline.pages.swap import SwapAttempt, SwapPlan
 from strandline.pages.transaction import PageChange, Transaction, TransactionResources
@@ -162,6 +163,7 @@ class Committer:
     def _install(self, live: Sequence[PendingCommit], attempt: SwapAttempt, locks: BatchLocks) -> StateEdit:
         """Row changes and page changes of all transactions, as if one had made them (section 2.2)."""
         edit = StateEdit(attempt.base.view, attempt.output, self._version.free_lists, locks)
+        _check_snapshots(live, attempt)
         for pending in live:
             pending.transaction.output.flush()
         for pending in live:
@@ -190,11 +192,15 @@ class Committer:
         ended = {str(pending.transaction.number) for pending in live if pending.transaction.resources.reservations}
         number = self._context.membership.number
         kept = tuple(one for one in base.reservations if one.process != number or one.id not in ended)
-        if outcome.root is base.root and kept == base.reservations:
+        named = _snapshot_names(live)
+        if outcome.root is base.root and kept == base.reservations and not named:
             return False
+        taken = self._context.environment.now()
+        made = [SnapshotRecord(edit.commit, name, outcome.root, taken, None, attempt.output.swap) for name in named]
+        snapshots = base.snapshots.extended([snapshot_to_json(one) for one in made], attempt.output.chunk)
         chain = base.chain(self._context.objects.chunk)
         plan = SwapPlan(
-            replace(base, commit=edit.commit, root=outcome.root, reservations=kept),
+            replace(base, commit=edit.commit, root=outcome.root, reservations=kept, snapshots=snapshots),
             "commit",
             "; ".join(pending.transaction.message for pending in live if pending.transaction.message),
             freed=[one for one in outcome.freed if not seen_by(one, chain)],
@@ -333,6 +339,20 @@ def _rows_by_domain(live: Sequence[PendingCommit]) -> dict[TableId, list[object]
         for domain, own in pending.transaction.rows.items():
             changes.setdefault(_resolve(pending, domain), []).extend(own)
     return changes
+
+
+def _snapshot_names(live: Sequence[PendingCommit]) -> list[str]:
+    """The names that a batch gives to the state that it leads to."""
+    return [pending.transaction.snapshot for pending in live if pending.transaction.snapshot is not None]
+
+
+def _check_snapshots(live: Sequence[PendingCommit], attempt: SwapAttempt) -> None:
+    """A name that is taken, or given twice, is refused."""
+    names = _snapshot_names(live)
+    for name in names:
+        check_new_name(attempt.base.pointer, name, attempt.output)
+    if len(set(names)) < len(names):
+        raise InputError(f"two transactions give a snapshot the same name: {', '.join(names)}", doing="committing")
 
 
 def _install_catalog(pending: PendingCommit, edit: StateEdit) -> None:

@@ -115,16 +115,13 @@ def name_snapshot(
     version: Version, name: str, *, of: PageSnapshot | None = None, domains: Collection[TableId] | None = None
 ) -> SnapshotRecord:
     """Make a state permanent by giving it a name: the current one, or a temporary snapshot (section 3.5)."""
-    if not name or (of is not None and not of.belongs_to(version)):
-        raise InputError(
-            "a snapshot needs a name and an open state of its version", doing=f"naming the snapshot {name!r}"
-        )
+    if of is not None and not of.belongs_to(version):
+        raise InputError("a snapshot needs an open state of its version", doing=f"naming the snapshot {name!r}")
     version.refresh()
     while True:
         with version.attempt() as attempt:
             pointer, output = attempt.base.pointer, attempt.output
-            if any(one.name == name for one in pointer.all_snapshots(output.load_chunk)):
-                raise InputError(f"there is a snapshot {name} already", doing=f"naming the snapshot {name}")
+            check_new_name(pointer, name, output)
             state = of.view.state if of is not None else attempt.base.view.state
             chosen = state.domains if domains is None else frozenset(domains)
             _refuse_foreign_domains(state, chosen)
@@ -137,6 +134,15 @@ def name_snapshot(
                 break
     version.reclaim()
     return made
+
+
+def check_new_name(pointer: Pointer, name: str, output: ObjectWriter) -> None:
+    """Refuse what is no name for a new snapshot."""
+    doing, hint = f"naming the snapshot {name!r}", "Drop it, or choose another name"
+    if not name:
+        raise InputError("a snapshot needs a name", doing=doing)
+    if any(one.name == name for one in pointer.all_snapshots(output.load_chunk)):
+        raise InputError(f"there is a snapshot {name} already", doing=doing, hint=hint)
 
 
 def drop_snapshot(version: Version, name: str, visits: Visits | None = None) -> int:

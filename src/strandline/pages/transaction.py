@@ -88,6 +88,7 @@ class Transaction:
         lost.atexit = False
         self.resources.lost = lost
         self.message = message
+        self.snapshot: str | None = None
         self.footprint: object = None
         self.statement: object = None
         self.page_changes: list[PageChange] = []
@@ -248,9 +249,13 @@ class Transaction:
 
     # The end
 
-    def commit(self) -> CommitNumber:
-        """Make everything visible and durable at once; the number of the commit that did."""
+    def commit(self, *, snapshot: str | None = None) -> CommitNumber:
+        """Make everything visible and durable at once; the number of the commit that did.
+
+        `snapshot` names the state that the commit leads to, by the same swap.
+        """
         self._end()
+        self.snapshot = snapshot
         return self._version.committer.commit(self)
 
     def abort(self) -> None:

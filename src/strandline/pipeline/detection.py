@@ -210,11 +210,11 @@ class TableState:
     """A source's table before its extract is read.
 
     `last` is what the journal says of the source; `edited` whether others changed the table since that step. `moved`
-    is the commit that last changed it.
+    is the commit that last changed it, None if it is not there.
     """
 
     exists: bool
-    moved: int = 0
+    moved: int | None = None
     rows: int = 0
     bytes: int = 0
     record: TableSchema | None = None
@@ -241,7 +241,7 @@ def read_table_state(store: Store, source: SourceSettings, last: Step | None, st
         if entry is None:
             return TableState(exists=False, last=recorded)
         reader = TableReader(view, source.table, store.cache)
-        moved = max(entry.changed, entry.root.born if entry.root is not None else 0)
+        moved = int(entry.changed)
         rows = entry.root.sums.rows if entry.root is not None else 0
         size = entry.root.sums.bytes if entry.root is not None else 0
         edited = recorded is None or last is None or last.commit is None or moved > last.commit

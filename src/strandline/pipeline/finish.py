@@ -1,5 +1,5 @@
-"""Finishing a step that has been committed: notices to bases, the snapshot, views, copies and dumps that are due, and
-dropping old snapshots.
+"""Finishing a step that has been committed: notices to bases, views, copies and dumps that are due, and dropping old
+snapshots.
 
 Everything here may be repeated: what is done already is found done. A copy or a dump that fails is recorded, the others
 go on, and the next run tries it again. The store keeps each copy's position (see `replication`); the journal records
@@ -124,10 +124,13 @@ def finish_step(context: PipelineContext, step: Step, stages: Stages, now: float
     step = replace(step, commit=journal.commit_of(step))
     with stages.stage("notice"):
         _acknowledge_bases(context, step)
-    with stages.stage("snapshot"):
-        take_snapshot(context, step)
     step = refresh_and_dump(context, step, stages, now)
-    step = replace(step, tables=context.table_sizes(), finished=True, stages={**step.stages, **stages.seconds})
+    step = replace(
+        step,
+        tables=context.table_sizes(_state_of(context, step)),
+        finished=True,
+        stages={**step.stages, **stages.seconds},
+    )
     stages.at("finish")
     journal.update(step)
     if context.settings.keep is not None:
@@ -165,17 +168,17 @@ def refresh_and_dump(context: PipelineContext, step: Step, stages: Stages, now: 
     )
 
 
-def take_snapshot(context: PipelineContext, step: Step) -> None:
-    """Names the step's state, unless that was done."""
-    if step.snapshot not in [record.name for record in context.store.snapshots()]:
-        context.store.snapshot(step.snapshot)
+def _state_of(context: PipelineContext, step: Step) -> str | None:
+    """The step's own state: its snapshot, which its commit has named. Now, if somebody has dropped that."""
+    return step.snapshot if step.snapshot in [record.name for record in context.store.snapshots()] else None
 
 
 def _acknowledge_bases(context: PipelineContext, step: Step) -> None:
+    sizes = context.table_sizes(_state_of(context, step))
     for source in context.settings.sources:
         position = Position.from_json(step.sources.get(source.name, {}).get("position"))
         if position is not None:
-            rows = context.store.table(source.table).count()
+            rows = sizes[source.table]["rows"] if source.table in sizes else 0
             annotated_source.acknowledge(address_of(source, context.secrets), context.copy_name(source), position, rows)
 
 

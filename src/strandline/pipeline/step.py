@@ -28,7 +28,7 @@ from strandline.tables import TableTransaction
 
 Watch = Callable[[str], None]
 
-STAGES = ("extract", "detect", "guard", "apply", "notice", "snapshot", "views", "replicas", "dumps")
+STAGES = ("extract", "detect", "guard", "apply", "notice", "views", "replicas", "dumps")
 """The stages as a run passes them."""
 
 
@@ -75,10 +75,10 @@ class PipelineContext:
         """The name at an annotated base of the table that it feeds."""
         return f"{self.settings.name}.{source.table}"
 
-    def table_sizes(self) -> dict[str, dict[str, int]]:
-        """Rows, bytes and pages of the tables that sources fill, by name; read from the page tables."""
+    def table_sizes(self, at: str | None = None) -> dict[str, dict[str, int]]:
+        """Rows, bytes and pages of the tables that sources fill, by name; read from the page tables of a state."""
         wanted = {source.table for source in self.settings.sources}
-        with self.store.state() as view:
+        with self.store.state(at) as view:
             sums = {entry.name: None if entry.root is None else entry.root.sums for entry in view.domains()}
         return {
             name: {"rows": total.rows, "bytes": total.bytes, "pages": total.pages}
@@ -128,23 +128,31 @@ def collect_changes(context: PipelineContext, last: Step | None, stages: Stages,
 
 
 def commit_step(context: PipelineContext, changes: StepChanges, last: Step | None, stages: Stages, now: float) -> Step:
-    """The commit: every table's changes, and the journal's row, in one transaction."""
+    """The commit: every table's changes, the journal's row and the snapshot, in one transaction.
+
+    The changes lead to the extracts from the states that were compared, so the tables must be in these at the commit.
+    """
     step = replace(_new_step(context.settings, changes, last, now), stages=dict(stages.seconds))
     journal = Journal(context.store, context.settings.name)
-    for source in context.settings.sources:
-        if read_table_state(context.store, source, last, context.states).moved != changes.tables[source.name].moved:
-            raise Conflict(
-                f"the table {source.table!r} was changed while the source was compared",
-                doing=f"applying step {step.number}",
-                hint="Nothing was applied; run again",
-            )
     with stages.stage("apply"), context.store.transaction(message_of(step)) as transaction:
+        for source in context.settings.sources:
+            _check_unmoved(transaction, source, changes.tables[source.name], step)
         for source_changes in changes.by_source.values():
             _write_changes(source_changes, transaction)
         journal.write(transaction, step)
         stages.at("commit")
-        commit = transaction.commit()
+        commit = transaction.commit(snapshot=step.snapshot)
     return replace(step, commit=int(commit))
+
+
+def _check_unmoved(transaction: TableTransaction, source: SourceSettings, compared: TableState, step: Step) -> None:
+    """Refuses to go on if a table is not in the state that was compared; from here on it stays in that."""
+    if transaction.last_change(source.table) != compared.moved:
+        raise Conflict(
+            f"the table {source.table!r} was changed while the source was compared",
+            doing=f"applying step {step.number}",
+            hint="Nothing was applied; run again",
+        )
 
 
 def _write_changes(changes: SourceChanges, transaction: TableTransaction) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.changes import Changes, difference
+from strandline.changes import Changes
 from strandline.errors import InputError, InUse, NotFound, StrandlineError
 from strandline.relations import parse_address
 from strandline.replication import Copy, ViewSender, copy_definition, dropped_on_error, open_target
@@ -24,7 +24,7 @@ from strandline.views import (
     ViewHost,
     ViewRecord,
     Why,
-    delta_rows,
+    changes_of_view,
     duration,
     end,
     has,
@@ -107,16 +107,13 @@ class View:
             return on_spark(definition, known.state, self._host.running(), session)
 
     def changes(self, *, since: Any, until: Any = None, runner: str = "auto") -> Changes:
-        """What changed in it from one state to another, or to now, by delta queries."""
+        """What changed in it from one state to another, or to now, by delta queries.
+
+        Refused for a view whose query calls the clock or chance.
+        """
         with read_views(self._host, since) as older, read_views(self._host, until) as newer:
             states = TwoStates(older.state, newer.state)
-            definition = newer.definition(self.name)
-            if definition.regenerated:
-                return Changes.of(
-                    difference(*(regenerate(definition, state) for state in (states.older, states.newer)))
-                )
-            rows = delta_rows(definition, states, self._host.running(runner))
-            return Changes.of(subscribe(definition, None, None).change_set(rows))
+            return Changes.of(changes_of_view(newer.definition(self.name), states, self._host.running(runner)))
 
     def why(self, change: Any, relation: str | None = None) -> list[Why]:
         """For each row of a change whether it can matter here, and if not, why not, without any join.

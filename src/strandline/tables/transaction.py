@@ -104,6 +104,20 @@ class TableTransaction:
         return self._tables.is_there(name)
 
     @_whole
+    def last_change(self, name: str) -> int | None:
+        """The commit that last changed a table, None if there is no such table; it stays so until this one ends.
+
+        The table is locked, and a commit of another process that changes it is a `Conflict`.
+        """
+        if not self.has_table(name):
+            return None
+        pending = self._tables.open(name)
+        self.reader.lock_table(pending, Mode.S)
+        self.reader.note_full_scan(pending)
+        entry = self._inner.view().domain(pending.table_id)
+        return None if entry is None else int(entry.changed)
+
+    @_whole
     def taken_by(self, name: str) -> str | None:
         """What has that name: a table, a what-if or a view; None when nothing has."""
         if self.has_table(name):
@@ -289,8 +303,11 @@ class TableTransaction:
 
     # The end
 
-    def commit(self) -> CommitNumber:
-        """Make everything visible and durable at once; the number of the commit that did."""
+    def commit(self, *, snapshot: str | None = None) -> CommitNumber:
+        """Make everything visible and durable at once; the number of the commit that did.
+
+        `snapshot` names the state that it leads to: no commit of others comes in between.
+        """
         try:
             if self._tables.verbs != 1:
                 self._inner.statement = None
@@ -299,7 +316,7 @@ class TableTransaction:
             if not self._inner.ended:
                 self._inner.abort()
             raise
-        return self._inner.commit()
+        return self._inner.commit(snapshot=snapshot)
 
     def abort(self) -> None:
         """Forget everything."""

@@ -17,7 +17,7 @@ from strandline.views.catalog import (
     put,
     remove,
 )
-from strandline.views.change_feed import ChangeFeed, FeedOffset, FirstSplit, followers, forget, inserts
+from strandline.views.change_feed import ChangeFeed, FeedOffset, FirstSplit, changes_of_view, followers, forget, inserts
 from strandline.views.change_sources import (
     ChangeSource,
     NetDifference,
@@ -28,7 +28,7 @@ from strandline.views.change_sources import (
 )
 from strandline.views.cost import Choice, messages
 from strandline.views.definition import Shape, ViewDefinition, define
-from strandline.views.delta_query import TwoStates, delta_rows
+from strandline.views.delta_query import TwoStates
 from strandline.views.difference_table import end, try_entering
 from strandline.views.eager import derive
 from strandline.views.join import JoinRunner
@@ -85,12 +85,12 @@ __all__ = [
     "ViewRecord",
     "Why",
     "change_source",
+    "changes_of_view",
     "changes_since",
     "check_standing",
     "choose",
     "collapse_unused",
     "define",
-    "delta_rows",
     "derive",
     "duration",
     "end",

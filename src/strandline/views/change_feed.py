@@ -103,9 +103,7 @@ class ChangeFeed:
             if start.position is None:
                 return _change_set(definition, _counted(regenerate(definition, newer, self._host.running())))
             with self._state(start) as older:
-                if definition.regenerated:
-                    return difference(*(regenerate(definition, state) for state in (older, newer)))
-                return _change_set(definition, delta_rows(definition, TwoStates(older, newer), self._host.running()))
+                return changes_of_view(definition, TwoStates(older, newer), self._host.running())
 
     def first_splits(self, end: FeedOffset) -> list[FirstSplit] | None:
         """All rows at an offset in splits that tasks can compute side by side; None where they must be made in one."""
@@ -128,13 +126,7 @@ class ChangeFeed:
     def _definition(self, state: StoreState, offset: FeedOffset | None = None) -> ViewDefinition:
         """The view's definition at a state; refused if it is not the one that the offset was taken of."""
         definition = KnownViews(state).definition(self._name)
-        calls = unsteady_calls(definition.sql) if definition.regenerated else []
-        if calls:
-            raise InputError(
-                f"its query does not depend on tables alone: {', '.join(dict.fromkeys(calls))}",
-                doing=self._doing,
-                hint="Two states can't be compared by it; replicate the view instead",
-            )
+        check_steady(definition, self._doing)
         known = None if offset is None else offset.position
         if known is not None and known.view != definition.fingerprint:
             raise StateError(
@@ -159,6 +151,25 @@ class ChangeFeed:
                     hint="Begin again, with a new checkpoint",
                 )
             yield state
+
+
+def changes_of_view(definition: ViewDefinition, states: TwoStates, running: JoinRunner) -> ChangeSet:
+    """What changed in a view from one state to another, net: by delta queries, or by computing it twice."""
+    check_steady(definition, f"comparing two states of {definition.name!r}")
+    if definition.regenerated:
+        return difference(*(regenerate(definition, state, running) for state in (states.older, states.newer)))
+    return _change_set(definition, delta_rows(definition, states, running))
+
+
+def check_steady(definition: ViewDefinition, doing: str) -> None:
+    """Refuses a view whose query calls the clock or chance: what it gave at an older state can't be computed again."""
+    calls = unsteady_calls(definition.sql) if definition.regenerated else []
+    if calls:
+        raise InputError(
+            f"its query does not depend on tables alone: {', '.join(dict.fromkeys(calls))}",
+            doing=doing,
+            hint="Two states can't be compared by it; replicate the view instead",
+        )
 
 
 @dataclass(frozen=True)
