@@ -156,3 +156,9 @@ def fix_up_and_refresh(
             deletion = True
     messages.append(Sent(None, last_qual, None))
     return fixed, messages
+
+
+def ideal_messages(before: Mapping[int, Any], after: Mapping[int, Any]) -> int:
+    """How many entries of the snapshot really changed: one message each."""
+    gone = sum(address not in after for address in before)
+    return gone + sum(address not in before or bool(before[address] != value) for address, value in after.items())

@@ -7,17 +7,16 @@ only there nothing is computed after the request.
 
 from __future__ import annotations
 
+import math
+
 from strandline.views.catalog import DEFERRED, EAGER
 from strandline.views.cost import (
     Choice,
     Load,
     Prices,
-    communication_limit,
-    delay_limit,
     delay_maintained,
     delay_scanned,
     messages,
-    messages_regenerated,
 )
 
 
@@ -49,3 +48,21 @@ def _weighed(load: Load, prices: Prices, reasons: tuple[str, ...]) -> Choice:
 
 def _beside(below: bool) -> str:
     return "below" if below else "not below"
+
+
+def messages_regenerated(load: Load) -> float:
+    """qN: what a refresh by regeneration sends."""
+    return load.qualified * load.rows
+
+
+def communication_limit(qualified: float, *, keyed: bool) -> float:
+    """The λ/(ΛN) below which a difference table sends less than regeneration: ln 2, or ln((2 − q)/(1 − q))."""
+    if not keyed:
+        return math.log(2)
+    return math.inf if qualified >= 1 else math.log((2 - qualified) / (1 - qualified))
+
+
+def delay_limit(qualified: float, prices: Prices) -> float:
+    """The λ/(ΛN) below which a difference table delays less than a scan: Cs/(2Cr + 2qCm)."""
+    price = 2 * prices.relevance + 2 * qualified * prices.maintain
+    return prices.scan / price if price else math.inf

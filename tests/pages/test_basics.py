@@ -113,13 +113,16 @@ def test_a_commit_names_its_own_state_or_is_refused_with_a_name_that_is_taken() 
         main = store.version()
         put(main, "t", a=1)
         for name, value in (("one", 2), ("two", 3)):
+            main.refresh()
             transaction = main.begin()
             write(transaction, domain_of(main, "t"), "a", value)
             commit = transaction.commit(snapshot=name)
+            other.version().refresh()
             put(other.version(), "t", a=9)
             with main.at(name) as snapshot:
                 assert (snapshot.commit, all_rows(snapshot.view)) == (commit, {"t": {"a": value}})
         for taken in ("one", ""):
+            main.refresh()
             transaction = main.begin()
             write(transaction, domain_of(main, "t"), "a", 4)
             with pytest.raises(InputError, match=r"there is a snapshot one already|needs a name"):

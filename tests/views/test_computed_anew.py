@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -124,7 +125,7 @@ ROWS = st.dictionaries(st.integers(0, 5), st.sampled_from([1, 2, 3]), max_size=5
 def grouped(rows: dict[int, int], columns: list[str]) -> Counter[tuple[int, ...]]:
     """The oracle: what `select x, columns … group by x` gives, in plain Python."""
     groups = {x: [k for k in rows if rows[k] == x] for x in set(rows.values())}
-    values = {"count(*)": len, "max(k)": max, "min(k)": min}
+    values: dict[str, Callable[[list[int]], int]] = {"count(*)": len, "max(k)": max, "min(k)": min}
     return Counter((x, *(values[column](keys) for column in columns)) for x, keys in groups.items())
 
 

@@ -8,20 +8,17 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles.difference_table_choice import choose
+from tests.oracles.difference_table_choice import choose, communication_limit, delay_limit, messages_regenerated
 
 from strandline.views.catalog import DEFERRED, EAGER
 from strandline.views.cost import (
     Load,
     Prices,
-    communication_limit,
-    delay_limit,
     delay_maintained,
     delay_scanned,
     messages,
     messages_counted,
     messages_keyed,
-    messages_regenerated,
 )
 
 PAPER = Load(rows=10_000, updates=1_000, refreshes=1, qualified=0.1, keyed=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from strandline.dumps.manifest import FORMAT, DumpScope, check_format
@@ -123,9 +122,6 @@ class DumpCatalog:
         return replace(self, dumps=tuple(one for one in self.dumps if one.id != id_))
 
 
-Edit = Callable[[DumpCatalog], DumpCatalog]
-
-
 def needed_by(catalog: DumpCatalog, entry: DumpEntry) -> list[DumpEntry]:
     """The dumps that one stands on, nearest first."""
     ancestors: list[DumpEntry] = []
@@ -139,7 +135,7 @@ def read_catalog(storage: Storage) -> DumpCatalog | None:
     """The catalog of a target; None when nothing at all is there. A target that holds something else is refused."""
     stored = _read(storage)
     if stored is not None:
-        return stored[0]
+        return stored.catalog
     with auditing():
         other = next(iter(storage.list("")), None)
     if other is not None:
@@ -170,35 +166,42 @@ def create_catalog(storage: Storage, target: str, fingerprint: str | None) -> Du
         stored = _read(storage)
         if stored is None:
             raise
-        return stored[0]
+        return stored.catalog
     return first
 
 
-def change_catalog(storage: Storage, edit: Edit) -> DumpCatalog:
-    """Replace the catalog by `edit(catalog)`, repeated until no other process came in between.
+@dataclass(frozen=True, slots=True)
+class StoredCatalog:
+    """The catalog as it is stored. To edit it: read it, decide, and replace it; when another process was first, again.
 
-    `edit` must be idempotent, and return the same catalog when nothing is to be done: it sees its own effect when the
-    answer to a swap was lost.
+    Who edits it sees his own effect when the answer to a swap was lost, so what is done already must be left as it is.
     """
-    while True:
-        stored = _read(storage)
-        if stored is None:
-            raise NotFound(f"{CATALOG} is gone from {storage.url}", doing="changing the list of dumps")
-        catalog, token = stored
-        edited = edit(catalog)
-        if edited is catalog or edited == catalog:
-            return catalog
-        edited = replace(edited, swap=secrets.token_hex(8))
-        if swap_if_first(storage, CATALOG, token, _encoded(edited)):
-            return edited
+
+    storage: Storage
+    token: Token
+    catalog: DumpCatalog
+
+    def replace_by(self, edited: DumpCatalog) -> bool:
+        """Put an edited catalog in its place; false when another process was first."""
+        if edited == self.catalog:
+            return True
+        return swap_if_first(self.storage, CATALOG, self.token, _encoded(replace(edited, swap=secrets.token_hex(8))))
 
 
-def _read(storage: Storage) -> tuple[DumpCatalog, Token] | None:
+def stored_catalog(storage: Storage) -> StoredCatalog:
+    """The catalog of a target that had one, to be edited."""
+    stored = _read(storage)
+    if stored is None:
+        raise NotFound(f"{CATALOG} is gone from {storage.url}", doing="changing the list of dumps")
+    return stored
+
+
+def _read(storage: Storage) -> StoredCatalog | None:
     try:
         stored = storage.get_with_token(CATALOG)
     except NotFound:
         return None
-    return _decoded(stored.value), stored.token
+    return StoredCatalog(storage, stored.token, _decoded(stored.value))
 
 
 def _encoded(catalog: DumpCatalog) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from strandline.dumps.catalog import DROPPING, DumpCatalog, DumpEntry, change_catalog, needed_by, require_catalog
+from strandline.dumps.catalog import DROPPING, DumpCatalog, DumpEntry, needed_by, require_catalog, stored_catalog
 from strandline.dumps.target import Target, object_names
 from strandline.errors import Conflict, InputError, InUse
 
@@ -182,27 +182,32 @@ def drop_dumps(target: Target, entries: list[DumpEntry]) -> None:
 
     From the first swap on they are no dumps. Each step can be repeated.
     """
-    chosen = {entry.id: entry for entry in entries}
+    while entries:
+        stored = stored_catalog(target.storage)
+        marked = _marked(stored.catalog, {entry.id: entry for entry in entries})
+        if stored.replace_by(marked):
+            finish_dropping(target, marked)
+            return
 
-    def edit(catalog: DumpCatalog) -> DumpCatalog:
-        for other in catalog.dumps:
-            if other.parent in chosen and other.id not in chosen and other.state != DROPPING:
-                raise InUse(
-                    f"dump {other.id} stands on dump {other.parent}", doing=f"deleting dump {other.parent}",
-                    hint="Delete that first, or make a synthetic full",
-                )  # fmt: skip
-        edited = catalog
-        for entry in chosen.values():
-            present = catalog.find(entry.id)
-            if present is None or present.state == DROPPING:
-                continue
-            if present != entry:
-                raise Conflict(f"dump {entry.id} changed meanwhile", doing="deleting dumps", hint="Try again")
-            edited = edited.with_entry(replace(present, state=DROPPING, owner=None))
-        return edited
 
-    if chosen:
-        finish_dropping(target, change_catalog(target.storage, edit))
+def _marked(catalog: DumpCatalog, chosen: Mapping[str, DumpEntry]) -> DumpCatalog:
+    """The catalog with the chosen dumps marked; refused while others stand on them, or if they have changed."""
+    for other in catalog.dumps:
+        if other.parent in chosen and other.id not in chosen and other.state != DROPPING:
+            raise InUse(
+                f"dump {other.id} stands on dump {other.parent}",
+                doing=f"deleting dump {other.parent}",
+                hint="Delete that first, or make a synthetic full",
+            )
+    edited = catalog
+    for entry in chosen.values():
+        present = catalog.find(entry.id)
+        if present is None or present.state == DROPPING:
+            continue
+        if present != entry:
+            raise Conflict(f"dump {entry.id} changed meanwhile", doing="deleting dumps", hint="Try again")
+        edited = edited.with_entry(replace(present, state=DROPPING, owner=None))
+    return edited
 
 
 def finish_dropping(target: Target, catalog: DumpCatalog) -> None:
@@ -211,4 +216,7 @@ def finish_dropping(target: Target, catalog: DumpCatalog) -> None:
     for entry in marked:
         target.folder(entry.id).delete(object_names(entry))
     for entry in marked:
-        change_catalog(target.storage, lambda one, id_=entry.id: one.without(id_) if one.find(id_) else one)  # type: ignore[misc]
+        while True:
+            stored = stored_catalog(target.storage)
+            if stored.replace_by(stored.catalog.without(entry.id)):
+                break

@@ -26,9 +26,9 @@ from strandline.dumps.catalog import (
     DumpCatalog,
     DumpEntry,
     DumpOwner,
-    change_catalog,
     create_catalog,
     read_catalog,
+    stored_catalog,
 )
 from strandline.dumps.chain import DumpChain
 from strandline.dumps.manifest import (
@@ -150,10 +150,10 @@ class DumpWriter:
         entry = self._entry
         given_up = replace(entry, owner=None)
         with suppress(StrandlineError):
-            change_catalog(
-                self._target.storage,
-                lambda catalog: catalog.with_entry(given_up) if catalog.find(entry.id) == entry else catalog,
-            )
+            while True:
+                stored = stored_catalog(self._target.storage)
+                if stored.catalog.find(entry.id) != entry or stored.replace_by(stored.catalog.with_entry(given_up)):
+                    return
 
     def _encode_index(self) -> tuple[DumpManifest, dict[str, bytes]]:
         """The manifest, and the parts of the index that it names, encoded, by name."""
@@ -248,39 +248,36 @@ def _announced_entry(job: DumpJob, manifest: DumpManifest, attempt: DumpAttempt)
 
 def _announce(target: Target, entry: DumpEntry, interrupted: DumpEntry | None) -> None:
     """Put an entry into the catalog: a new one, or in the place of the interrupted one."""
-
-    def edit(catalog: DumpCatalog) -> DumpCatalog:
-        present = catalog.find(entry.id)
-        if present == entry:
-            return catalog
-        if present != interrupted:
-            raise Conflict("another process went on with the interrupted dump", doing=f"dumping {entry.id}")
-        _require_parent(catalog, entry)
-        return catalog.with_entry(entry)
-
     catalog = read_catalog(target.storage)
     if catalog is None:
         name = secrets.token_hex(8)
         catalog = create_catalog(target.storage, name, target.fingerprint(name))
     target.check_key(catalog)
-    change_catalog(target.storage, edit)
+    while True:
+        stored = stored_catalog(target.storage)
+        present = stored.catalog.find(entry.id)
+        if present == entry:
+            return
+        if present != interrupted:
+            raise Conflict("another process went on with the interrupted dump", doing=f"dumping {entry.id}")
+        _require_parent(stored.catalog, entry)
+        if stored.replace_by(stored.catalog.with_entry(entry)):
+            return
 
 
 def _complete(target: Target, entry: DumpEntry, manifest: str) -> DumpEntry:
     """Mark an announced entry complete, with its manifest's checksum."""
     complete = replace(entry, state=COMPLETE, owner=None, manifest=manifest)
-
-    def edit(catalog: DumpCatalog) -> DumpCatalog:
-        present = catalog.find(entry.id)
+    while True:
+        stored = stored_catalog(target.storage)
+        present = stored.catalog.find(entry.id)
         if present == complete:
-            return catalog
+            return complete
         if present != entry:
             raise Conflict("another process took this dump over", doing=f"completing dump {entry.id}")
-        _require_parent(catalog, entry)
-        return catalog.with_entry(complete)
-
-    change_catalog(target.storage, edit)
-    return complete
+        _require_parent(stored.catalog, entry)
+        if stored.replace_by(stored.catalog.with_entry(complete)):
+            return complete
 
 
 def _require_parent(catalog: DumpCatalog, entry: DumpEntry) -> None:

@@ -87,8 +87,7 @@ class WhatIf:
 
     def what_if(self, name: str) -> WhatIf:
         """A new what-if on this one."""
-        create(self.home, name, self.name)
-        return WhatIf(self.home, name)
+        return create_what_if(self.home, name, self.name)
 
     # Reading
 

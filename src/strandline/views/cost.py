@@ -1,4 +1,4 @@
-"""What a difference table costs: equations (1), (1a) and (2) of the paper, and the limits of its two conditions.
+"""What a difference table costs: equations (1), (1a) and (2) of the paper.
 
 A base table has N rows, of which the fraction q is in the view. Between two refreshes λ/Λ updates arrive, spread
 evenly. *Communication* is counted in messages, *delay* in the unit of the costs: checking a row's relevance (Cr),
@@ -71,11 +71,6 @@ def messages(load: Load) -> float:
     return messages_keyed(load) if load.keyed else messages_counted(load)
 
 
-def messages_regenerated(load: Load) -> float:
-    """qN: what a refresh by regeneration sends."""
-    return load.qualified * load.rows
-
-
 def delay_maintained(load: Load, prices: Prices) -> float:
     """Equation (2): relevance checks and entries of the old and the new image of each update, per refresh."""
     if not load.per_refresh:
@@ -86,19 +81,6 @@ def delay_maintained(load: Load, prices: Prices) -> float:
 def delay_scanned(load: Load, prices: Prices) -> float:
     """CsN: reading the base once."""
     return prices.scan * load.rows
-
-
-def communication_limit(qualified: float, *, keyed: bool) -> float:
-    """The λ/(ΛN) below which a difference table sends less than regeneration: ln 2, or ln((2 − q)/(1 − q))."""
-    if not keyed:
-        return math.log(2)
-    return math.inf if qualified >= 1 else math.log((2 - qualified) / (1 - qualified))
-
-
-def delay_limit(qualified: float, prices: Prices) -> float:
-    """The λ/(ΛN) below which a difference table delays less than a scan: Cs/(2Cr + 2qCm)."""
-    price = 2 * prices.relevance + 2 * qualified * prices.maintain
-    return prices.scan / price if price else math.inf
 
 
 @dataclass(frozen=True)

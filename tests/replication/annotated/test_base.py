@@ -27,7 +27,6 @@ from tests.replication.annotated.figures import (
 
 from strandline.relations.databases.address import parse_address
 from strandline.replication.annotated_base import Base, base
-from strandline.replication.senders.annotated import cost
 from strandline.replication.senders.annotated.fix_up import BaseMessages, differential, opened
 from strandline.replication.targets.target import open_target
 
@@ -217,7 +216,7 @@ def test_a_database_sends_what_the_oracle_sends_message_for_message(
                 messages = differential(site, records[bit], times[bit])
                 assert sent(messages) == expected
                 assert _annotated(source, algorithm) == _expected(twin)
-                needed = cost.ideal_messages(copies[bit], twin.query(bit))
+                needed = paper.ideal_messages(copies[bit], twin.query(bit))
                 copies[bit] = twin.query(bit)
                 times[bit] = now
                 assert needed == 0 or expected

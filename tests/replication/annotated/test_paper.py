@@ -60,7 +60,7 @@ def test_one_empty_region_covers_many_deletes() -> None:
     left = [entry for entry in settled if not 5 <= entry.address < 25]
     _, messages = paper.fix_up_and_refresh(left, 1, 2, lambda _: True)
     assert len(messages) == 2
-    assert cost.ideal_messages({a: a for a in range(1, 31)}, {e.address: e.value for e in left}) == 20
+    assert paper.ideal_messages({a: a for a in range(1, 31)}, {e.address: e.value for e in left}) == 20
 
 
 Operation = tuple[str, int, int]
@@ -111,7 +111,7 @@ def test_every_refreshed_snapshot_equals_its_query(rounds: list[tuple[list[Opera
         fixed, tail = marked_fix_up(before, tail, now, restrictions, bit)
         fewer = marked_refresh(before, fixed, tail, times[bit], (bit, wanted))
         query = {a: e.value for a, e in table.items() if wanted(e.value)}
-        needed = cost.ideal_messages(copies[bit], query)
+        needed = paper.ideal_messages(copies[bit], query)
         copies[bit] = paper.snap_refresh(copies[bit], messages)
         marked_copies[bit] = marked_snap_refresh(marked_copies[bit], fewer)
         assert copies[bit] == query

@@ -50,20 +50,20 @@ class RangeChecksums:
         first, second = (f"sum(('x' || substr(h, {start}, {HALF}))::bit(60)::bigint)::text" for start in (1, HALF + 1))
         signature = f"md5({self._text(self.layout.definition.stored.names)})"
         rows = f"SELECT {self._range} AS r, {signature} AS h FROM {self.layout.data}"
-        found = self.database.execute(f"SELECT r, count(*), {first}, {second} FROM ({rows}) x GROUP BY r")
-        return {name: (int(count), int(one), int(other)) for name, count, one, other in found}
+        groups = self.database.execute(f"SELECT r, count(*), {first}, {second} FROM ({rows}) x GROUP BY r")
+        return {name: (int(count), int(one), int(other)) for name, count, one, other in groups}
 
     def of(self, stored: pa.Table) -> tuple[list[str], Sums]:
         """The range of each of these rows, and what the checksums would be if the copy held just them."""
         definition = self.layout.definition
         held = stored_table(stored.select(definition.stored.names), self.layout.held, "comparing a copy")
         ranges = [hashed[:DIGITS] for hashed in self._md5(held.select(list(definition.identity)))]
-        found: dict[str, tuple[int, int, int]] = {}
+        sums: dict[str, tuple[int, int, int]] = {}
         for name, signature in zip(ranges, self._md5(held), strict=True):
-            count, first, second = found.get(name, (0, 0, 0))
+            count, first, second = sums.get(name, (0, 0, 0))
             halves = int(signature[:HALF], 16), int(signature[HALF : 2 * HALF], 16)
-            found[name] = (count + 1, first + halves[0], second + halves[1])
-        return ranges, found
+            sums[name] = (count + 1, first + halves[0], second + halves[1])
+        return ranges, sums
 
     def rows(self, ranges: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The copy's rows of these ranges, in the definition's stored schema."""
@@ -96,10 +96,10 @@ def range_checksums(layout: Layout, database: Database) -> RangeChecksums | None
     if database.dialect != "postgres":
         return None
     try:
-        found = database.execute("SELECT current_setting('server_version_num'), md5('')")
+        server = database.execute("SELECT current_setting('server_version_num'), md5('')")
     except StorageError:  # a server that refuses MD5
         return None
-    return RangeChecksums(layout, database) if int(found[0][0]) >= EXACT_EPOCH else None
+    return RangeChecksums(layout, database) if int(server[0][0]) >= EXACT_EPOCH else None
 
 
 def _sql_text(column: str, kind: str) -> str:

@@ -42,17 +42,17 @@ class SqlEvolution:
 
     def statements(self) -> list[str]:
         """What goes goes first: a name that comes again in other letters is then free."""
-        table, found = self.new.data, [f"DROP TABLE IF EXISTS {self.old.load}"]
+        table, statements = self.new.data, [f"DROP TABLE IF EXISTS {self.old.load}"]
         for name in (*self._evolution.dropped, *self._replaced):
-            found.append(f"ALTER TABLE {table} DROP COLUMN {quoted(name)}")
+            statements.append(f"ALTER TABLE {table} DROP COLUMN {quoted(name)}")
         for name in (*self._evolution.added, *self._replaced):
-            found.append(f"ALTER TABLE {table} ADD COLUMN {quoted(name)} {self.new.held[name].sql}")
+            statements.append(f"ALTER TABLE {table} ADD COLUMN {quoted(name)} {self.new.held[name].sql}")
         for name in self._evolution.widened:
             sql = self.new.held[name].sql
             if name not in self._replaced and sql != self.old.held[name].sql:
                 column = quoted(name)
-                found.append(f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {sql} USING CAST({column} AS {sql})")
-        return found
+                statements.append(f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {sql} USING CAST({column} AS {sql})")
+        return statements
 
     @property
     def _evolution(self) -> Evolution:
@@ -74,11 +74,11 @@ class SqlEvolution:
 PAGE = 4096
 
 
-def lost(database: Database, layout: Layout, found: Sequence[tuple[str, str]], state: CopyState) -> list[str]:
-    """What of the tables that users and we read is gone or altered; `found` is how the database describes the data."""
+def lost(database: Database, layout: Layout, columns: Sequence[tuple[str, str]], state: CopyState) -> list[str]:
+    """What of the tables that users and we read is gone or altered; `columns` is how the database has the data."""
     damage = []
-    if state.layout and tuple(found) != state.layout:
-        damage.append(f"the table {layout.data_name!r} {'was altered' if found else 'is gone'}")
+    if state.layout and tuple(columns) != state.layout:
+        damage.append(f"the table {layout.data_name!r} {'was altered' if columns else 'is gone'}")
     if layout.hides and not database.columns(layout.address.table, layout.address.schema):
         damage.append(f"the view {layout.address.table!r} is gone")
     return damage
@@ -156,9 +156,9 @@ class SqlTarget:
                 f"CREATE TABLE IF NOT EXISTS {self._states} (name text PRIMARY KEY, state text NOT NULL)"
             )
             self._seen = True
-            found = self._read_state()
-            if found is not None:
-                return the_same(found, definition, self.shown)
+            state = self._read_state()
+            if state is not None:
+                return the_same(state, definition, self.shown)
             self._check_free(layout)
             state = CopyState(definition)
             self._database.execute(f"INSERT INTO {self._states} VALUES (?, ?)", [self._address.table, state.to_text()])
@@ -180,7 +180,7 @@ class SqlTarget:
                 else:
                     self._alter(evolution)
                 state = Evolution(state.definition, definition).state(state)
-                self._write_state(replace(state, layout=self._found_layout(new)))
+                self._write_state(replace(state, layout=self._present_columns(new)))
         except _UnalterableError as error:
             return f"its table can't be altered: {error}"
         return ""
@@ -210,7 +210,7 @@ class SqlTarget:
                 self._change(layout, message)
             state = after(state, message)
             if state.position is not None and not state.layout:
-                state = replace(state, layout=self._found_layout(layout))
+                state = replace(state, layout=self._present_columns(layout))
             self._write_state(state)
         if message.kind != LOAD:
             self._database.after_changes()
@@ -230,17 +230,17 @@ class SqlTarget:
         if state is None or state.position is None:
             return ()
         layout = self._layout(state.definition)
-        return lost(self._database, layout, self._found_layout(layout), state)
+        return lost(self._database, layout, self._present_columns(layout), state)
 
     def mend(self) -> None:
         with self._database.transaction():
             state = self._locked_state()
             layout = self._layout(state.definition)
-            found = self._found_layout(layout)
-            if lost(self._database, layout, found, state):
-                made_anew(self._database, layout, data=found != state.layout)
+            columns = self._present_columns(layout)
+            if lost(self._database, layout, columns, state):
+                made_anew(self._database, layout, data=columns != state.layout)
             without_unreadable_rows(self._database, layout)
-            self._write_state(replace(state, layout=self._found_layout(layout)))
+            self._write_state(replace(state, layout=self._present_columns(layout)))
 
     def checksums(self) -> RangeChecksums | None:
         state = self.state()
@@ -292,8 +292,8 @@ class SqlTarget:
 
     def _read_state(self, lock: str = "") -> CopyState | None:
         sql = f"SELECT state FROM {self._states} WHERE name = ?{lock}"
-        found = self._database.execute(sql, [self._address.table])
-        return CopyState.from_text(found[0][0]) if found else None
+        rows = self._database.execute(sql, [self._address.table])
+        return CopyState.from_text(rows[0][0]) if rows else None
 
     def _locked_state(self) -> CopyState:
         lock = " FOR UPDATE" if self._database.dialect == "postgres" else ""
@@ -316,16 +316,16 @@ class SqlTarget:
                     hint="Choose another name, or remove that table",
                 )
 
-    def _found_layout(self, layout: Layout) -> tuple[tuple[str, str], ...]:
+    def _present_columns(self, layout: Layout) -> tuple[tuple[str, str], ...]:
         """How the target describes the table; annotations that make the copy a base of others are left out."""
         ours = set(layout.definition.stored.names)
         columns = self._database.columns(layout.data_name, self._address.schema)
         return tuple((name, kind) for name, kind in columns if name in ours or not name.startswith(PREFIX))
 
     def _check_layout(self, state: CopyState, layout: Layout) -> None:
-        found = self._found_layout(layout) if state.layout else state.layout
-        if found != state.layout:
-            was, now = (", ".join(f"{n} {k}" for n, k in side) or "no table" for side in (state.layout, found))
+        columns = self._present_columns(layout) if state.layout else state.layout
+        if columns != state.layout:
+            was, now = (", ".join(f"{n} {k}" for n, k in side) or "no table" for side in (state.layout, columns))
             raise SchemaError(
                 f"the copy's table was altered: it was made with {was} and has {now}",
                 doing=f"writing to {self.shown}",
@@ -405,11 +405,11 @@ class SqlTarget:
         """The addresses in the ranges: DuckDB has no index of them, and one pass over a column beats its joins."""
         emptying = Emptying(ranges)
         schema = pa.schema([layout.definition.stored.field(layout.definition.identity[0])])
-        found = [
+        batches = [
             batch.filter(pa.array(emptying.holds(np.asarray(batch.column(0), dtype=np.int64))))
             for batch in self._database.batches(f"SELECT {quoted(*schema.names)} FROM {layout.data}", schema)
         ]
-        return pa.Table.from_batches(found, schema=schema)
+        return pa.Table.from_batches(batches, schema=schema)
 
     def _count_into(self, layout: Layout, rows: pa.Table) -> None:
         self._stage(layout, ROWS, rows.filter(pa.compute.not_equal(rows.column(COUNT), 0)))

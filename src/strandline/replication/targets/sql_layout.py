@@ -135,8 +135,8 @@ class Layout:
 
     def _delete(self, on: str, where: str) -> str:
         if self.dialect == "sqlite":  # CROSS JOIN keeps the order: each staged row looks up the key's index
-            found = f"SELECT d.rowid FROM temp.{GONE} g CROSS JOIN {self.data} d {on}"
-            return f"DELETE FROM {self.data} WHERE rowid IN ({found})"
+            chosen = f"SELECT d.rowid FROM temp.{GONE} g CROSS JOIN {self.data} d {on}"
+            return f"DELETE FROM {self.data} WHERE rowid IN ({chosen})"
         if self.dialect == "postgres":
             same = " AND ".join(f"x.{quoted(n)} = y.{quoted(n)}" for n in self.definition.identity)
             chosen = ", ".join(f"d.{quoted(n)}" for n in self.definition.identity)

@@ -12,9 +12,7 @@ part that was updated since the last refresh.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from strandline.replication.explanation import BaseFacts, Explanation, RefreshWay
 from strandline.replication.senders.annotated.base_table import PAPER
@@ -22,12 +20,6 @@ from strandline.replication.senders.sender import FULL
 
 QUALIFYING = (0.01, 0.05, 0.25, 0.50, 0.75, 1.00)
 """The curves that figures 8 and 9 draw."""
-
-
-def ideal_messages(before: Mapping[int, Any], after: Mapping[int, Any]) -> int:
-    """How many entries of the snapshot really changed: one message each."""
-    gone = sum(address not in after for address in before)
-    return gone + sum(address not in before or bool(before[address] != value) for address, value in after.items())
 
 
 def expected_differential(q: float, u: float) -> float:
