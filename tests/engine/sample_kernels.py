@@ -49,3 +49,12 @@ def slow(item: WorkItem, attempt: Attempt) -> Result:
         time.sleep(0.05)
     Path(item["ended"]).touch()
     return {}
+
+
+@kernel
+def blob(item: WorkItem, attempt: Attempt) -> Result:
+    """Two files, one of them empty, and one that nobody speaks of."""
+    names = [attempt.path("blob.bin"), attempt.path("empty.bin"), attempt.path("forgotten.bin")]
+    for path, size in zip(names, (item["size"], 0, 10), strict=True):
+        Path(path).write_bytes(bytes(n * 7 % 251 for n in range(1000)) * (size // 1000))
+    return {"nested": [{"path": names[0]}], "empty": names[1], "process": os.getpid(), "folder": attempt.spool}

@@ -1,105 +1,87 @@
-"""Spark DataFrames: told without importing pyspark, written by Spark, read as Parquet."""
+"""Spark DataFrames: told by their class, typed by Spark, in no files before somebody asks for parts."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from strandline.engine import Spool
+from strandline.engine.spark_runner import SparkRunner
 from strandline.errors import EngineError, SchemaError
-from strandline.relations import open_relation, read_table
+from strandline.relations import flowing_frame, open_relation, read_relation, written_out
+
+TIMES = "spark.sql.parquet.outputTimestampType"
+ZONE = "spark.sql.session.timeZone"
 
 
-class Session:
-    def __init__(self) -> None:
-        self.conf = self
-        self.values: dict[str, str] = {}
-
-    def get(self, name: str, default: str | None) -> str | None:
-        return self.values.get(name, default)
-
-    def set(self, name: str, value: str) -> None:
-        self.values[name] = value
-
-    def unset(self, name: str) -> None:
-        del self.values[name]
+@pytest.fixture
+def in_tokyo(spark: Any) -> Iterator[Any]:
+    zone = spark.conf.get(ZONE)
+    spark.conf.set(ZONE, "Asia/Tokyo")
+    yield spark
+    spark.conf.set(ZONE, zone)
 
 
-class DataFrame:
-    """Stands for a Connect DataFrame: the same few names, without a server."""
-
-    def __init__(self, table: pa.Table, error: Exception | None = None) -> None:
-        self.table = table
-        self.error = error
-        self.columns = table.column_names
-        self.sparkSession = Session()
-        self.write = self
-
-    def parquet(self, url: str) -> None:
-        if self.error:
-            raise self.error
-        assert self.sparkSession.values == {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
-        folder = Path(url.removeprefix("file://"))
-        folder.mkdir()
-        (folder / "_SUCCESS").touch()
-        pq.write_table(self.table, folder / "part-00000.parquet")
+@pytest.fixture(params=[True, False], ids=["shared spool", "own disks"])
+def shared(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    monkeypatch.setattr(SparkRunner, "shares", lambda *_: request.param)
+    return bool(request.param)
 
 
-DataFrame.__module__ = "pyspark.sql.connect.dataframe"
-
-
-def test_a_connect_frame_is_told_by_its_module_and_read_as_parquet(tmp_path: Path) -> None:
-    frame = DataFrame(pa.table({"id": [1, 2]}))
-    with Spool(str(tmp_path)) as spool:
+def test_the_parts_of_a_frame_hold_its_rows_in_the_types_that_it_told(in_tokyo: Any, shared: bool) -> None:
+    before = in_tokyo.conf.get(TIMES, None)
+    frame = in_tokyo.range(0, 4, 1, 2).selectExpr(
+        "id",
+        "timestamp'2024-01-01 00:00:00' AS at",
+        "timestamp_ntz'2024-01-01 00:00:00' AS local",
+        "CAST(id AS DECIMAL(10,2)) AS money",
+        "map('k', id) AS m",
+        "array(named_struct('x', timestamp'2024-01-01 00:00:00')) AS l",
+        "make_dt_interval(0, 0, 0, id) AS took",
+    )
+    with Spool() as spool:
         relation = open_relation(frame, spool=spool)
-        assert relation.name == "a Spark DataFrame"
-        assert relation.parts()[0].scan.path.startswith(spool.path)
-        assert read_table([part.scan for part in relation.parts()])["id"].to_pylist() == [1, 2]
-    assert frame.sparkSession.values == {}
+        assert [f"{field.name}: {field.type}" for field in relation.schema] == [
+            "id: int64",
+            "at: timestamp[us, tz=UTC]",
+            "local: timestamp[us]",
+            "money: decimal128(10, 2)",
+            "m: map<string, int64>",
+            "l: list<item: struct<x: timestamp[us, tz=UTC]>>",
+            "took: duration[us]",
+        ]
+        assert flowing_frame(relation) is frame
+        assert not list(Path(spool.path).iterdir())
+        rows = read_relation(relation)
+        assert flowing_frame(relation) is None
+        assert rows.schema == relation.schema
+        assert (relation.rows, sorted(rows["id"].to_pylist())) == (4, [0, 1, 2, 3])
+        last = str(rows.slice(3).to_pylist()[0])
+        assert last.count("datetime.datetime(2023, 12, 31, 15, 0, tzinfo=") == 2
+        assert "'local': datetime.datetime(2024, 1, 1, 0, 0), 'money': Decimal('3.00'), 'm': [('k', 3)]" in last
+        assert "'took': datetime.timedelta(seconds=3)" in last
+        assert all(part.scan.path.startswith(spool.path) for part in relation.parts())
+        assert {part.scan.format for part in relation.parts()} == {"parquet" if shared else "arrow"}
+        empty = written_out(open_relation(frame.where("id < 0"), spool=spool))
+        assert (empty.rows, empty.schema) == (0, relation.schema)
+    assert in_tokyo.conf.get(TIMES, None) == before
 
 
-def test_sparks_failure_is_one_sentence_and_doubled_names_are_told_before_the_job() -> None:
-    failing = DataFrame(pa.table({"id": [1]}), RuntimeError("[DIVIDE_BY_ZERO] no\n\tat org.apache.spark.Trace"))
-    with pytest.raises(EngineError, match="DIVIDE_BY_ZERO") as caught:
-        open_relation(failing)
-    assert "org.apache" not in str(caught.value)
-    assert failing.sparkSession.values == {}
-    doubled = DataFrame(pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]))
+def test_sparks_failure_is_one_sentence_and_doubled_names_are_told_before_the_job(spark: Any, shared: bool) -> None:
+    failing = spark.range(0, 2, 1, 1).selectExpr("raise_error('the source is gone') AS a", "id")
+    with pytest.raises(EngineError, match="the source is gone") as caught:
+        open_relation(failing).parts()
+    assert "\tat " not in str(caught.value)
     with pytest.raises(SchemaError, match="more than once"):
-        open_relation(doubled)
+        open_relation(spark.range(2).selectExpr("id AS a", "id AS a"))
 
 
-def test_a_real_frame_keeps_instants_local_times_decimals_and_nesting(spark: Any) -> None:
-    zone, setting = spark.conf.get("spark.sql.session.timeZone"), "spark.sql.parquet.outputTimestampType"
-    before = spark.conf.get(setting, None)
-    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
-    try:
-        frame = spark.range(0, 4, 1, 2).selectExpr(
-            "id",
-            "timestamp'2024-01-01 00:00:00' AS at",
-            "timestamp_ntz'2024-01-01 00:00:00' AS local",
-            "CAST(id AS DECIMAL(10,2)) AS money",
-            "map('k', id) AS m",
-            "array(named_struct('x', id)) AS l",
-        )
-        relation = open_relation(frame)
-        empty = open_relation(frame.where("id < 0"))
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", zone)
-    assert [f"{field.name}: {field.type}" for field in relation.schema] == [
-        "id: int64",
-        "at: timestamp[us, tz=UTC]",
-        "local: timestamp[us]",
-        "money: decimal128(10, 2)",
-        "m: map<string, int64>",
-        "l: list<item: struct<x: int64>>",
-    ]
-    last = str(read_table([part.scan for part in relation.parts()]).slice(3).to_pylist()[0])
-    assert "datetime.datetime(2023, 12, 31, 15, 0, tzinfo=" in last
-    assert "'local': datetime.datetime(2024, 1, 1, 0, 0), 'money': Decimal('3.00'), 'm': [('k', 3)]" in last
-    assert (empty.rows, empty.schema.names) == (0, relation.schema.names)
-    assert spark.conf.get(setting, None) == before
+def test_types_that_spark_cannot_give_to_arrow_are_written_out_at_once(spark: Any) -> None:
+    frame = spark.range(0, 2, 1, 1).selectExpr("id", "make_ym_interval(1, CAST(id AS INT)) AS term")
+    relation = open_relation(frame)
+    assert flowing_frame(relation) is None
+    assert read_relation(relation)["term"].cast(pa.int32()).to_pylist() == [12, 13]

@@ -17,6 +17,7 @@ from strandline.changes.execution import (
     VerbRunner,
     apply_set,
     frame_of,
+    met_by,
     part_of,
     rows_record,
 )
@@ -24,7 +25,7 @@ from strandline.changes.part_files import PartFile, check_carried, part_scan, re
 from strandline.changes.shape import COUNTED
 from strandline.engine import Spool
 from strandline.errors import InputError
-from strandline.relations import Relation, Scan, Split
+from strandline.relations import BUCKET_SCANS, Exchange, ExchangeSide, Relation, Scan, Split, run_exchanged
 from strandline.storage import building, replacing
 from strandline.values import plain_schema
 
@@ -105,16 +106,15 @@ def apply_stored(running: VerbRunner, changes: StoredChanges, base: Relation, *,
     header = changes.header
     check_base(base.schema, header)
     check_carried(header.new_schema)
-    scans = [part.scan for part in base.parts([])]
-    count = running.buckets(base.bytes + changes.bytes)
+    scans = tuple(part.scan for part in base.parts([]))
     columns = header.columns if header.form == COUNTED else header.key
-    theirs = running.exchange(scans, columns, header.after_schema, count)
-    mine = running.exchange(changes.scans(), columns, base.schema, count)
-    items = [
-        {"base": rows_record(base.schema, rows), "changes": changes.record(own), "lenient": lenient}
-        for rows, own in zip(theirs, mine, strict=True)
-        if rows or own or count == 1
-    ]
-    outcomes = running.runner.run(apply_set, items, running.spool, "applying changes")
+    rows = ExchangeSide(base.schema, met_by(columns, header.after_schema), scans)
+    exchange = Exchange((rows, changes.side(columns, base.schema)), running.buckets(base.bytes + changes.bytes))
+    template = {
+        "base": {**rows_record(base.schema, ()), "scans": {BUCKET_SCANS: 0}},
+        "changes": changes.bucket_record(1),
+        "lenient": lenient,
+    }
+    outcomes = run_exchanged(exchange, apply_set, template, (running.runner, running.spool), "applying changes")
     parts = tuple(part_of(outcome) for outcome in outcomes if outcome.result["path"])
     return Applied(header.target or base.name, header.new_schema, parts, running.spool)

@@ -1,7 +1,7 @@
 """Running the verbs: from change sets and relations in files, through work items, to part files of the result.
 
 Verbs that look at one row at a time take one item per part. Those that bring rows together take one item per bucket:
-small inputs are one bucket as they are; larger ones first go through the exchange (`relations.exchange_rows`) by the
+small inputs are one bucket as they are; larger ones first go through the exchange (`relations.run_exchanged`) by the
 columns that must meet. Each kernel reads its scans, calls the pure function of the verb and writes one part file.
 
 In a work item a change set is `{"header": …, "scans": […]}` and rows of a relation are `{"schema": …, "scans": […]}`.
@@ -38,7 +38,16 @@ from strandline.changes.project import project
 from strandline.changes.restrict import restrict
 from strandline.changes.shape import ChangeSet, Header, empty, total
 from strandline.engine import INLINE_LIMIT, Attempt, Outcome, Result, Runner, Spool, WorkItem, choose_runner, kernel
-from strandline.relations import Scan, exchange_rows, read_table, schema_from_text, schema_to_text
+from strandline.relations import (
+    BUCKET_SCANS,
+    Exchange,
+    ExchangeSide,
+    Scan,
+    read_table,
+    run_exchanged,
+    schema_from_text,
+    schema_to_text,
+)
 from strandline.values import Condition, no_rows, plain, restore, spark_schema, spark_table
 
 if TYPE_CHECKING:
@@ -144,6 +153,19 @@ class StoredChanges:
         chosen = self.scans() if scans is None else scans
         return {"header": header_to_json(self.header), "scans": [scan.to_json() for scan in chosen]}
 
+    def side(self, columns: Sequence[str], other: pa.Schema) -> ExchangeSide:
+        """The set on its way into the exchange: equal values of `columns` meet, those of `other` as well."""
+        return ExchangeSide(self.header.rows_schema, met_by(columns, other), tuple(self.scans()))
+
+    def bucket_record(self, place: int) -> dict[str, Any]:
+        """What a template says of the set's rows in a bucket, where the set is that side of the exchange."""
+        return {"header": header_to_json(self.header), "scans": {BUCKET_SCANS: place}}
+
+
+def met_by(columns: Sequence[str], other: pa.Schema) -> dict[str, pa.DataType]:
+    """The columns that rows meet by, with the types of the columns that they meet."""
+    return {name: other.field(name).type for name in columns}
+
 
 @dataclass(frozen=True)
 class VerbRunner:
@@ -162,13 +184,6 @@ class VerbRunner:
         if input_bytes <= self.bucket_bytes:
             return 1
         return max(math.ceil(input_bytes / self.bucket_bytes), self.runner.parallelism)
-
-    def exchange(self, scans: Sequence[Scan], columns: Sequence[str], other: pa.Schema, count: int) -> list[list[Scan]]:
-        """For each bucket the scans of its rows, in order: equal values of `columns` meet, those of `other` as well."""
-        if count == 1:
-            return [list(scans)]
-        met = {name: other.field(name).type for name in columns}
-        return exchange_rows(scans, met, count, self.runner, self.spool)
 
 
 @dataclass(frozen=True)
@@ -194,14 +209,11 @@ def run_by_value(
 ) -> StoredChanges:
     """A verb that brings together rows of equal `columns`: one item per bucket."""
     count = running.buckets(sum(each.bytes for each in sets))
-    met = [sets[-1 - place].header.after_schema for place in range(len(sets))]
-    cut = [running.exchange(each.scans(), columns, other, count) for each, other in zip(sets, met, strict=True)]
-    items = [
-        call.item(*(each.record(scans) for each, scans in zip(sets, bucket, strict=True)))
-        for bucket in zip(*cut, strict=True)
-        if any(bucket)
-    ]
-    return _gather(call.header, running.runner.run(run_verb, items, running.spool, call.verb))
+    others = [sets[-1 - place].header.after_schema for place in range(len(sets))]
+    exchange = Exchange(tuple(map(lambda each, other: each.side(columns, other), sets, others)), count)
+    template = call.item(*(each.bucket_record(place) for place, each in enumerate(sets)))
+    outcomes = run_exchanged(exchange, run_verb, template, (running.runner, running.spool), call.verb)
+    return _gather(call.header, outcomes)
 
 
 def _gather(header: Header, outcomes: Sequence[Outcome]) -> StoredChanges:
@@ -235,11 +247,13 @@ def frame_of(items: Sequence[dict[str, Any]], schema: pa.Schema, size: int, sess
     target = spark_schema(schema)  # refuses before any job what Spark can't hold
     running = VerbRunner.choose("spark", size, session)
     spark: SparkSession = running.runner.spark  # type: ignore[attr-defined]
+    shared: bool = running.runner.shares(running.spool)  # type: ignore[attr-defined]
     if size < INLINE_LIMIT or not items:
         running = VerbRunner.choose("inline", size, None)
     outcomes = running.runner.run(cast_for_spark, items, running.spool, "casting to Spark's types")
     paths = [part_of(outcome).path for outcome in outcomes if outcome.result["path"]]
-    if size < INLINE_LIMIT or not paths:
+    if size < INLINE_LIMIT or not paths or not shared:
+        # Where workers don't see this machine's files, the rows themselves are handed to Spark.
         return spark.createDataFrame(spark_table(read_parts(paths, target)))
     _pinned.append(running.spool)
     empty = spark.createDataFrame(no_rows(target))

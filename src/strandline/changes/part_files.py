@@ -6,7 +6,6 @@ as a scan of a format of its own. Headers and counts are plain JSON, for work it
 
 from __future__ import annotations
 
-import base64
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,14 @@ import pyarrow.parquet as pq
 
 from strandline.changes.shape import COUNTED, KEYED, Counts, Header
 from strandline.errors import FormatError, SchemaError
-from strandline.relations import Scan, register_reader, schema_from_text, schema_to_text
+from strandline.relations import (
+    Scan,
+    register_reader,
+    schema_from_text,
+    schema_to_text,
+    table_from_text,
+    table_to_text,
+)
 from strandline.values import no_rows, plain_schema, restore
 
 
@@ -98,7 +104,7 @@ def header_to_json(header: Header) -> dict[str, Any]:
         "has_before": header.has_before,
         "has_changed": header.has_changed,
         "inexact": header.inexact,
-        "fill": None if header.fill is None else _table_to_text(header.fill),
+        "fill": None if header.fill is None else table_to_text(header.fill),
         "counts": counts_to_json(header.counts),
         "source": header.source,
         "target": header.target,
@@ -117,7 +123,7 @@ def header_from_json(record: Mapping[str, Any]) -> Header:
         has_before=bool(record["has_before"]),
         has_changed=bool(record["has_changed"]),
         inexact=bool(record["inexact"]),
-        fill=None if record["fill"] is None else _table_from_text(record["fill"]),
+        fill=None if record["fill"] is None else table_from_text(record["fill"]),
         counts=counts_from_json(record["counts"]),
         source=str(record["source"]),
         target=str(record["target"]),
@@ -137,14 +143,3 @@ def counts_to_json(counts: Counts) -> dict[str, Any]:
 
 def counts_from_json(record: Mapping[str, Any]) -> Counts:
     return Counts(**record)
-
-
-def _table_to_text(table: pa.Table) -> str:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return base64.b64encode(sink.getvalue().to_pybytes()).decode("ascii")
-
-
-def _table_from_text(text: str) -> pa.Table:
-    return pa.ipc.open_stream(pa.py_buffer(base64.b64decode(text))).read_all()

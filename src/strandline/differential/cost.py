@@ -181,6 +181,9 @@ def choose_algorithm(
     plan: DiffPlan, options: DiffOptions, state: SignatureState | None
 ) -> tuple[CostEstimate, tuple[CostEstimate, ...]]:
     """The algorithm to take, with the reason, and the estimate of each."""
+    if plan.flows:
+        flowing = CostEstimate("hash", 0, 0, 0, True, "rows of a DataFrame go into Spark's shuffle as they come")
+        return flowing, (flowing,)
     limited = tuple(_limited(estimate, plan, state) for estimate in estimates(sizes_of(plan, options, state)))
     if options.algorithm == "auto":
         if not any(estimate.possible for estimate in limited):

@@ -19,20 +19,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.differential.comparison import Comparison, Side, compare, read_side
-from strandline.differential.partitioned_hash import compare_pair, compare_whole, pair_item, partitioned_hash
-from strandline.differential.plan import DiffPlan, typed_scans
+from strandline.differential.partitioned_hash import bucket_template, compare_pair, compare_whole, partitioned_hash
+from strandline.differential.plan import DiffPlan, exchange_side
 from strandline.differential.result import DiffResult, WorkDone, gather, spill, write_part
 from strandline.engine import Attempt, Outcome, Result, WorkItem, kernel
 from strandline.errors import InputError
 from strandline.relations import (
+    Exchange,
     KeyRange,
     Scan,
     Split,
     can_be_ordered,
     cut_ranges,
-    exchange_by_range,
     inside,
     merged,
+    run_exchanged,
     sample_bounds,
     sort_order,
 )
@@ -76,24 +77,16 @@ def _merge_clustered(
 def _merge_sorted(plan: DiffPlan, pieces: int, keep_sorted: str | None) -> DiffResult:
     """Both sides sorted into the same ranges of the key, through the spool, then merged range by range."""
     comparison, key = plan.comparison, plan.comparison.key
-    sides = {name: typed_scans(plan, name, key) for name in OUTSIDE}
-    sampled = [scan for scans, _ in sides.values() for scan in scans]
-    file_key = sides["new"][1]
-    bounds = sample_bounds(sides["new"][0] or sides["old"][0], file_key if sides["new"][0] else sides["old"][1], pieces)
-    cut: dict[str, list[Side]] = {}
-    for name, given in (("old", plan.old), ("new", plan.new)):
-        scans, names = sides[name]
-        ranges = exchange_by_range(scans, names, bounds.rename_columns(names), plan.runner, plan.spool)
-        cut[name] = [given.side.with_scans(some) for some in ranges]
-    items = [
-        {**pair_item(comparison, old, new), "keep": keep_sorted is not None}
-        for old, new in zip(cut["old"], cut["new"], strict=True)
-    ]
-    outcomes = plan.runner.run(merge_sorted, items, plan.spool, "merging key ranges")
+    old, new = (exchange_side(plan, name, key) for name in OUTSIDE)
+    sampled = new if new.scans else old
+    bounds = sample_bounds(sampled.scans, list(sampled.key), pieces)
+    exchange = Exchange((old, new), len(bounds) + 1, bounds)
+    template = {**bucket_template(plan), "keep": keep_sorted is not None}
+    outcomes = run_exchanged(exchange, merge_sorted, template, (plan.runner, plan.spool), "merging key ranges")
     if keep_sorted is not None:
         _keep([outcome.result["kept"] for outcome in outcomes], keep_sorted)
-    shuffled = sum(side.bytes for some in cut.values() for side in some)
-    work = WorkDone(bytes_read=sum(scan.bytes for scan in sampled), bytes_shuffled=shuffled)
+    shuffled = sum(outcome.bytes for outcome in outcomes)
+    work = WorkDone(bytes_read=sum(scan.bytes for scan in (*old.scans, *new.scans)), bytes_shuffled=shuffled)
     result = gather(comparison.header, outcomes)
     return replace(result, work=replace(result.work, bytes_read=0) + work)
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from strandline.differential.comparison import Comparison, Side, compare, read_side
-from strandline.differential.plan import DiffPlan, typed_scans
+from strandline.differential.plan import DiffPlan, exchange_side
 from strandline.differential.result import DiffResult, WorkDone, gather, write_part
 from strandline.engine import Attempt, InlineRunner, Outcome, Result, WorkItem, kernel
-from strandline.relations import exchange_rows
+from strandline.relations import BUCKET_SCANS, Exchange, run_exchanged
 
 
 def whole(plan: DiffPlan) -> DiffResult:
@@ -51,22 +51,21 @@ def partitioned_hash(plan: DiffPlan) -> DiffResult:
     """The differential of two sides in any order."""
     comparison = plan.comparison
     pieces = plan.pieces(plan.old.bytes + plan.new.bytes)
-    if pieces == 1 or (not comparison.key and comparison.rules):
+    if not comparison.key and comparison.rules:
+        pieces = 1
+    if pieces == 1 and not plan.flows:
         return whole(plan)
     by = comparison.key or comparison.header.columns
-    olds = exchange_side(plan, "old", by, pieces)
-    news = exchange_side(plan, "new", by, pieces)
-    items = [pair_item(comparison, old, new) for old, new in zip(olds, news, strict=True) if old.scans or new.scans]
-    outcomes = plan.runner.run(compare_pair, items, plan.spool, "comparing buckets")
+    sides = exchange_side(plan, "old", by), exchange_side(plan, "new", by)
+    exchange = Exchange(sides, pieces)
+    running = plan.runner, plan.spool
+    outcomes = run_exchanged(exchange, compare_pair, bucket_template(plan), running, "comparing buckets")
     result = gather(comparison.header, outcomes)
-    shuffled = sum(side.bytes for side in (*olds, *news))
-    read = WorkDone(bytes_read=plan.old.bytes + plan.new.bytes, bytes_shuffled=shuffled)
+    read = WorkDone(bytes_read=plan.old.bytes + plan.new.bytes, bytes_shuffled=sum(each.bytes for each in outcomes))
     return replace(result, work=replace(result.work, bytes_read=0) + read)
 
 
-def exchange_side(plan: DiffPlan, name: str, by: tuple[str, ...], buckets: int) -> list[Side]:
-    """One side in buckets by the named columns."""
-    scans, columns = typed_scans(plan, name, by)
-    exchanged = exchange_rows(scans, columns, buckets, plan.runner, plan.spool)
-    given = plan.old if name == "old" else plan.new
-    return [given.side.with_scans(bucket) for bucket in exchanged]
+def bucket_template(plan: DiffPlan) -> WorkItem:
+    """The item that compares a bucket of both sides, once its scans are in it."""
+    item = pair_item(plan.comparison, plan.old.side, plan.new.side)
+    return {**item, **{name: {**item[name], "scans": {BUCKET_SCANS: n}} for n, name in enumerate(("old", "new"))}}

@@ -18,17 +18,31 @@ from strandline.changes import Header, check_columns, check_key
 from strandline.differential.comparison import Comparison, Side
 from strandline.differential.options import DiffOptions
 from strandline.differential.signatures import SignatureState, rename_fields
-from strandline.engine import Runner, Spool, choose_runner, machine_memory
+from strandline.engine import Runner, SparkRunner, Spool, choose_runner, machine_memory
 from strandline.errors import InputError, KeysError, SchemaError, did_you_mean
-from strandline.relations import Relation, Scan, Split, open_relation, read_scan, spool_batches
+from strandline.relations import (
+    ExchangeSide,
+    Relation,
+    Scan,
+    Split,
+    conform,
+    flowing_frame,
+    open_relation,
+    read_scan,
+    spool_batches,
+    written_out,
+)
 from strandline.values import Incomparable, common_type, match, parse_condition, unequal
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 PIECE_BYTES = 24 << 20
 """Input that one work item should have: enough to be worth a task, little enough to fit a worker's memory."""
+
+FLOWING_PIECES = 4
+"""Pieces for each task that runs at once, for rows whose size nobody knows."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +53,14 @@ class Input:
     side: Side
 
     @property
+    def frame(self) -> DataFrame | None:
+        """The DataFrame whose rows flow into the exchange as they come: they are in no files."""
+        return flowing_frame(self.relation)
+
+    @property
     def bytes(self) -> int:
-        return self.relation.bytes
+        """Size on storage, as read; 0 for a DataFrame, which tells none."""
+        return 0 if self.frame is not None else self.relation.bytes
 
     def file_names(self) -> dict[str, str]:
         """For each name that the comparison uses, what the column is called in the relation."""
@@ -48,6 +68,8 @@ class Input:
 
     def parts(self, columns: Sequence[str]) -> list[Split]:
         """The pieces with the bounds of `columns`, which are the comparison's names, not the file's."""
+        if self.frame is not None:
+            return []
         here = self.file_names()
         return [
             replace(part, bounds={name: part.bounds[here[name]] for name in columns if here[name] in part.bounds})
@@ -55,7 +77,7 @@ class Input:
         ]
 
     def scans(self) -> tuple[Scan, ...]:
-        return tuple(part.scan for part in self.relation.parts([]))
+        return () if self.frame is not None else tuple(part.scan for part in self.relation.parts([]))
 
 
 @dataclass(frozen=True)
@@ -69,12 +91,20 @@ class DiffPlan:
     spool: Spool
     memory: int = field(default_factory=lambda: machine_memory() // 2)
 
+    @property
+    def flows(self) -> bool:
+        """Whether rows of a DataFrame flow into the exchange: nothing else can be done with them."""
+        return self.old.frame is not None or self.new.frame is not None
+
     def pieces(self, input_bytes: int, spread: int = 4) -> int:
         """How many work items suit so much input: one for little, else a multiple of what runs at once.
 
         Compressed columns grow about `spread` times in memory; a piece must fit a task's share with room to join.
         """
         at_once = max(self.runner.parallelism, 1)
+        if self.flows:
+            # Nobody knows the size; what outgrows a task is cut again where it arrives.
+            return FLOWING_PIECES * at_once
         if input_bytes <= PIECE_BYTES:
             return 1
         share = max(self.memory // at_once // (3 * spread), 1)
@@ -82,20 +112,20 @@ class DiffPlan:
         return -(-max(least, at_once) // at_once) * at_once
 
 
-def typed_scans(plan: DiffPlan, name: str, by: Sequence[str]) -> tuple[list[Scan], list[str]]:
-    """The scans of the "old" or the "new" side, and what the columns of `by` are called in them."""
+def exchange_side(plan: DiffPlan, name: str, by: Sequence[str]) -> ExchangeSide:
+    """The "old" or the "new" side on its way into the exchange by the columns of `by`, in the types both share."""
     given = plan.old if name == "old" else plan.new
     shared = plan.comparison.header.after_schema
     files = given.file_names()
-    scans = []
-    for scan in given.scans():
-        fields = [scan.schema.field(column) for column in given.side.columns]
-        typed = [
+    fields = [given.relation.schema.field(column) for column in given.side.columns]
+    typed = pa.schema(
+        [
             field.with_type(shared.field(here).type) if here in by else field
             for here, field in zip(given.side.names, fields, strict=True)
         ]
-        scans.append(replace(scan, schema=pa.schema(typed)))
-    return scans, [files[column] for column in by]
+    )
+    scans = tuple(replace(scan, schema=typed) for scan in given.scans())
+    return ExchangeSide(typed, [files[column] for column in by], scans, given.frame)
 
 
 def plan_diff(
@@ -121,7 +151,12 @@ def plan_diff(
     rename = {} if isinstance(old, SignatureState) else options.rename
     check_renames(old_relation.schema, rename)
     comparison = _comparison(old_relation.schema, new_relation.schema, key, options, rename)
-    runner = choose_runner(runner_name, old_relation.bytes + new_relation.bytes, session)
+    frames = [frame for frame in map(flowing_frame, (old_relation, new_relation)) if frame is not None]
+    if frames and _can_flow(frames, old, options, running):
+        runner: Runner = SparkRunner(session or frames[0].sparkSession)
+    else:
+        old_relation, new_relation = written_out(old_relation), written_out(new_relation)
+        runner = choose_runner(runner_name, old_relation.bytes + new_relation.bytes, session)
     memory = options.memory or machine_memory() // 2
     plan = DiffPlan(
         comparison=comparison,
@@ -133,6 +168,17 @@ def plan_diff(
     )
     _check_keys_are_not_all_null(plan)
     return plan
+
+
+def _can_flow(
+    frames: Sequence[DataFrame], old: Any, options: DiffOptions, running: tuple[str, SparkSession | None]
+) -> bool:
+    """Whether rows of DataFrames may flow: on Spark, once, by the one algorithm that takes rows as they come."""
+    runner_name, session = running
+    sessions = {id(frame.sparkSession) for frame in frames} | ({id(session)} if session is not None else set())
+    once = options.save_state is None and options.keep_sorted is None and not options.verify
+    by_hash = options.algorithm in ("auto", "hash") and old is not None and not isinstance(old, SignatureState)
+    return runner_name != "inline" and len(sessions) == 1 and once and by_hash
 
 
 def _comparison(
@@ -286,6 +332,11 @@ def _sample(given: Input, names: Sequence[str]) -> pa.Table:
     """The first rows of a side, of the columns with these names here."""
     files = given.file_names()
     columns = [files.get(name, name) for name in names]
+    if given.frame is not None:
+        taken = given.frame.limit(SAMPLE_ROWS).toArrow().select(columns)
+        schema = pa.schema([given.relation.schema.field(column) for column in columns])
+        rows_taken = [conform(batch, schema) for batch in taken.to_batches()]
+        return pa.Table.from_batches(rows_taken, schema=schema).rename_columns(list(names))
     batches: list[pa.RecordBatch] = []
     rows = 0
     for scan in given.scans():

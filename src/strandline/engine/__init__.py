@@ -13,8 +13,8 @@ from strandline.engine.runner import (
 )
 from strandline.engine.spark_runner import SparkAction, SparkRunner
 from strandline.engine.spark_session import MASTER_VARIABLE, is_connect, prepare, session, spark_at_hand
-from strandline.engine.spool import Spool, scratch_folder
-from strandline.engine.work import Attempt, Kernel, Outcome, Result, WorkItem, cut_by_bytes, cut_evenly, kernel
+from strandline.engine.spool import Spool, scratch_folder, speaks_of_spools
+from strandline.engine.work import Attempt, Kernel, Outcome, Result, WorkItem, cut_by_bytes, cut_evenly, encode, kernel
 
 __all__ = [
     "INLINE_LIMIT",
@@ -36,6 +36,7 @@ __all__ = [
     "choose_runner",
     "cut_by_bytes",
     "cut_evenly",
+    "encode",
     "is_connect",
     "is_quiet",
     "kernel",
@@ -49,4 +50,5 @@ __all__ = [
     "session",
     "set_quiet",
     "spark_at_hand",
+    "speaks_of_spools",
 ]

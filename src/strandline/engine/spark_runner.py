@@ -1,8 +1,13 @@
 """The runner on Spark: one work item per task, on a classic session or over Connect.
 
 `spark.range(0, n, 1, n).mapInArrow` gives exactly one item to each task. What a kernel returns travels back as one
-row of JSON; Spark keeps the row of the winning attempt alone. The job runs in a thread of its own so that this one
-can show progress and answer Ctrl-C by cancelling the job's tag.
+row of JSON; Spark keeps the row of the winning attempt alone. `run_partitions` runs a kernel on what Spark's shuffle
+brought together instead. The job runs in a thread of its own so that this one can show progress and answer Ctrl-C by
+cancelling the job's tag.
+
+On a local master the workers see the driver's disk. On any other they see a spool that was named, which is tried once
+for each session; without one, results travel back (`delivery`), and items that speak of files in the driver's spool
+are run by the driver itself.
 """
 
 from __future__ import annotations
@@ -16,22 +21,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from strandline.engine.delivery import DELIVERED, Delivery, take_files, take_records, worker_folder
 from strandline.engine.duckdb_connections import MIB, machine_memory
 from strandline.engine.progress import Progress
-from strandline.engine.spark_session import is_connect, prepare, session
-from strandline.engine.spool import Spool
-from strandline.engine.work import (
-    Attempt,
-    Kernel,
-    Outcome,
-    WorkItem,
-    encode,
-    find_kernel,
-    kernel_name,
-    outcome_of,
-    run_attempt,
-)
-from strandline.errors import Cancelled, EngineError
+from strandline.engine.runner import InlineRunner
+from strandline.engine.spark_session import is_connect, prepare, session, session_name, where
+from strandline.engine.spool import SPOOL_VARIABLE, Spool, speaks_of_spools
+from strandline.engine.work import Kernel, Outcome, WorkItem, encode, find_kernel, kernel_name, outcome_of
+from strandline.errors import Cancelled, EngineError, InputError, StrandlineError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,13 +37,21 @@ WATCH_SECONDS = 0.2
 R = TypeVar("R")
 
 
+Unpack = Callable[[Iterator[Any], str], Iterator[tuple[int, WorkItem]]]
+"""Makes numbered work items of the rows of one partition; may use a folder on the worker's disk. It is pickled."""
+
+_seen: dict[tuple[str, str], bool] = {}
+"""Whether the workers of a session see a folder of this machine, by the session's name and the folder."""
+
+
 class SparkRunner:
-    """Runs kernels as the tasks of one Spark job."""
+    """Runs kernels as the tasks of one Spark job. `shared` says whether workers see spools, if that is known."""
 
     name = "spark"
 
-    def __init__(self, spark: SparkSession | None = None) -> None:
+    def __init__(self, spark: SparkSession | None = None, *, shared: bool | None = None) -> None:
         self.spark = prepare(spark) if spark is not None else session()
+        self._shared = shared
 
     @property
     def parallelism(self) -> int:
@@ -54,25 +59,66 @@ class SparkRunner:
             return int(self.spark.conf.get("spark.default.parallelism", str(os.cpu_count() or 1)))
         return max(int(self.spark.sparkContext.defaultParallelism), 1)
 
+    def shares(self, spool: Spool) -> bool:
+        """Whether the workers see a spool: on a local master all of them, elsewhere one that was named."""
+        if self._shared is not None:
+            return self._shared
+        if where(self.spark).startswith("local"):
+            return True
+        if spool.named is None:
+            return False
+        key = (session_name(self.spark), spool.named)
+        if key not in _seen:
+            _seen[key] = _is_seen(self.spark, spool.path)
+        if not _seen[key]:
+            raise InputError(
+                f"the workers of {where(self.spark)} can't write to {spool.named} so that this machine can read it",
+                doing="trying the folder for intermediate results",
+                hint=f"Set {SPOOL_VARIABLE} to storage that this machine and every worker see; "
+                "or unset it: results then travel through Spark",
+            )
+        return True
+
     def run(self, kernel: Kernel, items: Sequence[WorkItem], spool: Spool, title: str) -> list[Outcome]:
         if not items:
             return []
+        shared = self.shares(spool)
+        if not shared and any(speaks_of_spools(encode(item)) for item in items):
+            return InlineRunner().run(kernel, items, spool, title)
         with Progress(title, len(items)) as progress:
-            task = _Task(kernel_name(kernel), list(items), spool.path, self._task_memory(), progress.shown)
-            frame = self.spark.range(0, len(items), 1, len(items)).mapInArrow(task, "record string")
-            records = [json.loads(row["record"]) for row in self._collect(frame, title, progress, spool)]
+            delivery = self._delivery(spool, watched=progress.shown)
+            task = _ItemTask(kernel_name(kernel), list(items), delivery)
+            frame = self.spark.range(0, len(items), 1, len(items)).mapInArrow(task, DELIVERED)
+            records = self._records(frame, title, progress, spool)
         outcomes = sorted((outcome_of(record) for record in records), key=lambda outcome: outcome.item)
         if [outcome.item for outcome in outcomes] != list(range(len(items))):
             raise EngineError(f"{len(outcomes)} of {len(items)} tasks answered", doing=title)
         return outcomes
 
-    def _collect(self, frame: DataFrame, title: str, progress: Progress, spool: Spool) -> list[Any]:
-        action: SparkAction[list[Any]] = SparkAction(self.spark, frame.collect, title)
+    def run_partitions(
+        self, kernel: Kernel, frame: DataFrame, unpack: Unpack, spool: Spool, title: str
+    ) -> list[Outcome]:
+        """Runs a kernel on the items that `unpack` makes of a frame's partitions, in the order of their numbers."""
+        with Progress(title, 1) as progress:
+            task = _PartitionTask(kernel_name(kernel), unpack, self._delivery(spool, watched=False))
+            made = frame.mapInArrow(task, DELIVERED)
+            records = self._records(made, title, progress, spool)
+        return sorted((outcome_of(record) for record in records), key=lambda outcome: outcome.item)
+
+    def _delivery(self, spool: Spool, *, watched: bool) -> Delivery:
+        return Delivery(spool.path if self.shares(spool) else None, self._task_memory(), watched)
+
+    def _records(self, frame: DataFrame, title: str, progress: Progress, spool: Spool) -> list[dict[str, Any]]:
+        """The records of a job's attempts, once what they speak of can be read here."""
+        taken = (lambda: take_records(frame)) if self.shares(spool) else (lambda: take_files(frame, spool, title))
+        action: SparkAction[list[dict[str, Any]]] = SparkAction(self.spark, taken, title)
         for _ in action.watched():
             if progress.shown:
                 _show_done(progress, spool)
         try:
             return action.result()
+        except StrandlineError:
+            raise
         except Exception as error:
             raise _readable(error, title) from None
 
@@ -81,27 +127,59 @@ class SparkRunner:
         return max(machine_memory() // 2 // (os.cpu_count() or 1), 256 * MIB)
 
 
-class _Task:
+def _is_seen(spark: SparkSession, folder: str) -> bool:
+    """Whether what a worker writes into a folder of this machine can be read here."""
+    name = os.path.join(folder, f"seen-{uuid.uuid4().hex}")
+
+    # A nested function travels by value, so that it needs nothing of this module.
+    def leave(batches: Any) -> Iterator[Any]:
+        for batch in batches:
+            try:
+                Path(name).write_text(name)
+            except OSError:
+                return
+            yield batch
+
+    rows = spark.range(0, 1, 1, 1).mapInArrow(leave, "id bigint").collect()
+    try:
+        return bool(rows) and Path(name).read_text() == name
+    except OSError:
+        return False
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+class _ItemTask:
     """What travels to the workers: pickled by reference to this package, which the session has shipped."""
 
-    def __init__(self, kernel: str, items: list[WorkItem], spool: str, memory: int, watched: bool) -> None:
+    def __init__(self, kernel: str, items: list[WorkItem], delivery: Delivery) -> None:
         self.kernel = kernel
         self.items = items
-        self.spool = spool
-        self.memory = memory
-        self.watched = watched
+        self.delivery = delivery
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa
-
         function = find_kernel(self.kernel)
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                attempt = Attempt(self.spool, number, self.memory)
-                record = run_attempt(function, self.items[number], attempt)
-                if self.watched and "error" not in record:
-                    Path(attempt.path("done.json")).write_text(encode({k: record[k] for k in ("rows", "bytes")}))
-                yield pa.RecordBatch.from_pydict({"record": [encode(record)]})
+                yield from self.delivery.run(function, self.items[number], number)
+
+
+class _PartitionTask:
+    """The same for items that are made of a partition's rows."""
+
+    def __init__(self, kernel: str, unpack: Unpack, delivery: Delivery) -> None:
+        self.kernel = kernel
+        self.unpack = unpack
+        self.delivery = delivery
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        function = find_kernel(self.kernel)
+        with worker_folder() as folder:
+            try:
+                for number, item in self.unpack(batches, folder):
+                    yield from self.delivery.run(function, item, number)
+            except StrandlineError as error:
+                yield from self.delivery.refuse(error)
 
 
 class SparkAction(Generic[R]):

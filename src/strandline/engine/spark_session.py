@@ -212,10 +212,10 @@ def is_connect(spark: SparkSession) -> bool:
 
 def prepare(spark: SparkSession) -> SparkSession:
     """Ships this package to the session's workers, once, and checks on one of them that it can run."""
-    name = _session_name(spark)
+    name = session_name(spark)
     if name not in _prepared:
         spark.addArtifacts(str(package_archive()), pyfile=True)
-        check_worker(ask_worker(spark), where=_where(spark))
+        check_worker(ask_worker(spark), where=where(spark))
         _prepared.add(name)
     return spark
 
@@ -312,11 +312,11 @@ def _release(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def _session_name(spark: SparkSession) -> str:
+def session_name(spark: SparkSession) -> str:
     return str(spark.session_id) if is_connect(spark) else spark.sparkContext.applicationId
 
 
-def _where(spark: SparkSession) -> str:
+def where(spark: SparkSession) -> str:
     return "the Connect server" if is_connect(spark) else str(spark.sparkContext.master)
 
 

@@ -1,15 +1,17 @@
 """The spool: where attempts leave their results, and how it goes away again.
 
-A spool is a folder on storage that the driver and every worker see. On one machine that is the temporary folder; on
-a cluster it is the shared folder named by `STRANDLINE_SPOOL`. A spool lives as long as something made from it is
-alive (a change set reads its rows from there) and is removed with the last of them, or at exit. What a process that was
-killed has left is removed by the next one on the same machine that makes a folder in the same place.
+A spool is a folder of the driver: one in the temporary folder, or in the folder named by `STRANDLINE_SPOOL`. On one
+machine kernels write into it. On a cluster they do if it was named, and workers see it; otherwise what they write
+travels back through Spark (`delivery`). A spool lives as long as something made from it is alive (a change set reads
+its rows from there) and is removed with the last of them, or at exit. What a process that was killed has left is
+removed by the next one on the same machine that makes a folder in the same place.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import os
 import shutil
 import socket
@@ -59,11 +61,15 @@ def _has_ended(process: int) -> bool:
     return False
 
 
+_live: weakref.WeakSet[Spool] = weakref.WeakSet()
+
+
 class Spool:
-    """One folder, removed when closed, collected, or when Python exits."""
+    """One folder, removed when closed, collected, or when Python exits. `named` is the parent that somebody chose."""
 
     def __init__(self, parent: str | None = None) -> None:
-        root = parent or os.environ.get(SPOOL_VARIABLE) or tempfile.gettempdir()
+        self.named = parent or os.environ.get(SPOOL_VARIABLE)
+        root = self.named or tempfile.gettempdir()
         try:
             self.path = scratch_folder(root)
         except OSError as error:
@@ -73,6 +79,7 @@ class Spool:
                 hint=f"Set {SPOOL_VARIABLE} to a folder that this machine and every Spark worker can write",
             ) from error
         os.chmod(self.path, 0o700)
+        _live.add(self)
         self._finalizer = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
     def close(self) -> None:
@@ -87,3 +94,8 @@ class Spool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def speaks_of_spools(text: str) -> bool:
+    """Whether JSON names a path in a spool of this process that nobody chose: no other machine sees such."""
+    return any(spool.named is None and json.dumps(f"{spool.path}/")[1:-1] in text for spool in _live)

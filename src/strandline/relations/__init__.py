@@ -15,6 +15,8 @@ from strandline.relations.databases import (
     stored_table,
 )
 from strandline.relations.exchange import (
+    Exchange,
+    ExchangeSide,
     bucket_scans,
     buckets_of,
     can_be_ordered,
@@ -26,23 +28,34 @@ from strandline.relations.exchange import (
     sort_order,
     write_buckets,
 )
-from strandline.relations.formats import parquet_file
+from strandline.relations.formats import flowing_frame, parquet_file, written_out
 from strandline.relations.inputs import open_relation, retype
 from strandline.relations.key_ranges import KeyRange, clustering_of, cut_ranges, inside
 from strandline.relations.read_options import ReadOptions, arrow_type
 from strandline.relations.reader import read_relation, read_scan, read_table, register_reader
 from strandline.relations.relation import Bounds, Relation, ScannedRelation, Split
-from strandline.relations.scan import Scan, merged, schema_from_text, schema_to_text
+from strandline.relations.scan import (
+    Scan,
+    merged,
+    schema_from_text,
+    schema_to_text,
+    table_from_text,
+    table_to_text,
+)
 from strandline.relations.schema import check_names, conform, convert, relation_type
+from strandline.relations.shuffle import BUCKET_SCANS, run_exchanged
 from strandline.relations.spooled import SpooledRelation, spool_batches
 from strandline.relations.statistics import moment
 
 __all__ = [
+    "BUCKET_SCANS",
     "CANONICAL",
     "HOLDERS",
     "Address",
     "Bounds",
     "Database",
+    "Exchange",
+    "ExchangeSide",
     "Held",
     "KeyRange",
     "ReadOptions",
@@ -64,6 +77,7 @@ __all__ = [
     "cut_ranges",
     "exchange_by_range",
     "exchange_rows",
+    "flowing_frame",
     "groups_of",
     "held_columns",
     "in_duckdb",
@@ -81,11 +95,15 @@ __all__ = [
     "register_reader",
     "relation_type",
     "retype",
+    "run_exchanged",
     "sample_bounds",
     "schema_from_text",
     "schema_to_text",
     "sort_order",
     "spool_batches",
     "stored_table",
+    "table_from_text",
+    "table_to_text",
     "write_buckets",
+    "written_out",
 ]

@@ -1,4 +1,4 @@
-"""The exchange: rows of any relation brought together by key, through the spool, on any runner.
+"""The exchange: rows of any relation brought together by key, through files of the spool, on any runner.
 
 By hash (`exchange_rows`), equal keys meet in one bucket; by range (`exchange_by_range`), rows are cut at the same keys
 and each range is sorted: the runs of section 3.1. Equality and order are those of `comparable`, nulls last; keys that
@@ -22,13 +22,15 @@ sort 0.004 s, taking rows 0.045 s, writing them in 16 buckets:
 | DuckDB `COPY … PARTITION BY`, snappy (hash and sort included) | 0.463 s | | |
 
 By hash, rows of one scan keep their order within a bucket, and scans keep theirs.
+
+What shall run where rows meet asks `run_exchanged` (in `shuffle`), which does all this by Spark's shuffle instead where
+workers and driver share no folder, or where rows come from a DataFrame.
 """
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -40,20 +42,46 @@ import pyarrow.types as pt
 from strandline.engine import Attempt, Outcome, Result, Runner, Spool, WorkItem, cut_evenly, kernel
 from strandline.errors import InputError, KeysError
 from strandline.relations.reader import read_scan
-from strandline.relations.scan import Scan, merged, schema_from_text, schema_to_text
+from strandline.relations.scan import (
+    Scan,
+    merged,
+    schema_from_text,
+    schema_to_text,
+    table_from_text,
+    table_to_text,
+)
 from strandline.values import DEFAULT_SEED, comparable, signature
 
 Key: TypeAlias = Sequence[str] | Mapping[str, pa.DataType]
 """The columns that rows meet by; a mapping tells for each the type of the column that it meets."""
 
 
-def buckets_of(table: pa.Table, key: Key, buckets: int) -> npt.NDArray[Any]:
+@dataclass(frozen=True)
+class ExchangeSide:
+    """Rows of `schema` that shall meet others by `key`: those of scans, or those of a Spark DataFrame."""
+
+    schema: pa.Schema
+    key: Key
+    scans: tuple[Scan, ...] = ()
+    frame: Any = None
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What is brought together: the sides, in how many buckets, by hash or, cut at `bounds`, by ranges of the key."""
+
+    sides: tuple[ExchangeSide, ...]
+    buckets: int
+    bounds: pa.Table | None = None
+
+
+def buckets_of(table: pa.Table, key: Key, buckets: int, seed: int = DEFAULT_SEED) -> npt.NDArray[Any]:
     """For each row the number of its bucket, from 0 to `buckets` − 1, as the smallest unsigned integers that do."""
     met = key if isinstance(key, Mapping) else dict.fromkeys(key)
     kind = np.uint8 if buckets <= 1 << 8 else np.uint16 if buckets <= 1 << 16 else np.uint32
     if buckets == 1 or table.num_rows == 0:
         return np.zeros(table.num_rows, kind)
-    hashes = signature([comparable(table.column(name), type_) for name, type_ in met.items()], DEFAULT_SEED)
+    hashes = signature([comparable(table.column(name), type_) for name, type_ in met.items()], seed)
     # The high bits: joins that hash the same keys again use the low ones.
     return ((hashes >> np.uint64(32)) % np.uint64(buckets)).astype(kind)
 
@@ -121,7 +149,7 @@ def exchange_rows(scans: Sequence[Scan], key: Key, buckets: int, runner: Runner,
     if not scans:
         return [[] for _ in range(buckets)]
     items = [
-        {"scans": [scan.to_json() for scan in merged(some)], "key": _key_to_json(key), "buckets": buckets}
+        {"scans": [scan.to_json() for scan in merged(some)], "key": key_to_json(key), "buckets": buckets}
         for some in cut_evenly(scans, lambda scan: scan.bytes, runner.parallelism * _ITEMS_PER_WORKER)
     ]
     outcomes = runner.run(split_by_key, items, spool, "Bringing keys together")
@@ -137,11 +165,9 @@ def exchange_by_range(
     _check(scans, key, buckets)
     if not scans:
         return [[] for _ in range(buckets)]
-    path = os.path.join(spool.path, f"bounds-{secrets.token_hex(6)}.arrow")
-    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, bounds.schema) as writer:
-        writer.write_table(bounds)
+    text = table_to_text(bounds)
     items = [
-        {"scans": [scan.to_json() for scan in some], "key": list(key), "buckets": buckets, "bounds": path}
+        {"scans": [scan.to_json() for scan in some], "key": list(key), "buckets": buckets, "bounds": text}
         for some in cut_evenly(scans, lambda scan: scan.bytes, runner.parallelism * _ITEMS_PER_WORKER)
     ]
     outcomes = runner.run(split_by_key, items, spool, "Sorting keys into ranges")
@@ -153,7 +179,7 @@ def split_by_key(item: WorkItem, attempt: Attempt) -> Result:
     """Writes the rows of an item's scans to one Arrow file, and tells which record batches make up which bucket."""
     scans = [Scan.from_json(record) for record in item["scans"]]
     group_bytes = min(_GROUP_BYTES, max(attempt.memory // 8, 1 << 20))
-    rows = (pair for group in groups_of(scans, group_bytes) for pair in _in_buckets(group, item))
+    rows = (pair for group in groups_of(scans, group_bytes) for pair in in_buckets(group, item))
     return {**write_buckets(rows, scans[0].schema, item["buckets"], attempt), "bytes_read": _bytes(scans)}
 
 
@@ -177,26 +203,30 @@ def write_buckets(
 
 def groups_of(scans: Sequence[Scan], group_bytes: int = _GROUP_BYTES) -> Iterator[pa.Table]:
     """The rows of scans, some MiB at a time."""
+    return gathered((batch for scan in scans for batch in read_scan(scan)), group_bytes)
+
+
+def gathered(batches: Iterable[pa.RecordBatch], group_bytes: int) -> Iterator[pa.Table]:
+    """The rows of batches, so many bytes at a time."""
     held: list[pa.RecordBatch] = []
     size = 0
-    for scan in scans:
-        for batch in read_scan(scan):
-            held.append(batch)
-            size += batch.nbytes
-            if size >= group_bytes:
-                yield pa.Table.from_batches(held)
-                held, size = [], 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= group_bytes:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
     if held:
         yield pa.Table.from_batches(held)
 
 
-def _in_buckets(group: pa.Table, item: WorkItem) -> Iterator[tuple[int, pa.RecordBatch]]:
+def in_buckets(group: pa.Table, item: WorkItem, seed: int = DEFAULT_SEED) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of a group bucket by bucket: in the order of the group, or by range in the order of the key."""
     key, buckets = item["key"], item["buckets"]
     if item.get("bounds"):
-        order, numbers = in_ranges(group, key, pa.ipc.open_file(item["bounds"]).read_all())
+        order, numbers = in_ranges(group, key, table_from_text(item["bounds"]))
     else:
-        numbers = buckets_of(group, _key_from_json(key), buckets)
+        numbers = buckets_of(group, _key_from_json(key), buckets, seed)
         # numpy sorts small integers stably by counting.
         order = np.argsort(numbers, kind="stable")
     yield from in_order_of(group, order, numbers, buckets)
@@ -215,7 +245,7 @@ def in_order_of(
             start += count
 
 
-def bucket_scans(outcomes: Sequence[Outcome], schema: pa.Schema, buckets: int, spool: Spool) -> list[list[Scan]]:
+def bucket_scans(outcomes: Sequence[Outcome], schema: pa.Schema, buckets: int, spool: Spool | None) -> list[list[Scan]]:
     """For each bucket the scans of its rows, from what `write_buckets` told."""
     return [
         [
@@ -235,7 +265,7 @@ def bucket_scans(outcomes: Sequence[Outcome], schema: pa.Schema, buckets: int, s
     ]
 
 
-def _key_to_json(key: Key) -> list[str] | str:
+def key_to_json(key: Key) -> list[str] | str:
     return schema_to_text(pa.schema(list(key.items()))) if isinstance(key, Mapping) else list(key)
 
 

@@ -65,4 +65,16 @@ def schema_from_text(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
+def table_to_text(table: pa.Table) -> str:
+    """A small table as text for JSON: an Arrow stream, in base 64."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return base64.b64encode(sink.getvalue().to_pybytes()).decode("ascii")
+
+
+def table_from_text(text: str) -> pa.Table:
+    return pa.ipc.open_stream(pa.py_buffer(base64.b64decode(text))).read_all()
+
+
 text_form(pa.Schema, schema_to_text, schema_from_text)

@@ -22,11 +22,19 @@ if TYPE_CHECKING:
     from strandline.relations.formats.iceberg import open_iceberg
     from strandline.relations.formats.json import open_json, read_json
     from strandline.relations.formats.parquet import open_parquet, parquet_file, read_parquet
-    from strandline.relations.formats.spark import is_spark_frame, open_spark_frame
+    from strandline.relations.formats.spark import (
+        flowing_frame,
+        frame_columns,
+        is_spark_frame,
+        open_spark_frame,
+        written_out,
+    )
 
 _HOMES = {
     "DataFile": "strandline.relations.formats.files",
+    "flowing_frame": "strandline.relations.formats.spark",
     "find_files": "strandline.relations.formats.files",
+    "frame_columns": "strandline.relations.formats.spark",
     "format_of_folder": "strandline.relations.formats.files",
     "is_spark_frame": "strandline.relations.formats.spark",
     "local_path": "strandline.relations.formats.files",
@@ -45,12 +53,15 @@ _HOMES = {
     "read_parquet": "strandline.relations.formats.parquet",
     "said_format": "strandline.relations.formats.files",
     "with_constants": "strandline.relations.formats.files",
+    "written_out": "strandline.relations.formats.spark",
 }
 
 __all__ = [
     "DataFile",
     "find_files",
+    "flowing_frame",
     "format_of_folder",
+    "frame_columns",
     "is_spark_frame",
     "local_path",
     "missing",
@@ -68,6 +79,7 @@ __all__ = [
     "read_parquet",
     "said_format",
     "with_constants",
+    "written_out",
 ]
 
 

@@ -1,21 +1,33 @@
-"""Spark DataFrames, classic and Connect: Spark writes them as Parquet into the spool, and Parquet is what is read."""
+"""Spark DataFrames, classic and Connect.
+
+The rows of a DataFrame flow into the exchange as they come (`flowing_frame`). Who wants parts of it, to read them more
+than once, in order or in another process, has them written out first: by Spark as Parquet into a spool that its
+workers see, and otherwise by its tasks as Arrow files that travel back to the driver's.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from strandline.engine import SparkAction, Spool
+import pyarrow as pa
+
+from strandline.engine import Attempt, Result, SparkAction, SparkRunner, Spool, WorkItem, kernel
 from strandline.errors import Cancelled, EngineError
 from strandline.relations.formats.files import find_files
 from strandline.relations.formats.parquet import ParquetRelation, open_parquet
 from strandline.relations.read_options import ReadOptions
-from strandline.relations.schema import check_names
+from strandline.relations.relation import Relation, ScannedRelation, Split
+from strandline.relations.scan import Scan, schema_from_text, schema_to_text
+from strandline.relations.schema import check_names, conform, relation_schema, with_types
 
+NAME = "a Spark DataFrame"
 _TIMES = "spark.sql.parquet.outputTimestampType"
 
 
@@ -26,16 +38,87 @@ def is_spark_frame(source: Any) -> bool:
     )
 
 
-def open_spark_frame(frame: Any, options: ReadOptions, spool: Spool | None) -> ParquetRelation:
-    """Runs the DataFrame's job once, writing its rows to the spool, which every worker must be able to write."""
-    name = "a Spark DataFrame"
-    check_names(frame.columns, name)
-    spool = spool or Spool()
+class FrameRelation:
+    """A DataFrame, in the types in which Spark gives its rows to Arrow. Its job runs when its parts are asked for."""
+
+    def __init__(self, frame: Any, schema: pa.Schema, spool: Spool | None) -> None:
+        self.name = NAME
+        self.frame = frame
+        self.schema = schema
+        self._spool = spool
+
+    @functools.cached_property
+    def written(self) -> Relation:
+        """The same rows in files; the DataFrame's job runs once for that."""
+        spool = self._spool or Spool()
+        runner = SparkRunner(self.frame.sparkSession)
+        if runner.shares(spool):
+            return replace(_write_parquet(self.frame, spool), schema=self.schema)
+        return _bring_rows(self.frame, self.schema, runner, spool)
+
+    @property
+    def is_written(self) -> bool:
+        return "written" in vars(self)
+
+    @property
+    def bytes(self) -> int:
+        return self.written.bytes
+
+    @property
+    def rows(self) -> int | None:
+        return self.written.rows if self.is_written else None
+
+    def parts(self, columns: Sequence[str] | None = None) -> list[Split]:
+        return self.written.parts(columns)
+
+
+def open_spark_frame(frame: Any, options: ReadOptions, spool: Spool | None) -> Relation:
+    """The DataFrame as a relation; one of types that Spark can't give to Arrow is written out at once."""
+    check_names(frame.columns, NAME)
+    schema = _arrow_schema(frame)
+    if schema is None:
+        written = _write_parquet(frame, spool or Spool())
+        return replace(written, schema=with_types(written.schema, options.arrow_types(), NAME))
+    return FrameRelation(frame, with_types(schema, options.arrow_types(), NAME), spool)
+
+
+def flowing_frame(relation: Relation) -> Any:
+    """The DataFrame of a relation whose rows are in no files yet, else None."""
+    return relation.frame if isinstance(relation, FrameRelation) and not relation.is_written else None
+
+
+def written_out(relation: Relation) -> Relation:
+    """The relation, but a DataFrame's rows are in files then."""
+    return relation.written if isinstance(relation, FrameRelation) else relation
+
+
+def frame_columns(frame: Any, names: Sequence[str]) -> Any:
+    """The frame with these columns alone, in this order, under names that mean nothing.
+
+    Spark looks columns up by name when it hands rows to Python: it stumbles over dots, quotes and names that differ in
+    case alone.
+    """
+    numbers = {name: f"c{number}" for number, name in enumerate(frame.columns)}
+    return frame.toDF(*numbers.values()).select(*(numbers[name] for name in names))
+
+
+def _arrow_schema(frame: Any) -> pa.Schema | None:
+    """The types in which Spark gives the rows to Arrow, instants in UTC; None where it can't."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        return relation_schema(to_arrow_schema(frame.schema, timezone="UTC"))
+    except PySparkException:
+        return None
+
+
+def _write_parquet(frame: Any, spool: Spool) -> ParquetRelation:
     folder = os.path.join(spool.path, f"frame-{secrets.token_hex(6)}")
     with _whole_times(frame.sparkSession):
         try:
             write = frame.write.parquet
-            SparkAction(frame.sparkSession, lambda: write(f"file://{folder}"), "reading a Spark DataFrame").run()
+            SparkAction(frame.sparkSession, lambda: write(f"file://{folder}"), f"reading {NAME}").run()
         except Cancelled:
             raise
         except Exception as error:
@@ -47,7 +130,7 @@ def open_spark_frame(frame: Any, options: ReadOptions, spool: Spool | None) -> P
                 hint="Look at the DataFrame's own plan, or write it to Parquet yourself",
             ) from error
     files = find_files(folder, hive=False)
-    return replace(open_parquet(files, name, options), spool=spool)
+    return replace(open_parquet(files, NAME, ReadOptions()), spool=spool)
 
 
 @contextmanager
@@ -62,3 +145,42 @@ def _whole_times(session: Any) -> Iterator[None]:
             session.conf.unset(_TIMES)
         else:
             session.conf.set(_TIMES, before)
+
+
+def _bring_rows(frame: Any, schema: pa.Schema, runner: SparkRunner, spool: Spool) -> ScannedRelation:
+    """The rows in the driver's spool: one Arrow file for each partition, brought back through Spark."""
+    rows, unpack = frame_columns(frame, schema.names), RowsUnpacking(schema_to_text(schema))
+    outcomes = runner.run_partitions(keep_rows, rows, unpack, spool, f"reading {NAME}")
+    scans = tuple(
+        Scan("arrow", result["path"], schema, rows=result["rows"], bytes=result["bytes"], spool=spool)
+        for result in (outcome.result for outcome in outcomes)
+    )
+    return ScannedRelation(NAME, schema, scans, spool)
+
+
+@dataclass(frozen=True)
+class RowsUnpacking:
+    """What a task does with the rows of a DataFrame: one Arrow file of them, in `schema`. It is pickled."""
+
+    schema: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch], folder: str) -> Iterator[tuple[int, WorkItem]]:
+        from pyspark import TaskContext
+
+        schema = schema_from_text(self.schema)
+        path, rows = os.path.join(folder, "rows.arrow"), 0
+        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            for batch in batches:
+                writer.write_batch(conform(batch.rename_columns(schema.names), schema, rows))
+                rows += batch.num_rows
+        context = TaskContext.get()
+        if rows:
+            yield context.partitionId() if context else 0, {"path": path, "rows": rows}
+
+
+@kernel
+def keep_rows(item: WorkItem, attempt: Attempt) -> Result:
+    """Puts a file of rows among the attempt's results."""
+    path = attempt.path("rows.arrow")
+    shutil.move(item["path"], path)
+    return {"path": path, "rows": item["rows"], "bytes": os.path.getsize(path), "rows_read": item["rows"]}

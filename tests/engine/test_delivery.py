@@ -1,0 +1,81 @@
+"""Results of workers that see no folder of the driver: they travel through Spark into the driver's own spool."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sample_kernels import blob, refuse_odd, square
+
+from strandline.engine import InlineRunner, Spool
+from strandline.engine.spark_runner import SparkRunner
+from strandline.errors import InputError
+
+BYTES = bytes(n * 7 % 251 for n in range(1000))
+
+
+def test_files_that_a_record_names_come_back_whole_and_the_workers_keep_nothing(spark: Any) -> None:
+    sizes = [3_000_000, 2_000, 0, 70_000]
+    with Spool() as spool:
+        outcomes = SparkRunner(spark, shared=False).run(blob, [{"size": n} for n in sizes], spool, "writing")
+        for outcome, size in zip(outcomes, sizes, strict=True):
+            path = Path(outcome.result["nested"][0]["path"])
+            assert path.is_relative_to(spool.path)
+            assert path.read_bytes() == BYTES * (size // 1000)
+            assert Path(outcome.result["empty"]).read_bytes() == b""
+            assert outcome.result["process"] != os.getpid()
+            assert not os.path.exists(outcome.result["folder"])
+        assert not list(Path(spool.path).rglob("forgotten.bin"))
+
+
+def test_two_runs_of_one_spool_keep_their_files_apart(spark: Any) -> None:
+    with Spool() as spool:
+        runner = SparkRunner(spark, shared=False)
+        first, second = (runner.run(square, [{"n": n}], spool, "squaring")[0].result for n in (3, 4))
+        assert [Path(each["path"]).read_text() for each in (first, second)] == ["9", "16"]
+
+
+def test_more_than_may_travel_is_told_before_it_does_with_what_to_set(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_module("strandline.engine.delivery"), "RETURN_LIMIT", 1 << 20)
+    with Spool() as spool:
+        with pytest.raises(InputError, match=r"the result has 3\.0 MB, and 1\.0 MB may travel.*STRANDLINE_SPOOL"):
+            SparkRunner(spark, shared=False).run(blob, [{"size": 3_000_000}], spool, "writing")
+        assert not [path for path in Path(spool.path).rglob("*") if path.is_file()]
+
+
+def test_a_users_mistake_travels_as_itself(spark: Any) -> None:
+    with Spool() as spool, pytest.raises(InputError, match="3 is odd"):
+        SparkRunner(spark, shared=False).run(refuse_odd, [{"n": 2}, {"n": 3}], spool, "halving")
+
+
+def test_items_about_files_that_only_the_driver_has_are_run_by_the_driver(spark: Any) -> None:
+    with Spool() as spool:
+        here = InlineRunner(1).run(square, [{"n": 3}], spool, "squaring")[0].result["path"]
+        items = [{"n": 2, "beside": {"path": here}}]
+        assert (
+            SparkRunner(spark, shared=False).run(square, items, spool, "squaring")[0].result["process"] == os.getpid()
+        )
+        assert SparkRunner(spark).run(square, items, spool, "squaring")[0].result["process"] != os.getpid()
+
+
+def test_a_named_spool_is_tried_on_a_worker_and_refused_where_this_machine_does_not_see_it(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = import_module("strandline.engine.spark_runner")
+    monkeypatch.setattr(module, "where", lambda _: "spark://head:7077")
+    runner = SparkRunner(spark)
+    with Spool() as unnamed, Spool(str(tmp_path / "shared")) as named:
+        assert not runner.shares(unnamed)
+        assert runner.shares(named)
+        assert not list(Path(named.path).iterdir())
+    monkeypatch.setattr(module, "_is_seen", lambda *_: False)
+    with (
+        Spool(str(tmp_path / "other")) as other,
+        pytest.raises(InputError, match=r"can't write to .*other.*STRANDLINE_SPOOL"),
+    ):
+        runner.shares(other)
