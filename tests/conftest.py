@@ -30,7 +30,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All tests of Spark go to one worker process: a session or a server costs more than the tests."""
     for item in items:
-        if {"spark", "cluster", "connect"} & set(getattr(item, "fixturenames", ())):
+        if {"spark", "cluster", "connect", "own_disks"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 
@@ -49,6 +49,18 @@ def spark() -> Iterator[Any]:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Server]:
     """The one standalone cluster of this run, of two workers."""
     with servers.standalone_cluster(tmp_path_factory.mktemp("cluster")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def own_disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Server]:
+    """The one cluster of this run whose workers share nothing with the driver."""
+    if not servers.can_unshare():
+        why = "workers can't have disks of their own here: mount namespaces (unshare --mount) are not permitted"
+        if os.environ.get("CI"):
+            pytest.fail(why)
+        pytest.skip(why)
+    with servers.cluster_of_own_disks(tmp_path_factory.mktemp("own-disks")) as server:
         yield server
 
 

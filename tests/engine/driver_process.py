@@ -1,7 +1,7 @@
 """The process that drives a Spark server for the tests: runs their scripts one after the other on one session.
 
-Each line of standard input is a JSON object with a script, whose `main` takes a folder, and the folder; each line of
-standard output is the answer, with what `main` gave or with how it failed.
+Each line of standard input is a JSON object with a script, whose `main` takes a folder, the folder, and whether that is
+the spool; each line of standard output is the answer, with what `main` gave or with how it failed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 
-def run(script: str, folder: str) -> dict[str, Any]:
-    os.environ["STRANDLINE_SPOOL"] = folder
+def run(script: str, folder: str, *, spool: bool) -> dict[str, Any]:
+    os.environ.pop("STRANDLINE_SPOOL", None)
+    if spool:
+        os.environ["STRANDLINE_SPOOL"] = folder
     os.chdir(folder)
     try:
         return {"told": runpy.run_path(script)["main"](Path(folder))}

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import threading
 import time
 import venv
@@ -53,13 +54,17 @@ class Server:
             text=True,
         )
 
-    def run(self, script: Path, folder: Path, seconds: float = 300) -> Any:
-        """Runs `main` of a script of the tests with `folder` as its argument; gives what it gave."""
+    def run(self, script: Path, folder: Path, seconds: float = 300, *, spool: bool = True) -> Any:
+        """Runs `main` of a script of the tests with `folder` as its argument and its spool; gives what it gave."""
         assert self._driver.stdin is not None
         assert self._driver.stdout is not None
         late = threading.Timer(seconds, self._driver.kill)
         late.start()
-        print(json.dumps({"script": str(script), "folder": str(folder)}), file=self._driver.stdin, flush=True)
+        print(
+            json.dumps({"script": str(script), "folder": str(folder), "spool": spool}),
+            file=self._driver.stdin,
+            flush=True,
+        )
         answer = self._driver.stdout.readline()
         late.cancel()
         assert answer, f"the driver ended, or took longer than {seconds} seconds"
@@ -152,6 +157,53 @@ def standalone_cluster(folder: Path) -> Iterator[Server]:
         settings = " ".join(f"--conf {name}={value}" for name, value in SPECULATION.items())
         settings += f" --conf 'spark.executor.extraJavaOptions={BRIEF}'"
         environment["PYSPARK_SUBMIT_ARGS"] = f"{settings} pyspark-shell"
+        yield running.enter_context(contextlib.closing(Server(f"spark://127.0.0.1:{port}", environment)))
+
+
+OWN_PYTHON = "/mnt/python/bin/python"
+_OWN_DISK = """
+mount --make-rprivate / && mount -t tmpfs tmpfs /mnt && mkdir /mnt/python && mount --bind "$PYTHON_FOLDER" /mnt/python
+for folder in $HIDDEN; do mount -t tmpfs tmpfs "$folder" || exit 1; done
+mkdir -p /tmp/work /tmp/scratch && cd /tmp/work && exec "$@"
+"""
+"""A worker that sees none of the temporary folders of others: its own lie over them, in a namespace of its own."""
+
+
+def _unshare() -> list[str]:
+    """The command that gives a process mounts of its own; whoever is not root becomes it in a namespace first."""
+    return ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
+
+
+def can_unshare() -> bool:
+    tried = subprocess.run([*_unshare(), "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, check=False)
+    return tried.returncode == 0
+
+
+@contextlib.contextmanager
+def cluster_of_own_disks(folder: Path) -> Iterator[Server]:
+    """A master and two workers of one core that share nothing with the driver: no folder, and not its address.
+
+    On one address Spark would read a neighbour's shuffle files from disk.
+    """
+    worker_python(folder / "python")
+    environment = {**_environment(folder, Path(OWN_PYTHON)), "PYTHON_FOLDER": str(folder / "python")}
+    hidden = {os.path.realpath(place) for place in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm")}
+    hidden = {place for place in hidden if os.path.isdir(place)}
+    outer = [place for place in sorted(hidden) if not any(place.startswith(f"{other}/") for other in hidden)]
+    inside = {**environment, "HIDDEN": " ".join(outer), "SPARK_LOCAL_DIRS": "/tmp/scratch", "TMPDIR": "/tmp"}
+    port = free_port()
+    spark_class = str(SPARK_HOME / "bin" / "spark-class")
+    master = [spark_class, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port)]
+    with contextlib.ExitStack() as running:
+        process = running.enter_context(_process([*master, "--webui-port", str(free_port())], folder, environment))
+        _wait_for(port, process)
+        for address in ("127.0.0.2", "127.0.0.3"):
+            worker = [spark_class, "org.apache.spark.deploy.worker.Worker", "--host", address, "--cores", "1"]
+            worker += ["--memory", "1g", "--work-dir", "/tmp/work", "--webui-port", str(free_port())]
+            command = [*_unshare(), "sh", "-c", _OWN_DISK, "sh", *worker, f"spark://127.0.0.1:{port}"]
+            running.enter_context(_process(command, folder, {**inside, "SPARK_LOCAL_IP": address}))
+        options = f"--conf 'spark.executor.extraJavaOptions={BRIEF}' --conf spark.driver.host=127.0.0.1"
+        environment["PYSPARK_SUBMIT_ARGS"] = f"{options} pyspark-shell"
         yield running.enter_context(contextlib.closing(Server(f"spark://127.0.0.1:{port}", environment)))
 
 

@@ -1,0 +1,31 @@
+"""A cluster whose workers share nothing with the driver but Spark: no folder, and not its address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import servers
+
+
+@pytest.fixture(scope="module")
+def told(own_disks: servers.Server, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    script = Path(servers.__file__).with_name("own_disks.py")
+    return own_disks.run(script, tmp_path_factory.mktemp("driver"), spool=False)
+
+
+def test_workers_see_nothing_of_the_driver_and_have_addresses_of_their_own(told: Any) -> None:
+    assert {row["address"] for row in told["workers"]} == {"127.0.0.2", "127.0.0.3"}
+    assert not any(row["sees"] for row in told["workers"])
+
+
+def test_a_differential_of_dataframes_needs_no_setting(told: Any) -> None:
+    # That changes, verbs, saved sets and frames made of them are right is looked at by the driver (own_disks.py).
+    summary = told["summary"]
+    assert (summary["inserted"], summary["updated"], summary["deleted"]) == (100, 5700, 3000)
+
+
+def test_a_spool_that_workers_do_not_see_is_refused_with_what_to_do(told: Any) -> None:
+    assert "can't write to" in told["refused"]
+    assert "unset it" in told["refused"]
