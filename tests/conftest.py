@@ -12,6 +12,7 @@ import hypothesis
 import pytest
 import servers
 from tests.examples import DERANDOMIZED, examples
+from tests.storage import s3
 
 hypothesis.settings.register_profile(
     "tests",
@@ -54,14 +55,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Server
 
 @pytest.fixture(scope="session")
 def own_disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Server]:
-    """The one cluster of this run whose workers share nothing with the driver."""
+    """The one cluster of this run whose workers share nothing with the driver, but for an S3 that all of them reach."""
     if not servers.can_unshare():
         why = "workers can't have disks of their own here: mount namespaces (unshare --mount) are not permitted"
         if os.environ.get("CI"):
             pytest.fail(why)
         pytest.skip(why)
-    with servers.cluster_of_own_disks(tmp_path_factory.mktemp("own-disks")) as server:
-        yield server
+    with s3.bucket() as name:
+        settings = {key: os.environ.pop(key) for key in list(os.environ) if key.startswith("AWS_")}
+        folder = tmp_path_factory.mktemp("own-disks")
+        with servers.cluster_of_own_disks(folder, {**settings, "BUCKET": name}) as server:
+            yield server
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import strandline as sl
+from strandline.engine import delivery
 from strandline.engine.spark_session import session
+from strandline.storage import auditing, open_storage
 
 ROWS = 60_000
 
@@ -39,7 +41,27 @@ def main(folder: Path) -> dict[str, Any]:
     changes.save(folder / "saved")
     check_same(sl.Changes.load(folder / "saved"), expected)
     assert changes.to_spark(spark).where("_change = 'delete'").count() == expected.summary().deleted
-    return {"workers": workers, "summary": changes.summary().to_json(), "refused": refused(folder, old, new)}
+    return {
+        "workers": workers,
+        "summary": changes.summary().to_json(),
+        "refused": refused(str(folder / "spool"), old, new),
+        **(through_s3(old, new, expected) if "BUCKET" in os.environ else {}),
+    }
+
+
+def through_s3(old: Any, new: Any, expected: sl.Changes) -> dict[str, Any]:
+    """The same with a spool on S3, through which large results travel, and with one in a bucket that is not there."""
+    place = f"s3://{os.environ['BUCKET']}/spool"
+    sl.session(spool=place)
+    delivery.RETURN_LIMIT = 1  # nothing large may go through Spark
+    try:
+        check_same(sl.diff(old, new, key="id"), expected)
+        with auditing():
+            left = list(open_storage(place).list(""))
+        return {"left": left, "no_bucket": refused("s3://no-such-bucket/spool", old, new)}
+    finally:
+        delivery.RETURN_LIMIT = 8 << 30
+        sl.session().conf.unset("spark.strandline.spool")
 
 
 def ask(spark: Any, mark: Path) -> list[dict[str, Any]]:
@@ -74,9 +96,9 @@ def check_same(found: sl.Changes, expected: sl.Changes) -> None:
         assert pc.sum(rows[0]["_count"]) == pc.sum(rows[1]["_count"])
 
 
-def refused(folder: Path, old: Any, new: Any) -> str:
-    """What is said where the folder that was named is none that workers see."""
-    os.environ["STRANDLINE_SPOOL"] = str(folder / "spool")
+def refused(spool: str, old: Any, new: Any) -> str:
+    """What is said where the spool that was named is none that workers can write."""
+    os.environ["STRANDLINE_SPOOL"] = spool
     try:
         sl.diff(old, new, key="id")
     except sl.StrandlineError as error:

@@ -58,3 +58,10 @@ def blob(item: WorkItem, attempt: Attempt) -> Result:
     for path, size in zip(names, (item["size"], 0, 10), strict=True):
         Path(path).write_bytes(bytes(n * 7 % 251 for n in range(1000)) * (size // 1000))
     return {"nested": [{"path": names[0]}], "empty": names[1], "process": os.getpid(), "folder": attempt.spool}
+
+
+@kernel
+def blob_or_fail(item: WorkItem, attempt: Attempt) -> Result:
+    if not item["size"]:
+        raise OSError("the disk is gone")
+    return blob(item, attempt)

@@ -180,13 +180,13 @@ def can_unshare() -> bool:
 
 
 @contextlib.contextmanager
-def cluster_of_own_disks(folder: Path) -> Iterator[Server]:
+def cluster_of_own_disks(folder: Path, settings: dict[str, str]) -> Iterator[Server]:
     """A master and two workers of one core that share nothing with the driver: no folder, and not its address.
 
-    On one address Spark would read a neighbour's shuffle files from disk.
+    On one address Spark would read a neighbour's shuffle files from disk. All get `settings` in their environment.
     """
     worker_python(folder / "python")
-    environment = {**_environment(folder, Path(OWN_PYTHON)), "PYTHON_FOLDER": str(folder / "python")}
+    environment = {**_environment(folder, Path(OWN_PYTHON)), **settings, "PYTHON_FOLDER": str(folder / "python")}
     hidden = {os.path.realpath(place) for place in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm")}
     hidden = {place for place in hidden if os.path.isdir(place)}
     outer = [place for place in sorted(hidden) if not any(place.startswith(f"{other}/") for other in hidden)]

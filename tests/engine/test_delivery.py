@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sample_kernels import blob, refuse_odd, square
+from sample_kernels import blob, blob_or_fail, refuse_odd, square
 
 from strandline.engine import InlineRunner, Spool
 from strandline.engine.spark_runner import SparkRunner
-from strandline.errors import InputError
+from strandline.engine.spark_session import SPOOL_SETTING, session
+from strandline.errors import EngineError, InputError
 
 BYTES = bytes(n * 7 % 251 for n in range(1000))
 
@@ -46,6 +48,48 @@ def test_more_than_may_travel_is_told_before_it_does_with_what_to_set(
         with pytest.raises(InputError, match=r"the result has 3\.0 MB, and 1\.0 MB may travel.*STRANDLINE_SPOOL"):
             SparkRunner(spark, shared=False).run(blob, [{"size": 3_000_000}], spool, "writing")
         assert not [path for path in Path(spool.path).rglob("*") if path.is_file()]
+
+
+@pytest.fixture
+def transit(spark: Any, tmp_path: Path) -> Iterator[Path]:
+    """A storage that was named for the session: here a folder, on a cluster an object store."""
+    spark.conf.set(SPOOL_SETTING, f"file://{tmp_path}/transit")
+    yield tmp_path / "transit"
+    spark.conf.unset(SPOOL_SETTING)
+
+
+def test_large_files_travel_through_a_storage_that_was_named_and_leave_nothing_there(
+    spark: Any, transit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_module("strandline.engine.delivery"), "RETURN_LIMIT", 1)
+    sizes = [3_000_000, 2_000]
+    with Spool() as spool:
+        outcomes = SparkRunner(spark, shared=False).run(blob, [{"size": n} for n in sizes], spool, "writing")
+        for outcome, size in zip(outcomes, sizes, strict=True):
+            path = Path(outcome.result["nested"][0]["path"])
+            assert path.is_relative_to(spool.path)
+            assert path.read_bytes() == BYTES * (size // 1000)
+            assert Path(outcome.result["empty"]).read_bytes() == b""
+        with pytest.raises(EngineError, match="the disk is gone"):
+            SparkRunner(spark, shared=False).run(blob_or_fail, [{"size": 3_000_000}, {"size": 0}], spool, "writing")
+    assert not [path for path in transit.rglob("*") if path.is_file()]
+
+
+def test_a_storage_that_workers_cannot_write_is_refused_with_what_to_set(spark: Any, transit: Path) -> None:
+    transit.write_text("a file")
+    with Spool() as spool, pytest.raises(InputError, match=r"could not write there.*STRANDLINE_SPOOL or spark\.strand"):
+        SparkRunner(spark, shared=False).run(square, [{"n": 2}], spool, "squaring")
+
+
+def test_a_spool_is_a_folder_or_a_url_and_a_session_can_say_which(spark: Any, tmp_path: Path) -> None:
+    with Spool(str(tmp_path)) as folder, Spool(f"file://{tmp_path}") as url, Spool("s3://bucket/prefix") as remote:
+        assert (folder.named, folder.remote) == (url.named, url.remote) == (str(tmp_path), None)
+        assert (remote.named, remote.remote) == (None, "s3://bucket/prefix")
+        assert os.path.isdir(remote.path)
+    try:
+        assert session(spool="s3://bucket/other").conf.get(SPOOL_SETTING) == "s3://bucket/other"
+    finally:
+        spark.conf.unset(SPOOL_SETTING)
 
 
 def test_a_users_mistake_travels_as_itself(spark: Any) -> None:

@@ -29,3 +29,14 @@ def test_a_differential_of_dataframes_needs_no_setting(told: Any) -> None:
 def test_a_spool_that_workers_do_not_see_is_refused_with_what_to_do(told: Any) -> None:
     assert "can't write to" in told["refused"]
     assert "unset it" in told["refused"]
+
+
+def test_large_results_travel_through_a_spool_on_s3_and_leave_nothing_there(told: Any) -> None:
+    assert told["left"] == []
+    assert "there is no such bucket" in told["no_bucket"]
+    assert "spark.strandline.spool" in told["no_bucket"]
+
+
+def test_the_same_over_connect_with_nothing_set(connect: servers.Server, told: Any, tmp_path: Path) -> None:
+    over_connect = connect.run(Path(servers.__file__).with_name("own_disks.py"), tmp_path, spool=False)
+    assert over_connect["summary"] == told["summary"]

@@ -6,7 +6,8 @@ rows of bytes. The driver learns from the records how many bytes there are befor
 puts the files into its own spool: the paths in an outcome then mean these.
 
 Rows that travel are cached on the workers' disks until the driver has them, so that all partitions are computed at
-once and the driver holds one piece of a file at a time.
+once and the driver holds one piece of a file at a time. Where an object store was named, large files travel through
+that instead, without a limit: each run has a prefix of its own there, which is empty again when the run ends.
 """
 
 from __future__ import annotations
@@ -16,19 +17,21 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strandline.engine.progress import byte_count
+from strandline.engine.runner import parallel
 from strandline.engine.spool import SPOOL_VARIABLE, Spool, scratch_folder
 from strandline.engine.work import Attempt, Kernel, WorkItem, encode, run_attempt
 from strandline.errors import EngineError, InputError, StrandlineError
+from strandline.storage import auditing, open_storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 DELIVERED = "record string, file string, start bigint, late boolean, data binary"
 """A row is a record, or a piece of a file of the attempt whose record stands in the same partition."""
@@ -57,11 +60,15 @@ def worker_folder() -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Delivery:
-    """What a worker is told: the spool if it sees it, else None, and how much memory an attempt may use."""
+    """What a worker is told: the spool if it sees it, else None, and how much memory an attempt may use.
+
+    `remote` is the storage that large files travel through, if there is one.
+    """
 
     spool: str | None
     memory: int
     watched: bool = False
+    remote: str | None = None
 
     def run(self, kernel: Kernel, item: WorkItem, number: int) -> Iterator[pa.RecordBatch]:
         """One attempt, as the rows that travel back."""
@@ -79,6 +86,10 @@ class Delivery:
             files: dict[str, int] = {}
             record = _walk(record, lambda text: _homeless(text, folder, files))
             late = sum(files.values()) > AT_ONCE_BYTES
+            if late and self.remote is not None:
+                objects = _put(self.remote, folder, files)
+                yield _row(record=encode({**record, "files": files, "late": late, "objects": objects}))
+                return
             yield _row(record=encode({**record, "files": files, "late": late}))
             for name in files:
                 yield from _pieces(os.path.join(folder, name), name, late=late)
@@ -104,6 +115,15 @@ def _pieces(path: str, name: str, *, late: bool) -> Iterator[pa.RecordBatch]:
         while piece := file.read(PIECE_BYTES):
             yield _row(file=name, start=start, late=late, data=piece)
             start += len(piece)
+
+
+def _put(remote: str, folder: str, files: Iterable[str]) -> dict[str, str]:
+    """Stores files, under names that no other attempt has; which object is which file."""
+    objects = {name: f"{secrets.token_hex(6)}/{name}" for name in files}
+    storage = open_storage(remote)
+    for name, placed in objects.items():
+        storage.put_if_absent(placed, Path(folder, name).read_bytes())
+    return objects
 
 
 def _row(**values: Any) -> pa.RecordBatch:
@@ -155,6 +175,60 @@ def take_files(frame: DataFrame, spool: Spool, title: str) -> list[dict[str, Any
     return [_walk(record, lambda text: _at_home(text, home)) for record in records]
 
 
+def take_objects(frame: DataFrame, spool: Spool, remote: str, title: str) -> list[dict[str, Any]]:
+    """The same where large files were stored under `remote`, which is empty afterwards."""
+    home = os.path.join(spool.path, f"from-workers-{secrets.token_hex(6)}")
+    storage = open_storage(remote)
+    try:
+        records = []
+        for row in frame.collect():
+            if row["record"] is None:
+                _write_piece(home, row)
+            else:
+                records.append(json.loads(row["record"]))
+        objects = [pair for record in records for pair in record.get("objects", {}).items()]
+        size = sum(sum(record["files"].values()) for record in records if record["late"])
+        if size > (room := shutil.disk_usage(spool.path).free):
+            why = f"the result has {byte_count(size)}, and {byte_count(room)} of disk are left in {spool.path}"
+            raise InputError(why, doing=title, hint="Make room there, or let TMPDIR name a larger disk")
+        parallel(lambda pair: _write_piece(home, {"file": pair[0], "start": 0, "data": storage.get(pair[1])}), objects)
+    finally:
+        # Under this run's own random name, so nobody else's are among them.
+        with auditing():
+            for name in list(storage.list("")):
+                storage.delete(name)
+    _check_whole(home, records, title)
+    return [_walk(record, lambda text: _at_home(text, home)) for record in records]
+
+
+def is_reached(spark: SparkSession, remote: str) -> str:
+    """Why what a worker stores under a URL can't be read here; nothing where it can."""
+    name, value = f"reached-{secrets.token_hex(6)}", b"from a worker"
+
+    def leave(batches: Any) -> Iterator[Any]:
+        import pyarrow as pa
+
+        for _ in batches:
+            why = ""
+            try:
+                open_storage(remote).put_if_absent(name, value)
+            except Exception as error:
+                why = str(error)
+            yield pa.RecordBatch.from_pydict({"why": [why]})
+
+    row = spark.range(0, 1, 1, 1).mapInArrow(leave, "why string").collect()[0]
+    if row["why"]:
+        return f"a worker could not write there: {row['why']}"
+    try:
+        storage = open_storage(remote)
+        if storage.get(name) != value:
+            return "this machine reads something else there than a worker wrote"
+        storage.delete(name)
+    except StrandlineError as error:
+        return f"this machine could not read there what a worker wrote: {error}"
+    return ""
+
+
 def _at_home(text: str, home: str) -> str:
     return os.path.join(home, text.removeprefix(_HOME)) if text.startswith(_HOME) else text
 
@@ -180,7 +254,8 @@ def _check_limit(size: int, spool: Spool, title: str) -> None:
         raise InputError(
             f"the result has {byte_count(size)}, and {most} travel through Spark to this machine",
             doing=title,
-            hint=f"Set {SPOOL_VARIABLE} to a folder that this machine and every worker sees",
+            hint=f"Set {SPOOL_VARIABLE} to an object store's prefix (s3://bucket/prefix), "
+            "or to a folder that this machine and every worker see",
         )
 
 

@@ -21,11 +21,19 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from strandline.engine.delivery import DELIVERED, Delivery, take_files, take_records, worker_folder
+from strandline.engine.delivery import (
+    DELIVERED,
+    Delivery,
+    is_reached,
+    take_files,
+    take_objects,
+    take_records,
+    worker_folder,
+)
 from strandline.engine.duckdb_connections import MIB, machine_memory
 from strandline.engine.progress import Progress
 from strandline.engine.runner import InlineRunner
-from strandline.engine.spark_session import is_connect, prepare, session, session_name, where
+from strandline.engine.spark_session import SPOOL_SETTING, is_connect, prepare, session, session_name, where
 from strandline.engine.spool import SPOOL_VARIABLE, Spool, speaks_of_spools
 from strandline.engine.work import Kernel, Outcome, WorkItem, encode, find_kernel, kernel_name, outcome_of
 from strandline.errors import Cancelled, EngineError, InputError, StrandlineError
@@ -42,6 +50,9 @@ Unpack = Callable[[Iterator[Any], str], Iterator[tuple[int, WorkItem]]]
 
 _seen: dict[tuple[str, str], bool] = {}
 """Whether the workers of a session see a folder of this machine, by the session's name and the folder."""
+
+_reached: dict[tuple[str, str], str] = {}
+"""Why a session's workers and this machine can't share a storage, by the session's name and the URL; "" if they can."""
 
 
 class SparkRunner:
@@ -89,7 +100,7 @@ class SparkRunner:
             delivery = self._delivery(spool, watched=progress.shown)
             task = _ItemTask(kernel_name(kernel), list(items), delivery)
             frame = self.spark.range(0, len(items), 1, len(items)).mapInArrow(task, DELIVERED)
-            records = self._records(frame, title, progress, spool)
+            records = self._records(frame, (delivery, spool), title, progress)
         outcomes = sorted((outcome_of(record) for record in records), key=lambda outcome: outcome.item)
         if [outcome.item for outcome in outcomes] != list(range(len(items))):
             raise EngineError(f"{len(outcomes)} of {len(items)} tasks answered", doing=title)
@@ -100,18 +111,49 @@ class SparkRunner:
     ) -> list[Outcome]:
         """Runs a kernel on the items that `unpack` makes of a frame's partitions, in the order of their numbers."""
         with Progress(title, 1) as progress:
-            task = _PartitionTask(kernel_name(kernel), unpack, self._delivery(spool, watched=False))
-            made = frame.mapInArrow(task, DELIVERED)
-            records = self._records(made, title, progress, spool)
+            delivery = self._delivery(spool, watched=False)
+            made = frame.mapInArrow(_PartitionTask(kernel_name(kernel), unpack, delivery), DELIVERED)
+            records = self._records(made, (delivery, spool), title, progress)
         return sorted((outcome_of(record) for record in records), key=lambda outcome: outcome.item)
 
     def _delivery(self, spool: Spool, *, watched: bool) -> Delivery:
-        return Delivery(spool.path if self.shares(spool) else None, self._task_memory(), watched)
+        if self.shares(spool):
+            return Delivery(spool.path, self._task_memory(), watched)
+        remote = self._remote(spool)
+        own = None if remote is None else f"{remote.rstrip('/')}/strandline-{uuid.uuid4().hex}"
+        return Delivery(None, self._task_memory(), watched, own)
 
-    def _records(self, frame: DataFrame, title: str, progress: Progress, spool: Spool) -> list[dict[str, Any]]:
+    def _remote(self, spool: Spool) -> str | None:
+        """The object store that results travel through, if one was named; it is tried once for each session."""
+        remote: str | None = spool.remote or self.spark.conf.get(SPOOL_SETTING, None)
+        if remote is None:
+            return None
+        key = (session_name(self.spark), remote)
+        if key not in _reached:
+            _reached[key] = is_reached(self.spark, remote)
+        if _reached[key]:
+            raise InputError(
+                _reached[key],
+                doing=f"trying {remote} for intermediate results",
+                hint=f"Set {SPOOL_VARIABLE} or {SPOOL_SETTING} to what this machine and every worker can write, with "
+                "credentials in the environment of both; or unset it: results then travel through Spark",
+            )
+        return remote
+
+    def _records(
+        self, frame: DataFrame, to: tuple[Delivery, Spool], title: str, progress: Progress
+    ) -> list[dict[str, Any]]:
         """The records of a job's attempts, once what they speak of can be read here."""
-        taken = (lambda: take_records(frame)) if self.shares(spool) else (lambda: take_files(frame, spool, title))
-        action: SparkAction[list[dict[str, Any]]] = SparkAction(self.spark, taken, title)
+        delivery, spool = to
+
+        def take() -> list[dict[str, Any]]:
+            if delivery.spool is not None:
+                return take_records(frame)
+            if delivery.remote is not None:
+                return take_objects(frame, spool, delivery.remote, title)
+            return take_files(frame, spool, title)
+
+        action: SparkAction[list[dict[str, Any]]] = SparkAction(self.spark, take, title)
         for _ in action.watched():
             if progress.shown:
                 _show_done(progress, spool)

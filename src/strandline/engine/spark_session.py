@@ -72,6 +72,7 @@ def java_version(java: str) -> int:
 
 
 MASTER_VARIABLE = "STRANDLINE_MASTER"
+SPOOL_SETTING = "spark.strandline.spool"
 MASTERS = re.compile(r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[.*\]|spark://.+|sc://.+|yarn|k8s://.+")
 WORKERS_NEED = ("pyarrow", "duckdb", "numpy", "sqlglot", "obstore")
 """What kernels import on a worker; numba makes them faster where it is."""
@@ -79,14 +80,20 @@ WORKERS_NEED = ("pyarrow", "duckdb", "numpy", "sqlglot", "obstore")
 _prepared: set[str] = set()
 
 
-def session(master: str | None = None) -> SparkSession:
-    """The Spark session: the active one, or a new quiet one on `master` (default: this machine)."""
+def session(master: str | None = None, *, spool: str | None = None) -> SparkSession:
+    """The Spark session: the active one, or a new quiet one on `master` (default: this machine).
+
+    `spool` is the storage that results travel through where workers see no folder of this machine: an object store's
+    prefix, such as `s3://bucket/prefix`.
+    """
     with extra("spark", "starting Spark"):
         from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is None:
         active = start(master or os.environ.get(MASTER_VARIABLE) or "local[*]")
+    if spool is not None:
+        active.conf.set(SPOOL_SETTING, spool)
     return prepare(active)
 
 

@@ -2,9 +2,10 @@
 
 A spool is a folder of the driver: one in the temporary folder, or in the folder named by `STRANDLINE_SPOOL`. On one
 machine kernels write into it. On a cluster they do if it was named, and workers see it; otherwise what they write
-travels back through Spark (`delivery`). A spool lives as long as something made from it is alive (a change set reads
-its rows from there) and is removed with the last of them, or at exit. What a process that was killed has left is
-removed by the next one on the same machine that makes a folder in the same place.
+travels to it, through Spark or through the object store that was named instead (`delivery`). A spool lives as long as
+something made from it is alive (a change set reads its rows from there) and is removed with the last of them, or at
+exit. What a process that was killed has left is removed by the next one on the same machine that makes a folder in the
+same place.
 """
 
 from __future__ import annotations
@@ -65,10 +66,16 @@ _live: weakref.WeakSet[Spool] = weakref.WeakSet()
 
 
 class Spool:
-    """One folder, removed when closed, collected, or when Python exits. `named` is the parent that somebody chose."""
+    """One folder, removed when closed, collected, or when Python exits.
+
+    `named` is the parent folder that somebody chose, `remote` the object store's prefix: results of workers that see no
+    folder of this machine travel through that, and the folder is a temporary one.
+    """
 
     def __init__(self, parent: str | None = None) -> None:
-        self.named = parent or os.environ.get(SPOOL_VARIABLE)
+        named = parent or os.environ.get(SPOOL_VARIABLE)
+        self.remote = named if named and "://" in named and not named.startswith("file://") else None
+        self.named = None if self.remote or not named else named.removeprefix("file://")
         root = self.named or tempfile.gettempdir()
         try:
             self.path = scratch_folder(root)
