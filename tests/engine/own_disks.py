@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from obstore.store import S3Store
 
 import strandline as sl
+from strandline.differential import plan
 from strandline.engine import delivery
 from strandline.engine.spark_session import session
 from strandline.storage import auditing, open_storage
@@ -56,12 +60,30 @@ def through_s3(old: Any, new: Any, expected: sl.Changes) -> dict[str, Any]:
     delivery.RETURN_LIMIT = 1  # nothing large may go through Spark
     try:
         check_same(sl.diff(old, new, key="id"), expected)
+        files_on_s3(old.toArrow(), new.toArrow(), expected)
         with auditing():
             left = list(open_storage(place).list(""))
         return {"left": left, "no_bucket": refused("s3://no-such-bucket/spool", old, new)}
     finally:
         delivery.RETURN_LIMIT = 8 << 30
         sl.session().conf.unset("spark.strandline.spool")
+
+
+def files_on_s3(old: pa.Table, new: pa.Table, expected: sl.Changes) -> None:
+    """Files on S3, in the order of the key and in none, cut into several work items."""
+    plan.PIECE_BYTES = 100_000
+    store = S3Store(os.environ["BUCKET"])
+    for name, algorithm in (("sorted", "merge"), ("mixed", "hash")):
+        urls = []
+        for side, table in (("old", old), ("new", new)):
+            sink = pa.BufferOutputStream()
+            rows = table.sort_by("id" if name == "sorted" else "name")
+            pq.write_table(rows, sink, row_group_size=10_000)
+            obstore.put(store, f"{name}/{side}.parquet", sink.getvalue().to_pybytes())
+            urls.append(f"s3://{os.environ['BUCKET']}/{name}/{side}.parquet")
+        found = sl.diff(urls[0], urls[1], key="id", algorithm=algorithm, runner="spark")
+        assert found.run.work.items > 1, "several work items"
+        check_same(found, expected)
 
 
 def ask(spark: Any, mark: Path) -> list[dict[str, Any]]:

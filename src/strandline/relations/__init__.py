@@ -28,7 +28,7 @@ from strandline.relations.exchange import (
     sort_order,
     write_buckets,
 )
-from strandline.relations.formats import flowing_frame, parquet_file, written_out
+from strandline.relations.formats import flowing_frame, open_bytes, parquet_file, written_out
 from strandline.relations.inputs import open_relation, retype
 from strandline.relations.key_ranges import KeyRange, clustering_of, cut_ranges, inside
 from strandline.relations.read_options import ReadOptions, arrow_type
@@ -85,6 +85,7 @@ __all__ = [
     "inside",
     "merged",
     "moment",
+    "open_bytes",
     "open_relation",
     "own_batch",
     "parquet_file",

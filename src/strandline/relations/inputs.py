@@ -13,7 +13,9 @@ from strandline.engine import Spool
 from strandline.errors import InputError
 from strandline.relations.formats import (
     DataFile,
+    check_parquet,
     find_files,
+    find_objects,
     format_of_folder,
     is_spark_frame,
     local_path,
@@ -31,6 +33,7 @@ from strandline.relations.relation import Relation, Split
 from strandline.relations.schema import with_types
 from strandline.relations.spooled import is_in_memory, open_in_memory
 from strandline.relations.statistics import same_order
+from strandline.storage import is_object_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,8 +53,8 @@ def open_relation(
     options: ReadOptions | None = None,
     spool: Spool | None = None,
 ) -> Relation:
-    """The relation that `source` means: a path, folder, glob or `file://` URL, a table or frame in memory, a Spark
-    DataFrame, a relation, or what has one by its `relation()`: a table of a store, as it is now.
+    """The relation that `source` means: a path, folder, glob, `file://` or `s3://` URL, a table or frame in memory, a
+    Spark DataFrame, a relation, or what has one by its `relation()`: a table of a store, as it is now.
 
     `format` says what a path holds when name and content don't. `spool` is where rows are put that kernels could not
     read otherwise; without one the relation makes and holds its own. `session` is kept for sources that need Spark.
@@ -74,8 +77,10 @@ def open_relation(
 def _open_path(
     source: str | os.PathLike[str], format: str | None, options: ReadOptions, spool: Spool | None
 ) -> Relation:
-    path = local_path(source)
     name = os.fspath(source)
+    if is_object_url(name):
+        return _open_objects(name, format, options)
+    path = local_path(source)
     kind = said_format(format) if format else format_of_folder(path)
     if kind in ("delta", "iceberg"):
         return _open_table(kind, path, name, options, spool)
@@ -85,6 +90,14 @@ def _open_path(
         return _open_table(kind, path, name, options, spool)
     files = _data_only(files, kind)
     return open_csv(files, name, options, spool) if kind == "csv" else _OPENERS[kind](files, name, options)
+
+
+def _open_objects(url: str, format: str | None, options: ReadOptions) -> Relation:
+    """Parquet in an object store."""
+    files = find_objects(url, hive=options.hive)
+    if format is None or said_format(format) != "parquet":
+        check_parquet(files, url)
+    return open_parquet(files, url, options)
 
 
 def _open_table(kind: str, path: str, name: str, options: ReadOptions, spool: Spool | None) -> Relation:

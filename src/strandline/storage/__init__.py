@@ -16,6 +16,7 @@ from strandline.storage.file_lock import locked
 from strandline.storage.json_codec import JsonRecord, text_form
 from strandline.storage.local import LocalStorage, get_in_passing, put_in_passing
 from strandline.storage.memory import MemoryStorage, OverlayStorage
+from strandline.storage.object_file import ObjectVersion, is_object_url, list_objects, object_version, open_object
 from strandline.storage.object_store import ObjectStorage
 from strandline.storage.retry import completed, retried, swap_if_first
 from strandline.storage.seam import Storage, Stored, Token, auditing, checked_name
@@ -26,6 +27,7 @@ __all__ = [
     "LocalStorage",
     "MemoryStorage",
     "ObjectStorage",
+    "ObjectVersion",
     "OverlayStorage",
     "Storage",
     "Stored",
@@ -36,7 +38,11 @@ __all__ = [
     "completed",
     "flush",
     "get_in_passing",
+    "is_object_url",
+    "list_objects",
     "locked",
+    "object_version",
+    "open_object",
     "open_storage",
     "put_in_passing",
     "put_in_place",

@@ -28,7 +28,7 @@ from strandline.differential.signatures.signature_file import (
     signature_names,
     sort_segment,
 )
-from strandline.relations import Scan, parquet_file
+from strandline.relations import Scan, open_bytes, parquet_file
 from strandline.storage import JsonRecord
 from strandline.values import no_rows
 
@@ -105,7 +105,7 @@ def _mark(scan: Scan, columns: Sequence[str]) -> tuple[str, str] | None:
     shape = f"{group.num_rows}{sizes}{layouts}{list(columns)}{scan.schema}"
     starts = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
     digest = hashlib.sha1(usedforsecurity=False)
-    with open(scan.path, "rb") as file:
+    with open_bytes(scan.path) as file:
         for start, size in zip(starts, sizes, strict=True):
             file.seek(start)
             for offset in range(0, size, READ_BYTES):

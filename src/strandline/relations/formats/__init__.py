@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from strandline.relations.formats.iceberg import open_iceberg
     from strandline.relations.formats.json import open_json, read_json
+    from strandline.relations.formats.objects import check_parquet, find_objects, open_bytes
     from strandline.relations.formats.parquet import open_parquet, parquet_file, read_parquet
     from strandline.relations.formats.spark import (
         flowing_frame,
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "DataFile": "strandline.relations.formats.files",
     "flowing_frame": "strandline.relations.formats.spark",
+    "check_parquet": "strandline.relations.formats.objects",
+    "find_objects": "strandline.relations.formats.objects",
+    "open_bytes": "strandline.relations.formats.objects",
     "find_files": "strandline.relations.formats.files",
     "frame_columns": "strandline.relations.formats.spark",
     "format_of_folder": "strandline.relations.formats.files",
@@ -58,7 +62,9 @@ _HOMES = {
 
 __all__ = [
     "DataFile",
+    "check_parquet",
     "find_files",
+    "find_objects",
     "flowing_frame",
     "format_of_folder",
     "frame_columns",
@@ -67,6 +73,7 @@ __all__ = [
     "missing",
     "one_format",
     "open_arrow",
+    "open_bytes",
     "open_csv",
     "open_delta",
     "open_iceberg",

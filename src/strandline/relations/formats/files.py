@@ -48,7 +48,7 @@ def local_path(source: str | os.PathLike[str]) -> str:
         raise InputError(
             f"the scheme {url.scheme}:// is not supported",
             doing=f"reading {text}",
-            hint="Give a local path or a file:// URL",
+            hint="Give a local path, a file:// or an s3:// URL",
         )
     if url.netloc not in ("", "localhost"):
         raise InputError(f"the host {url.netloc!r} is not this machine", doing=f"reading {text}")
@@ -126,9 +126,9 @@ def _matching(path: str, hive: bool) -> list[DataFile]:
     files: list[DataFile] = []
     for match in sorted(glob.glob(path, recursive=True)):
         if os.path.isdir(match):
-            if not path.endswith("**") and not _hidden(os.path.basename(match)):
+            if not path.endswith("**") and not hidden(os.path.basename(match)):
                 files.extend(_inside(match, root, hive))
-        elif not any(_hidden(name) for name in os.path.relpath(match, root).split(os.sep)):
+        elif not any(hidden(name) for name in os.path.relpath(match, root).split(os.sep)):
             files.append(_data_file(match, root, hive))
     if not files:
         raise NotFound("no file matches", doing=f"reading {path}", hint=f"See what {root} holds")
@@ -137,10 +137,10 @@ def _matching(path: str, hive: bool) -> list[DataFile]:
 
 def _inside(folder: str, root: str, hive: bool) -> Iterator[DataFile]:
     for above, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
-        folders[:] = sorted(name for name in folders if not _hidden(name))
+        folders[:] = sorted(name for name in folders if not hidden(name))
         _check_loops(above, folders)
         for name in sorted(names):
-            if not _hidden(name):
+            if not hidden(name):
                 yield _data_file(os.path.join(above, name), root, hive)
 
 
@@ -155,17 +155,17 @@ def _check_loops(above: str, folders: list[str]) -> None:
 
 def _data_file(path: str, root: str, hive: bool) -> DataFile:
     folders = os.path.relpath(os.path.dirname(path), root).split(os.sep)
-    return DataFile(path, os.path.getsize(path), dict(_hive_values(folders)) if hive else {})
+    return DataFile(path, os.path.getsize(path), dict(hive_values(folders)) if hive else {})
 
 
-def _hive_values(folders: list[str]) -> Iterator[tuple[str, str | None]]:
+def hive_values(folders: list[str]) -> Iterator[tuple[str, str | None]]:
     for folder in folders:
         column, equals, value = folder.partition("=")
         if equals and column:
             yield unquote(column), None if value == _NULL_FOLDER else unquote(value)
 
 
-def _hidden(name: str) -> bool:
+def hidden(name: str) -> bool:
     return name.startswith((".", "_")) and "=" not in name
 
 

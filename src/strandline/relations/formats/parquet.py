@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 
 from strandline.engine import Spool
 from strandline.relations.formats.files import DataFile, hive_constants, reading
+from strandline.relations.formats.objects import open_source
 from strandline.relations.read_options import ReadOptions
 from strandline.relations.relation import Bounds, Split
 from strandline.relations.scan import Scan
@@ -138,10 +138,10 @@ def parquet_file(path: str, *, dictionaries: Sequence[str] | None = None) -> pq.
     """A Parquet file opened to be read in streams; columns of text that are to be read as dictionaries are named."""
     # Microseconds hold every date that INT96 is used for; nanoseconds end in 2262.
     # Buffering ahead would hold the bytes of all chosen row groups at once, and is no faster on local files.
-    stat = os.stat(path)
+    source, version = open_source(path)
     return pq.ParquetFile(
-        pa.OSFile(path),
-        metadata=_metadata(path, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns),
+        source,
+        metadata=_metadata(path, *version),
         read_dictionary=None if dictionaries is None else list(dictionaries),
         pre_buffer=False,
         coerce_int96_timestamp_unit="us",
@@ -149,9 +149,9 @@ def parquet_file(path: str, *, dictionaries: Sequence[str] | None = None) -> pq.
 
 
 @functools.lru_cache(maxsize=64)
-def _metadata(path: str, *_version: int) -> pq.FileMetaData:
+def _metadata(path: str, *_version: str | int | None) -> pq.FileMetaData:
     """The footer of a version of a file: a worker opens a file again for every row group that it reads."""
-    return pq.read_metadata(pa.OSFile(path))
+    return pq.read_metadata(open_source(path)[0])
 
 
 def _repeating(file: pq.ParquetFile, names: Sequence[str], groups: Iterable[int]) -> list[str]:
