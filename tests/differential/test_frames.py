@@ -78,6 +78,15 @@ def test_duplicate_keys_in_a_frame_are_named(spark: Any, flowing: None) -> None:
         sl.diff(doubled, doubled.where("v < 9"), key="id")
 
 
+def test_changes_are_applied_to_a_frame_as_its_rows_come(spark: Any, tmp_path: Path, flowing: None) -> None:
+    paths = extracts(tmp_path, seed=14, shuffled=True)
+    changes = sl.diff(*paths, key=KEY, runner="inline")
+    applied = changes.apply(spark.read.parquet(paths[0]).repartition(3))
+    assert sl.diff(applied.to_arrow(), paths[1], key=KEY, runner="inline").summary().changed == 0
+    with pytest.raises(sl.StrandlineError, match=r"does not fit|is not there|already"):
+        changes.apply(spark.read.parquet(paths[1]))
+
+
 @pytest.mark.parametrize("algorithm", ["merge", "window", "kbp"])
 def test_other_algorithms_read_a_frame_that_is_written_out(spark: Any, tmp_path: Path, algorithm: str) -> None:
     paths = extracts(tmp_path, seed=13, shuffled=True)

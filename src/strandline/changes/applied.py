@@ -25,7 +25,7 @@ from strandline.changes.part_files import PartFile, check_carried, part_scan, re
 from strandline.changes.shape import COUNTED
 from strandline.engine import Spool
 from strandline.errors import InputError
-from strandline.relations import BUCKET_SCANS, Exchange, ExchangeSide, Relation, Scan, Split, run_exchanged
+from strandline.relations import BUCKET_SCANS, Exchange, Relation, Scan, Split, run_exchanged
 from strandline.storage import building, replacing
 from strandline.values import plain_schema
 
@@ -106,10 +106,11 @@ def apply_stored(running: VerbRunner, changes: StoredChanges, base: Relation, *,
     header = changes.header
     check_base(base.schema, header)
     check_carried(header.new_schema)
-    scans = tuple(part.scan for part in base.parts([]))
     columns = header.columns if header.form == COUNTED else header.key
-    rows = ExchangeSide(base.schema, met_by(columns, header.after_schema), scans)
-    exchange = Exchange((rows, changes.side(columns, base.schema)), running.buckets(base.bytes + changes.bytes))
+    rows = running.side(base, met_by(columns, header.after_schema))
+    flows = rows.frame is not None
+    count = running.flowing_buckets() if flows else running.buckets(base.bytes + changes.bytes)
+    exchange = Exchange((rows, changes.side(columns, base.schema)), count)
     template = {
         "base": {**rows_record(base.schema, ()), "scans": {BUCKET_SCANS: 0}},
         "changes": changes.bucket_record(1),

@@ -217,7 +217,7 @@ class Changes:
         whole = self if fill is None else self._filled(fill, runner, session)
         spool = Spool()
         base = open_relation(relation, session=session, spool=spool)
-        running = replace(VerbRunner.choose(runner, base.bytes + whole._stored.bytes, session), spool=spool)
+        running = replace(VerbRunner.choose_for(runner, base, whole._stored.bytes, session), spool=spool)
         return apply_stored(running, whole._stored, base, lenient=lenient)
 
     def consolidate(

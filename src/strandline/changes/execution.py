@@ -42,11 +42,15 @@ from strandline.relations import (
     BUCKET_SCANS,
     Exchange,
     ExchangeSide,
+    Key,
+    Relation,
     Scan,
+    flowing_frame,
     read_table,
     run_exchanged,
     schema_from_text,
     schema_to_text,
+    written_out,
 )
 from strandline.values import Condition, no_rows, plain, restore, spark_schema, spark_table
 
@@ -178,6 +182,24 @@ class VerbRunner:
     @staticmethod
     def choose(runner: str, input_bytes: int, session: SparkSession | None) -> VerbRunner:
         return VerbRunner(choose_runner(runner, input_bytes, session), bucket_bytes=BUCKET_BYTES)
+
+    @staticmethod
+    def choose_for(runner: str, base: Relation, more_bytes: int, session: SparkSession | None) -> VerbRunner:
+        """The same for a relation and more; a DataFrame's rows flow on the Spark that it is of."""
+        frame = flowing_frame(base)
+        if frame is None or runner == "inline" or (session is not None and session is not frame.sparkSession):
+            return VerbRunner.choose(runner, written_out(base).bytes + more_bytes, session)
+        return VerbRunner.choose("spark", 0, frame.sparkSession)
+
+    def side(self, relation: Relation, key: Key) -> ExchangeSide:
+        """A relation on its way into the exchange."""
+        frame = flowing_frame(relation)
+        scans = () if frame is not None else tuple(part.scan for part in relation.parts([]))
+        return ExchangeSide(relation.schema, key, scans, frame)
+
+    def flowing_buckets(self) -> int:
+        """Buckets for rows whose size nobody knows: what outgrows a task is cut again where it arrives."""
+        return 4 * self.runner.parallelism
 
     def buckets(self, input_bytes: int) -> int:
         """One bucket for what one item can hold; beyond it, enough for every processor, none above the size."""

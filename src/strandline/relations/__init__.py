@@ -17,6 +17,7 @@ from strandline.relations.databases import (
 from strandline.relations.exchange import (
     Exchange,
     ExchangeSide,
+    Key,
     bucket_scans,
     buckets_of,
     can_be_ordered,
@@ -57,6 +58,7 @@ __all__ = [
     "Exchange",
     "ExchangeSide",
     "Held",
+    "Key",
     "KeyRange",
     "ReadOptions",
     "Relation",
