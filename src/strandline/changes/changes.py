@@ -23,6 +23,7 @@ from strandline.changes.execution import (
     rows_record,
     run_by_part,
     run_by_value,
+    small_frame,
     store,
 )
 from strandline.changes.fill import filled_header
@@ -31,7 +32,7 @@ from strandline.changes.part_files import PartFile, check_carried, header_to_jso
 from strandline.changes.project import projected_header
 from strandline.changes.restrict import restricted_header
 from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds
-from strandline.engine import Spool
+from strandline.engine import INLINE_LIMIT, Spool
 from strandline.relations import open_relation
 from strandline.values import parse_condition
 
@@ -171,6 +172,8 @@ class Changes:
 
     def to_spark(self, session: SparkSession | None = None) -> DataFrame:
         """The change rows as a Spark DataFrame, in Spark's types (the table is in docs/changes.md)."""
+        if self._stored.bytes < INLINE_LIMIT:
+            return small_frame(self.to_arrow(), session)
         items = [rows_record(self.header.rows_schema, [scan]) for scan in self._stored.scans()]
         return frame_of(items, self.header.rows_schema, self._stored.bytes, session)
 

@@ -261,6 +261,13 @@ _pinned: list[Spool] = []
 """Spools that DataFrames read: Spark reads late, and may read again, so they stay until Python exits."""
 
 
+def small_frame(rows: pa.Table, session: SparkSession | None) -> DataFrame:
+    """Rows of this process as a DataFrame in Spark's types, in their order."""
+    spark_schema(rows.schema)  # refuses before any job what Spark can't hold
+    spark: SparkSession = VerbRunner.choose("spark", 0, session).runner.spark  # type: ignore[attr-defined]
+    return spark.createDataFrame(spark_table(rows))
+
+
 def frame_of(items: Sequence[dict[str, Any]], schema: pa.Schema, size: int, session: SparkSession | None) -> DataFrame:
     """The rows that `items` (of the kernel `cast_for_spark`) name, as a DataFrame in Spark's types.
 
