@@ -85,8 +85,8 @@ def free_port() -> int:
         return port
 
 
-WITH_THEM = ("llvmlite", "arro3-core")
-"""What the libraries that workers need need themselves."""
+WITH_THEM = ("numba", "llvmlite", "arro3-core")
+"""What docs/spark.md names beside them, and what these libraries need themselves."""
 
 
 def worker_python(folder: Path) -> Path:
