@@ -19,7 +19,11 @@ from strandline.errors import EngineError, InputError
 BYTES = bytes(n * 7 % 251 for n in range(1000))
 
 
-def test_files_that_a_record_names_come_back_whole_and_the_workers_keep_nothing(spark: Any) -> None:
+@pytest.mark.parametrize("at_once", [64 << 20, 1 << 20], ids=["in one job", "in several"])
+def test_files_that_a_record_names_come_back_whole_and_the_workers_keep_nothing(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(import_module("strandline.engine.delivery"), "JOB_BYTES", at_once)
     sizes = [3_000_000, 2_000, 0, 70_000]
     with Spool() as spool:
         outcomes = SparkRunner(spark, shared=False).run(blob, [{"size": n} for n in sizes], spool, "writing")

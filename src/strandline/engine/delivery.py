@@ -40,6 +40,9 @@ PIECE_BYTES = 1 << 20
 AT_ONCE_BYTES = 64 << 10
 """Files of an attempt that have no more together come with the records, the others once their size is known."""
 
+JOB_BYTES = 64 << 20
+"""Bytes that the driver takes at once."""
+
 RETURN_LIMIT = 8 << 30
 """Bytes of results that may travel through Spark to the driver's disk."""
 
@@ -165,9 +168,11 @@ def take_files(frame: DataFrame, spool: Spool, title: str) -> list[dict[str, Any
         late = sum(sum(record["files"].values()) for record in records if record["late"])
         _check_limit(late, spool, title)
         if late:
-            # Each partition is a job of its own here, so they are made as large as is worth one.
-            pieces = kept.where("late").select("file", "start", "data").coalesce(max(late >> 26, 1))
-            for row in pieces.toLocalIterator(prefetchPartitions=True):
+            # Each partition is a job of its own here, whose rows are in the driver's JVM at once.
+            pieces = kept.where("late").select("file", "start", "data")
+            jobs = -(-late // JOB_BYTES)
+            evenly = pieces.coalesce(1) if jobs == 1 else pieces.repartition(jobs)
+            for row in evenly.toLocalIterator(prefetchPartitions=True):
                 _write_piece(home, row)
     finally:
         kept.unpersist()
