@@ -29,7 +29,7 @@ from strandline.engine.spark_session import WORKERS_NEED
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For Java that lives a minute: it compiles quickly instead of well, which halves what its start takes."""
 
-SPARK_HOME = Path(pyspark.__file__).parent
+SPARK_HOME = Path(pyspark.__file__).resolve().parent
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -128,12 +128,12 @@ def _process(command: list[str], folder: Path, environment: dict[str, str]) -> I
                 process.wait()
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes], seconds: float = 90) -> None:
+def _wait_for(port: int, process: subprocess.Popen[bytes], host: str = "127.0.0.1", seconds: float = 90) -> None:
     pause = threading.Event()
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         assert process.poll() is None, "the server ended before it answered"
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        with contextlib.suppress(OSError), socket.create_connection((host, port), 1):
             return
         pause.wait(0.1)
     raise AssertionError(f"nothing answers on port {port}")
@@ -199,9 +199,11 @@ def cluster_of_own_disks(folder: Path, settings: dict[str, str]) -> Iterator[Ser
         _wait_for(port, process)
         for address in ("127.0.0.2", "127.0.0.3"):
             worker = [spark_class, "org.apache.spark.deploy.worker.Worker", "--host", address, "--cores", "1"]
-            worker += ["--memory", "1g", "--work-dir", "/tmp/work", "--webui-port", str(free_port())]
+            page = free_port()
+            worker += ["--memory", "1g", "--work-dir", "/tmp/work", "--webui-port", str(page)]
             command = [*_unshare(), "sh", "-c", _OWN_DISK, "sh", *worker, f"spark://127.0.0.1:{port}"]
-            running.enter_context(_process(command, folder, {**inside, "SPARK_LOCAL_IP": address}))
+            started = running.enter_context(_process(command, folder, {**inside, "SPARK_LOCAL_IP": address}))
+            _wait_for(page, started, address)
         options = f"--conf 'spark.executor.extraJavaOptions={BRIEF}' --conf spark.driver.host=127.0.0.1"
         environment["PYSPARK_SUBMIT_ARGS"] = f"{options} pyspark-shell"
         yield running.enter_context(contextlib.closing(Server(f"spark://127.0.0.1:{port}", environment)))
