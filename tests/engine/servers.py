@@ -54,7 +54,7 @@ class Server:
             text=True,
         )
 
-    def run(self, script: Path, folder: Path, seconds: float = 300, *, spool: bool = True) -> Any:
+    def run(self, script: Path, folder: Path, seconds: float = 600, *, spool: bool = True) -> Any:
         """Runs `main` of a script of the tests with `folder` as its argument and its spool; gives what it gave."""
         assert self._driver.stdin is not None
         assert self._driver.stdout is not None

@@ -12,7 +12,7 @@ import servers
 @pytest.fixture(scope="module")
 def told(own_disks: servers.Server, tmp_path_factory: pytest.TempPathFactory) -> Any:
     script = Path(servers.__file__).with_name("own_disks.py")
-    return own_disks.run(script, tmp_path_factory.mktemp("driver"), 600, spool=False)
+    return own_disks.run(script, tmp_path_factory.mktemp("driver"), spool=False)
 
 
 def test_workers_see_nothing_of_the_driver_and_have_addresses_of_their_own(told: Any) -> None:
@@ -38,5 +38,5 @@ def test_large_results_travel_through_a_spool_on_s3_and_leave_nothing_there(told
 
 
 def test_the_same_over_connect_with_nothing_set(connect: servers.Server, told: Any, tmp_path: Path) -> None:
-    over_connect = connect.run(Path(servers.__file__).with_name("own_disks.py"), tmp_path, 600, spool=False)
+    over_connect = connect.run(Path(servers.__file__).with_name("own_disks.py"), tmp_path, spool=False)
     assert over_connect["summary"] == told["summary"]
