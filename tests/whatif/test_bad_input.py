@@ -151,13 +151,24 @@ def test_reading_as_of_a_date_before_a_purge_is_refused() -> None:
         assert w.to_arrow()["v"].to_pylist() == [2] * 5
 
 
-def test_a_level_with_children_is_neither_merged_nor_dropped_unless_they_come_along() -> None:
+def test_a_level_with_children_is_neither_merged_below_their_changes_nor_dropped_unless_they_come_along() -> None:
     with shop() as store:
         w = made(store)
-        w.what_if("child").what_if("grandchild")
+        child = w.what_if("child")
+        grandchild = child.what_if("grandchild")
+        child.update(where="id = 1", values={"v": 7})
+        grandchild.update(where="id = 2", values={"v": 8})
         for verb in (w.merge, w.drop):
             with pytest.raises(InUse, match="child, grandchild stand on w"):
                 verb()
+        grandchild.merge()
+        with pytest.raises(InUse, match="child stand"):
+            w.merge()
+        child.merge()
+        w.merge()
+        assert [row["v"] for row in store.table("t").to_arrow(where="id in (1, 2)").to_pylist()] == [7, 8]
+        with pytest.raises(InUse, match="child, grandchild stand on w"):
+            w.drop()
         w.drop(with_children=True)
         assert store.what_ifs() == []
         assert store.tables() == ["t"]

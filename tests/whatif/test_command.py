@@ -51,6 +51,7 @@ def test_the_salary_example_from_the_command_line(
     assert (code, told["inserted"], told["updated"], told["deleted"]) == (1, 1, 4, 1)
     assert run(capsys, "conflicts", store, "cut") == (0, {"count": 0, "conflicts": []})
     assert [one["name"] for one in run(capsys, "list", store)[1]["what_ifs"]] == ["cut", "deeper"]
+    assert run(capsys, "update", store, "deeper", "--where", "grade = 9", "--set", "salary=1") == (0, {"updated": 1})
     assert run(capsys, "merge", store, "cut")[1]["error"] == "InUse"
     assert run(capsys, "drop", store, "deeper") == (0, {"dropped": "deeper"})
     assert run(capsys, "merge", store, "cut") == (0, {"inserted": 1, "updated": 4, "deleted": 1})
