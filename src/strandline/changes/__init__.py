@@ -7,11 +7,13 @@ from strandline.changes.conversion import to_keyed
 from strandline.changes.execution import StoredChanges
 from strandline.changes.part_files import (
     PartFile,
+    PartWriter,
     check_carried,
     counts_from_json,
     counts_to_json,
     read_batches,
     read_parts,
+    write_changes,
     write_part,
 )
 from strandline.changes.shape import (
@@ -43,7 +45,7 @@ from strandline.changes.shape import (
     kinds,
     total,
 )
-from strandline.changes.table_difference import difference, keyed_difference, net_counts
+from strandline.changes.table_difference import difference, keyed_difference, net_counts, repeated_keys
 
 __all__ = [
     "BEFORE",
@@ -64,6 +66,7 @@ __all__ = [
     "Counts",
     "Header",
     "PartFile",
+    "PartWriter",
     "StoredChanges",
     "after_table",
     "before_table",
@@ -85,7 +88,9 @@ __all__ = [
     "net_counts",
     "read_batches",
     "read_parts",
+    "repeated_keys",
     "to_keyed",
     "total",
+    "write_changes",
     "write_part",
 ]

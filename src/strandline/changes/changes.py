@@ -170,6 +170,14 @@ class Changes:
         for part in self._stored.parts:
             yield read_parts([part.path], self.header.rows_schema)
 
+    def to_set(self) -> ChangeSet:
+        """The set in memory, with its header."""
+        return ChangeSet(self.header, self.to_arrow())
+
+    def sets(self) -> Iterator[ChangeSet]:
+        """The set part by part; no key is in two of them."""
+        return (ChangeSet(self.header, rows) for rows in self.tables())
+
     def to_spark(self, session: SparkSession | None = None) -> DataFrame:
         """The change rows as a Spark DataFrame, in Spark's types (the table is in docs/changes.md)."""
         if self._stored.bytes < INLINE_LIMIT:

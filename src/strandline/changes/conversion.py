@@ -41,8 +41,7 @@ def to_counted(changes: ChangeSet) -> ChangeSet:
         image = restore(table, header.after_schema).filter(pa.array(np.asarray(chosen)))
         parts.append(image.append_column(COUNT, pa.array(np.full(len(image), sign, dtype=np.int64))))
     result = consolidate(ChangeSet(header, pa.concat_tables(parts)))
-    counts = replace(result.header.counts, unchanged=changes.header.counts.unchanged)
-    return ChangeSet(replace(result.header, counts=counts), result.rows)
+    return result.knowing(changes.header.counts.unchanged)
 
 
 def counted_again(header: Header) -> Header:
@@ -78,8 +77,7 @@ def to_keyed(changes: ChangeSet, key: Sequence[str]) -> ChangeSet:
     working = replace(header, has_changed=False)
     raw = restore(pa.table(columns), working.rows_schema)
     result = net(header, ChangeSet(working, raw), np.ones(len(raw), dtype=bool))
-    known = replace(result.header.counts, unchanged=changes.header.counts.unchanged)
-    return ChangeSet(replace(result.header, counts=known), result.rows)
+    return result.knowing(changes.header.counts.unchanged)
 
 
 def keyed_again(header: Header, key: Sequence[str]) -> Header:

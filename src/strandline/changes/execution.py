@@ -26,12 +26,14 @@ from strandline.changes.fill import fill_by_header
 from strandline.changes.invert import invert
 from strandline.changes.part_files import (
     PartFile,
+    check_net,
     counts_from_json,
     counts_to_json,
     header_from_json,
     header_to_json,
     part_scan,
     read_parts,
+    write_changes,
     write_part,
 )
 from strandline.changes.project import project
@@ -79,7 +81,7 @@ def run_verb(item: WorkItem, attempt: Attempt) -> Result:
     result = VERBS[item["verb"]](sets, item["options"])
     return {
         "counts": counts_to_json(result.header.counts),
-        **_write(result.rows, attempt),
+        **_record(write_changes(result, attempt.path("rows.parquet"))),
         "rows_read": sum(len(each) for each in sets),
         "bytes_read": sum(_bytes(record) for record in item["sets"]),
     }
@@ -128,10 +130,12 @@ def _bytes(record: Mapping[str, Any]) -> int:
 
 
 def _write(rows: pa.Table, attempt: Attempt) -> dict[str, Any]:
-    if not len(rows):
-        return {"path": None, "rows": 0, "bytes": 0}
     path = attempt.path("rows.parquet")
-    return {"path": path, "rows": len(rows), "bytes": write_part(rows, path)}
+    return _record(PartFile(path, len(rows), write_part(rows, path)) if len(rows) else None)
+
+
+def _record(part: PartFile | None) -> dict[str, Any]:
+    return {"path": None, "rows": 0, "bytes": 0} if part is None else dict(vars(part))
 
 
 BUCKET_BYTES = 32 << 20
@@ -140,10 +144,19 @@ BUCKET_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class StoredChanges:
-    """A change set in part files. No key (in a counted set, no value) is in two parts."""
+    """A change set in part files. No key (in a counted set, no value) is there twice: that is proved when it is made.
+
+    `proved` says that it was, or, of raw rows that wait to be consolidated, that it is not asked.
+    """
 
     header: Header
     parts: tuple[PartFile, ...]
+    proved: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.proved:
+            check_net(self.header, self.parts)
+            object.__setattr__(self, "proved", True)
 
     @property
     def bytes(self) -> int:
@@ -251,10 +264,8 @@ def part_of(outcome: Outcome) -> PartFile:
 
 def store(changes: ChangeSet, spool: Spool) -> StoredChanges:
     """A set from memory in a part file of its own."""
-    if not len(changes):
-        return StoredChanges(changes.header, ())
-    path = os.path.join(spool.path, f"set-{secrets.token_hex(6)}.parquet")
-    return StoredChanges(changes.header, (PartFile(path, len(changes), write_part(changes.rows, path)),))
+    part = write_changes(changes, os.path.join(spool.path, f"set-{secrets.token_hex(6)}.parquet"))
+    return StoredChanges(changes.header, () if part is None else (part,))
 
 
 _pinned: list[Spool] = []

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from strandline.changes.shape import COUNTED, KEYED, Counts, Header
+from strandline.changes.shape import COUNTED, KEYED, ChangeSet, Counts, Header, not_net
 from strandline.errors import FormatError, SchemaError
 from strandline.relations import (
     Scan,
@@ -24,7 +26,21 @@ from strandline.relations import (
     table_from_text,
     table_to_text,
 )
-from strandline.values import no_rows, plain_schema, restore
+from strandline.values import (
+    Hashes,
+    HashWriter,
+    key_hashes,
+    no_rows,
+    plain_schema,
+    read_hashes,
+    repeated_hashes,
+    repeated_rows,
+    restore,
+)
+
+_GROUP_ROWS = 65_536
+HASHES = ".keys"
+"""What is added to the path of a part of a change set for the hashes of its keys, which are proof of it being net."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +52,94 @@ class PartFile:
     bytes: int
 
 
+class PartWriter:
+    """A part of a change set that grows by sets; it is there only if something was written."""
+
+    def __init__(self, path: str, header: Header) -> None:
+        self.path = path
+        self._header = header
+        self._waiting: list[pa.Table] = []
+        self._rows = 0
+        self._writer: pq.ParquetWriter | None = None
+        self._hashes: HashWriter | None = None
+
+    def write(self, changes: ChangeSet) -> None:
+        if len(changes):
+            self._waiting.append(changes.rows)
+            if sum(len(rows) for rows in self._waiting) >= _GROUP_ROWS:
+                self._flush()
+
+    def close(self) -> PartFile | None:
+        """The part; None if there are no rows."""
+        self._flush()
+        if self._writer is None or self._hashes is None:
+            return None
+        self._writer.close()
+        self._hashes.close()
+        return PartFile(self.path, self._rows, os.path.getsize(self.path))
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        rows = pa.concat_tables(self._waiting)
+        with _writing():
+            if self._writer is None or self._hashes is None:
+                self._writer = pq.ParquetWriter(self.path, rows.schema, compression="zstd", compression_level=1)
+                self._hashes = HashWriter(self.path + HASHES)
+            self._writer.write_table(rows)
+        self._hashes.write(key_hashes(rows.select(self._header.identity)))
+        self._waiting = []
+        self._rows += len(rows)
+
+
+def write_changes(changes: ChangeSet, path: str) -> PartFile | None:
+    """A set as one part, with the hashes of its keys; None if it is empty."""
+    writer = PartWriter(path, changes.header)
+    writer.write(changes)
+    return writer.close()
+
+
+def check_net(header: Header, parts: Sequence[PartFile]) -> None:
+    """Refuses parts that together change a key, or count a value, more than once.
+
+    Hashes prove that there is none. Where some occur twice, the keys of those rows are read and compared.
+    """
+    repeated = repeated_hashes([run for part in parts for run in _hashes(part, header)])
+    if not len(repeated):
+        return
+    suspects = []
+    for part in parts:
+        keys = read_parts([part.path], pa.schema([header.rows_schema.field(name) for name in header.identity]))
+        suspects.append(keys.filter(pa.array(np.isin(key_hashes(keys), repeated))))
+    rows = pa.concat_tables(suspects)
+    again = repeated_rows(rows)
+    if len(again):
+        raise not_net(header, rows.take(pa.array(again)))
+
+
+def _hashes(part: PartFile, header: Header) -> list[Hashes]:
+    """The hashes of a part's keys, in runs that ascend; those of a part that comes without them are made."""
+    if os.path.exists(part.path + HASHES):
+        runs = read_hashes(part.path + HASHES)
+        if sum(len(run) for run in runs) == part.rows:
+            return runs
+    keys = pa.schema([header.rows_schema.field(name) for name in header.identity])
+    return [np.sort(key_hashes(pa.Table.from_batches([batch]))) for batch in read_batches([part.path], keys)]
+
+
 def write_part(rows: pa.Table, path: str) -> int:
     """Writes rows and gives the bytes written; refuses types that Parquet can't carry."""
-    try:
+    with _writing():
         pq.write_table(rows, path, compression="zstd", compression_level=1)
+    return os.path.getsize(path)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
         raise SchemaError(f"Parquet can't carry these rows: {error}", doing="writing rows") from None
-    return os.path.getsize(path)
 
 
 def read_parts(paths: Iterable[str], schema: pa.Schema) -> pa.Table:
@@ -55,7 +152,7 @@ def read_batches(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordB
     """The rows of several parts, a batch at a time, in exactly the types of `schema`."""
     for path in paths:
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches():
+            for batch in file.iter_batches(columns=schema.names):
                 yield from restore(pa.Table.from_batches([batch]), schema).to_batches()
 
 

@@ -33,6 +33,7 @@ from strandline.values import (
     no_rows,
     plain_schema,
     plain_type,
+    repeated_rows,
     restore,
 )
 
@@ -140,6 +141,11 @@ class Header:
         return tuple(name for name in self.columns if name not in self.key)
 
     @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that tell the rows of the set apart: the key, in a counted set all of them."""
+        return self.columns if self.form == COUNTED else self.key
+
+    @property
     def knows_before(self) -> bool:
         """Whether before images are known: a table of nothing but keys has no other image."""
         return self.has_before or not self.values
@@ -189,6 +195,10 @@ class ChangeSet:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def knowing(self, unchanged: int | None) -> ChangeSet:
+        """The same set with another count of unchanged rows."""
+        return replace(self, header=replace(self.header, counts=replace(self.header.counts, unchanged=unchanged)))
 
 
 def keyed_header(old: pa.Schema, new: pa.Schema, key: Sequence[str]) -> Header:
@@ -309,12 +319,28 @@ def count_rows(header: Header, rows: pa.Table, unchanged: int | None = None) -> 
 
 
 def finish(header: Header, rows: pa.Table, unchanged: int | None = None) -> ChangeSet:
-    """A change set of these rows: in order (deletes, updates, inserts), in the header's types, and counted."""
+    """A change set of these rows: in order (deletes, updates, inserts), in the header's types, net, and counted.
+
+    Every change set in memory is made here, so that none is that is not net.
+    """
     rank = np.sign(np.asarray(rows.column(COUNT), dtype=np.int64)) if header.form == COUNTED else kinds(rows)
     if len(rank) and np.any(rank[1:] < rank[:-1]):
         rows = rows.take(pa.array(np.argsort(rank, kind="stable")))
     rows = _typed(rows, header.rows_schema)
+    again = repeated_rows(rows.select(header.identity)) if len(rows) > 1 else ()
+    if len(again):
+        raise not_net(header, rows.take(pa.array(again)))
     return ChangeSet(replace(header, counts=count_rows(header, rows, unchanged)), rows)
+
+
+def not_net(header: Header, rows: pa.Table) -> ChangesError:
+    """The error of a set that changes a key, or in a counted set a value, in more than one row."""
+    what = "changes keys" if header.form == KEYED else "counts rows"
+    return ChangesError(
+        f"the change set {what} more than once: {show(rows.select(header.identity), np.arange(len(rows)))}",
+        doing="making a change set",
+        hint="A key must be unique on both sides. Choose another, or compare without one",
+    )
 
 
 def empty(header: Header) -> ChangeSet:

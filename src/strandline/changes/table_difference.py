@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -51,7 +50,7 @@ def keyed_difference(
     pairs = match(old.select(header.key), new.select(header.key))
     for side, table, again in (("old", old, pairs.repeated_old), ("new", new, pairs.repeated_new)):
         if len(again):
-            raise _repeated_keys(header, side, table, again)
+            raise repeated_keys(header, side, table, again)
     flags = []
     for name in header.values:
         differ = (rules or {}).get(name, unequal)
@@ -67,7 +66,7 @@ def keyed_difference(
     return finish(header, rows, unchanged=len(pairs.old) - len(changed_new))
 
 
-def _repeated_keys(header: Header, side: str, table: pa.Table, again: Positions) -> KeysError:
+def repeated_keys(header: Header, side: str, table: pa.Table, again: Positions) -> KeysError:
     """Keys that a side holds twice, up to ten of them."""
     return KeysError(
         f"the {side} side holds keys more than once: {show(table.select(header.key), again)}",
@@ -127,8 +126,7 @@ def _counted(header: Header, old: pa.Table, new: pa.Table) -> ChangeSet:
     signs = np.concatenate([np.full(len(old), -1), np.full(len(new), 1)]).astype(np.int64)
     rows, net = net_counts(both, signs)
     result = finish(header, both.take(pa.array(rows)).append_column(COUNT, pa.array(net)))
-    unchanged = len(new) - result.header.counts.inserted
-    return ChangeSet(replace(result.header, counts=replace(result.header.counts, unchanged=unchanged)), result.rows)
+    return result.knowing(len(new) - result.header.counts.inserted)
 
 
 def net_counts(table: pa.Table, counts: Numbers) -> tuple[Positions, Positions]:

@@ -158,8 +158,7 @@ def changes(store: str, table: str, since: str, until: str | None, as_json: bool
 
 
 def _print(result: Changes, limit: int) -> None:
-    from strandline.changes import ChangeSet
     from strandline.report import pick_examples, summary_view
 
-    shown = pick_examples(ChangeSet(result.header, result.to_arrow()), limit) if limit else []
+    shown = pick_examples(result.to_set(), limit) if limit else []
     console().print(summary_view(result.header, examples=shown))

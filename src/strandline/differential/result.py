@@ -13,8 +13,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.changes import ChangeSet, Counts, Header, PartFile, counts_from_json, counts_to_json, total
-from strandline.changes import write_part as write_rows
+from strandline.changes import (
+    ChangeSet,
+    Counts,
+    Header,
+    PartFile,
+    counts_from_json,
+    counts_to_json,
+    total,
+    write_changes,
+)
 from strandline.differential.signatures import SignatureState
 from strandline.engine import Attempt, Outcome
 from strandline.relations import Scan
@@ -55,11 +63,13 @@ class DiffResult:
 def write_part(changes: ChangeSet, attempt: Attempt, name: str = "changes.parquet") -> dict[str, Any]:
     """Writes change rows, if there are any, and gives the record of it that a kernel returns."""
     counts = changes.header.counts
-    if not changes.rows.num_rows:
-        return {"counts": counts_to_json(counts), "path": None, "rows": 0, "bytes_written": 0}
-    path = attempt.path(name)
-    written = write_rows(changes.rows, path)
-    return {"counts": counts_to_json(counts), "path": path, "rows": changes.rows.num_rows, "bytes_written": written}
+    return part_record(write_changes(changes, attempt.path(name)), counts)
+
+
+def part_record(part: PartFile | None, counts: Counts) -> dict[str, Any]:
+    """What a kernel returns of a part that it wrote, and of what is in it."""
+    path, rows, written = (part.path, part.rows, part.bytes) if part is not None else (None, 0, 0)
+    return {"counts": counts_to_json(counts), "path": path, "rows": rows, "bytes_written": written}
 
 
 def gather(header: Header, outcomes: Sequence[Outcome], extra: Iterable[Counts] = ()) -> DiffResult:

@@ -26,11 +26,10 @@ from strandline.changes import (
     UPDATE,
     ChangeSet,
     Header,
-    PartFile,
     finish,
     flagged_names,
+    write_changes,
 )
-from strandline.changes import write_part as write_rows
 from strandline.differential.comparison import Comparison, Side, read_side
 from strandline.differential.plan import DiffPlan
 from strandline.differential.result import DiffResult, gather, write_part
@@ -264,7 +263,8 @@ def write_deleted(plan: DiffPlan, header: Header, state: SignatureState, met: Se
         columns.setdefault(field.name, pa.nulls(keys.num_rows, field.type))
     deletes = finish(header, restore(pa.table(columns), header.rows_schema), unchanged=0)
     path = Attempt(plan.spool.path, 0).path("deleted.parquet")
-    return DiffResult(deletes.header, (PartFile(path, deletes.rows.num_rows, write_rows(deletes.rows, path)),))
+    part = write_changes(deletes, path)
+    return DiffResult(deletes.header, () if part is None else (part,))
 
 
 def _marked(count: int, positions: npt.NDArray[np.int64]) -> Flags:

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from strandline.changes import CHANGE, DELETE, PartWriter, empty, repeated_keys, total
 from strandline.differential.comparison import Comparison, Side, compare, read_side, read_side_in_batches
 from strandline.differential.plan import DiffPlan, Input
-from strandline.differential.result import DiffResult, Spill, WorkDone, gather, write_part
+from strandline.differential.result import DiffResult, Spill, WorkDone, gather, part_record, write_part
 from strandline.differential.window import (
+    Messages,
     Window,
     WindowOptions,
     WindowReport,
@@ -27,7 +29,18 @@ from strandline.differential.window import (
 )
 from strandline.engine import Attempt, Outcome, Result, WorkItem, kernel
 from strandline.relations import Scan, Split, exchange_rows
-from strandline.values import common_type, match, no_rows, plain_type, restore
+from strandline.values import (
+    HashWriter,
+    common_type,
+    key_hashes,
+    match,
+    no_rows,
+    plain_type,
+    read_hashes,
+    repeated_hashes,
+    repeated_rows,
+    restore,
+)
 
 BATCH_ROWS = 16_384
 SIDES = ("old", "new")
@@ -40,48 +53,57 @@ def window_diff(plan: DiffPlan, options: WindowOptions, slices: int | None = Non
         for item in _slices(plan, slices or plan.pieces(plan.old.bytes + plan.new.bytes))
     ]
     outcomes = plan.runner.run(slide, items, plan.spool, "sliding the window")
+    _check_unique(plan, outcomes)
     settled = plan.runner.run(settle_leftovers, _last_items(plan, outcomes), plan.spool, "pairing leftovers")
     result = gather(plan.comparison.header, [*outcomes, *settled])
     return replace(result, work=replace(result.work, bytes_read=0) + _work(plan, outcomes, settled))
 
 
 def window_messages(plan: DiffPlan, options: WindowOptions) -> tuple[pa.Table, WindowReport]:
-    """The paper's own messages, of one slice and without post-processing, useless pairs included."""
+    """The paper's own messages, of one slice and without post-processing, useless pairs included.
+
+    Deletes come first, as section 2 has it: an insert before the delete of its key would lose the row.
+    """
     comparison = plan.comparison
     schema = shared_schema(comparison)
     old, new = (_batches(given.side.with_scans(given.scans()), schema) for given in (plan.old, plan.new))
     window = Window(schema, comparison.key, options)
     messages = [sent.raw(comparison.key) for sent in window.messages(old, new)]
-    if messages:
-        return pa.concat_tables(messages), window.report()
-    return no_rows(pa.schema([pa.field("_change", pa.string()), *schema])), window.report()
+    nothing = no_rows(pa.schema([pa.field(CHANGE, pa.string()), *schema]))
+    rows = pa.concat_tables([nothing, *messages], promote_options="permissive")
+    deletes = np.asarray(rows.column(CHANGE), dtype=object) == DELETE
+    return rows.take(pa.array(np.argsort(~deletes, kind="stable"))), window.report()
 
 
 @kernel
 def slide(item: WorkItem, attempt: Attempt) -> Result:
-    """Runs the window over one slice; writes the updates it found and spills the rest."""
+    """Runs the window over one slice; writes the updates as they are found, and spills the rest.
+
+    Hashes of all keys are left too: keys that a side holds twice may meet in no buffer, and are found by these.
+    """
     comparison = Comparison.from_json(item["comparison"])
     sides = {name: Side.from_json(item[name]) for name in SIDES}
     schema = shared_schema(comparison)
     options = WindowOptions(**item["options"], old_start=item["old_start"], new_start=item["new_start"])
     spilled = with_positions(schema)
     spills = {name: Spill(attempt.path(f"left-{name}.arrow"), spilled, compressed=True) for name in SIDES}
-    updates: list[tuple[pa.RecordBatch, pa.RecordBatch]] = []
+    hashes = {name: HashWriter(attempt.path(f"keys-{name}")) for name in SIDES}
+    part = PartWriter(attempt.path("changes.parquet"), comparison.header)
+    counts = [empty(comparison.header).header.counts]
     window = Window(schema, comparison.key, options)
-    for messages in window.messages(*(_batches(sides[name], schema) for name in SIDES)):
-        updates.append((messages.before, messages.after))
+    batches = (_noting_keys(_batches(sides[name], schema), comparison.key, hashes[name]) for name in SIDES)
+    for messages in window.messages(*batches):
+        changes = compare(comparison, *_updates(messages, comparison))
+        counts.append(changes.header.counts)
+        part.write(changes)
         for spill, batch in zip(spills.values(), messages.leftovers(), strict=True):
             spill.write(restore(pa.Table.from_batches([batch]), spilled))
-    report = window.report()
-    before = restore(pa.Table.from_batches([b for b, _ in updates], schema=schema), comparison.old_schema_shared)
-    after = restore(pa.Table.from_batches([a for _, a in updates], schema=schema), comparison.new_schema_shared)
-    changes = compare(comparison, before, after)
-    unchanged = report.matched - changes.header.counts.updated
-    counted = replace(
-        changes, header=replace(changes.header, counts=replace(changes.header.counts, unchanged=unchanged))
-    )
+    for writer in hashes.values():
+        writer.close()
+    report, counted = window.report(), total(counts)
     return {
-        **write_part(counted, attempt),
+        **part_record(part.close(), replace(counted, unchanged=report.matched - counted.updated)),
+        **{f"keys_{name}": attempt.path(f"keys-{name}") for name in SIDES},
         **{f"left_{name}": _closed(spill) for name, spill in spills.items()},
         "report": dict(vars(report)),
         "rows_read": report.old_rows + report.new_rows,
@@ -112,6 +134,36 @@ def shared_schema(comparison: Comparison) -> pa.Schema:
         old, new = comparison.old_schema.field(name).type, comparison.new_schema.field(name).type
         fields.append(pa.field(name, common_type(plain_type(old), plain_type(new))))
     return pa.schema(fields)
+
+
+def _updates(messages: Messages, comparison: Comparison) -> list[pa.Table]:
+    """The records of updates, before and after, as the comparison takes them."""
+    images = (messages.before, comparison.old_schema_shared), (messages.after, comparison.new_schema_shared)
+    return [restore(pa.Table.from_batches([image]), schema) for image, schema in images]
+
+
+def _noting_keys(batches: Iterator[pa.RecordBatch], key: Sequence[str], writer: HashWriter) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        writer.write(key_hashes(pa.Table.from_batches([batch]).select(list(key))))
+        yield batch
+
+
+def _check_unique(plan: DiffPlan, outcomes: Sequence[Outcome]) -> None:
+    """Refuses keys that a side holds twice. Where hashes occur twice, the keys are read again and compared."""
+    schema, key = shared_schema(plan.comparison), list(plan.comparison.key)
+    for name, given in (("old", plan.old), ("new", plan.new)):
+        runs = [run for outcome in outcomes for run in read_hashes(outcome.result[f"keys_{name}"])]
+        repeated = repeated_hashes(runs)
+        if not len(repeated):
+            continue
+        suspects = [no_rows(schema).select(key)]
+        for batch in _batches(given.side.with_scans(given.scans()), schema):
+            keys = pa.Table.from_batches([batch]).select(key)
+            suspects.append(keys.filter(pa.array(np.isin(key_hashes(keys), repeated))))
+        keys = pa.concat_tables(suspects)
+        again = repeated_rows(keys)
+        if len(again):
+            raise repeated_keys(plan.comparison.header, name, keys, again)
 
 
 def _closed(spill: Spill) -> dict[str, Any] | None:

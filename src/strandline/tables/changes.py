@@ -134,14 +134,13 @@ def table_changes(cache: PageCache, name: str, older: ReadView, newer: ReadView)
 
 def _keyed(header: Header, old: pa.Table, new: pa.Table, unchanged: int) -> ChangeSet:
     changes = keyed_difference(header, old, new)
-    counts = replace(changes.header.counts, unchanged=unchanged + (changes.header.counts.unchanged or 0))
-    return ChangeSet(replace(changes.header, counts=counts), changes.rows)
+    return changes.knowing(unchanged + (changes.header.counts.unchanged or 0))
 
 
 def _counted(old: pa.Table, new: pa.Table, added: tuple[str, ...], schema: TableSchema, unchanged: int) -> ChangeSet:
     changes = difference(old, new)
-    counts = replace(changes.header.counts, unchanged=unchanged + (changes.header.counts.unchanged or 0))
-    return ChangeSet(_filled(replace(changes.header, counts=counts), added, schema), changes.rows)
+    changes = changes.knowing(unchanged + (changes.header.counts.unchanged or 0))
+    return replace(changes, header=_filled(changes.header, added, schema))
 
 
 def _filled(header: Header, added: tuple[str, ...], schema: TableSchema) -> Header:

@@ -249,7 +249,7 @@ class TableTransaction:
         if self._large.is_large(pending, changes):
             stored = Changes.of(changes) if isinstance(changes, ChangeSet) else changes
             return self._large.apply(pending, stored, lenient=lenient, doing=doing)
-        held = changes if isinstance(changes, ChangeSet) else ChangeSet(changes.header, changes.to_arrow())
+        held = changes if isinstance(changes, ChangeSet) else changes.to_set()
         return apply_changes(self, pending, held, lenient=lenient)
 
     @_whole

@@ -16,6 +16,7 @@ from strandline.values.expressions import (
     sql_rounds,
     unsteady_calls,
 )
+from strandline.values.key_hashes import Hashes, HashWriter, key_hashes, read_hashes, repeated_hashes
 from strandline.values.matching import (
     BLOCK_ROWS,
     Matching,
@@ -25,6 +26,7 @@ from strandline.values.matching import (
     key_numbers,
     match,
     match_numbers,
+    repeated_rows,
 )
 from strandline.values.signatures import (
     DEFAULT_SEED,
@@ -72,6 +74,8 @@ __all__ = [
     "Condition",
     "Expression",
     "Flags",
+    "HashWriter",
+    "Hashes",
     "Incomparable",
     "Matching",
     "Numbers",
@@ -98,6 +102,7 @@ __all__ = [
     "is_plain_text",
     "is_text",
     "is_variable_width",
+    "key_hashes",
     "key_numbers",
     "kind_of",
     "kinds_meet",
@@ -114,7 +119,10 @@ __all__ = [
     "plain_type",
     "quoted",
     "quoted_text",
+    "read_hashes",
     "readable",
+    "repeated_hashes",
+    "repeated_rows",
     "restore",
     "restored",
     "row_signatures",

@@ -69,20 +69,33 @@ def key_numbers(old: pa.Table, new: pa.Table) -> tuple[Numbers, Numbers]:
 
 def first_occurrences(table: pa.Table) -> Positions:
     """For each row of a table the position of the first row that equals it in all columns."""
+    order, again = _equal_rows(table)
+    if not len(again):
+        return np.arange(len(table), dtype=np.int64)
+    is_first = np.ones(len(table), dtype=np.bool_)
+    is_first[again + 1] = False
+    starts = np.flatnonzero(is_first)
+    firsts = np.empty(len(table), dtype=np.int64)
+    firsts[order] = np.repeat(np.minimum.reduceat(order, starts), np.diff(starts, append=len(table)))
+    return firsts
+
+
+def repeated_rows(table: pa.Table) -> Positions:
+    """Rows of which an equal one stands elsewhere in the table, one position for each but one of a group."""
+    order, again = _equal_rows(table)
+    return np.sort(order[again + 1])
+
+
+def _equal_rows(table: pa.Table) -> tuple[Positions, Positions]:
+    """An order in which equal rows stand together, and where in it a row is followed by its equal."""
     columns = [comparable(column) for column in table.columns]
     numbers = _integers(columns[0]) if _are_numbers(columns) else _hash_numbers(columns)
     if _ascends(numbers):
-        return np.arange(len(numbers), dtype=np.int64)
+        return _NONE, _NONE
     order, again = _repeats(numbers)
     if not _are_numbers(columns) and not _are_equal(columns, order[again], order[again + 1]):
-        numbers = _exact_numbers(columns)
-        order, again = _repeats(numbers)
-    is_first = np.ones(len(numbers), dtype=np.bool_)
-    is_first[again + 1] = False
-    starts = np.flatnonzero(is_first)
-    firsts = np.empty(len(numbers), dtype=np.int64)
-    firsts[order] = np.repeat(np.minimum.reduceat(order, starts), np.diff(starts, append=len(numbers)))
-    return firsts
+        return _repeats(_exact_numbers(columns))
+    return order, again
 
 
 def match_numbers(old: Numbers, new: Numbers) -> Matching:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -64,7 +64,7 @@ def changes_between(cache: PageCache, name: str, older: ReadView, newer: ReadVie
     changes = difference(sides.old, sides.new, sides.key or None)
     if sides.whole:
         return changes
-    return ChangeSet(replace(changes.header, counts=replace(changes.header.counts, unchanged=None)), changes.rows)
+    return changes.knowing(None)
 
 
 def _keys(cache: PageCache, older: WhatIfReader, newer: WhatIfReader) -> list[bytes] | None:

@@ -243,8 +243,7 @@ def _combined(column: pa.ChunkedArray) -> pa.Array:
 def apply(opened: OpenWhatIf, changes: Changes | ChangeSet, *, lenient: bool) -> int:
     """Make the changes of a set; one that does not fit is a `ChangesError` that shows keys."""
     doing = f"applying changes to {opened.definition.name}"
-    rows = changes.rows if isinstance(changes, ChangeSet) else changes.to_arrow()
-    whole = ChangeSet(changes.header, rows)
+    whole = changes if isinstance(changes, ChangeSet) else changes.to_set()
     check_base(opened.schema.arrow_schema, whole.header)
     if whole.header.form == COUNTED:
         return _apply_counted(opened, whole, doing, lenient=lenient)

@@ -2,6 +2,7 @@
 
 from strandline.differential.window.algorithm import Window
 from strandline.differential.window.options import (
+    Messages,
     WindowOptions,
     WindowReport,
     displacement,
@@ -9,4 +10,4 @@ from strandline.differential.window.options import (
     with_positions,
 )
 
-__all__ = ["Window", "WindowOptions", "WindowReport", "displacement", "distance", "with_positions"]
+__all__ = ["Messages", "Window", "WindowOptions", "WindowReport", "displacement", "distance", "with_positions"]

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.changes import CHANGE, COUNTED, DELETE, KEYED, UPDATE, ChangeSet, Header
+from strandline.changes import CHANGE, COUNTED, DELETE, KEYED, UPDATE, ChangeSet, Header, finish
 from strandline.errors import ChangesError, Conflict, InputError, NotFound, SchemaError
 from strandline.pages import MAIN, ReadView, create_store, open_store
 from strandline.relations import Address
@@ -74,7 +74,7 @@ def keyed_changes(definition: CopyDefinition, gone: pa.Table, rows: pa.Table) ->
     leaving = leaving.append_column(CHANGE, pa.array([DELETE] * len(leaving), pa.string()))
     coming_rows = rows.append_column(CHANGE, pa.array([UPDATE] * len(rows), pa.string()))
     both = pa.concat_tables([leaving, coming_rows], promote_options="default")
-    return ChangeSet(header, both.select(header.rows_schema.names).cast(header.rows_schema))
+    return finish(header, both.select(header.rows_schema.names).cast(header.rows_schema))
 
 
 def added(delta: pa.Table, held: dict[str, int]) -> pa.Table:

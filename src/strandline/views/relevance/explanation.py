@@ -71,7 +71,7 @@ def _rows(change: Any, schema: pa.Schema, doing: str) -> Iterator[dict[str, Any]
     if isinstance(change, Mapping):
         change = [change]
     if isinstance(change, Changes):
-        tables = [_images(ChangeSet(change.header, rows)) for rows in change.tables()]
+        tables = [_images(part) for part in change.sets()]
         yield from (row for table in tables for row in table.select(schema.names).to_pylist())
         return
     for row in change.to_pylist() if isinstance(change, pa.Table) else change:
