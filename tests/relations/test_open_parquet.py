@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import strategies as st
+from tests.values.properties import for_all
 
 from strandline.errors import FormatError, InputError, NotFound, SchemaError
 from strandline.relations import ReadOptions, Relation, Scan, open_relation, read_scan, read_table
@@ -343,3 +345,30 @@ def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
         os.replace(tmp_path / "next.parquet", path)
         os.utime(path, ns=(0, 0))
         assert rows_of(open_relation(path)).equals(table)
+
+
+_FAR = dt.datetime(9999, 12, 31, 23, 59, 59, 999_999)
+_INSTANTS = st.integers(-(2**62), 2**62)
+
+
+@for_all(40, values=st.lists(st.one_of(st.none(), _INSTANTS, _INSTANTS.map(lambda ns: ns // 1000 * 1000)), max_size=6))
+def test_int96_is_read_exactly_or_refused_by_name(
+    tmp_path_factory: pytest.TempPathFactory, values: list[int | None]
+) -> None:
+    column = pa.array(values, pa.timestamp("ns"))
+    table = pa.table({"ts": column, "deep": pa.array([[value] for value in values], pa.list_(pa.timestamp("ns")))})
+    path = tmp_path_factory.mktemp("int96") / "t.parquet"
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True)
+    relation = open_relation(str(path))
+    if any(value is not None and value % 1000 for value in values):
+        with pytest.raises(FormatError, match="'deep' is of type INT96 and holds nanoseconds"):
+            rows_of(relation)
+        return
+    expected = [None if value is None else value // 1000 for value in values]
+    assert rows_of(relation).column("ts").cast(pa.int64()).to_pylist() == expected
+
+
+def test_int96_reaches_beyond_what_nanoseconds_can_hold(tmp_path: Path) -> None:
+    table = pa.table({"ts": pa.array([_FAR, dt.datetime(1, 1, 1)], pa.timestamp("us"))})
+    pq.write_table(table, tmp_path / "t.parquet", use_deprecated_int96_timestamps=True)
+    assert rows_of(open_relation(str(tmp_path / "t.parquet"))).column("ts").to_pylist()[0] == _FAR

@@ -1,7 +1,7 @@
 """The change set: its shape, its algebra, its files."""
 
 from strandline.changes.applied import Applied
-from strandline.changes.apply import check_base
+from strandline.changes.apply import KeyedImages, check_base, check_fit
 from strandline.changes.changes import Changes
 from strandline.changes.conversion import to_keyed
 from strandline.changes.execution import StoredChanges
@@ -65,6 +65,7 @@ __all__ = [
     "Changes",
     "Counts",
     "Header",
+    "KeyedImages",
     "PartFile",
     "PartWriter",
     "StoredChanges",
@@ -73,6 +74,7 @@ __all__ = [
     "check_base",
     "check_carried",
     "check_columns",
+    "check_fit",
     "check_key",
     "check_schema",
     "counted_header",

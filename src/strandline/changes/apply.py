@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,30 @@ import pyarrow as pa
 
 from strandline.changes.fill import fill as fill_in
 from strandline.changes.fill import widen
-from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds, require_whole, show
+from strandline.changes.shape import (
+    COUNT,
+    COUNTED,
+    ChangeSet,
+    Header,
+    after_table,
+    before_table,
+    kinds,
+    require_whole,
+    show,
+)
 from strandline.errors import ChangesError, KeysError
-from strandline.values import Incomparable, Numbers, Positions, common_type, first_occurrences, match, plain, restore
+from strandline.values import (
+    Flags,
+    Incomparable,
+    Numbers,
+    Positions,
+    common_type,
+    first_occurrences,
+    match,
+    plain,
+    restore,
+    unequal,
+)
 
 _DOING = "applying a change set"
 _LENIENT = "Apply it to the relation it was made from, or use lenient for last-writer semantics"
@@ -27,9 +49,10 @@ def apply(
 ) -> pa.Table:
     """The rows of `base` after `changes`: survivors in place, inserts at the end, in the set's new schema.
 
-    A set that does not fit (an insert of a present key, an update or delete of an absent one, removal of rows that
-    are not there, another schema) is a `ChangesError` that shows up to ten keys. With `lenient` the set wins: such
-    inserts replace, such updates insert, such deletes do nothing.
+    A set that does not fit (an insert of a key that another row has, an update or delete of an absent one or of a row
+    that is not as the before image says, removal of rows that are not there, another schema) is a `ChangesError` that
+    shows up to ten keys. With `lenient` the set wins: such inserts replace, such updates insert, such deletes do
+    nothing.
     """
     if fill is not None:
         changes = fill_in(changes, fill)
@@ -68,32 +91,83 @@ def _keyed(base: pa.Table, changes: ChangeSet, lenient: bool) -> tuple[pa.Table,
     there, mine = _meeting_rows(base.select(header.key), changes.rows.select(header.key))
     kind = kinds(changes.rows)
     if not lenient:
-        _check_fit(changes, kind, mine)
+        places = np.full(len(kind), -1, dtype=np.int64)
+        places[mine] = there
+        check_fit(KeyedImages.of(changes), base, places, _DOING)
     index = np.arange(len(base), dtype=np.int64)
     index[there] = np.where(kind[mine] == 0, -1, len(base) + mine)
     absent = np.ones(len(kind), dtype=bool)
     absent[mine] = False
     end = len(base) + np.flatnonzero(absent & (kind > 0))
-    merged = pa.concat_tables([_as(base, header), changes.rows.select(header.columns)])
-    return merged, np.concatenate([index[index >= 0], end]).astype(np.int64)
+    index = np.concatenate([index[index >= 0], end]).astype(np.int64)
+    # Rows that the set replaces or deletes need not fit the new types.
+    kept = index < len(base)
+    index[~kept] += int(kept.sum()) - len(base)
+    survivors = _survivors(base.take(pa.array(index[kept])), header)
+    index[kept] = np.arange(len(survivors))
+    return pa.concat_tables([survivors, changes.rows.select(header.columns)]), index
 
 
-def _as(base: pa.Table, header: Header) -> pa.Table:
-    return restore(base, header.after_schema)
+def _survivors(rows: pa.Table, header: Header) -> pa.Table:
+    try:
+        return restore(rows, header.after_schema)
+    except pa.ArrowInvalid as error:
+        raise ChangesError(
+            f"rows that the set does not change don't fit the schema that it leads to: {error}",
+            doing=_DOING,
+            hint="Apply it to the relation it was made from",
+        ) from None
 
 
-def _check_fit(changes: ChangeSet, kind: Numbers, mine: Positions) -> None:
-    present = np.zeros(len(kind), dtype=bool)
-    present[mine] = True
-    keys = changes.rows.select(changes.header.key)
-    for code, wrong, complaint in (
-        (2, present, "inserts keys that are already there"),
-        (1, ~present, "updates keys that are not there"),
-        (0, ~present, "deletes keys that are not there"),
+@dataclass(frozen=True)
+class KeyedImages:
+    """What a keyed set says of rows: the kind of each change, the row after it and, where known, before it."""
+
+    key: Sequence[str]
+    kind: Numbers
+    after: pa.Table
+    before: pa.Table | None
+
+    @staticmethod
+    def of(changes: ChangeSet) -> KeyedImages:
+        header = changes.header
+        before = before_table(changes) if header.has_before and header.values else None
+        return KeyedImages(header.key, kinds(changes.rows), after_table(changes), before)
+
+
+def check_fit(images: KeyedImages, held: pa.Table, places: Positions, doing: str) -> None:
+    """Refuses changes that were made from other rows, showing keys.
+
+    `places` tells for each change where in `held` the row of its key stands, or −1. Where before images are known, the
+    rows that are updated and deleted must hold them. An insert of a row that is there already, as it is, fits.
+    """
+    kind, present = images.kind, places >= 0
+    stale, taken = np.zeros(len(kind), dtype=bool), np.zeros(len(kind), dtype=bool)
+    for image, chosen, flags in (
+        (images.before, np.flatnonzero(present & (kind < 2)), stale),
+        (images.after, np.flatnonzero(present & (kind == 2)), taken),
     ):
-        misfits = np.flatnonzero((kind == code) & wrong)
+        if image is not None:
+            flags[chosen] = _differ(image, chosen, held, places[chosen])
+    for wrong, complaint in (
+        (taken, "inserts keys that are already there"),
+        (~present & (kind == 1), "updates keys that are not there"),
+        (~present & (kind == 0), "deletes keys that are not there"),
+        (stale, "changes rows that hold something else than its before images"),
+    ):
+        misfits = np.flatnonzero(wrong)
         if len(misfits):
-            raise ChangesError(f"the change set {complaint}: {show(keys, misfits)}", doing=_DOING, hint=_LENIENT)
+            keys = show(images.after.select(images.key), misfits)
+            raise ChangesError(f"the change set {complaint}: {keys}", doing=doing, hint=_LENIENT)
+
+
+def _differ(mine: pa.Table, chosen: Positions, held: pa.Table, places: Positions) -> Flags:
+    """Which of the chosen rows differ in any column that both have from the rows that are held at these places."""
+    differ = np.zeros(len(chosen), dtype=bool)
+    there = set(held.column_names)
+    for name in (name for name in mine.column_names if name in there and len(chosen)):
+        differ |= unequal(mine.column(name).take(pa.array(chosen)), held.column(name).take(pa.array(places)))
+    return differ
 
 
 def _meeting_rows(base: pa.Table, own: pa.Table) -> tuple[Positions, Positions]:
@@ -120,7 +194,7 @@ def _meeting_rows(base: pa.Table, own: pa.Table) -> tuple[Positions, Positions]:
 
 def _counted(base: pa.Table, changes: ChangeSet, lenient: bool) -> tuple[pa.Table, Positions]:
     header = changes.header
-    merged = pa.concat_tables([_as(base, header), changes.rows.select(header.columns)])
+    merged = pa.concat_tables([restore(base, header.after_schema), changes.rows.select(header.columns)])
     group = first_occurrences(merged.select(header.columns))
     counts = np.asarray(changes.rows.column(COUNT), dtype=np.int64)
     removed = np.zeros(len(merged), dtype=np.int64)

@@ -34,7 +34,8 @@ def consolidate(changes: ChangeSet, *, ordered: bool = True) -> ChangeSet:
     """The net effect of rows that may hold several changes of one key, or several counts of one value.
 
     Keyed rows are read as a sequence: an insert and a later update become an insert, an insert and a later delete
-    nothing, a delete and a later insert an update or nothing (that needs before images). With `ordered=False` they
+    nothing, a delete and a later insert an update or nothing (that needs before images); an insert of the row that is
+    there already, as it is, goes. With `ordered=False` they
     are a bag, in which the delete of a key comes before its insert wherever it stands. A sequence that can't have
     happened, as insert after insert, is a `ChangesError`. Updates that change nothing are dropped where before
     images show it. The sums of counted rows are taken; zeros go.
@@ -56,6 +57,7 @@ def consolidated_header(header: Header) -> Header:
 
 def net(header: Header, changes: ChangeSet, known: Flags) -> ChangeSet:
     """The net set of keyed rows in order, under `header`; `known` says which rows' before images are there."""
+    changes, known = _without_repeated_inserts(changes, known)
     rows = changes.rows
     kind = kinds(rows)
     order, first, last = _groups(rows, header)
@@ -76,6 +78,26 @@ def net(header: Header, changes: ChangeSet, known: Flags) -> ChangeSet:
         updates = np.where(collapsed[place] == _UPDATE, np.arange(len(place)), -1)
         result = result.append_column(CHANGED, names.take(pa.array(updates, mask=updates < 0)))
     return finish(header, result)
+
+
+def _without_repeated_inserts(changes: ChangeSet, known: Flags) -> tuple[ChangeSet, Flags]:
+    """The rows without inserts of what is there already, as it is: `apply` makes nothing of them, either."""
+    rows, header = changes.rows, changes.header
+    kind = kinds(rows)
+    order, first, _ = _groups(rows, header)
+    follows = np.ones(len(order), dtype=bool)
+    follows[first] = False
+    places = np.flatnonzero(follows)
+    places = places[(kind[order[places]] == _INSERT) & (kind[order[places - 1]] != _DELETE)]
+    same = np.ones(len(places), dtype=bool)
+    for name in header.values if len(places) else ():
+        column = rows.column(name)
+        same &= ~unequal(column.take(pa.array(order[places - 1])), column.take(pa.array(order[places])))
+    if not same.any():
+        return changes, known
+    keep = np.ones(len(rows), dtype=bool)
+    keep[order[places[same]]] = False
+    return ChangeSet(header, rows.filter(pa.array(keep))), known[keep]
 
 
 def _groups(rows: pa.Table, header: Header) -> tuple[Positions, Positions, Positions]:

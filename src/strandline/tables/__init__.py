@@ -57,7 +57,7 @@ from strandline.tables.schema import (
     widened,
 )
 from strandline.tables.transaction import TableTransaction, entered_transaction
-from strandline.tables.update import Assignments, assignments, check_fit, condition_of, refuse_absent, settle_counts
+from strandline.tables.update import Assignments, assignments, condition_of, refuse_absent, settle_counts
 from strandline.tables.validation import Footprint, TableValidator
 
 __all__ = [
@@ -98,7 +98,6 @@ __all__ = [
     "assignments",
     "changed_rows",
     "check_distinct",
-    "check_fit",
     "check_key_types",
     "check_not_null",
     "check_params",

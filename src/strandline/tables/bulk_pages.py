@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes import CHANGE
+from strandline.changes import BEFORE, CHANGE, KeyedImages, check_fit
 from strandline.engine import Attempt, Result, WorkItem, kernel
 from strandline.pages import UNBORN, Draft, Entry, Grant, LogicalPage, PageRef, TableId, WorkerOutput
 from strandline.relations import Scan, read_table
@@ -31,7 +31,6 @@ from strandline.tables.routing import DELETE, range_numbers, routed_schema
 from strandline.tables.row_changes import NONE, Delta, read_freed, write_freed
 from strandline.tables.scan import objects_of
 from strandline.tables.schema import ROW, TableSchema
-from strandline.tables.update import check_fit
 from strandline.values import no_rows
 
 
@@ -170,13 +169,28 @@ class _Standing:
             return self._difference(arrived, start, end)
         delta = arrived.delta(start, end)
         if self._mode is not WriteMode.UPSERT and start < end:
-            present = self.contents.rows_of(delta.keys) != NONE
-            rows, kind = arrived.rows.slice(start, end - start), arrived.kind[start:end]
             if self._mode is WriteMode.APPLY:
-                check_fit(rows, self._work.schema.order, kind, present, self._item["doing"])
-            elif present.any():
-                raise taken_keys(rows, self._work.schema, np.flatnonzero(present).tolist(), self._item["doing"])
+                self._check_fit(arrived, start, end)
+                return delta
+            present = np.flatnonzero(self.contents.rows_of(delta.keys) != NONE)
+            if len(present):
+                rows = arrived.rows.slice(start, end - start)
+                raise taken_keys(rows, self._work.schema, present.tolist(), self._item["doing"])
         return delta
+
+    def _check_fit(self, arrived: _Arrived, start: int, end: int) -> None:
+        """Refuses changes that were made from other rows than those that are here."""
+        rows, schema = arrived.rows.slice(start, end - start), self._work.schema
+        whole = self._work.writer.contents(self.entry) if self._page["whole"] else self.contents
+        found = [whole.find(key) for key in arrived.keys[start:end]]
+        there = [place for place in found if place is not None]
+        places = np.full(len(found), -1, dtype=np.int64)
+        places[[number for number, place in enumerate(found) if place is not None]] = np.arange(len(there))
+        before = None
+        if BEFORE in rows.column_names:
+            before = pa.Table.from_struct_array(rows.column(BEFORE))
+        images = KeyedImages(schema.order, arrived.kind[start:end], rows.select(schema.names), before)
+        check_fit(images, whole.images(there) if there else no_rows(schema.row_schema), places, self._item["doing"])
 
     def _difference(self, arrived: _Arrived, start: int, end: int) -> Delta:
         """The changes that make these rows of those that are here."""

@@ -446,7 +446,8 @@ class LargeWrites:
             Scan(CHANGES, part.path, schema, options=options, rows=part.rows, bytes=part.bytes)
             for part in changes.parts
         ]
-        arrivals = Arrivals(scans, doing, Form.COUNTS if counted else Form.CHANGES)
+        checked = not lenient and changes.header.has_before and bool(changes.header.values)
+        arrivals = Arrivals(scans, doing, Form.COUNTS if counted else Form.CHECKED if checked else Form.CHANGES)
         if counted:
             self._tables.reader.note_full_scan(pending)
             bulk = self._bulk(pending, arrivals.bytes + self._tables.size(pending).bytes, RowSource(None))

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from strandline.changes import CHANGE, kinds, read_batches
+from strandline.changes import BEFORE, CHANGE, kinds, read_batches
 from strandline.engine import Attempt, Result, Runner, Spool, WorkItem, cut_evenly, kernel
 from strandline.relations import (
     Scan,
@@ -52,6 +52,8 @@ class Form(Enum):
 
     ROWS = "rows"
     CHANGES = "changes"
+    CHECKED = "checked"
+    """Changes with before images, which must be those of the rows that are there."""
     COUNTS = "counts"
     ROUTED = "routed"
 
@@ -86,10 +88,18 @@ class RoutedRange:
         return sum(scan.rows or 0 for scan in self.scans)
 
 
-def routed_schema(schema: TableSchema) -> pa.Schema:
-    """The rows between the two kernels: what each is, and its columns; of a table without a key, its number."""
+def routed_schema(schema: TableSchema, form: Form = Form.ROUTED) -> pa.Schema:
+    """The rows between the two kernels: what each is, and its columns; of a table without a key, its number.
+
+    Changes that are to be checked bring their before images.
+    """
     own = [pa.field(ROW, pa.int64())] if not schema.key else []
-    return pa.schema([pa.field(CHANGE, pa.int8()), *own, *list(schema.row_schema)[1:]])
+    images = [pa.field(BEFORE, before_type(schema))] if form is Form.CHECKED else []
+    return pa.schema([pa.field(CHANGE, pa.int8()), *own, *list(schema.row_schema)[1:], *images])
+
+
+def before_type(schema: TableSchema) -> pa.StructType:
+    return pa.struct([field for field in list(schema.row_schema)[1:] if field.name not in schema.key])
 
 
 def route(
@@ -107,7 +117,7 @@ def route(
         for some in cut_evenly(arrivals.scans, lambda scan: scan.bytes, runner.parallelism * ITEMS_PER_WORKER)
     ]
     outcomes = runner.run(route_rows, items, spool, arrivals.doing)
-    buckets = bucket_scans(outcomes, routed_schema(schema), len(cuts) + 1, spool)
+    buckets = bucket_scans(outcomes, routed_schema(schema, arrivals.form), len(cuts) + 1, spool)
     lows, highs = [b"", *cuts], [*cuts, None]
     return [RoutedRange(low, high, scans) for low, high, scans in zip(lows, highs, buckets, strict=True)]
 
@@ -125,7 +135,7 @@ def route_rows(item: WorkItem, attempt: Attempt) -> Result:
             numbers = range_numbers(ready, schema.order, cuts) if cuts else np.zeros(len(ready), dtype=np.int64)
             yield from in_order_of(ready, np.argsort(numbers, kind="stable"), numbers, len(cuts) + 1)
 
-    written = write_buckets(rows(), routed_schema(schema), len(cuts) + 1, attempt)
+    written = write_buckets(rows(), routed_schema(schema, Form(item["form"])), len(cuts) + 1, attempt)
     return {**written, "bytes_read": sum(scan.bytes for scan in scans)}
 
 
@@ -181,15 +191,20 @@ def _sample(arrivals: Arrivals, schema: TableSchema) -> list[bytes]:
 def _routed(group: pa.Table, schema: TableSchema, form: Form, doing: str) -> pa.Table:
     if form is Form.ROUTED:
         return group
-    if form is Form.CHANGES:
+    images = None
+    if form in (Form.CHANGES, Form.CHECKED):
         kind = kinds(group)
         rows = restore(group.select(schema.names), pa.schema(list(schema.row_schema)[1:]))
         check_not_null(rows.filter(pa.array(kind != DELETE)), schema, doing)
+        if form is Form.CHECKED:
+            images = restore(group.select([BEFORE]), pa.schema([pa.field(BEFORE, before_type(schema))])).column(0)
     else:
         kind = np.full(len(group), INSERT)
         rows = fitted(group, schema, doing)
     if not schema.key:
         rows = rows.add_column(0, pa.field(ROW, pa.int64()), pa.nulls(len(rows), pa.int64()))
+    if images is not None:
+        rows = rows.append_column(BEFORE, images)
     return rows.add_column(0, pa.field(CHANGE, pa.int8()), pa.array(kind.astype(np.int8)))
 
 

@@ -114,6 +114,13 @@ class LockingReader:
                 there[key] = own[2]
         return there
 
+    def rows_at(self, pending: PendingWrites, keys: Sequence[bytes]) -> Selection:
+        """Lock keys for writing; the rows that are there, own changes included."""
+        bounds = KeyBounds(points=tuple(keys), exact=True)
+        there, rows = self._select_points(pending, bounds, Mode.X)
+        numbers: list[int] = rows.column(ROW).to_pylist()
+        return self._with_own(pending, Selection(there, numbers, rows.drop_columns([ROW])), None, bounds)
+
     def _contents(self, pending: PendingWrites, entry: Entry, columns: Sequence[str] | None = None) -> PageContents:
         if columns is None or entry.rows <= MANY_ROWS * 8:
             return self._cache.contents(entry, pending.schema, self._inner.output.read)
@@ -191,7 +198,8 @@ class LockingReader:
         if condition is not None:
             mine = np.flatnonzero(condition.mask(own_rows))
         if bounds.points is not None:
-            mine = np.array([n for n in mine if own_keys[n] in bounds.points], dtype=np.int64)
+            points = set(bounds.points)
+            mine = np.array([n for n in mine if own_keys[n] in points], dtype=np.int64)
         return Selection(
             [*(keys[n] for n in kept), *(own_keys[n] for n in mine)],
             [*(numbers[n] for n in kept), *(pending.net[own_keys[n]][2] for n in mine)],

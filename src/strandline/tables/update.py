@@ -26,7 +26,9 @@ from strandline.changes import (
     COUNTED,
     ChangeSet,
     Header,
+    KeyedImages,
     check_base,
+    check_fit,
     kinds,
 )
 from strandline.errors import ChangesError, InputError
@@ -34,7 +36,7 @@ from strandline.pages import Mode
 from strandline.tables.incoming_rows import check_distinct, check_not_null, taken_keys
 from strandline.tables.keys import encode_keys, show_keys
 from strandline.tables.predicates import TableExpression, check_params, literal, repeat
-from strandline.tables.routing import DELETE, INSERT, UPDATE
+from strandline.tables.routing import DELETE
 from strandline.tables.row_changes import PendingWrites
 from strandline.tables.row_locks import LockingReader, Selection
 from strandline.tables.schema import TableSchema
@@ -174,9 +176,10 @@ def apply_changes(tx: TableTransaction, pending: PendingWrites, changes: ChangeS
     if lenient:
         tx.reader.lock_keys(pending, keys, Mode.X)
     else:
-        there = tx.reader.present(pending, keys)
-        present = np.array([key in there for key in keys], dtype=np.bool_)
-        check_fit(changes.rows, header.key, kind, present, doing)
+        held = tx.reader.rows_at(pending, keys)
+        there = {key: place for place, key in enumerate(held.keys)}
+        places = np.array([there.get(key, -1) for key in keys], dtype=np.int64)
+        check_fit(KeyedImages.of(changes), held.rows, places, doing)
     put = np.flatnonzero(kind != DELETE)
     rows = restore(changes.rows.select(schema.names).take(pa.array(put)), _schema(pending, schema.names))
     check_not_null(rows, schema, doing)
@@ -202,22 +205,6 @@ def check_applicable(header: Header, pending: PendingWrites, doing: str) -> None
             doing=doing,
             hint="Convert them with to_counted() or to_keyed(key)",
         )
-
-
-def check_fit(rows: pa.Table, key: Sequence[str], kind: Positions, present: Flags, doing: str) -> None:
-    """Refuses changes that were made from other rows, showing keys."""
-    for code, wrong, problem in (
-        (INSERT, present, "inserts keys that are already there"),
-        (UPDATE, ~present, "updates keys that are not there"),
-        (DELETE, ~present, "deletes keys that are not there"),
-    ):
-        misfits = np.flatnonzero((kind == code) & wrong)
-        if len(misfits):
-            raise ChangesError(
-                f"the change set {problem}: {show_keys(rows, key, misfits)}",
-                doing=doing,
-                hint="Apply it to the rows it was made from, or use lenient for last-writer semantics",
-            )
 
 
 def overwrite_rows(tx: TableTransaction, pending: PendingWrites, rows: pa.Table) -> int:

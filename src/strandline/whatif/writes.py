@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.changes import COUNT, COUNTED, Changes, ChangeSet, check_base, kinds
+from strandline.changes import COUNT, COUNTED, Changes, ChangeSet, KeyedImages, check_base, check_fit, kinds
 from strandline.errors import ChangesError, InputError
 from strandline.tables import (
     DELETE,
@@ -24,7 +24,6 @@ from strandline.tables import (
     KeyBounds,
     TableSchema,
     check_distinct,
-    check_fit,
     check_not_null,
     encode_keys,
     fitted,
@@ -267,7 +266,7 @@ def _apply_keyed(opened: OpenWhatIf, changes: ChangeSet, doing: str, *, lenient:
     where = np.full(len(kind), -1, dtype=np.int64)
     where[pairs.new] = pairs.old
     if not lenient:
-        check_fit(changes.rows, changes.header.key, kind, where >= 0, doing)
+        check_fit(KeyedImages.of(changes), chosen.visible.rows, where, doing)
     put = np.flatnonzero(kind != DELETE)
     schema = pa.schema([table_schema.row_schema.field(name) for name in table_schema.names])
     rows = restore(changes.rows.select(list(table_schema.names)), schema)

@@ -8,10 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.engine import Spool
+from strandline.errors import FormatError
 from strandline.relations.formats.files import DataFile, hive_constants, reading
 from strandline.relations.formats.objects import open_source
 from strandline.relations.read_options import ReadOptions
@@ -104,11 +106,52 @@ def read_parquet(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterato
         repeating = _repeating(file, present, range(file.num_row_groups) if groups is None else groups)
         if repeating:
             file = parquet_file(scan.path, dictionaries=repeating)
+        _check_int96(file, scan.path, [name for name in held if dotted or name in present], groups)
         batches = file.iter_batches(
             batch_size=batch_rows, row_groups=groups, columns=None if dotted else present, use_threads=False
         )
         for batch in batches:
             yield batch.select(present) if dotted else batch
+
+
+def _check_int96(file: pq.ParquetFile, path: str, names: Sequence[str], groups: list[int] | None) -> None:
+    """Refuses instants of INT96 whose nanoseconds would be cut: read in both units, they differ by what is lost.
+
+    Nanoseconds wrap around beyond 2262; so does the difference, which stays right.
+    """
+    leaves = [file.metadata.schema.column(place) for place in range(file.metadata.num_columns)]
+    chosen = sorted({leaf.path.split(".")[0] for leaf in leaves if leaf.physical_type == "INT96"} & set(names))
+    if not chosen:
+        return
+    units = (
+        parquet_file(path, int96_unit=unit).iter_batches(row_groups=groups, columns=chosen, use_threads=False)
+        for unit in ("us", "ns")
+    )
+    for rough, exact in zip(*units, strict=True):
+        for name in chosen:
+            if any(_differ(*pair) for pair in zip(_instants(rough[name]), _instants(exact[name]), strict=True)):
+                raise FormatError(
+                    f"the column {name!r} is of type INT96 and holds nanoseconds, of which only microseconds are read",
+                    doing=f"reading {path}",
+                    hint="Write it as a timestamp of nanoseconds, or cut it to microseconds, and read that",
+                )
+
+
+def _instants(array: pa.Array) -> Iterator[pa.Array]:
+    """The timestamps in a column, however deep."""
+    if pa.types.is_timestamp(array.type):
+        yield array
+    elif pa.types.is_map(array.type):
+        yield from (*_instants(array.keys), *_instants(array.items))
+    elif pa.types.is_nested(array.type):
+        inner = array.flatten()
+        for child in inner if isinstance(inner, list) else [inner]:
+            yield from _instants(child)
+
+
+def _differ(rough: pa.Array, exact: pa.Array) -> bool:
+    micros, nanos = (np.asarray(side.cast(pa.int64()).fill_null(0), dtype=np.int64) for side in (rough, exact))
+    return bool(np.any(nanos.view(np.uint64) != micros.view(np.uint64) * np.uint64(1000)))
 
 
 _Opened = tuple[DataFile, tuple[Any, pa.Schema]]
@@ -134,9 +177,9 @@ def _open_footer(file: DataFile) -> tuple[Any, pa.Schema]:
     return opened.metadata, schema
 
 
-def parquet_file(path: str, *, dictionaries: Sequence[str] | None = None) -> pq.ParquetFile:
+def parquet_file(path: str, *, dictionaries: Sequence[str] | None = None, int96_unit: str = "us") -> pq.ParquetFile:
     """A Parquet file opened to be read in streams; columns of text that are to be read as dictionaries are named."""
-    # Microseconds hold every date that INT96 is used for; nanoseconds end in 2262.
+    # Microseconds hold every date that INT96 is used for; nanoseconds end in 2262. `_check_int96` sees what is cut.
     # Buffering ahead would hold the bytes of all chosen row groups at once, and is no faster on local files.
     source, version = open_source(path)
     return pq.ParquetFile(
@@ -144,7 +187,7 @@ def parquet_file(path: str, *, dictionaries: Sequence[str] | None = None) -> pq.
         metadata=_metadata(path, *version),
         read_dictionary=None if dictionaries is None else list(dictionaries),
         pre_buffer=False,
-        coerce_int96_timestamp_unit="us",
+        coerce_int96_timestamp_unit=int96_unit,
     )
 
 
