@@ -22,7 +22,7 @@ from strandline.changes.shape import (
     require_whole,
     show,
 )
-from strandline.errors import ChangesError, KeysError
+from strandline.errors import ChangesError, KeysError, SchemaError
 from strandline.values import (
     Flags,
     Incomparable,
@@ -111,9 +111,9 @@ def _keyed(base: pa.Table, changes: ChangeSet, lenient: bool) -> tuple[pa.Table,
 def _survivors(rows: pa.Table, header: Header) -> pa.Table:
     try:
         return restore(rows, header.after_schema)
-    except pa.ArrowInvalid as error:
+    except SchemaError as error:
         raise ChangesError(
-            f"rows that the set does not change don't fit the schema that it leads to: {error}",
+            f"rows that the set does not change don't fit the schema that it leads to: {error.why}",
             doing=_DOING,
             hint="Apply it to the relation it was made from",
         ) from None
