@@ -228,6 +228,13 @@ def wrong(n: int) -> pa.Table:
             ChangesError,
             r"updates keys that are not there: \(id=10\d\)",
             lambda table: table.apply(
+                Changes.of(difference(wrong(9).slice(0, 9), wrong(9).slice(0, 9).set_column(1, "v", [[1] * 9]), ["id"]))
+            ),
+        ),
+        (
+            ChangesError,
+            r"something else than its before images: \(id=3\)",
+            lambda table: table.apply(
                 Changes.of(difference(wrong(9), wrong(9).set_column(1, "v", [[1] * 10]), ["id"]))
             ),
         ),
