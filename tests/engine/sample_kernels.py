@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
 from strandline.engine import Attempt, Result, WorkItem, kernel
 from strandline.errors import InputError
+
+
+@kernel
+def interrupt(item: WorkItem, attempt: Attempt) -> Result:
+    """The user presses Ctrl-C while the first item runs."""
+    if item["n"] == 0:
+        signal.raise_signal(signal.SIGINT)
+    Path(item["ran"]).touch()
+    return {"rows": 1}
 
 
 @kernel

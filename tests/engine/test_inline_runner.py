@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
-from sample_kernels import always_fail, refuse_odd, square
+from sample_kernels import always_fail, interrupt, refuse_odd, square
 
 from strandline.engine import (
     INLINE_LIMIT,
@@ -14,10 +15,11 @@ from strandline.engine import (
     InlineRunner,
     Spool,
     choose_runner,
+    parallel,
     runs_on_spark,
     spark_at_hand,
 )
-from strandline.errors import InputError, StrandlineError
+from strandline.errors import Cancelled, InputError, StrandlineError
 
 
 def test_outcomes_come_in_the_order_of_the_items() -> None:
@@ -102,3 +104,12 @@ def test_errors_survive_the_trip_through_json() -> None:
 
 def test_an_unknown_error_name_becomes_the_base_class() -> None:
     assert type(StrandlineError.from_json({"error": "os.system", "why": "x"})) is StrandlineError
+
+
+def test_ctrl_c_stops_the_work_as_cancelled(tmp_path: Path) -> None:
+    items = [{"n": n, "ran": str(tmp_path / str(n))} for n in range(500)]
+    with Spool() as spool, pytest.raises(Cancelled, match="squaring: stopped by the user"):
+        InlineRunner(1).run(interrupt, items, spool, "squaring")
+    assert len(list(tmp_path.iterdir())) < 500
+    with pytest.raises(Cancelled, match="stopped by the user"):
+        parallel(lambda n: signal.raise_signal(signal.SIGINT) if n == 0 else None, range(500))

@@ -111,5 +111,11 @@ def parallel(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     if len(work) < 2:
         return [function(item) for item in work]
     with ThreadPoolExecutor(min(len(work), os.cpu_count() or 1)) as pool:
-        futures: list[Future[R]] = [pool.submit(function, item) for item in work]
-        return [future.result() for future in futures]
+        try:
+            futures: list[Future[R]] = [pool.submit(function, item) for item in work]
+            return [future.result() for future in futures]
+        except BaseException as error:
+            pool.shutdown(wait=False, cancel_futures=True)
+            if isinstance(error, KeyboardInterrupt):
+                raise Cancelled("stopped by the user", doing="working on several threads") from None
+            raise
