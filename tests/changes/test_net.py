@@ -21,7 +21,7 @@ from strandline.changes.table_difference import difference
 from strandline.differential import window_raw
 from strandline.errors import ChangesError, KeysError
 from strandline.values import HashWriter, key_hashes, read_hashes, repeated_hashes
-from strandline.values.key_hashes import Hashes
+from strandline.values.hash_runs import Hashes
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 

@@ -16,7 +16,7 @@ from strandline.values.expressions import (
     sql_rounds,
     unsteady_calls,
 )
-from strandline.values.key_hashes import Hashes, HashWriter, key_hashes, read_hashes, repeated_hashes
+from strandline.values.hash_runs import Hashes, HashWriter, key_hashes, read_hashes, repeated_hashes
 from strandline.values.matching import (
     BLOCK_ROWS,
     Matching,
