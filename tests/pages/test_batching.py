@@ -10,19 +10,19 @@ from tests.pages.toy import created
 
 from strandline.pages.batch_queue import BatchQueue, PendingCommit
 from strandline.pages.ids import CommitNumber
-from strandline.storage import MemoryStorage
+from strandline.storage import MemoryStorage, Wakeup
 
 
-class Stopped(threading.Event):
+class Stopped(Wakeup):
     """A thread is stopped while it waits, as by the user's Ctrl-C; `late` when it is already its turn to lead."""
 
     def __init__(self, *, late: bool) -> None:
         super().__init__()
         self.late = late
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, limit: float) -> bool:
         if self.late:
-            super().wait(timeout)
+            super().wait(limit)
         raise KeyboardInterrupt
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import select
 import signal
 import subprocess
 import sys
@@ -38,7 +37,7 @@ from tests.pages.toy import (
 
 from strandline.errors import LockTimeout, StoreError, StrandlineError
 from strandline.pages import Environment, Mode, PageStore, TableEdit, Version, create_store
-from strandline.storage import MemoryStorage
+from strandline.storage import MemoryStorage, Mutex
 
 INTERRUPTS = (Fault.INTERRUPT, Fault.INTERRUPT_AFTER)
 
@@ -327,40 +326,58 @@ def created_again(storage: MemoryStorage) -> MemoryStorage:
     return storage
 
 
-def test_an_interrupt_by_the_user_ends_a_command_with_the_locks_released(tmp_path: Path) -> None:
-    """The real signal, in a process of its own that goes on afterwards."""
+def test_each_interrupt_by_the_user_ends_a_command_with_the_locks_released(tmp_path: Path) -> None:
+    """The real signal, sent once, in a process of its own that goes on afterwards."""
     code = f"""
 import faulthandler
 from strandline.storage import LocalStorage
 from tests.pages.toy import created, put, all_rows
-faulthandler.dump_traceback_later(60, exit=True)
+faulthandler.dump_traceback_later(120, exit=True)
 with created(LocalStorage({str(tmp_path)!r})) as store:
     main = store.version()
-    put(main, "t", a=0)
-    for n in range(5):
+    for n in range(200):
+        put(main, "t", a=-n)
+        assert not main.locks._locks
         try:
             print("at work", flush=True)
             while True:
                 put(main, "t", a=n)
         except KeyboardInterrupt:
             pass
-    put(main, "t", a=-1)
-    assert not main.locks._locks
+    put(main, "t", a=-200)
     print(all_rows(main.refresh()))
 """
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=_environment()
     ) as process:
         assert process.stdout is not None
-        for pause in range(5):
+        for number in range(200):
             assert process.stdout.readline() == "at work\n"
-            time.sleep(pause * 0.003)
-            # Python itself swallows an interrupt that falls into a destructor: users press the keys again.
+            time.sleep(number % 20 * 0.0003)
             process.send_signal(signal.SIGINT)
-            while not select.select([process.stdout], [], [], 5)[0]:
-                process.send_signal(signal.SIGINT)
-        assert process.stdout.read() == "{'t': {'a': -1}}\n"
+        assert process.stdout.read() == "{'t': {'a': -200}}\n"
         assert process.wait() == 0
+
+
+def test_a_wait_for_what_a_thread_of_this_process_holds_names_that_thread() -> None:
+    with impatient(MemoryStorage()) as store:
+        main = store.version()
+        for mutex in (main.exclusive, store.context.membership._mutex):
+            holds, go_on = threading.Event(), threading.Event()
+
+            def hold(mutex: Mutex = mutex, holds: threading.Event = holds, go_on: threading.Event = go_on) -> None:
+                with mutex.held():
+                    holds.set()
+                    go_on.wait()
+
+            thread = threading.Thread(target=hold, name="loader")
+            thread.start()
+            holds.wait()
+            with pytest.raises(LockTimeout, match=r"thread loader of this process has been at it for .* s"):
+                put(main, "t", **{f"k{n}": n for n in range(300)})
+            go_on.set()
+            thread.join()
+            put(main, "t", a=1)
 
 
 def _environment() -> dict[str, str]:

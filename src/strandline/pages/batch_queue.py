@@ -16,6 +16,7 @@ from strandline.errors import LockTimeout, StrandlineError, Unanswered
 from strandline.pages.ids import CommitNumber, TableId
 from strandline.pages.swap import SwapAttempt
 from strandline.pages.transaction import Transaction
+from strandline.storage import Wakeup
 
 
 @dataclass(slots=True, eq=False)
@@ -29,7 +30,7 @@ class PendingCommit:
     resolved: dict[TableId, TableId] = field(default_factory=dict)
     attempt: SwapAttempt | None = None
     """The last attempt to swap it in; a failed transaction may stand all the same (`may_stand`)."""
-    called: threading.Event = field(default_factory=threading.Event)
+    called: Wakeup = field(default_factory=Wakeup)
     """Wakes the transaction's thread: it is done, or has to lead the next batch."""
     leads: bool = False
     """Whether its thread has to lead, or does."""
@@ -55,7 +56,8 @@ class BatchQueue:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._complete = threading.Condition(self._mutex)
+        self._complete = Wakeup()
+        """The queue holds whom the leader gathers."""
         self._queue: list[PendingCommit] = []
         self._leader: threading.Thread | None = None
         self._crowd, self._began, self._took = 1, 0.0, 0.0
@@ -74,7 +76,7 @@ class BatchQueue:
             self._queue.append(pending)
             self._lead_if_nobody_does(pending)
             if len(self._queue) >= self._crowd:
-                self._complete.notify()
+                self._complete.set()
         end = time.monotonic() + limit
         while not pending.leads and not pending.called.wait(min(LOOK, max(0.0, end - time.monotonic()))):
             with self._mutex:
@@ -136,8 +138,10 @@ class BatchQueue:
         the threads in every batch. One thread alone never waits.
         """
         with self._mutex:
-            if self._crowd > 1:
-                patience = min(self._took * GATHERING, LONGEST)
-                self._complete.wait_for(lambda: len(self._queue) >= self._crowd, timeout=patience)
+            complete = self._complete = Wakeup()
+            patience = min(self._took * GATHERING, LONGEST) if len(self._queue) < self._crowd else 0.0
+        if patience:
+            complete.wait(patience)
+        with self._mutex:
             pending.batch, self._queue = self._queue[:LARGEST_BATCH], self._queue[LARGEST_BATCH:]
             self._began = time.monotonic()

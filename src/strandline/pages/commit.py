@@ -11,7 +11,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -19,7 +19,7 @@ from strandline.errors import Conflict, InputError, StorageError, StrandlineErro
 from strandline.pages.batch_queue import BatchQueue, PendingCommit
 from strandline.pages.format import Pointer, Reservation, SnapshotRecord, snapshot_to_json
 from strandline.pages.ids import CommitNumber, PhysicalPage, TableId, TransactionId
-from strandline.pages.locks import BatchLocks, page_resource
+from strandline.pages.locks import BatchLocks, LostHandle, batch_locks, page_resource
 from strandline.pages.process_registry import seen_by
 from strandline.pages.read_view import ReadView
 from strandline.pages.reclamation import Leftovers, clear_away, clear_failed
@@ -53,9 +53,10 @@ class Committer:
         self._untidied = 0
         self._last = TransactionId(0)
         self._leftovers = Leftovers(version)
-        self.lost: deque[TransactionResources] = deque()
-        """Of transactions whose handles are gone. They are put here while garbage is collected, whatever locks are held
-        just then, and ended later (`clear_lost`)."""
+        self._watched: dict[TransactionId, tuple[TransactionResources, LostHandle, LostHandle]] = {}
+        """Of the transactions under way."""
+        self._lost: deque[LostHandle] = deque()
+        """Handles that are gone: put here while garbage is collected, ended later (`clear_lost`)."""
 
     def begin(self, message: str = "") -> Transaction:
         """A new transaction, based on the newest state that this process knows."""
@@ -79,12 +80,19 @@ class Committer:
             if not all(other.done for other in pending.batch):
                 _fail(pending.batch, error)
                 self._finish(pending.batch)
+            # An error refers to this frame. If the frame referred to it, both would last until garbage is collected,
+            # and with them what an interrupted `with` holds.
+            pending.error = None
             raise
         finally:
             if completed(lambda: self.queue.leave(pending)):
                 self.abort(transaction)
-        if pending.error is not None:
-            raise pending.error
+        failure, pending.error = pending.error, None
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure
         return cast(CommitNumber, pending.commit)
 
     def lead(self, batch: Sequence[PendingCommit]) -> None:
@@ -113,7 +121,7 @@ class Committer:
     def commit_batch(self, batch: Sequence[PendingCommit]) -> None:
         """The recipe. After a lost swap it begins again, on the state that another process has put in place."""
         while True:
-            with self._version.attempt() as attempt, BatchLocks(self._version.locks, _numbers(batch)) as locks:
+            with self._version.attempt() as attempt, batch_locks(self._version.locks, _numbers(batch)) as locks:
                 live = self._validate(batch)
                 if not live:
                     return
@@ -240,16 +248,32 @@ class Committer:
         finally:
             self._end([transaction.resources])
 
+    def watch(self, transaction: Transaction) -> None:
+        """Notice it when the handle of a transaction that has not ended is lost."""
+        number, locks = transaction.number, self._version.locks
+        ended, released = (LostHandle(transaction, notes.append, number) for notes in (self._lost, locks.abandoned))
+        self._watched[number] = (transaction.resources, ended, released)
+
     def clear_lost(self) -> None:
         """End the transactions whose handles were lost: forgotten without being committed or aborted."""
-        while self.lost and not self._context.membership.is_inherited:
-            resources = self.lost.popleft()
-            logger.warning("a transaction was neither committed nor aborted: its locks are released, its changes gone")
-            self._end([resources])
-            try:
-                clear_away(self._version, resources, frozenset())
-            except StrandlineError:
-                self._leftovers.add(resources, frozenset())
+        while self._lost and not self._context.membership.is_inherited:
+            with suppress(IndexError):
+                # Taken off the list last: an interrupt in between leaves it there for the next.
+                note = self._lost[0]
+                self._clear(self._watched.get(note.transaction))
+                with suppress(ValueError):
+                    self._lost.remove(note)
+
+    def _clear(self, lost: tuple[TransactionResources, LostHandle, LostHandle] | None) -> None:
+        if lost is None:
+            return
+        resources = lost[0]
+        logger.warning("a transaction was neither committed nor aborted: its locks are released, its changes gone")
+        try:
+            clear_away(self._version, resources, frozenset())
+        except StrandlineError:
+            self._leftovers.add(resources, frozenset())
+        self._end([resources])
 
     def reserve(self, transaction: Transaction, domain: TableId) -> None:
         """Put a table reservation into the pointer."""
@@ -281,9 +305,7 @@ class Committer:
         for resources in ended:
             if resources.pinned:
                 resources.pinned = False
-                if resources.lost is not None:
-                    # No code may run when its handle goes: an interrupt would be swallowed there.
-                    resources.lost.detach()
+                self._watched.pop(resources.number, None)
                 self._version.pins.leave(resources.base)
         self._version.forget_foreign_changes()
 

@@ -16,15 +16,16 @@ import gc
 import math
 import threading
 import time
+import weakref
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from types import TracebackType
 
 from strandline.errors import Deadlock, LockTimeout, StoreError
 from strandline.pages.ids import LogicalPage, TableId, TransactionId
+from strandline.storage import Wakeup
 
 
 class Mode(Enum):
@@ -96,7 +97,7 @@ class _Request:
     resource: Resource
     mode: Mode
     converts: bool
-    answered: threading.Event = field(default_factory=threading.Event)
+    answered: Wakeup = field(default_factory=Wakeup)
     error: StoreError | None = None
 
 
@@ -106,6 +107,22 @@ class _Owner:
 
     thread: threading.Thread
     since: float
+
+
+class LostHandle(weakref.ref[object]):
+    """Calls a function when a transaction's handle is gone. One of the interpreter's own, such as `deque.append`: an
+    interrupt that falls into Python code is swallowed there, and garbage may be collected while any lock is held.
+    """
+
+    transaction: TransactionId
+
+    def __new__(cls, handle: object, call: Callable[[LostHandle], object], transaction: TransactionId) -> LostHandle:
+        made = super().__new__(cls, handle, call)
+        made.transaction = transaction
+        return made
+
+    def __init__(self, handle: object, call: Callable[[LostHandle], object], transaction: TransactionId) -> None:
+        super().__init__(handle, call)  # type: ignore[call-arg]
 
 
 @dataclass(slots=True)
@@ -123,8 +140,8 @@ class LockManager:
         self._held: dict[TransactionId, set[Resource]] = defaultdict(set)
         self._waiting: dict[TransactionId, _Request] = {}
         self._owners: dict[TransactionId, _Owner] = {}
-        self.abandoned: deque[TransactionId] = deque()
-        """Transactions whose handles are gone: whoever waits next releases what they hold."""
+        self.abandoned: deque[LostHandle] = deque()
+        """Of transactions whose handles are gone: whoever waits next releases what they hold."""
 
     def acquire(self, transaction: TransactionId, resource: Resource, mode: Mode, limit: float = LIMIT) -> None:
         """Wait for a lock, at most `limit` seconds; `Deadlock` when this transaction is the one to end."""
@@ -177,8 +194,13 @@ class LockManager:
 
     def _release_abandoned(self) -> bool:
         some = bool(self.abandoned)
-        while self.abandoned:
-            self.release_all([self.abandoned.popleft()])
+        with suppress(IndexError):
+            while True:
+                # Taken off the list last: an interrupt in between leaves it there for the next.
+                note = self.abandoned[0]
+                self.release_all([note.transaction])
+                with suppress(ValueError):
+                    self.abandoned.remove(note)
         return some
 
     def _collect_abandoned(self) -> bool:
@@ -325,7 +347,7 @@ class LockManager:
 
 
 class BatchLocks:
-    """Locks that installing a batch takes for itself, held while the batch is being committed. A context manager."""
+    """Locks that installing a batch takes for itself, held while the batch is being committed (`batch_locks`)."""
 
     def __init__(self, locks: LockManager, batch: frozenset[TransactionId]) -> None:
         self._locks = locks
@@ -335,13 +357,14 @@ class BatchLocks:
         """X on pages against everybody outside the batch; false, and nothing locked, when somebody is there."""
         return self._locks.try_exclusive(INSTALLING, [page_resource(domain, page) for page in pages], self._batch)
 
-    def __enter__(self) -> BatchLocks:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._locks.release_all([INSTALLING])
+@contextmanager
+def batch_locks(locks: LockManager, batch: frozenset[TransactionId]) -> Iterator[BatchLocks]:
+    """Gives the batch's own locks back at the end."""
+    try:
+        yield BatchLocks(locks, batch)
+    finally:
+        locks.release_all([INSTALLING])
 
 
 def _fits(lock: _Lock, transaction: TransactionId, mode: Mode) -> bool:

@@ -14,7 +14,6 @@ published before. Nothing is freed or deleted here: `commit` and `swap` act on t
 from __future__ import annotations
 
 import os
-import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,7 @@ from strandline.errors import Fenced, StoreError
 from strandline.pages.format import Freed, Json, SnapshotRecord, seal, unseal
 from strandline.pages.ids import CommitNumber, Environment, PhysicalPage, ProcessId, VersionObject
 from strandline.pages.liveness import DeathWatch, ProcessIdentity
-from strandline.storage import Storage, Token, swap_if_first
+from strandline.storage import Mutex, Storage, Token, swap_if_first
 
 PROCESSES = "PROCESSES"
 
@@ -254,7 +253,7 @@ class Membership:
         self._storage = storage
         self._environment = environment
         self.process = os.getpid()
-        self._mutex = threading.RLock()
+        self._mutex = Mutex("this process's entry in the registry", environment.lock_limit)
         self._blocks: dict[int, _OpenBlock] = {}
         self._current: _OpenBlock | None = None
         self.positions: Callable[[], Commits] = dict
@@ -285,7 +284,7 @@ class Membership:
         up.
         """
         self.refuse_inherited()
-        with self._mutex:
+        with self._mutex.held():
             if self._current is None or self._current.used == self._current.block.count:
                 self._current = self._open_block(BLOCK, 1, reserved=False)
             opened = self._current
@@ -296,12 +295,12 @@ class Membership:
 
     def reserve(self, runs: int, run: int) -> NameBlock:
         """A block for pages that other processes write for us: `runs` runs of `run` names."""
-        with self._mutex:
+        with self._mutex.held():
             return self._open_block(runs * run, run, reserved=True).block
 
     def settled(self, names: Iterable[PhysicalPage]) -> None:
         """These names are committed, or deleted: nobody needs to look for them when this process dies."""
-        with self._mutex:
+        with self._mutex.held():
             for name in names:
                 number, _, index = name.rpartition("/")[2].partition(".")[0].partition("-")
                 opened = self._blocks.get(int(number, 16))
@@ -317,19 +316,19 @@ class Membership:
             blocks = tuple(replace(one, nonce=nonce) if one.nonce == block.nonce else one for one in record.blocks)
             return registry if blocks == record.blocks else registry.with_record(replace(record, blocks=blocks))
 
-        with self._mutex:
+        with self._mutex.held():
             self._change_registry(withdrawn)
 
     def close_block(self, block: NameBlock) -> None:
         """A reserved block is settled as a whole."""
-        with self._mutex:
+        with self._mutex.held():
             self._blocks.pop(block.number, None)
             self.change(lambda record: record)
 
     def publish(self, version: VersionObject, floor: CommitNumber) -> None:
         """Promise to read nothing of `version` below `floor`. When first opened, it also dates our work
         there."""
-        with self._mutex:
+        with self._mutex.held():
             self.change(
                 lambda record: replace(
                     record,
@@ -343,14 +342,14 @@ class Membership:
         """Whether the published floor protects a state. The state must be pinned first: then a beat that passes it
         publishes that it is held.
         """
-        with self._mutex:
+        with self._mutex.held():
             return version in self._floors and self._floors[version] <= commit
 
     def hold(self, version: VersionObject, held: Callable[[], Iterable[CommitNumber]]) -> None:
         """Publish which single states below the floor are being read; `held` is asked once, by one at a
         time.
         """
-        with self._mutex:
+        with self._mutex.held():
             commits = tuple(sorted(held()))
             self.change(lambda record: replace(record, holds={**record.holds, version: commits}))
 
@@ -362,13 +361,13 @@ class Membership:
             holds = {name: held for name, held in record.holds.items() if name != version}
             return replace(record, floors=floors, holds=holds)
 
-        with self._mutex:
+        with self._mutex.held():
             self._floors.pop(version, None)
             self.change(without)
 
     def beat(self, reading: Callable[[], Mapping[VersionObject, Reading]]) -> ProcessRegistry:
         """Show that this process lives, and what its readers are reading."""
-        with self._mutex:
+        with self._mutex.held():
             # Asked for inside the mutex: see `covers`.
             now = reading()
             floors = {version: read.floor for version, read in now.items()}
@@ -409,7 +408,7 @@ class Membership:
     @property
     def unsettled(self) -> bool:
         """Whether names are out whose fate is unknown: then somebody has to sweep after us."""
-        with self._mutex:
+        with self._mutex.held():
             return any(opened.unsettled or opened.reserved for opened in self._blocks.values())
 
     def change(self, edit: Callable[[ProcessRecord], ProcessRecord]) -> ProcessRegistry:
@@ -417,7 +416,7 @@ class Membership:
 
         def edited(registry: ProcessRegistry) -> ProcessRegistry:
             before = registry.own(self.number)
-            with self._mutex:
+            with self._mutex.held():
                 blocks = tuple(block for block in before.blocks if self._still_open(block))
             after = replace(edit(before), blocks=blocks)
             return registry if after == before else registry.with_record(after)

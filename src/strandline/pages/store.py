@@ -39,7 +39,7 @@ from strandline.pages.process_registry import (
 from strandline.pages.snapshots import PageSnapshot
 from strandline.pages.temporary_version import TemporaryVersion
 from strandline.pages.version import Version
-from strandline.storage import Storage
+from strandline.storage import Mutex, Storage, Wakeup
 
 MAIN = "main"
 BEATS = 6
@@ -51,11 +51,11 @@ class PageStore:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self._mutex = threading.RLock()
+        self._mutex = Mutex("the list of open versions", context.environment.lock_limit)
         self._versions: dict[VersionObject, Version] = {}
         self._temporaries: list[TemporaryVersion] = []
         self._fencing = threading.Lock()
-        self._closed = threading.Event()
+        self._closed = Wakeup()
         self._heart: threading.Thread | None = None
         self._last_beat = context.environment.monotonic()
         context.membership.positions = self._positions
@@ -99,7 +99,7 @@ class PageStore:
         version = self.version(parent)
         with nullcontext(of) if of is not None else version.snapshot() as state:
             made = TemporaryVersion(version, state)
-        with self._mutex:
+        with self._mutex.held():
             self._temporaries = [*(one for one in self._temporaries if not one.closed), made]
         return made
 
@@ -110,7 +110,7 @@ class PageStore:
             drop_version(version)
         finally:
             if version.pointer().dropped:
-                with self._mutex:
+                with self._mutex.held():
                     self._versions.pop(version.object, None)
 
     def beat(self) -> ProcessRegistry:
@@ -152,8 +152,8 @@ class PageStore:
             self.context.closed = True
             return
         if self._heart is not None:
-            self._heart.join()
-        with self._mutex:
+            self._heart.join(self.context.environment.lock_limit)
+        with self._mutex.held():
             temporaries, self._temporaries = self._temporaries, []
         for temporary in temporaries:
             temporary.close()
@@ -176,7 +176,7 @@ class PageStore:
 
     def open(self, name: VersionObject) -> Version:
         """The version whose pointer has that storage name; the same handle each time."""
-        with self._mutex:
+        with self._mutex.held():
             if name not in self._versions:
                 if decode_pointer(name, self.context.storage.get(name)).dropped:
                     clear_dropped(self, name)
@@ -186,13 +186,13 @@ class PageStore:
 
     def _follow(self) -> None:
         """Take in what others committed, else an idle process would keep their old pages for ever."""
-        with self._mutex:
+        with self._mutex.held():
             versions = list(self._versions.items())
         for name, version in versions:
             try:
                 version.refresh()
             except NotFound:
-                with self._mutex:
+                with self._mutex.held():
                     self._versions.pop(name, None)
                 self.context.membership.forget(name)
 

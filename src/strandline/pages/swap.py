@@ -20,10 +20,9 @@ taken off the list by a later swap. Whoever stops in between leaves a list that 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from strandline.errors import StorageError, StoreError, StrandlineError, SwapLost, Unanswered
@@ -73,40 +72,36 @@ class SwapPlan:
     """The numbers of deleted pages in the new state, of the domains that used or freed some."""
 
 
-class SwapAttempt:
-    """One attempt to replace a version's pointer, by one thread at a time. A context manager.
+@contextmanager
+def swap_attempt(version: Version) -> Iterator[SwapAttempt]:
+    """An attempt inside which no other thread of the process swaps that version.
 
     Unless the new pointer may stand, everything that was written for it is deleted at the end.
     """
+    with version.exclusive.held():
+        version.refuse(version.current.pointer)
+        attempt, failed = SwapAttempt(version), True
+        try:
+            yield attempt
+            failed = False
+        finally:
+            if not attempt.may_stand:
+                version.context.abandon(attempt.output)
+            elif failed:
+                version.doubtful = True
+
+
+class SwapAttempt:
+    """One attempt to replace a version's pointer, by one thread at a time."""
 
     def __init__(self, version: Version) -> None:
         self._version = version
         self._context = version.context
+        self.base = version.current
+        self.output = self._context.output()
+        self.output.swap = self._context.environment.new_id()
         self.may_stand = False
         """Whether the new pointer may be in place: then nothing that it names may be deleted, whatever was raised."""
-
-    def __enter__(self) -> SwapAttempt:
-        self._version.exclusive.acquire()
-        try:
-            self.base = self._version.current
-            self._version.refuse(self.base.pointer)
-            self.output = self._context.output()
-            self.output.swap = self._context.environment.new_id()
-        except BaseException:
-            self._version.exclusive.release()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if not self.may_stand:
-                self._context.abandon(self.output)
-            elif error is not None:
-                self._version.doubtful = True
-        finally:
-            self._version.exclusive.release()
 
     def write(self, plan: SwapPlan) -> None:
         """Make everything durable that the new pointer names (invariant 2)."""

@@ -99,7 +99,7 @@ class TemporaryVersion(Version):
         """Make it permanent under a name: from then on it is a version like any other. This handle is closed."""
         if self._closed:
             raise StoreError("the temporary version is closed", doing=f"keeping it as {name}")
-        with self.exclusive:
+        with self.exclusive.held():
             self.refuse(self.current.pointer)
             frozen = self.current.pointer
             self.context.closed = True

@@ -7,8 +7,7 @@ does is visible, and aborting it frees its new pages and touches nothing else.
 
 from __future__ import annotations
 
-import weakref
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 from strandline.errors import Deadlock, LockTimeout, StoreError
 from strandline.pages.format import Entry, ObjectWriter, PageRef
 from strandline.pages.ids import CATALOG, FIRST_PLACEHOLDER, CommitNumber, LogicalPage, TableId, TransactionId
-from strandline.pages.locks import INTENTION, LockManager, Mode, Resource, key_resource, page_resource, table_resource
+from strandline.pages.locks import INTENTION, Mode, Resource, key_resource, page_resource, table_resource
 from strandline.pages.process_registry import NameBlock
 from strandline.pages.read_view import ReadView
 from strandline.pages.state_edit import Draft
@@ -66,8 +65,6 @@ class TransactionResources:
     reservations: list[TableId] = field(default_factory=list)
     pinned: bool = True
     """Whether the state that it began at is pinned: until it has ended."""
-    lost: weakref.finalize[..., Transaction] | None = None
-    """Notices that the handle is lost; detached when the transaction has ended."""
 
 
 class Transaction:
@@ -84,9 +81,7 @@ class Transaction:
         self.output = version.context.output()
         self.base = version.enter()
         self.resources = TransactionResources(number, self.base.commit, self.output)
-        lost = weakref.finalize(self, _note_lost, self.resources, version.committer.lost, version.locks)
-        lost.atexit = False
-        self.resources.lost = lost
+        version.committer.watch(self)
         self.message = message
         self.snapshot: str | None = None
         self.footprint: object = None
@@ -334,10 +329,3 @@ class Transaction:
                     break
         self._coarse.add(domain)
         locks.release(self.number, [key_resource(domain, key) for key in self._keys.pop(domain)])
-
-
-def _note_lost(resources: TransactionResources, lost: deque[TransactionResources], locks: LockManager) -> None:
-    """A handle is gone. Garbage may be collected while any lock is held, so this only leaves notes."""
-    if resources.pinned:
-        lost.append(resources)
-        locks.abandoned.append(resources.number)

@@ -7,11 +7,11 @@ advances by own swaps (`advance`) and by those of other processes (`absorb`); on
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING
 
-from strandline.errors import Fenced, NotFound, StoreError, StrandlineError
+from strandline.errors import Fenced, LockTimeout, NotFound, StoreError, StrandlineError
 from strandline.pages.commit import Committer
 from strandline.pages.context import Context
 from strandline.pages.format import LogEntry, Pointer, SnapshotRecord, Visits, decode_pointer
@@ -22,8 +22,9 @@ from strandline.pages.process_registry import ProcessRegistry, Reading, read_reg
 from strandline.pages.read_view import ReadView, State
 from strandline.pages.snapshots import PageSnapshot, demote, drop_snapshot, find_state, name_snapshot, take
 from strandline.pages.state_edit import FreeLists
-from strandline.pages.swap import Current, DeletionTest, PointerLedger, SwapAttempt, SwapPlan
+from strandline.pages.swap import Current, DeletionTest, PointerLedger, SwapAttempt, SwapPlan, swap_attempt
 from strandline.pages.transaction import Transaction
+from strandline.storage import Mutex
 
 if TYPE_CHECKING:
     from strandline.pages.store import PageStore
@@ -38,7 +39,7 @@ class Version:
         self.object = name
         """The storage name of its pointer."""
         self.locks = LockManager()
-        self.exclusive = threading.RLock()
+        self.exclusive = Mutex(f"the right to replace {name}", context.environment.lock_limit)
         """Held by the one thread that replaces the pointer, or takes in what others replaced it by."""
         self.pins = Pins()
         # One mutex for the current state and the pins: who pins it pins what is current.
@@ -150,7 +151,7 @@ class Version:
     def refresh(self) -> ReadView:
         """The newest state that there is: takes in commits of other processes."""
         self.context.membership.refuse_inherited()
-        with self.exclusive:
+        with self.exclusive.held():
             newest = self.read(self._current)
             self.refuse(newest.pointer)
             if newest.token != self._current.token:
@@ -163,16 +164,13 @@ class Version:
         under way: that one takes them in.
         """
         self.context.membership.refuse_inherited()
-        if self.exclusive.acquire(blocking=False):
-            try:
-                return self.refresh()
-            finally:
-                self.exclusive.release()
+        with suppress(LockTimeout), self.exclusive.held(limit=0.0):
+            return self.refresh()
         return self._current.view
 
     def refresh_pointer(self) -> Pointer:
         """Look for swaps of other processes, and return the newest pointer."""
-        with self.exclusive:
+        with self.exclusive.held():
             self.refresh()
             return self._current.pointer
 
@@ -197,17 +195,17 @@ class Version:
 
     # Swaps
 
-    def attempt(self) -> SwapAttempt:
+    def attempt(self) -> AbstractContextManager[SwapAttempt]:
         """An attempt to replace the pointer, made by this thread alone while it lasts."""
         self.context.membership.refuse_inherited()
-        return SwapAttempt(self)
+        return swap_attempt(self)
 
     def reclaim(self) -> None:
         """After a swap: delete what was freed and nobody reads, then look for dead processes.
 
         The swap stands whatever happens here; what can't be deleted stays in the pointer's list for the next one.
         """
-        with self.exclusive:
+        with self.exclusive.held():
             try:
                 registry = self.collect()
             except StrandlineError:

@@ -8,7 +8,7 @@
 
 See `seam.py` for what every backend promises. Backends are local files, S3-compatible object stores and memory.
 Beside it stand files and folders that appear whole (`durable_file`), a lock on one machine (`file_lock`), trying again
-(`retry`) and records as JSON (`json_codec`).
+(`retry`), waits that an interrupt leaves whole (`threads`) and records as JSON (`json_codec`).
 """
 
 from strandline.storage.durable_file import building, flush, put_in_place, replacing, write_flushed
@@ -20,18 +20,21 @@ from strandline.storage.object_file import ObjectVersion, is_object_url, list_ob
 from strandline.storage.object_store import ObjectStorage
 from strandline.storage.retry import completed, retried, swap_if_first
 from strandline.storage.seam import Storage, Stored, Token, auditing, checked_name
+from strandline.storage.threads import Mutex, Wakeup
 from strandline.storage.url import open_storage
 
 __all__ = [
     "JsonRecord",
     "LocalStorage",
     "MemoryStorage",
+    "Mutex",
     "ObjectStorage",
     "ObjectVersion",
     "OverlayStorage",
     "Storage",
     "Stored",
     "Token",
+    "Wakeup",
     "auditing",
     "building",
     "checked_name",

@@ -22,22 +22,19 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost, Unanswered
 from strandline.storage.durable_file import flush, write_flushed, write_pieces
 from strandline.storage.seam import Storage, Stored, Token, checked_name, require_auditing
 from strandline.storage.swap_folder import SwapFolder
+from strandline.storage.threads import together
 
 _UNNAMED = getattr(os, "O_TMPFILE", 0)
-_PARALLEL = 8
 SWAP_LIMIT = 60.0
 """Seconds for which a swap waits for those of other processes."""
-_Item = TypeVar("_Item")
 
 
 def cached_share(descriptor: int, size: int) -> float:
@@ -59,34 +56,6 @@ def let_go(descriptor: int) -> None:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-class _Group:
-    """Work that several threads do for one caller, who may be interrupted while handing it out."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._running = 0
-        self._stopped = False
-
-    def run(self, work: Callable[[_Item], None], item: _Item) -> None:
-        """Do one piece, unless the caller has stopped."""
-        with self._changed:
-            if self._stopped:
-                return
-            self._running += 1
-        try:
-            work(item)
-        finally:
-            with self._changed:
-                self._running -= 1
-                self._changed.notify_all()
-
-    def stop(self) -> None:
-        """Begin nothing more, and wait for what has begun."""
-        with self._changed:
-            self._stopped = True
-            self._changed.wait_for(lambda: not self._running)
-
-
 class LocalStorage:
     """Objects as files below `root`. Safe for many threads and many processes on one machine."""
 
@@ -101,8 +70,6 @@ class LocalStorage:
         self._swaps = SwapFolder(self._root)
         self._mutex = threading.Lock()
         self._unnamed_works = bool(_UNNAMED)
-        self._pool: ThreadPoolExecutor | None = None
-        self._pool_owner = 0
 
     @property
     def url(self) -> str:
@@ -153,8 +120,8 @@ class LocalStorage:
         for folder in folders:
             with _refusals("writing", folder.name):
                 self._ensure_folder(folder)
-        self._together(lambda name: self._put(name, paths[name], objects[name]), list(objects))
-        self._together(self._flush_put, list(folders))
+        together(lambda name: self._put(name, paths[name], objects[name]), list(objects))
+        together(self._flush_put, list(folders))
 
     def _put(self, name: str, path: Path, value: bytes) -> None:
         with _refusals("writing", name):
@@ -163,30 +130,6 @@ class LocalStorage:
     def _flush_put(self, folder: Path) -> None:
         with _refusals("flushing", folder.name):
             self._flush_folder(folder)
-
-    def _together(self, work: Callable[[_Item], None], items: Sequence[_Item]) -> None:
-        """Do work that waits for the disk at the same time: flushes that meet share the disk's own flush."""
-        if len(items) <= 1:
-            for item in items:
-                work(item)
-            return
-        group, workers = _Group(), self._workers()
-        try:
-            under_way = [workers.submit(group.run, work, item) for item in items]
-            wait(under_way)
-        finally:
-            # After an error nothing may still be being written: whoever takes it back would miss it.
-            group.stop()
-        for done in under_way:
-            done.result()
-
-    def _workers(self) -> ThreadPoolExecutor:
-        with self._mutex:
-            # Threads don't survive a fork.
-            if self._pool is None or self._pool_owner != os.getpid():
-                self._pool = ThreadPoolExecutor(_PARALLEL, thread_name_prefix="strandline-disk")
-                self._pool_owner = os.getpid()
-            return self._pool
 
     def compare_and_swap(self, name: str, expected: Token | None, value: bytes) -> Token:
         path = self._path(name)

@@ -7,7 +7,6 @@ or an `AlreadyExists` from here does not prove that somebody else was first (see
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -16,11 +15,10 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost, Unanswered
 from strandline.storage.seam import Stored, Token, checked_name, require_auditing
+from strandline.storage.threads import together
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
-
-_PARALLEL_PUTS = 16
 
 
 class ObjectStorage:
@@ -56,13 +54,7 @@ class ObjectStorage:
             obstore.put(self._store, checked_name(name), value, mode="create", use_multipart=False)
 
     def put_all(self, objects: Mapping[str, bytes]) -> None:
-        if len(objects) <= 1:
-            for name, value in objects.items():
-                self.put_if_absent(name, value)
-            return
-        with ThreadPoolExecutor(min(_PARALLEL_PUTS, len(objects))) as pool:
-            for done in [pool.submit(self.put_if_absent, name, value) for name, value in objects.items()]:
-                done.result()
+        together(lambda name: self.put_if_absent(name, objects[name]), list(objects))
 
     @contextmanager
     def _bucket_is_there(self) -> Iterator[None]:

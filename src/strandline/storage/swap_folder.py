@@ -13,6 +13,7 @@ A file system that locks no folders has `.lock` alone, exclusively, and nobody i
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import time
 from collections.abc import Iterator
@@ -58,7 +59,7 @@ class SwapFolder:
             yield folder
 
     def _lock(self, locks: ExitStack, end: float) -> int:
-        begun = time.monotonic()
+        begun, collected = time.monotonic(), False
         while True:
             with suppress(FileExistsError):
                 os.mkdir(self._folder)
@@ -68,9 +69,13 @@ class SwapFolder:
             except FileNotFoundError:
                 continue  # somebody was fenced just now
             except StorageBusy:
-                if holder_is_stopped(self._folder) or time.monotonic() - begun >= PATIENCE:
+                if not collected:
+                    # An interrupt may have left it to a `with` of this process that is garbage by now.
+                    collected = gc.collect() >= 0
+                elif holder_is_stopped(self._folder) or time.monotonic() - begun >= PATIENCE:
                     self.fence()
-                elif left <= LOOK:
+                    continue
+                if left <= LOOK:
                     raise
 
     def fence(self) -> None:
