@@ -82,7 +82,8 @@ class Committer:
                 self._finish(pending.batch)
             # An error refers to this frame. If the frame referred to it, both would last until garbage is collected,
             # and with them what an interrupted `with` holds.
-            pending.error = None
+            if pending.batch:
+                pending.error = None
             raise
         finally:
             if completed(lambda: self.queue.leave(pending)):
