@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
@@ -169,3 +169,90 @@ def test_a_row_of_a_truncated_key_is_not_deleted() -> None:
         with pytest.raises(SchemaError, match="'k'"):
             store.table("t").upsert([finer])
         assert store.table("t").delete(where="k = :k", params={"k": DAY}) == 1
+
+
+FINE: dict[str, pa.DataType] = {
+    "fine instants": pa.timestamp("ns", "UTC"),
+    "fine zoned instants": pa.timestamp("ns", "Europe/Paris"),
+    "fine durations": pa.duration("ns"),
+}
+COUNTS = [-1001, -1, 0, 1, 5, 999, 1000, 1500, 1_577_836_800_000_000_001]
+FORMS: dict[str, Callable[[int, int], bool]] = {
+    "{} = :p": lambda held, p: held == p,
+    "not ({} <> :p)": lambda held, p: held == p,
+    "{} in (:p)": lambda held, p: held == p,
+    "{} is not distinct from :p": lambda held, p: held == p,
+    "{} = :p or v is null": lambda held, p: held == p,
+    "{} > :p": lambda held, p: held > p,
+    ":p >= {}": lambda held, p: held <= p,
+    "{} between :p and :p": lambda held, p: held == p,
+    "{} <> :p and k = v": lambda held, p: held != p,
+}
+
+
+@pytest.fixture(scope="module")
+def fine_store() -> Iterator[Store]:
+    with shop() as made:
+        for name, kind in FINE.items():
+            rows = pa.table({"k": pa.array(COUNTS, kind), "v": pa.array(COUNTS, kind)})
+            made.create_table(name, rows.append_column("w", pa.nulls(len(COUNTS), kind)), key="k")
+        yield made
+
+
+def counts(rows: pa.Table, column: str = "k") -> list[int]:
+    return list(rows.column(column).cast(pa.int64()).to_pylist())
+
+
+@given(
+    st.sampled_from(sorted(FINE)),
+    st.sampled_from(COUNTS),
+    st.sampled_from([0, 0, 1, -1, 500]),
+    st.sampled_from(sorted(FORMS)),
+    st.sampled_from("kv"),
+)
+def test_conditions_see_every_nanosecond(
+    fine_store: Store, name: str, count: int, shift: int, form: str, column: str
+) -> None:
+    value = count + shift
+    where, params = form.format(column), {"p": pa.scalar(value, FINE[name]).as_py()}
+    chosen = [held for held in COUNTS if FORMS[form](held, value)]
+    assert counts(fine_store.table(name).to_arrow(where=where, params=params)) == chosen
+    with taken_back(fine_store) as tx:
+        assert tx.update(name, where=where, params=params, set={"w": "v"}) == len(chosen)
+        assert counts(tx.to_arrow(name, where="w is not null"), "w") == chosen
+    with taken_back(fine_store) as tx:
+        assert tx.delete(name, where=where, params=params) == len(chosen)
+        assert counts(tx.to_arrow(name)) == [held for held in COUNTS if held not in chosen]
+
+
+@pytest.mark.parametrize("name", sorted(FINE))
+def test_nanoseconds_that_an_expression_would_drop_are_refused_by_name(fine_store: Store, name: str) -> None:
+    table = fine_store.table(name)
+    with pytest.raises(SqlError, match="column 'v' holds nanoseconds"):
+        table.to_arrow(where="coalesce(w, v) = v")
+    with pytest.raises(SqlError, match="column 'v' holds nanoseconds"):
+        table.update(set={"w": "coalesce(w, v)"})
+    with pytest.raises(SqlError, match="has nanoseconds"):
+        table.to_arrow(where="coalesce(w, :p) = w", params={"p": pa.scalar(1, FINE[name]).as_py()})
+
+
+def test_text_of_an_instant_is_read_to_its_nanoseconds(fine_store: Store) -> None:
+    table = fine_store.table("fine instants")
+    assert counts(table.to_arrow(where="v <= '1970-01-01 00:00:00+00'")) == [-1001, -1, 0]
+    assert counts(table.to_arrow(where="v = timestamptz '1970-01-01 00:00:00.000000999+00'")) == [999]
+    assert counts(table.to_arrow(where="v > :p", params={"p": dt.date(2020, 1, 1)})) == [COUNTS[-1]]
+    assert counts(table.to_arrow(where="v < :p", params={"p": dt.datetime(3000, 1, 1, tzinfo=dt.UTC)})) == COUNTS
+
+
+def test_nanoseconds_inside_nested_values_are_refused() -> None:
+    with shop() as store:
+        inside = pa.StructArray.from_arrays([pa.array([1], pa.timestamp("ns", "UTC"))], ["at"])
+        store.create_table("t", pa.table({"k": [1], "s": inside}), key="k")
+        with pytest.raises(SqlError, match="'s'"):
+            store.table("t").to_arrow(where="s.at = '1970-01-01 00:00:00+00'")
+
+
+def test_rows_have_every_column_that_any_dictionary_has() -> None:
+    with shop() as store:
+        store.create_table("t", [{"id": 1}, {"id": 2, "note": "kept"}], key="id")
+        assert store.table("t").to_arrow().to_pylist() == [{"id": 1, "note": None}, {"id": 2, "note": "kept"}]

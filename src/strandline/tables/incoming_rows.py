@@ -150,7 +150,7 @@ def _from_dictionaries(rows: Sequence[Any], schema: pa.Schema | None) -> pa.Tabl
         )
     names = list(dict.fromkeys(name for row in rows for name in row))
     if schema is None:
-        return pa.Table.from_pylist(list(rows))
+        return pa.Table.from_pylist([{name: row.get(name) for name in names} for row in rows])
     known = pa.schema([pa.field(f.name, f.type) for f in schema if f.name in names or not names])
     if unknown := [name for name in names if name not in schema.names]:
         raise SchemaError(

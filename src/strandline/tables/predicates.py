@@ -102,6 +102,9 @@ class TableExpression:
 
     def values(self, table: pa.Table, column: pa.Field) -> pa.ChunkedArray:
         """The values of this expression for each row, in the type of the column that takes them."""
+        copied = self._copied_column(table.schema)
+        if copied is not None and table.schema.field(copied).type == column.type:
+            return table.column(copied)
         computed = self.expression.evaluate(table)
         if is_plain_text(computed.type) and not is_plain_text(column.type):
             raise SchemaError(
@@ -110,6 +113,14 @@ class TableExpression:
                 hint=f"Cast it, as in CAST({self.text} AS …)",
             )
         return pa.chunked_array([convert(c, column.type, column.name) for c in computed.chunks], type=column.type)
+
+    def _copied_column(self, schema: pa.Schema) -> str | None:
+        """The column that this expression is, where it is nothing else: it is copied as it stands."""
+        from sqlglot import exp
+
+        tree = self.outline
+        plain = isinstance(tree, exp.Column) and len(tree.parts) == 1 and tree.name in schema.names
+        return tree.name if plain else None
 
 
 def check_params(params: Mapping[str, Any] | None, expressions: Iterable[TableExpression]) -> None:

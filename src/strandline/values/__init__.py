@@ -5,7 +5,6 @@ from strandline.values.equality import Column, Flags, comparable, unequal
 from strandline.values.expressions import (
     Condition,
     Expression,
-    check_microseconds,
     free_name,
     parse_condition,
     parse_expression,
@@ -13,7 +12,6 @@ from strandline.values.expressions import (
     quoted,
     quoted_text,
     readable,
-    sql_rounds,
     unsteady_calls,
 )
 from strandline.values.hash_runs import Hashes, HashWriter, key_hashes, read_hashes, repeated_hashes
@@ -28,6 +26,7 @@ from strandline.values.matching import (
     match_numbers,
     repeated_rows,
 )
+from strandline.values.nanoseconds import NanosecondColumn, check_microseconds, compare_exactly, sql_rounds
 from strandline.values.signatures import (
     DEFAULT_SEED,
     MAXIMUM_BITS,
@@ -78,6 +77,7 @@ __all__ = [
     "Hashes",
     "Incomparable",
     "Matching",
+    "NanosecondColumn",
     "Numbers",
     "Positions",
     "Scheme",
@@ -88,6 +88,7 @@ __all__ = [
     "column_row_signatures",
     "common_type",
     "comparable",
+    "compare_exactly",
     "convert_text",
     "first_occurrences",
     "fixed_width",

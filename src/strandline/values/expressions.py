@@ -5,7 +5,8 @@ identifiers are quoted; nothing of the user's text is pasted anywhere. What is l
 row: no queries, aggregates or windows, no functions that read files, the clock or chance. DuckDB's own parser has the
 last word on that, and evaluation happens in a connection without access to anything outside.
 
-Functions of instants work in UTC. SQL sees instants with a zone, and durations, in whole microseconds.
+Functions of instants work in UTC. Nanoseconds of instants with a zone, and of durations, compare exactly with their
+like and with constants; an expression that reads them otherwise, and so would drop them, is refused.
 
 `quoted` and `quoted_text` are for SQL that our own code writes, in the form that DuckDB, PostgreSQL and SQLite share.
 """
@@ -19,7 +20,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,13 @@ from strandline.engine import PerThread, sandboxed_duckdb
 from strandline.errors import SqlError, did_you_mean
 from strandline.values.encoding import no_rows
 from strandline.values.equality import list_lengths, map_entries
+from strandline.values.nanoseconds import (
+    NanosecondColumn,
+    check_microseconds,
+    compare_exactly,
+    interval_text,
+    sql_rounds,
+)
 
 if TYPE_CHECKING:
     pass
@@ -242,14 +250,11 @@ def _literal(value: Any, name: str, doing: str) -> Any:
     if isinstance(value, (bytes, bytearray)):
         return exp.Anonymous(this="from_hex", expressions=[exp.Literal.string(value.hex())])
     if isinstance(value, datetime.datetime):
-        if not getattr(value, "nanosecond", 0):
-            return exp.cast(exp.Literal.string(str(value)), "TIMESTAMPTZ" if value.tzinfo else "TIMESTAMP")
-        if value.tzinfo is None:
+        if value.tzinfo is None and getattr(value, "nanosecond", 0) != 0:
             return exp.cast(exp.Literal.string(str(value)), "TIMESTAMP_NS", dialect="duckdb")
-        raise SqlError(f"parameter :{name} has nanoseconds, and SQL sees instants in microseconds", doing=doing)
+        return exp.cast(exp.Literal.string(str(value)), "TIMESTAMPTZ" if value.tzinfo else "TIMESTAMP")
     if isinstance(value, datetime.timedelta):
-        count = value // datetime.timedelta(microseconds=1)
-        return exp.cast(exp.Literal.string(f"{count} microseconds"), "INTERVAL")
+        return exp.cast(exp.Literal.string(interval_text(value)), "INTERVAL")
     for kind, type_ in ((datetime.date, "DATE"), (datetime.time, "TIME"), (uuid.UUID, "UUID")):
         if isinstance(value, kind):
             return exp.cast(exp.Literal.string(str(value)), type_)
@@ -356,18 +361,50 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 def _run(expression: Expression | Condition, table: pa.Table, sql: str = "") -> pa.ChunkedArray:
     import duckdb
 
-    columns = [readable(table.column(name), name) for name in expression.columns]
-    names = [free_name(_ROW, expression.columns), *expression.columns]
-    rows = pa.table([pa.array(np.arange(len(table))), *columns], names=names)
+    fine = frozenset(
+        NanosecondColumn("", name, free_name(f"strandline nanoseconds {name}", expression.columns), str(type_))
+        for name in expression.columns
+        if sql_rounds(type_ := table.schema.field(name).type)
+    )
+    exact = _exact_sql(expression.sql, fine)
+    columns: dict[str, Any] = {free_name(_ROW, expression.columns): pa.array(np.arange(len(table)))}
+    for name in expression.columns:
+        if name in exact.read:
+            check_microseconds(table.column(name), name, "evaluating SQL")
+        columns[name] = readable(table.column(name), name)
+    for column in exact.nanoseconds:
+        columns[column.own_name] = table.column(column.name).cast(pa.int64())
+    rows = pa.table(columns)
     connection = _connections.get()
     connection.register(_ROWS, rows)
     try:
-        return connection.sql(f'SELECT {expression.sql} AS v FROM "{_ROWS}"').to_arrow_table().column(0)
+        return connection.sql(f'SELECT {exact.sql} AS v FROM "{_ROWS}"').to_arrow_table().column(0)
     except duckdb.Error as error:
         message = str(error).split("\n")[0]
         raise SqlError(f"{sql or expression.sql!r} can't be evaluated: {message}", doing="evaluating SQL") from None
     finally:
         connection.unregister(_ROWS)
+
+
+@dataclass(frozen=True)
+class _ExactSql:
+    """An expression whose comparisons of nanoseconds are exact, their columns, and the columns that SQL reads."""
+
+    sql: str
+    nanoseconds: frozenset[NanosecondColumn]
+    read: frozenset[str]
+
+
+@lru_cache(maxsize=256)
+def _exact_sql(sql: str, fine: frozenset[NanosecondColumn]) -> _ExactSql:
+    import sqlglot
+    from sqlglot import exp
+
+    tree = sqlglot.parse_one(sql, dialect="duckdb")
+    exact = compare_exactly(tree, fine)
+    read = frozenset(column.parts[0].name for column in tree.find_all(exp.Column))
+    text = tree.sql(dialect="duckdb", identify=True, comments=False) if exact else sql
+    return _ExactSql(text, exact, read)
 
 
 def readable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -420,22 +457,6 @@ def _one_form(array: pa.Array) -> pa.Array:
         offsets = pa.array(np.concatenate([[0], np.cumsum(list_lengths(array))]), width)
         return kind.from_arrays(offsets, _one_form(array.flatten()), type=type_, mask=array.is_null())
     return array
-
-
-def sql_rounds(type_: pa.DataType) -> bool:
-    """Whether SQL sees the values of a type in a coarser unit than they have: `readable` drops nanoseconds."""
-    zoned = pt.is_timestamp(type_) and type_.tz is not None
-    return bool((zoned or pt.is_duration(type_)) and type_.unit == "ns")
-
-
-def check_microseconds(column: pa.ChunkedArray, name: str, doing: str) -> None:
-    """Refuses a column of which SQL would not see every digit."""
-    if sql_rounds(column.type) and np.any(np.asarray(column.cast(pa.int64()).fill_null(0)) % 1000):
-        raise SqlError(
-            f"column {name!r} holds nanoseconds, and SQL sees {column.type} in microseconds",
-            doing=doing,
-            hint="Compare it with columns of the same type only, or keep it in microseconds",
-        )
 
 
 _connections = PerThread(lambda: sandboxed_duckdb(threads=1))

@@ -44,7 +44,9 @@ from strandline.relations import Scan, open_relation, read_scan
 from strandline.storage import JsonRecord, Storage
 from strandline.tables import table_relation
 from strandline.values import (
+    NanosecondColumn,
     check_microseconds,
+    compare_exactly,
     free_name,
     no_rows,
     plain,
@@ -174,7 +176,7 @@ def _matches(join: Join, tables: Mapping[str, pa.Table], engine: QueryEngine) ->
     import duckdb
 
     fine = frozenset(
-        _NanosecondColumn(alias, name, free_name(f"strandline nanoseconds {name}", join.read[alias]), str(type_))
+        NanosecondColumn(alias, name, free_name(f"strandline nanoseconds {name}", join.read[alias]), str(type_))
         for alias in join.aliases
         for name in join.read[alias]
         if sql_rounds(type_ := tables[alias].schema.field(name).type)
@@ -210,19 +212,9 @@ def _input(join: Join, alias: str, table: pa.Table, compared: _Compared) -> pa.T
             check_microseconds(table.column(name), name, "computing a view")
         columns[name] = readable(table.column(name), name)
     for one in compared.nanoseconds:
-        if one.alias == alias:
+        if one.table == alias:
             columns[one.own_name] = table.column(one.name).cast(pa.int64())
     return pa.table(columns)
-
-
-@dataclass(frozen=True)
-class _NanosecondColumn:
-    """A column in nanoseconds that SQL would see in microseconds, and the name of the same as whole numbers."""
-
-    alias: str
-    name: str
-    own_name: str
-    type: str
 
 
 @dataclass(frozen=True)
@@ -230,33 +222,23 @@ class _Compared:
     """A condition in which columns of nanoseconds are compared as numbers, and those that SQL reads otherwise."""
 
     where: str
-    nanoseconds: frozenset[_NanosecondColumn] = frozenset()
+    nanoseconds: frozenset[NanosecondColumn] = frozenset()
     otherwise: frozenset[QualifiedColumn] = frozenset()
 
 
 @lru_cache(maxsize=256)
-def _with_nanoseconds(where: str, computed: tuple[str, ...], fine: frozenset[_NanosecondColumn]) -> _Compared:
+def _with_nanoseconds(where: str, computed: tuple[str, ...], fine: frozenset[NanosecondColumn]) -> _Compared:
     """The condition with comparisons of columns of nanoseconds (`fine`), each with its like, made exact."""
     import sqlglot
     from sqlglot import exp
 
     if not fine:
         return _Compared(where)
-    columns = {(one.alias, one.name): one for one in fine}
     tree = sqlglot.parse_one(where, dialect="duckdb")
-    exact: set[_NanosecondColumn] = set()
-    comparisons = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
-    for node in list(tree.find_all(*comparisons, exp.Between, exp.In)):
-        places = [place.unnest() for place in node.iter_expressions()]
-        named = [columns.get((place.table, place.name)) for place in places if isinstance(place, exp.Column)]
-        alike = [one for one in named if one is not None]
-        if len(alike) == len(places) and len({one.type for one in alike}) == 1:
-            exact |= set(alike)
-            for place, one in zip(places, alike, strict=True):
-                place.set("this", exp.to_identifier(one.own_name, quoted=True))
+    exact = compare_exactly(tree, fine)
     trees = [tree, *(sqlglot.parse_one(text, dialect="duckdb") for text in computed)]
     left = {(column.table, column.name) for one in trees for column in one.find_all(exp.Column)}
-    return _Compared(sql_text(tree), frozenset(exact), frozenset(left & columns.keys()))
+    return _Compared(sql_text(tree), exact, frozenset(left & {(one.table, one.name) for one in fine}))
 
 
 def _taken(column: pa.ChunkedArray, numbers: pa.Array | None) -> pa.ChunkedArray:
