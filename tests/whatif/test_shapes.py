@@ -46,6 +46,8 @@ class Shapes(RuleBasedStateMachine):
         self.columns: list[tuple[str, int]] = [("v", 0)]
         self.levels: dict[str, Level] = {}
         self.made = 0
+        self.remembered: dict[str, dict[str, list[Row]]] = {}
+        """By snapshot: the rows that each relation had then, in the present shape."""
 
     def teardown(self) -> None:
         self.store.close()
@@ -137,6 +139,17 @@ class Shapes(RuleBasedStateMachine):
                 Done(one.time, one.name, one.row and (*one.row, default), one.saw and (*one.saw, default))
                 for one in level.done
             ]
+        self.remembered = {
+            snapshot: {name: [(*row, default) for row in several] for name, several in held.items()}
+            for snapshot, held in self.remembered.items()
+        }
+
+    @rule()
+    def remember(self) -> None:
+        snapshot = f"s{len(self.remembered)}"
+        self.store.snapshot(snapshot)
+        every = {"t": None, **self.levels}
+        self.remembered[snapshot] = {name: list(self.rows(level).values()) for name, level in every.items()}
 
     @rule(column=picks)
     def rename(self, column: int) -> None:
@@ -185,6 +198,25 @@ class Shapes(RuleBasedStateMachine):
             if below:
                 self.write(level.below, below)
 
+    @rule(pick=picks, name=st.sampled_from("tabc"))
+    def changes_since_a_snapshot_are_those_of_the_rows(self, pick: int, name: str) -> None:
+        if not self.remembered:
+            return
+        snapshot = list(self.remembered)[pick % len(self.remembered)]
+        before = {row[0]: row for row in self.remembered[snapshot][name]}
+        after = {row[0]: row for row in self.rows(self.levels.get(name)).values()}
+        names = ["id", *(column for column, _ in self.columns)]
+        changes = self.store.changes(name, since=snapshot).to_arrow()
+        kinds = changes.column("_change").to_pylist()
+        rows_of_kind = {
+            kind: tuples(changes.filter(pa.array([each == kind for each in kinds], pa.bool_())), names)
+            for kind in ("insert", "update", "delete")
+        }
+        assert sorted(row[0] for row in rows_of_kind["delete"]) == sorted(before.keys() - after.keys())
+        assert {row[0]: row for row in rows_of_kind["insert"]} == {k: after[k] for k in after.keys() - before.keys()}
+        changed = {key: after[key] for key in before.keys() & after.keys() if before[key] != after[key]}
+        assert {row[0]: row for row in rows_of_kind["update"]} == changed
+
     @invariant()
     def everything_is_as_defined(self) -> None:
         if not self.levels:
@@ -216,6 +248,31 @@ TestShapes = Shapes.TestCase
 def table(*several: tuple[int, int]) -> pa.Table:
     ids, values = zip(*several, strict=True)
     return pa.table({"id": pa.array(ids, pa.int64()), "v": pa.array(values, pa.int32())})
+
+
+def test_changes_of_a_what_if_between_two_states_go_by_column_and_not_by_name() -> None:
+    with shop() as store:
+        held = pa.table({"k": [0, 1, 2], "v": pa.array([0, 1, 2], pa.int32()), "u": [5, 6, 7]})
+        t = store.create_table("t", held, key="k")
+        cut = t.what_if("cut")
+        cut.update(where="k = 1", values={"v": 11})
+        store.snapshot("mon")
+        with store.transaction() as tx:
+            tx.rename_column("t", "v", "x")
+            tx.rename_column("t", "u", "v")
+            tx.rename_column("t", "x", "u")
+            tx.widen_column("t", "u", "int64")
+            tx.add_column("t", "c", "int64", default=7)
+            tx.rename_column("t", "k", "id")
+        assert len(store.changes("cut", since="mon")) == 0
+        t.update(where="id = 2", values={"c": 9})
+        cut.update(where="id = 0", values={"u": 1 << 40})
+        changes = cut.changes_between("mon").to_arrow()
+        assert changes.select(["_change", "_changed", "id", "u", "v", "c"]).to_pylist() == [
+            {"_change": "update", "_changed": ["u"], "id": 0, "u": 1 << 40, "v": 5, "c": 7},
+            {"_change": "update", "_changed": ["c"], "id": 2, "u": 2, "v": 7, "c": 9},
+        ]
+        assert changes.schema == store.changes("t", since="mon").to_arrow().schema
 
 
 def test_a_merge_leaves_a_row_that_the_base_got_while_ours_was_deleted_again() -> None:

@@ -6,7 +6,15 @@ TableTransaction               the verbs of a transaction
 TableReader                    one table at one state: columns, condition, Arrow
 """
 
-from strandline.tables.changes import changed_rows, net_rows, rows_of_pairs, table_changes
+from strandline.tables.changes import (
+    changed_rows,
+    changes_of_shapes,
+    in_later_shape,
+    is_later_shape,
+    net_rows,
+    rows_of_pairs,
+    table_changes,
+)
 from strandline.tables.incoming_rows import check_distinct, check_not_null, fitted, repeatable, taken_keys
 from strandline.tables.keys import (
     IntegerKeys,
@@ -97,6 +105,7 @@ __all__ = [
     "after_prefix",
     "assignments",
     "changed_rows",
+    "changes_of_shapes",
     "check_distinct",
     "check_key_types",
     "check_not_null",
@@ -111,6 +120,8 @@ __all__ = [
     "find_table",
     "fitted",
     "holds",
+    "in_later_shape",
+    "is_later_shape",
     "is_of_views",
     "key_bounds",
     "key_column_bounds",

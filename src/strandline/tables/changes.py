@@ -17,6 +17,7 @@ from strandline.changes import ChangeSet, Header, difference, keyed_difference, 
 from strandline.pages import Entry, ReadView, TableId
 from strandline.tables.page import Flags, Numbers, PageContents, live_base
 from strandline.tables.page_cache import PageCache, Read
+from strandline.tables.predicates import repeat
 from strandline.tables.scan import TableReader, find_table
 from strandline.tables.schema import DELETED, ROW, TableSchema
 from strandline.values import Matching, match, no_rows, unequal
@@ -115,7 +116,7 @@ def table_changes(cache: PageCache, name: str, older: ReadView, newer: ReadView)
     """
     before, old_record = find_table(older, name)
     after, schema = find_table(newer, name)
-    same = before.domain == after.domain and _shape(old_record) <= _shape(schema)
+    same = before.domain == after.domain and is_later_shape(schema, old_record)
     if same:
         old, new = changed_rows(cache, older, newer, after.domain, schema)
         old, new = old.drop_columns([ROW]), new.drop_columns([ROW])
@@ -124,12 +125,41 @@ def table_changes(cache: PageCache, name: str, older: ReadView, newer: ReadView)
         old = _whole(cache, older, name, old_record)
         new = _whole(cache, newer, name, schema)
         unchanged = 0
-    if not schema.key or old_record.key == () or (not same and schema.key != old_record.key):
-        return _counted(old, new, _added(old_record, schema) if same else (), schema, unchanged)
+    return changes_of_shapes(old, new, (old_record, schema), same=same, unchanged=unchanged)
+
+
+def changes_of_shapes(
+    old: pa.Table, new: pa.Table, shapes: tuple[TableSchema, TableSchema], *, same: bool, unchanged: int = 0
+) -> ChangeSet:
+    """The change set between rows of two states that had these shapes.
+
+    `same` says that they are states of one table, and that the older rows are in the newer shape already.
+    """
+    before, schema = shapes
+    if not schema.key or before.key == () or (not same and schema.key != before.key):
+        return _counted(old, new, _added(before, schema) if same else (), schema, unchanged)
     header = keyed_header(_with_schema(old, schema).schema, _with_schema(new, schema).schema, schema.key)
     if same:
-        header = _filled(header, _added(old_record, schema), schema)
+        header = _filled(header, _added(before, schema), schema)
     return _keyed(header, old, new, unchanged)
+
+
+def is_later_shape(schema: TableSchema, older: TableSchema) -> bool:
+    """Whether a shape of a table has every column of an older one, under whatever name."""
+    return {column.id for column in older.columns} <= {column.id for column in schema.columns}
+
+
+def in_later_shape(rows: pa.Table, older: TableSchema, schema: TableSchema) -> pa.Table:
+    """Rows that were read in an older shape, in a later one: present names and types, defaults in added columns."""
+    names = {column.id: column.name for column in older.columns}
+    columns = {}
+    for name in schema.shown:
+        column = schema.column(name)
+        if column.id in names:
+            columns[name] = rows.column(names[column.id]).cast(column.type)
+        else:
+            columns[name] = repeat(pa.nulls(1, column.type) if column.default is None else column.default, len(rows))
+    return pa.table(columns, schema=pa.schema([schema.arrow_schema.field(name) for name in schema.shown]))
 
 
 def _keyed(header: Header, old: pa.Table, new: pa.Table, unchanged: int) -> ChangeSet:
@@ -145,6 +175,7 @@ def _counted(old: pa.Table, new: pa.Table, added: tuple[str, ...], schema: Table
 
 def _filled(header: Header, added: tuple[str, ...], schema: TableSchema) -> Header:
     """Columns added on the way hold their default in every older row."""
+    added = tuple(name for name in added if name in header.old_schema.names)
     if not added:
         return header
     kept = pa.schema([field for field in header.old_schema if field.name not in added])
@@ -158,10 +189,6 @@ def _filled(header: Header, added: tuple[str, ...], schema: TableSchema) -> Head
 def _added(old: TableSchema, new: TableSchema) -> tuple[str, ...]:
     known = {column.id for column in old.columns}
     return tuple(column.name for column in new.columns if column.id not in known)
-
-
-def _shape(schema: TableSchema) -> set[int]:
-    return {column.id for column in schema.columns}
 
 
 def _with_schema(table: pa.Table, schema: TableSchema) -> pa.Table:

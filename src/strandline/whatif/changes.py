@@ -16,9 +16,20 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes import ChangeSet, difference
+from strandline.changes import ChangeSet
 from strandline.pages import ReadView, TableId
-from strandline.tables import ALL, ROW, PageCache, TableSchema, changed_rows, encode_keys, net_rows
+from strandline.tables import (
+    ALL,
+    ROW,
+    PageCache,
+    TableSchema,
+    changed_rows,
+    changes_of_shapes,
+    encode_keys,
+    in_later_shape,
+    is_later_shape,
+    net_rows,
+)
 from strandline.values import no_rows
 from strandline.whatif.catalog import WhatIfChain, WhatIfDefinition, chain_of, differential_table
 from strandline.whatif.placement import place_keys
@@ -40,11 +51,16 @@ class LevelChanges:
 
 @dataclass(frozen=True)
 class RowsBetween:
-    """Rows of a what-if at two states that hold all that differ; `whole`: they are all that there are."""
+    """Rows of a what-if at two states that hold all that differ; `whole`: they are all that there are.
+
+    `shapes` are those of the table at the two states; `same` says that it is one table, and that the older rows are in
+    the newer shape.
+    """
 
     old: pa.Table
     new: pa.Table
-    key: tuple[str, ...]
+    shapes: tuple[TableSchema, TableSchema]
+    same: bool
     whole: bool
 
 
@@ -55,13 +71,17 @@ def rows_between(cache: PageCache, name: str, older: ReadView, newer: ReadView) 
     )
     keys = _keys(cache, before, after)
     old, new = (reader.to_arrow() if keys is None else _rows_at(reader, keys) for reader in (before, after))
-    return RowsBetween(old, new, after.schema.key, keys is None)
+    shapes = before.schema, after.schema
+    same = before.chain.table.domain == after.chain.table.domain and is_later_shape(after.schema, before.schema)
+    if same:
+        old = in_later_shape(old, *shapes)
+    return RowsBetween(old, new, shapes, same, keys is None)
 
 
 def changes_between(cache: PageCache, name: str, older: ReadView, newer: ReadView) -> ChangeSet:
     """The change set that leads from a what-if at one state to the same at another, with before images."""
     sides = rows_between(cache, name, older, newer)
-    changes = difference(sides.old, sides.new, sides.key or None)
+    changes = changes_of_shapes(sides.old, sides.new, sides.shapes, same=sides.same)
     if sides.whole:
         return changes
     return changes.knowing(None)
