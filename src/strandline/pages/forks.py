@@ -179,6 +179,7 @@ def _adopt_fork(parent: Version, child: VersionObject) -> None:
 
 def release_fork(parent: Version, child: VersionObject) -> None:
     """Drop the implicit snapshot that a child stood on; no error when it is gone already."""
+    parent.refresh()  # another process may have made the child, after this one last read the parent's pointer
     while True:
         with parent.attempt() as attempt:
             pointer = attempt.base.pointer

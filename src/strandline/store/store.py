@@ -310,7 +310,7 @@ class Store:
         `tables` makes a named snapshot hold only these.
         """
         if name is None:
-            return Snapshot(self.pages.snapshot(), self.pages)
+            return Snapshot(self.hold(), self.pages)
         view = self.pages.refresh_if_idle()
         domains = None if tables is None else [find_table(view, table)[0].domain for table in tables]
         return self.pages.name_snapshot(name, domains=domains)

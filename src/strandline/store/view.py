@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from strandline.changes import Changes
 from strandline.errors import InputError, InUse, NotFound, StrandlineError
+from strandline.pages import TemporaryVersion
 from strandline.relations import parse_address
 from strandline.replication import Copy, ViewSender, copy_definition, dropped_on_error, open_target
 from strandline.tables import COPIES, VIEWS, TableTransaction
@@ -139,6 +140,12 @@ class View:
         What the copy needs for a difference is kept for so long after its last refresh (`keep`: seconds, or a text such
         as `12h` or `30d`); one that was away longer is compared with the view when it comes back.
         """
+        if isinstance(self._host.pages, TemporaryVersion):
+            raise InputError(
+                "a temporary branch can't have copies: nothing is left of it when it is closed",
+                doing=f"replicating {self.name!r}",
+                hint="Make it permanent first, with keep(name)",
+            )
         address = parse_address(target)
         chosen = None if columns is None else tuple(columns)
         wanted = ViewCopyRecord(name or address.table, self.name, address.shown, secrets.token_hex(8), where, chosen)

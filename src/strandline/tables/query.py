@@ -96,11 +96,16 @@ class Query:
         from sqlglot import exp
 
         names = list(reader.schema.shown)
-        if _means_unnamed_columns(self._tree):
-            return names
-        meant = {column.name.lower() for column in self._tree.find_all(exp.Column)}
-        meant |= {identifier.name.lower() for identifier in self._tree.find_all(exp.Identifier)}
-        return [name for name in names if name.lower() in meant] or names[:1]
+        if not _means_unnamed_columns(self._tree):
+            meant = {column.name.lower() for column in self._tree.find_all(exp.Column)}
+            meant |= {identifier.name.lower() for identifier in self._tree.find_all(exp.Identifier)}
+            names = [name for name in names if name.lower() in meant] or names[:1]
+        lower = [name.lower() for name in names]
+        twins = [name for name in names if lower.count(name.lower()) > 1]
+        if twins:
+            reason = f"columns {', '.join(twins)} differ only in case"
+            raise SqlError(reason, doing=_DOING, hint="SQL takes them for one: rename one")
+        return names
 
     def _hint(self) -> str:
         shapes = [f"{name}({', '.join(reader.schema.shown)})" for name, reader in self._readers.items()]
@@ -168,7 +173,8 @@ def _means_unnamed_columns(tree: Any) -> bool:
     """
     from sqlglot import exp
 
-    if tree.find(exp.Star, exp.Columns, exp.Pivot) is not None:
+    unnamed = tree.find_all(exp.Star, exp.Columns, exp.Pivot)
+    if not all(isinstance(one.parent, exp.Count) for one in unnamed):
         return True
     if any(str(join.args.get("method") or "").upper() == "NATURAL" for join in tree.find_all(exp.Join)):
         return True

@@ -156,6 +156,9 @@ class PinnedChangeSource:
             for relation in wanted.definition.relations:
                 context.state.check(relation, f"refreshing {context.record.name!r}")
             states = TwoStates(standing, context.state)
+            obstacle = _unlike(states, wanted)
+            if obstacle:
+                return obstacle
             rows = delta_rows(wanted.definition, states, context.running)
             return NetDifference(rows, sum(states.changed.values()))
 
@@ -321,6 +324,19 @@ def _redefined(position: ViewPosition, wanted: Subscription) -> str:
     return "" if same else "the view's definition or a base table's columns have changed"
 
 
+def _read(wanted: Subscription) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The relations that are read, each with the columns by which changes of it are counted."""
+    definition = wanted.definition
+    for one in definition.occurrences:
+        yield one.relation, () if definition.regenerated else definition.columns_of(one.alias)
+
+
+def _unlike(states: TwoStates, wanted: Subscription) -> str:
+    """Why the difference between two states is not known, where a relation has other columns than it had."""
+    reasons = (states.newer.unlike(states.older, relation, columns) for relation, columns in _read(wanted))
+    return next((reason for reason in reasons if reason), "")
+
+
 def _negated(rows: pa.Table) -> pa.Table:
     place = rows.column_names.index(COUNT)
     return rows.set_column(place, pa.field(COUNT, pa.int64()), pa.compute.negate(rows.column(COUNT)))
@@ -339,6 +355,9 @@ def changes_since(context: RefreshContext, position: ViewPosition) -> int | str:
         if standing is None:
             return "the copy's position is not of this store's history, or too old"
         sides = TwoStates(standing, context.state)
-        for one in wanted.definition.occurrences:
-            sides.delta(one.relation, () if wanted.definition.regenerated else wanted.definition.columns_of(one.alias))
+        obstacle = _unlike(sides, wanted)
+        if obstacle:
+            return obstacle
+        for relation, columns in _read(wanted):
+            sides.delta(relation, columns)
         return sum(sides.changed.values())

@@ -137,11 +137,12 @@ def _leading(
     one: Occurrence, seen: set[str], equalities: Equalities, sides: DeltaSides
 ) -> list[tuple[str, QualifiedColumn]]:
     """The leading key columns of an occurrence that are equal to a column of another one that is known already."""
-    state = sides.state(new=False)
-    if not state.is_table(one.relation):
+    state, newer = sides.state(new=False), sides.state(new=True)
+    if not (state.is_table(one.relation) and newer.is_table(one.relation)):
         return []
     leading = []
-    for name in state.shape(one.relation).key:
+    key = state.shape(one.relation).key
+    for name in key if key == newer.shape(one.relation).key else ():
         partners = [other for mine, other in equalities if mine == (one.alias, name) and other[0] in seen]
         if not partners:
             break

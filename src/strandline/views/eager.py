@@ -121,7 +121,8 @@ def _segments_edit(edit: StateEdit) -> TableEdit | None:
 
 
 def _is_changed(table: TableEdit) -> bool:
-    return table.dropped or table.record_changed or next(table.changed(), None) is not None
+    described_anew = table.dropped or table.record_changed or table.name != table.before.name
+    return described_anew or next(table.changed(), None) is not None
 
 
 def _delta(edit: StateEdit, state: StoreState, definition: ViewDefinition, segments: Segments) -> pa.Table:
@@ -162,8 +163,8 @@ class _EditSides:
         if table is None:
             nothing = no_rows(pa.schema([record.row_schema.field(name) for name in wanted]))
             return difference(nothing, nothing).rows
-        if table.dropped or TableSchema.from_bytes(table.record) != record:
-            raise StrandlineError(f"the table {relation} was dropped, or its columns have changed")
+        if table.dropped or table.name != relation or TableSchema.from_bytes(table.record) != record:
+            raise StrandlineError(f"the table {relation} was dropped or renamed, or its columns have changed")
         read = (self.older.view.read, table.read)
         old, new = rows_of_pairs(self.older.cache, table.changed(), record, read)
         return difference(old.drop_columns([ROW]).select(wanted), new.drop_columns([ROW]).select(wanted)).rows

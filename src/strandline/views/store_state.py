@@ -132,7 +132,7 @@ class StoreState:
         if not self._touched(older, relation):
             return difference(*[no_rows(pa.schema([record.row_schema.field(n) for n in wanted]))] * 2).rows
         if self.is_table(relation) and older.is_table(relation):
-            old, new = self._changed(older, relation, record)
+            old, new = self._changed(older, relation, wanted)
         elif self.is_table(relation) or older.is_table(relation):
             old, new = older.rows(relation, wanted), self.rows(relation, wanted)
         else:
@@ -140,14 +140,23 @@ class StoreState:
             old, new = sides.old, sides.new
         return difference(old.select(wanted), new.select(wanted)).rows
 
-    def _changed(self, older: StoreState, relation: str, record: TableSchema) -> tuple[pa.Table, pa.Table]:
+    def _changed(self, older: StoreState, relation: str, wanted: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+        """Rows of both states on pages that differ; all rows where a name means another table or column than it did."""
         before, old_record = find_table(older.view, relation)
-        after, _ = find_table(self.view, relation)
-        ids = {column.id for column in old_record.columns}
-        if before.domain != after.domain or not ids <= {column.id for column in record.columns}:
-            return older.rows(relation, record.names), self.rows(relation, record.names)
+        after, record = find_table(self.view, relation)
+        if before.domain != after.domain or not _means_the_same(old_record, record, wanted):
+            return older.rows(relation, wanted), self.rows(relation, wanted)
         old, new = changed_rows(self.cache, older.view, self.view, after.domain, record)
         return old.drop_columns([ROW]), new.drop_columns([ROW])
+
+    def unlike(self, older: StoreState, relation: str, columns: Sequence[str]) -> str:
+        """Why rows of a relation can't be compared with those of an older state; empty if they can."""
+        if not self._touched(older, relation):
+            return ""
+        now, then = self.shape(relation).schema, older.shape(relation).schema
+        names = [name for name in _some(columns, self.record(relation)) if name not in then.names]
+        names += [name for name in columns if name in then.names and then.field(name).type != now.field(name).type]
+        return f"columns of {relation} have changed: {', '.join(names)}" if names else ""
 
     def _touched(self, older: StoreState, relation: str) -> bool:
         now, then = self.domains_below(relation), older.domains_below(relation)
@@ -185,6 +194,13 @@ def _entries(reader: TableReader, prefixes: Sequence[bytes]) -> Iterator[Entry]:
 
 def restored(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(table.columns, schema=schema)
+
+
+def _means_the_same(old: TableSchema, new: TableSchema, names: Sequence[str]) -> bool:
+    """Whether pages of both can be read by the new schema: pages know columns by number, readers by name."""
+    numbers = {column.name: column.id for column in old.columns}
+    kept = set(numbers.values()) <= {column.id for column in new.columns}
+    return kept and all(numbers.get(name, new.column(name).id) == new.column(name).id for name in names)
 
 
 def _some(columns: Sequence[str], record: TableSchema) -> tuple[str, ...]:
