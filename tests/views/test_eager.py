@@ -146,3 +146,20 @@ def test_what_cannot_be_kept_eagerly_is_refused() -> None:
         with store.state() as view:
             assert all_segments(view, store.cache) == {}
         assert SEGMENTS not in store.tables()
+
+
+@pytest.mark.parametrize("maintain", ["eager", "deferred"])
+def test_a_base_table_that_is_replaced_by_renaming_is_followed(tmp_path: Path, maintain: str) -> None:
+    with create_on(MemoryStorage()) as store:
+        store.create_table("t", pa.table({"k": [1, 2, 3], "x": [1, 5, 9]}), key="k")
+        store.create_table("staged", pa.table({"k": [1, 2, 4], "x": [3, 3, 3]}), key="k")
+        view = store.view("v", "select k, x from t where x < 8", maintain=maintain)
+        copy = view.replicate(f"sqlite:///{tmp_path}/copy.db#v")
+        with store.transaction() as tx:
+            tx.rename_table("t", "old")
+            tx.rename_table("staged", "t")
+        copy.refresh()
+        assert copy.verify().equal
+        store.table("t").update(where="k = 1", values={"x": 4})
+        copy.refresh()
+        assert copy.verify().equal
