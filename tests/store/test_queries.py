@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strandline.errors import SqlError
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
 
@@ -80,3 +81,12 @@ def test_a_query_gives_what_duckdb_gives(store: Store, sql: str, supposed: bool)
     with store.branch() as other:
         other.what_if("supposed").merge()
         assert answer(other.query, sql) == wanted
+
+
+def test_columns_that_differ_in_case_alone_are_refused_where_a_query_means_one() -> None:
+    with create_on(MemoryStorage()) as store:
+        store.create_table("t", pa.table({"id": [1], "Name": [1], "name": [2]}), key="id")
+        assert store.query("select id, count(*) as n from t group by id").to_pylist() == [{"id": 1, "n": 1}]
+        for sql in ("select name from t", "select * from t", 'select id from t where "Name" = 2'):
+            with pytest.raises(SqlError, match="Name, name differ only in case"):
+                store.query(sql)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from strandline.errors import NotFound
+from strandline.errors import InputError, NotFound
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
 
@@ -68,3 +68,12 @@ def test_every_copy_holds_the_rows_of_its_own_version(steps: list[tuple[str, str
         for name, copy in copies.items():
             copy.refresh()
             assert Counter(pq.read_table(f"{folder}/v-{name}").column("x").to_pylist()) == rows[name]
+
+
+def test_a_temporary_branch_has_no_copies(tmp_path: Path) -> None:
+    with create_on(MemoryStorage()) as store:
+        store.create_table("t", pa.table({"k": [1]}), key="k")
+        store.view("v", "select k from t")
+        with store.branch() as branch, pytest.raises(InputError, match="temporary branch"):
+            branch.view("v").replicate(f"sqlite:///{tmp_path}/v.db#v")
+        assert not (tmp_path / "v.db").exists()
