@@ -90,3 +90,15 @@ def test_columns_that_differ_in_case_alone_are_refused_where_a_query_means_one()
         for sql in ("select name from t", "select * from t", 'select id from t where "Name" = 2'):
             with pytest.raises(SqlError, match="Name, name differ only in case"):
                 store.query(sql)
+
+
+def test_a_query_drops_no_nanoseconds_of_durations() -> None:
+    with create_on(MemoryStorage()) as store:
+        kinds = {"d": pa.duration("ns"), "l": pa.list_(pa.duration("ns")), "t": pa.timestamp("ns", "UTC")}
+        row = {"d": 1001, "l": [1001], "t": 1001}
+        columns = {name: pa.array([row[name]], kind) for name, kind in kinds.items()}
+        store.create_table("a", pa.table({"id": [1], **columns}), key="id")
+        for name in ("d", "l"):
+            with pytest.raises(SqlError, match=f"column '{name}' holds nanoseconds"):
+                store.query(f"select {name} from a")
+        assert store.query("select t from a")["t"].cast(pa.int64()).to_pylist() == [1001]

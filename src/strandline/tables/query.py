@@ -19,7 +19,7 @@ from strandline.pages import ReadView
 from strandline.tables.page_cache import PageCache
 from strandline.tables.scan import TableReader
 from strandline.tables.schema import TableSchema
-from strandline.values import parse_sql
+from strandline.values import check_microseconds, parse_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -67,6 +67,10 @@ class Query:
         import duckdb
 
         tables = {name: reader.to_arrow(self._columns(reader)) for name, reader in self._readers.items()}
+        for table in tables.values():
+            for field in table.schema:
+                if "duration[ns]" in str(field.type):  # at any depth; DuckDB has intervals in microseconds alone
+                    check_microseconds(table.column(field.name), field.name, _DOING)
         with sandboxed_duckdb(tables) as connection:
             try:
                 return connection.sql(self._tree.sql(dialect="duckdb")).to_arrow_table()
