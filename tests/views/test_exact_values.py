@@ -97,9 +97,11 @@ def test_nanoseconds_that_sql_would_drop_are_refused_by_name() -> None:
     with create_on(MemoryStorage()) as store:
         instant = pa.timestamp("ns", "UTC")
         store.create_table("t", pa.table({"k": [1], "at": pa.array([1000], instant)}), key="k")
-        view = store.view("v", "select k from t where at < TIMESTAMPTZ '2020-01-01 00:00:00+00'")
+        compared = store.view("c", "select k from t where at < TIMESTAMPTZ '1970-01-01 00:00:00.000001+00'")
+        view = store.view("v", "select k from t where at + INTERVAL 1 DAY < TIMESTAMPTZ '2020-01-01 00:00:00+00'")
         assert view.to_arrow().num_rows == 1
-        store.table("t").upsert(pa.table({"k": [2], "at": pa.array([1001], instant)}))
+        store.table("t").upsert(pa.table({"k": [2, 3], "at": pa.array([1001, 999], instant)}))
+        assert compared.to_arrow()["k"].to_pylist() == [3]
         with pytest.raises(SqlError, match=r"'at' holds nanoseconds"):
             view.to_arrow()
 
