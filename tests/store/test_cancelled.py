@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from strandline import diff
 from strandline.errors import Cancelled
-from strandline.relations import open_relation
 from strandline.store import create
 
 
@@ -33,5 +33,5 @@ def test_a_query_and_a_dataframe_that_are_stopped(spark: Any, tmp_path: Path) ->
         frame = spark.range(10_000_000_000).selectExpr("max(hash(id)) as id")
         threading.Thread(target=press_when_a_job_runs, args=(spark,), daemon=True).start()
         with pytest.raises(Cancelled, match="the Spark job was cancelled"):
-            open_relation(frame)
+            diff(frame, frame, key="id", runner="spark")
         assert store.query("select count(*) as n from t", runner="spark")["n"].to_pylist() == [20_000]

@@ -84,7 +84,7 @@ def large(operation: Operation) -> Operation:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(bulk_write, "LARGE_ROWS", 4)
             patch.setattr(bulk_write, "INLINE_LIMIT", 0)
-            patch.setattr(bulk_write, "InlineRunner", lambda: InlineRunner(1))
+            patch.setattr(bulk_write, "choose_runner", lambda *_: InlineRunner(1))
             patch.setattr(bulk_write, "LEAST_BYTES", 1)
             patch.setattr(bulk_write, "RANGE_BYTES", 2000)
             operation(store)
