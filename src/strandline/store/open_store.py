@@ -37,9 +37,9 @@ class ViewDeriver:
 
     def derive(self, edit: StateEdit, transactions: Sequence[Transaction]) -> None:
         if edit.view.find_domain(VIEWS) is not None:
-            from strandline.views import check_standing
+            from strandline.views import check_dependents
 
-            check_standing(edit, self._cache)
+            check_dependents(edit, self._cache)
         made = any(one.name == SEGMENTS for one in edit.domains.values())
         if made or edit.view.find_domain(SEGMENTS) is not None:
             from strandline.views import derive

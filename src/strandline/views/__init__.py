@@ -29,6 +29,7 @@ from strandline.views.change_sources import (
 from strandline.views.cost import Choice, messages
 from strandline.views.definition import Shape, ViewDefinition, define
 from strandline.views.delta_query import TwoStates
+from strandline.views.dependencies import check_dependents
 from strandline.views.difference_table import end, try_entering
 from strandline.views.eager import derive
 from strandline.views.join import JoinRunner
@@ -50,7 +51,6 @@ from strandline.views.range_modifications import RangeStatement
 from strandline.views.regeneration import in_spark_sql, on_spark, regenerate
 from strandline.views.relevance import Why, why
 from strandline.views.retention import collapse_unused, duration, expire, release
-from strandline.views.standing import check_standing
 from strandline.views.store_state import StoreState
 from strandline.views.subscription import Subscription, subscribe
 
@@ -87,7 +87,7 @@ __all__ = [
     "change_source",
     "changes_of_view",
     "changes_since",
-    "check_standing",
+    "check_dependents",
     "choose",
     "collapse_unused",
     "define",

@@ -1,6 +1,6 @@
 """Whether a base's copy equals its query, row by row; and the differential that makes it so where it does not.
 
-Both sides are read once, in batches, the base in another way than for sending (`second_reading`). What is kept of a row
+Both sides are read once, in batches, the base in another way than for sending (`canonical_text`). What is kept of a row
 is its address and its signature, 24 bytes. Rows that have to be sent are read in a second pass over the base.
 """
 
@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from strandline.errors import Damaged, SchemaError, StorageError
 from strandline.replication.definition import ABOVE, UPTO, CopyDefinition
 from strandline.replication.senders.annotated.base_table import ADDRESS
+from strandline.replication.senders.annotated.canonical_text import batches_by_text, text_expressions
 from strandline.replication.senders.annotated.catalog import BaseCopyRecord
 from strandline.replication.senders.annotated.fix_up import BaseSite, enter_given, row_batches, rows_schema
 from strandline.replication.senders.annotated.program import ALL, all_rows
-from strandline.replication.senders.annotated.second_reading import second_batches, second_readings
 from strandline.replication.targets import CopyTarget
 from strandline.replication.verification import Verification
 from strandline.values import no_rows, row_signatures, scheme_of
@@ -139,8 +139,8 @@ def _wanted(site: BaseSite, copy: BaseCopyRecord) -> Iterator[pa.RecordBatch]:
 def _wanted_again(site: BaseSite, copy: BaseCopyRecord) -> Iterator[pa.RecordBatch]:
     """What the copy should hold, read in another way than it was when it was sent."""
     statements = site.statements(site.record(), copy)
-    sql = all_rows(statements, second_readings(site, copy.columns))
-    return second_batches(site, copy.columns, sql)
+    sql = all_rows(statements, text_expressions(site, copy.columns))
+    return batches_by_text(site, copy.columns, sql)
 
 
 class _UnreadableError(Exception):

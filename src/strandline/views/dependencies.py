@@ -2,7 +2,7 @@
 
 A view is kept as text, and read against the tables, what-ifs and older views of a state. So a table that is dropped or
 renamed, a column that goes or gets another name, a what-if that is dropped and another view that gets a new text may
-leave a view that can't be read any more. `check_standing` runs while a commit is installed: every view that had a
+leave a view that can't be read any more. `check_dependents` runs while a commit is installed: every view that had a
 meaning before must have one afterwards, unless the same commit drops it. It costs nothing unless a commit changes
 descriptions.
 """
@@ -25,7 +25,7 @@ from strandline.whatif import chain_of
 from strandline.whatif import is_hidden as is_of_what_ifs
 
 
-def check_standing(edit: StateEdit, cache: PageCache) -> None:
+def check_dependents(edit: StateEdit, cache: PageCache) -> None:
     """Refuses a commit that takes the meaning of a view away."""
     described = [table.name for table in edit.domains.values() if _is_described_anew(table)]
     if not described:

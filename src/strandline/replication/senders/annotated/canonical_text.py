@@ -20,19 +20,19 @@ from strandline.values import quoted
 
 
 @dataclass(frozen=True)
-class SecondReading:
+class TextForm:
     """One column: the expression of its name that gives a text, and what makes values of the texts."""
 
     sql: str
     parse: Callable[[pa.Array, pa.DataType], pa.Array] = pa.Array.cast
 
 
-def second_readings(site: BaseSite, columns: Sequence[str]) -> list[str]:
-    """The expressions that `second_batches` reads."""
+def text_expressions(site: BaseSite, columns: Sequence[str]) -> list[str]:
+    """The expressions that `batches_by_text` reads."""
     return [_of(column, site).sql.format(quoted(column.name)) for column in chosen_columns(site, columns)]
 
 
-def second_batches(site: BaseSite, columns: Sequence[str], sql: str) -> Iterator[pa.RecordBatch]:
+def batches_by_text(site: BaseSite, columns: Sequence[str], sql: str) -> Iterator[pa.RecordBatch]:
     """What `sql` selects, the address and these expressions, in the columns' own types."""
     chosen, wanted = chosen_columns(site, columns), rows_schema(site, columns)
     texts = pa.schema([(ADDRESS, pa.int64()), *((column.name, pa.string()) for column in chosen)])
@@ -41,7 +41,7 @@ def second_batches(site: BaseSite, columns: Sequence[str], sql: str) -> Iterator
         yield pa.RecordBatch.from_arrays([batch.column(0), *arrays], schema=wanted)
 
 
-def _of(column: BaseColumn, site: BaseSite) -> SecondReading:
+def _of(column: BaseColumn, site: BaseSite) -> TextForm:
     return _in_postgres(column) if site.table.database.dialect == "postgres" else _in_sqlite(column)
 
 
@@ -56,36 +56,36 @@ def _parsed(texts: pa.Array, column: BaseColumn, site: BaseSite) -> pa.Array:
         ) from None
 
 
-def _in_postgres(column: BaseColumn) -> SecondReading:
+def _in_postgres(column: BaseColumn) -> TextForm:
     kind = column.type
     if pt.is_boolean(kind):
-        return SecondReading("CAST({} AS int)::text", _bools)
+        return TextForm("CAST({} AS int)::text", _bools)
     if pt.is_floating(kind):
-        return SecondReading(f"encode(float{kind.bit_width // 8}send({{}}), 'hex')", _float_bits)
+        return TextForm(f"encode(float{kind.bit_width // 8}send({{}}), 'hex')", _float_bits)
     if pt.is_decimal(kind):
-        return SecondReading(f"trunc({{}} * 1{'0' * kind.scale})::text", _unscaled)
+        return TextForm(f"trunc({{}} * 1{'0' * kind.scale})::text", _unscaled)
     if pt.is_date(kind):
-        return SecondReading("({} - DATE '1970-01-01')::text", _days)
+        return TextForm("({} - DATE '1970-01-01')::text", _days)
     if pt.is_temporal(kind):
-        return SecondReading("CAST(extract(epoch FROM {}) * 1000000 AS bigint)::text", _microseconds)
+        return TextForm("CAST(extract(epoch FROM {}) * 1000000 AS bigint)::text", _microseconds)
     if pt.is_binary(kind):
-        return SecondReading("encode({}, 'hex')", _digits)
-    return SecondReading("{}::text")
+        return TextForm("encode({}, 'hex')", _digits)
+    return TextForm("{}::text")
 
 
-def _in_sqlite(column: BaseColumn) -> SecondReading:
+def _in_sqlite(column: BaseColumn) -> TextForm:
     kind = column.type
     if column.reading != "{}":
-        return SecondReading(column.reading)
+        return TextForm(column.reading)
     if pt.is_boolean(kind):
-        return SecondReading(_by_type(integer="CAST({0} AS TEXT)"), _bools)
+        return TextForm(_by_type(integer="CAST({0} AS TEXT)"), _bools)
     if pt.is_integer(kind):
-        return SecondReading(_by_type(integer="CAST({0} AS TEXT)"))
+        return TextForm(_by_type(integer="CAST({0} AS TEXT)"))
     if pt.is_floating(kind):
-        return SecondReading(_by_type(integer="CAST({0} AS TEXT)", real="printf('%!.17g', {0})", text="{0}"))
+        return TextForm(_by_type(integer="CAST({0} AS TEXT)", real="printf('%!.17g', {0})", text="{0}"))
     if pt.is_binary(kind):
-        return SecondReading(_by_type(blob="hex({0})"), _digits)
-    return SecondReading(_by_type(text="hex({0})"), _digits)
+        return TextForm(_by_type(blob="hex({0})"), _digits)
+    return TextForm(_by_type(text="hex({0})"), _digits)
 
 
 def _by_type(**cases: str) -> str:
