@@ -13,8 +13,8 @@ from strandline.errors import InputError
 
 @kernel
 def interrupt(item: WorkItem, attempt: Attempt) -> Result:
-    """The user presses Ctrl-C while the first item runs."""
-    if item["n"] == 0:
+    """The user presses Ctrl-C at the first item, and again later: Python drops one that meets a finalizer."""
+    if item["n"] % 100 == 0:
         signal.raise_signal(signal.SIGINT)
     Path(item["ran"]).touch()
     return {"rows": 1}

@@ -216,6 +216,12 @@ def wrong(n: int) -> pa.Table:
     return pa.table({"id": pa.array([*range(100, 100 + n), 3], pa.int64()), "v": pa.array([0] * (n + 1))})
 
 
+def otherwise(key: int) -> pa.Table:
+    """The first ten rows, one of them with another value."""
+    rows = numbered(40).slice(0, 10)
+    return rows.set_column(1, "v", [[-1 if row["id"] == key else row["v"] for row in rows.to_pylist()]])
+
+
 @pytest.mark.parametrize(
     ("kind", "said", "verb"),
     [
@@ -235,7 +241,7 @@ def wrong(n: int) -> pa.Table:
             ChangesError,
             r"something else than its before images: \(id=3\)",
             lambda table: table.apply(
-                Changes.of(difference(wrong(9), wrong(9).set_column(1, "v", [[1] * 10]), ["id"]))
+                Changes.of(difference(otherwise(3), otherwise(3).set_column(1, "v", [[-2] * 10]), ["id"]))
             ),
         ),
     ],
