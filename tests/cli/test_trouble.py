@@ -39,7 +39,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "a negative limit": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--limit", "-1"),
     "no condition": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--where", "qty >"),
     "no such type": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--types", "id=number"),
-    "no such format": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--format", "xls"),
+    "no such format": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--input-format", "xls"),
     "no such suffix": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--out", "changes.xls"),
     "no folder to write to": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--html", "no/such/r.html"),
     "raw without a key": ("diff", "monday.parquet", "tuesday.parquet", "--raw"),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from strandline.cli.output import console, draw_rows, emit_json, output_options, pairs, running, say, write_changes
-from strandline.cli.store_access import STATE, store_argument, tables_of, version_option
+from strandline.cli.output import console, emit_json, output_options, pairs, running, say, takes_stdout, write_changes
+from strandline.cli.store_access import STATE, show_rows, store_argument, tables_of, version_option
 
 if TYPE_CHECKING:
     from strandline.changes import Changes
@@ -119,7 +119,7 @@ def show(path: str, limit: int, as_json: bool, runner: str) -> int:
     rows = next(changes.tables(), None)
     if rows is not None and limit:
         shown = rows.slice(0, limit)
-        draw_rows("", shown.column_names, (tuple(row.values()) for row in shown.to_pylist()))
+        show_rows(shown.column_names, (tuple(row.values()) for row in shown.to_pylist()))
     return 0
 
 
@@ -144,13 +144,16 @@ def changes(store: str, table: str, since: str, until: str | None, as_json: bool
     if runner != "auto":
         raise click.UsageError("changes chooses by size where its work runs; leave --runner out")
     from strandline.pages import parse_at
-    from strandline.report import summary_json
+    from strandline.report import summary_json, summary_words
 
+    piped = takes_stdout(given, as_json=as_json)
     with tables_of(store, given["version"]) as opened:
         older, newer = parse_at(opened.pages, since), parse_at(opened.pages, until)
         result = opened.changes(table, since=older, until=newer)
     write_changes(result, given)
-    if as_json:
+    if piped:
+        say(summary_words(result.header))
+    elif as_json:
         emit_json(summary_json(result.header))
     else:
         _print(result, given["limit"])

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from strandline.cli.output import console, emit_json, output_options, pairs, running, say, write_changes
+from strandline.cli.output import (
+    console,
+    emit_json,
+    output_options,
+    pairs,
+    running,
+    say,
+    takes_stdout,
+    write_changes,
+)
 from strandline.cli.store_access import open_sides
 
 if TYPE_CHECKING:
@@ -56,7 +65,7 @@ SAMPLE = 2000
 @click.option("--raw", is_flag=True, help="Window: its own messages as JSON lines, useless pairs included.")
 @click.option("--keep-sorted", type=click.Path(), help="Merge: keep NEW in key order in this folder.")
 @click.option("--fail-over", metavar="SHARE", help="Stop with an error if more changed, e.g. 30%.")
-@click.option("--format", "format_", help="What both sides are, if name and content don't tell: csv, parquet, …")
+@click.option("--input-format", "format_", help="What both sides are, if name and content don't tell: csv, parquet, …")
 @click.option("--types", multiple=True, metavar="COLUMN=TYPE", help="The type of a column, e.g. id=int64.")
 @click.option("--union-by-name", is_flag=True, help="Part files may differ: types are widened, absent columns null.")
 @click.option("--no-header", is_flag=True, help="CSV without a header line.")
@@ -76,12 +85,14 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
       strandline diff monday.parquet tuesday.parquet --key id
       strandline diff tuesday.parquet --key id --state orders.state
       strandline diff a.csv b.csv -k shop,id --compare price=abs:0.01 --html report.html
+      strandline diff a.csv b.csv -k id --format jsonl | jq ._change
       strandline diff shop#staff shop#cut --key name
     """
     from strandline.differential import find_changes
+    from strandline.report import summary_words
 
     old, new = _old_and_new(sides, given["state"])
-    options = _options(given)
+    options, piped = _options(given), takes_stdout(given, as_json=as_json)
     key = _names(given["key"])
     if given["key"] and not key:
         raise click.UsageError("--key names no column. Leave it out to compare rows without a key.")
@@ -90,10 +101,12 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
         if given["raw"]:
             return _raw(older, newer, key, options, as_json=as_json)
         changes = find_changes(older, newer, key or None, runner=runner, **options)
-    write_changes(changes, given, _facts(changes), renames=dict(changes.run.renames))
-    changes.keep_state()
     facts = _facts(changes)
-    if as_json:
+    write_changes(changes, given, facts, renames=dict(changes.run.renames))
+    changes.keep_state()
+    if piped:
+        say(summary_words(changes.header, facts, renames=dict(changes.run.renames)))
+    elif as_json:
         _print_json(changes, facts, explain=given["explain"])
     else:
         _print_words(changes, facts, given["limit"], explain=given["explain"])

@@ -1,8 +1,8 @@
 """`strandline`: finds the command, runs it, and turns errors into one readable paragraph; and `strandline completion`.
 
-Exit codes: 0 fine, 1 differences or a check that failed, 2 trouble, 130 Ctrl-C. With `--json` a failure is a JSON
-object on standard output too, so that a program that reads it always finds one. Help and completion load neither Arrow
-nor Spark.
+Exit codes: 0 fine, 1 differences or a check that failed, 2 trouble, 130 Ctrl-C, 141 a reader that has gone. With
+`--json` a failure is a JSON object on standard output too, so that a program that reads it always finds one. Help and
+completion load neither Arrow nor Spark.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import click
 
 from strandline._version import __version__
-from strandline.cli.output import complain, emit_json
+from strandline.cli.output import complain, emit_json, log_to_stderr
 from strandline.cli.store_access import json_option
 from strandline.engine import set_quiet
 from strandline.errors import Cancelled, StrandlineError, did_you_mean
@@ -40,6 +40,8 @@ COMMANDS = {
 TROUBLE = 2
 CANCELLED = 130
 """As shells have it for what SIGINT ended."""
+NOT_READ = 141
+"""As shells have it for what SIGPIPE ended: who read our output has gone."""
 TRACEBACK = "STRANDLINE_TRACEBACK"
 """Set, an internal error is shown with its stack trace."""
 
@@ -58,9 +60,17 @@ class Commands(click.Group):
         return command
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+SETTINGS = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 100,
+    "token_normalize_func": lambda word: word.replace("_", "-"),  # hyphens and underscores both
+}
+
+
+@click.group(cls=Commands, context_settings=SETTINGS)
 @click.version_option(__version__, prog_name="strandline")
-def cli() -> None:
+@click.option("-v", "--verbose", count=True, help="Say what is done while it is done; -vv says more.")
+def cli(verbose: int) -> None:
     """Tables through time: what changed, snapshots, what-ifs, copies kept fresh, dumps; on Spark.
 
     \b
@@ -69,6 +79,7 @@ def cli() -> None:
       strandline diff monday.parquet tuesday.parquet --key id
     """
     set_quiet(False)
+    log_to_stderr(verbose)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -89,9 +100,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except StrandlineError as error:
         words = str(error)
         code = _report_trouble(error.to_json(), f"strandline: {words[:1].upper()}{words[1:]}", as_json=wants_json)
-    except BrokenPipeError:
-        sys.stderr.close()
-        code = TROUBLE
+    except SystemExit as stop:
+        # click exits by itself after completing a line, and when a reader has gone, with a 1 that means differences.
+        code = stop.code if VARIABLE in os.environ else NOT_READ
     except OSError as error:
         record = {"error": "StorageError", "why": str(error)}
         code = _report_trouble(record, f"strandline: the machine refused: {error}.", as_json=wants_json)

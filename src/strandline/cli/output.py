@@ -9,6 +9,7 @@ import datetime
 import decimal
 import functools
 import json
+import logging
 import math
 import os
 import sys
@@ -21,6 +22,7 @@ from strandline.engine import MASTER_VARIABLE, is_quiet, set_quiet
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from strandline.changes import Changes
     from strandline.report import RunFacts
@@ -69,16 +71,54 @@ def console() -> Console:
 
 
 def draw_rows(title: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A table of values; nulls are drawn as a dim dash so that they differ from empty text."""
+    """A table of values; nulls are drawn as a dim dash so that they differ from empty text. Where the columns don't
+    fit beside each other, they stand below each other, row by row.
+    """
     from rich.table import Table
     from rich.text import Text
 
+    cells = [[Text("–", style="dim") if value is None else Text(_cell(value)) for value in row] for row in rows]
+    screen = console()
+    if len(names) > 2 and _width(names, cells) > screen.width:
+        _draw_below(title, names, cells)
+        return
     table = Table(title=title or None, title_justify="left", title_style="bold", header_style="bold")
     for name in names:
         table.add_column(Text(name))
-    for row in rows:
-        table.add_row(*(Text("–", style="dim") if value is None else Text(_cell(value)) for value in row))
-    console().print(table)
+    for row in cells:
+        table.add_row(*row)
+    screen.print(table)
+
+
+def _width(names: Sequence[str], cells: Sequence[Sequence[Text]]) -> int:
+    """What the table takes beside each other: its widest cells, two spaces and a line for each column."""
+    widest = [max([cell_width(name), *(row[place].cell_len for row in cells)]) for place, name in enumerate(names)]
+    return sum(widest) + 3 * len(names) + 1
+
+
+def cell_width(text: str) -> int:
+    """The places that a text takes on a terminal."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _draw_below(title: str, names: Sequence[str], cells: Sequence[Sequence[Text]]) -> None:
+    from rich.rule import Rule
+    from rich.table import Table
+    from rich.text import Text
+
+    screen = console()
+    if title:
+        screen.print(Text(title, style="bold"))
+    for number, row in enumerate(cells, start=1):
+        screen.print(Rule(Text(f"row {number:,}", style="dim"), align="left", style="dim"))
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        table.add_column(style="bold", overflow="fold")
+        table.add_column(overflow="fold")
+        for name, cell in zip(names, row, strict=True):
+            table.add_row(Text(name), cell)
+        screen.print(table)
 
 
 def _cell(value: Any) -> str:
@@ -102,22 +142,60 @@ def running(function: F) -> F:
     )
     @click.option("--master", metavar="URL", help="The Spark master: local[*], spark://host:port or sc://host:port.")
     @click.option("--quiet", is_flag=True, help="No progress and no words beside the result.")
+    @click.option("-v", "--verbose", count=True, help="Say what is done while it is done; -vv says more.")
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
     @functools.wraps(function)
-    def wrapped(*args: Any, master: str | None, quiet: bool, **kwargs: Any) -> Any:
+    def wrapped(*args: Any, master: str | None, quiet: bool, verbose: int, **kwargs: Any) -> Any:
         if master:
             os.environ[MASTER_VARIABLE] = master
+        log_to_stderr(verbose)
         set_quiet(quiet or kwargs["as_json"])
         return function(*args, **kwargs)
 
     return wrapped  # type: ignore[return-value]
 
 
+def log_to_stderr(verbose: int) -> None:
+    """What the logger `strandline` says, on standard error: -v from INFO on, -vv from DEBUG on. It stays so."""
+    if not verbose:
+        return
+    logger = logging.getLogger("strandline")
+    logger.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
+    if not any(isinstance(each, _Stderr) for each in logger.handlers):
+        handler = _Stderr()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s", "%H:%M:%S"))
+        logger.addHandler(handler)
+
+
+class _Stderr(logging.StreamHandler[Any]):
+    """Writes to what standard error is at the time."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
+ROW_FORMATS, PAGE_FORMATS = ("csv", "jsonl", "parquet", "arrow"), ("markdown", "sql", "html")
 _OUTPUT_OPTIONS = (
-    click.option("--out", type=click.Path(), help="Write the changes: .parquet, .csv, .jsonl, .sql or .changes."),
+    click.option(
+        "-o",
+        "--out",
+        metavar="FILE",
+        type=click.Path(allow_dash=True),
+        help="Write the changes: .parquet, .arrow, .csv, .jsonl, .md, .sql, .html or .changes; - is standard output.",
+    ),
+    click.option(
+        "--format",
+        "out_format",
+        type=click.Choice([*ROW_FORMATS, *PAGE_FORMATS]),
+        help="The format of --out, whatever its name; without --out, on standard output.",
+    ),
     click.option(
         "--layout",
-        type=click.Choice(["changes", "column_by_column", "side_by_side", "sparse", "left", "right"]),
+        type=click.Choice(["changes", "column-by-column", "side-by-side", "sparse", "left", "right"]),
         default="changes",
         show_default=True,
         help="How rows are laid out in --out.",
@@ -149,20 +227,28 @@ def pairs(given: Sequence[str], option: str) -> dict[str, str]:
     return values
 
 
+def takes_stdout(given: Mapping[str, Any], *, as_json: bool) -> bool:
+    """Whether the changes themselves go to standard output, so that words go elsewhere. Refuses what can't be."""
+    taken = given["out"] in ("-", "/dev/stdout") or bool(given["out_format"] and not given["out"])
+    if taken and as_json:
+        raise click.UsageError("--json and the changes can't both go to standard output: name a file with --out")
+    if taken and given["out_format"] in ("parquet", "arrow") and sys.stdout.isatty():
+        raise click.UsageError(f"{given['out_format']} is not for a terminal: name a file with --out, or pipe it on")
+    return taken
+
+
 def write_changes(
     changes: Changes, given: Mapping[str, Any], facts: RunFacts | None = None, renames: Mapping[str, str] | None = None
 ) -> None:
-    """Writes the files that a command was asked for: `--out` in its layout, `--html`."""
-    from strandline.changes import ChangeSet
-    from strandline.report import Out, format_of, html_report, positions_by_key, write_out, write_text
+    """Writes the files that a command was asked for: `--out` in its format and layout, `--html`."""
+    from strandline.report import Out, format_of, write_out
 
-    if given["out"]:
-        if format_of(given["out"]) == "changes" and given["layout"] == "changes":
-            changes.save(given["out"])
-        else:
-            out = Out(given["out"], layout=given["layout"], table=given["sql_table"], dialect=given["dialect"])
-            write_out(changes.header, changes.tables(), out)
+    path, format_ = given["out"] or ("-" if given["out_format"] else ""), given["out_format"] or ""
+    if path and not format_ and format_of(path) == "changes" and given["layout"] == "changes":
+        changes.save(path)
+    elif path:
+        out = Out(path, format_, given["layout"], given["sql_table"], given["dialect"], given["limit"])
+        write_out(changes.header, changes.tables(), out, facts, renames)
     if given["html_path"]:
-        rows = changes.to_arrow()
-        where = positions_by_key(ChangeSet(changes.header, rows))
-        write_text([html_report(changes.header, rows, facts, where=where, renames=renames)], given["html_path"])
+        page = Out(given["html_path"], "html", limit=given["limit"])
+        write_out(changes.header, changes.tables(), page, facts, renames)

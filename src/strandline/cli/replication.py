@@ -16,8 +16,8 @@ from typing import Any
 
 import click
 
-from strandline.cli.output import console, draw_rows, emit_json, say
-from strandline.cli.store_access import json_option, store_argument, tables_of, version_option
+from strandline.cli.output import console, emit_json, say
+from strandline.cli.store_access import json_option, show_rows, store_argument, tables_of, version_option
 
 
 @click.command()
@@ -49,7 +49,7 @@ def base(action: str, url: str, algorithm: str | None, as_json: bool) -> int:
             emit_json({"bases": [asdict(record) for record in records]})
             return 0
         names = ("table", "address", "algorithm", "time", "rows")
-        draw_rows("", names, [[getattr(record, name) for name in names] for record in records])
+        show_rows(names, [[getattr(record, name) for name in names] for record in records])
         return 0
     if action == "add":
         annotated_base(url, algorithm=algorithm)
@@ -240,7 +240,7 @@ def replicas(source: str, as_json: bool) -> int:
     if as_json:
         emit_json({"replicas": statuses})
     else:
-        draw_rows("", SHOWN, [[status.get(name) for name in SHOWN] for status in statuses])
+        show_rows(SHOWN, [[status.get(name) for name in SHOWN] for status in statuses])
     return 0
 
 
@@ -284,7 +284,7 @@ def forget(store: str, names: tuple[str, ...], version: str, as_json: bool, **ho
     if as_json:
         emit_json({"forgotten" if names else "known": rows})
     elif not names:
-        draw_rows("", ("name", "kind", "commit"), [[row["name"], row["kind"], row["commit"]] for row in rows])
+        show_rows(("name", "kind", "commit"), [[row["name"], row["kind"], row["commit"]] for row in rows])
     else:
         for row in rows:
             what = "where it stands" if how["position"] else f"the {row['kind']}"

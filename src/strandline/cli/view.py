@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from strandline.cli.output import draw_rows, emit_json, say
-from strandline.cli.store_access import json_option, store_argument, tables_of
+from strandline.cli.output import emit_json, say
+from strandline.cli.store_access import json_option, show_rows, store_argument, tables_of
 
 SHOWN = ("name", "form", "key", "maintain", "copies", "sql")
 
@@ -80,7 +80,7 @@ def list_(store: str, as_json: bool) -> int:
         emit_json({"views": views})
     else:
         rows = [[", ".join(one["key"]) if name == "key" else one[name] for name in SHOWN] for one in views]
-        draw_rows("", SHOWN, rows)
+        show_rows(SHOWN, rows)
         for one in views:
             if one["trouble"]:
                 say(f"{one['name']} can't be read: {one['trouble']}.")

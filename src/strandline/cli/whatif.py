@@ -172,7 +172,10 @@ def changes(store: str, name: str, out: str | None, limit: int, as_json: bool, v
 
 @whatif.command()
 @_on_a_what_if
-def conflicts(store: str, name: str, as_json: bool, version: str) -> int:
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Conflicts to show; with --json all."
+)
+def conflicts(store: str, name: str, limit: int, as_json: bool, version: str) -> int:
     """Shows where the relation below has changed what the what-if changed. Exit 0: nowhere, 1: somewhere.
 
     \b
@@ -184,7 +187,9 @@ def conflicts(store: str, name: str, as_json: bool, version: str) -> int:
     if as_json:
         emit_json({"count": len(conflicts), "conflicts": conflicts.to_pylist()})
     else:
-        show_rows(conflicts.column_names, (tuple(row.values()) for row in conflicts.to_pylist()))
+        shown = conflicts.slice(0, limit)
+        show_rows(shown.column_names, (tuple(row.values()) for row in shown.to_pylist()))
+        say(f"{len(shown):,} of {len(conflicts):,} conflicts.")
     return 1 if len(conflicts) else 0
 
 

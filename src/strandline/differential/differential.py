@@ -7,11 +7,12 @@ done, and put the next state in its place.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
@@ -19,7 +20,7 @@ from strandline.changes import Changes, Counts, StoredChanges
 from strandline.differential import cost
 from strandline.differential.cost import choose_algorithm
 from strandline.differential.merge import merge
-from strandline.differential.options import DiffOptions, names_of, options_from
+from strandline.differential.options import DiffKeywords, DiffOptions, names_of, options_from
 from strandline.differential.partitioned_hash import partitioned_hash
 from strandline.differential.plan import DiffPlan, check_renames, check_strict, plan_diff, suggest_renames
 from strandline.differential.pointer_diff import pointer_diff
@@ -46,6 +47,9 @@ from strandline.values import kind_of, plain_schema, scheme_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -101,13 +105,13 @@ def diff(
     *,
     runner: str = "auto",
     session: SparkSession | None = None,
-    **options: Any,
+    **options: Unpack[DiffKeywords],
 ) -> Differential:
     """What changed between two extracts of a table, as a change set.
 
     Each side is a path (Parquet, CSV, JSON lines, Arrow, Delta, Iceberg; file, folder or glob), a Spark DataFrame or
     anything that holds Arrow; `old` may also be a folder of saved signatures. Rows are matched by `key`; without
-    one they are counted. `options` are those of `DiffOptions`.
+    one they are counted. The options are in docs/differentials.md; `strandline.differential.DiffKeywords` types them.
     """
     differential = find_changes(old, new, key, runner=runner, session=session, **options)
     differential.keep_state()
@@ -121,7 +125,7 @@ def find_changes(
     *,
     runner: str = "auto",
     session: SparkSession | None = None,
-    **options: Any,
+    **options: Unpack[DiffKeywords],
 ) -> Differential:
     """`diff` up to the last step: the next state is not in its place before `keep_state` is called.
 
@@ -134,11 +138,13 @@ def find_changes(
     state = old if isinstance(old, SignatureState) else None
     renames = _renames(plan, chosen, state)
     estimate, estimates = choose_algorithm(plan, chosen, state)
+    logger.info("comparing by %s (%s), %s", estimate.algorithm, estimate.why, plan.runner.name)
     result = run_algorithm(plan, chosen, state, estimate.algorithm)
     result, missed = _verified(plan, chosen, result, estimate.algorithm)
     if old is not None:
         guard(result.header.counts, chosen.fail_over, plan)
     run = _run(plan, result, estimate, estimates)
+    logger.info("%s rows changed; %s bytes read", result.header.counts.rows, result.work.bytes_read)
     header = replace(result.header, source=plan.old.relation.name, target=plan.new.relation.name)
     return Differential(
         StoredChanges(header, result.parts),
@@ -148,7 +154,9 @@ def find_changes(
     )
 
 
-def window_raw(old: Any, new: Any, key: str | Sequence[str], **options: Any) -> tuple[pa.Table, WindowReport]:
+def window_raw(
+    old: Any, new: Any, key: str | Sequence[str], **options: Unpack[DiffKeywords]
+) -> tuple[pa.Table, WindowReport]:
     """The window algorithm's own messages (section 4), in its order, useless delete-insert pairs included."""
     chosen = options_from(options)
     plan = plan_diff(old, new, names_of(key), chosen, ("inline", None))

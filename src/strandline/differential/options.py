@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypedDict
 
 from strandline.differential.window import WindowOptions
 from strandline.errors import InputError, did_you_mean
@@ -97,6 +97,38 @@ class DiffOptions:
     @property
     def window(self) -> WindowOptions:
         return WindowOptions(aging_bytes=self.aging, block_bytes=self.block)
+
+
+class DiffKeywords(TypedDict, total=False):
+    """The options of `diff` as its keywords, for editors and type checkers: shares and sizes may be text, too."""
+
+    algorithm: str
+    duplicates: str
+    columns: str | Sequence[str]
+    ignore: str | Sequence[str]
+    rename: Mapping[str, str]
+    compare: Mapping[str, str]
+    where: str | None
+    params: Mapping[str, Any]
+    strict_schema: bool
+    state: str | None
+    save_state: str | None
+    bits: int | None
+    miss_probability: float | None
+    seed: int
+    column_signatures: bool
+    verify: bool | str
+    memory: int | str | None
+    changed: float | str
+    aging: int | str
+    block: int | str
+    slices: int | None
+    keep_sorted: str | None
+    fail_over: float | str | None
+    old_format: str | None
+    new_format: str | None
+    read_old: ReadOptions
+    read_new: ReadOptions
 
 
 def options_from(given: Mapping[str, Any]) -> DiffOptions:

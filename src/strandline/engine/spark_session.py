@@ -13,6 +13,7 @@ import contextlib
 import functools
 import importlib.metadata
 import importlib.util
+import logging
 import marshal
 import os
 import re
@@ -34,6 +35,8 @@ from strandline.errors import EngineError, InputError, extra, is_installed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+logger = logging.getLogger(__name__)
 
 LEAST_VERSION = 17
 HINT = (
@@ -91,6 +94,7 @@ def session(master: str | None = None, *, spool: str | None = None) -> SparkSess
 
     active = SparkSession.getActiveSession()
     if active is None:
+        logger.info("starting Spark")
         active = start(master or os.environ.get(MASTER_VARIABLE) or "local[*]")
     if spool is not None:
         active.conf.set(SPOOL_SETTING, spool)

@@ -32,7 +32,7 @@ from strandline.storage import completed
 if TYPE_CHECKING:
     from strandline.pages.version import Version
 
-logger = logging.getLogger("strandline")
+logger = logging.getLogger(__name__)
 
 UNTIDIED = 8
 """So many batches may leave deleting to the next while many threads commit: deleting makes them all wait."""
@@ -134,6 +134,7 @@ class Committer:
                     break
         self._publish(live, edit.commit if written else attempt.base.pointer.commit, edit.named)
         self._reclaim(swapped=written)
+        logger.debug("commit %s for %d transactions", edit.commit if written else "not needed", len(live))
 
     def _commit_alone(self, pending: PendingCommit) -> None:
         if not pending.done:

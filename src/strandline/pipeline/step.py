@@ -7,6 +7,7 @@ from the old one), and folders of signatures that no journal row names (the next
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import os
 import secrets
 import shutil
@@ -25,6 +26,8 @@ from strandline.pipeline.places import Secrets, is_database
 from strandline.pipeline.settings import PipelineSettings, SourceSettings
 from strandline.store import Store
 from strandline.tables import TableTransaction
+
+logger = logging.getLogger(__name__)
 
 Watch = Callable[[str], None]
 
@@ -54,6 +57,7 @@ class Stages:
 
     def at(self, point: str) -> None:
         """Passes a point."""
+        logger.info("%s", point)
         self._watch(point)
 
 

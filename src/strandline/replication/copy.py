@@ -6,6 +6,7 @@ plan, send, note. What differs between sources is behind `Sender`, and what diff
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +19,8 @@ from strandline.replication.explanation import Explanation
 from strandline.replication.senders import REPAIR, Refresh, Sender, Source
 from strandline.replication.targets import CopyTarget, open_target
 from strandline.replication.verification import Verification
+
+logger = logging.getLogger(__name__)
 
 
 class Copy:
@@ -131,6 +134,9 @@ class Copy:
             at = state.position.time
             done = Refresh(plan.method, sent.messages, sent.bytes, ended - started, at, plan.why)
             unequal = plan.note(replica, state, done, ended - planned)
+            logger.info(
+                "%s: %s, %d messages, %d bytes; %s", self.name, done.method, done.messages, done.bytes, done.why
+            )
             return replace(done, unequal=unequal, why=f"{done.why}; {unequal}") if unequal else done
 
     def _replica(self, target: str, *, create: bool = True) -> CopyTarget:

@@ -7,16 +7,20 @@ from strandline.report.examples import Example, pick_examples
 from strandline.report.html import html_report
 from strandline.report.html_style import STYLE
 from strandline.report.layouts import column_by_column, lay_out, left, right, side_by_side, sparse
+from strandline.report.markdown import markdown_report
 from strandline.report.positions import MARK, Positions, change_positions, combined, positions_by_key
 from strandline.report.run_facts import RunFacts, summary_json
 from strandline.report.sql import DIALECTS, sql_merge
 from strandline.report.text_report import summary_view, summary_words
-from strandline.report.writers import Out, format_of, write_out, write_rows, write_text
+from strandline.report.writers import FORMATS, STDOUT, WHOLE, Out, format_of, write_out, write_rows, write_text
 
 __all__ = [
     "DIALECTS",
+    "FORMATS",
     "MARK",
+    "STDOUT",
     "STYLE",
+    "WHOLE",
     "Example",
     "Out",
     "Positions",
@@ -28,6 +32,7 @@ __all__ = [
     "html_report",
     "lay_out",
     "left",
+    "markdown_report",
     "pick_examples",
     "positions_by_key",
     "right",

@@ -204,11 +204,12 @@ def html_report(
     *,
     where: Positions | None = None,
     renames: Mapping[str, str] | None = None,
+    limit: int = EXAMPLES,
 ) -> str:
     """One self-contained HTML page: counts, where changes lie, columns, schema drift, examples, facts of the run.
 
-    `rows_sample` are rows of the change set from which examples are drawn; counts come from the header. Whatever the
-    values hold, they are text on the page.
+    `rows_sample` are rows of the change set from which examples, up to `limit` of each kind, are drawn; counts come
+    from the header. Whatever the values hold, they are text on the page.
     """
     title = f"{header.source} → {header.target}" if header.source and header.target else "What changed"
     drift = schema_drift(header, renames)
@@ -221,7 +222,7 @@ def html_report(
         where_part(where, header),
         columns_part(header),
         drift_part(drift),
-        examples_part(pick_examples(ChangeSet(header, rows_sample), EXAMPLES, CELLS), header),
+        examples_part(pick_examples(ChangeSet(header, rows_sample), limit, CELLS), header),
         facts_part(facts),
         _footer(header),
     ]

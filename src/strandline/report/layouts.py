@@ -26,6 +26,7 @@ from strandline.changes import (
     INSERT,
     KINDS,
     UPDATE,
+    Changes,
     ChangeSet,
     Header,
     kinds,
@@ -34,6 +35,13 @@ from strandline.errors import ChangesError, InputError, NoBeforeImages
 from strandline.report.paths import Difference, differences
 from strandline.report.values import python_values, text
 from strandline.values import Flags, unequal
+
+AnyChanges = Changes | ChangeSet
+
+
+def in_memory(changes: AnyChanges) -> ChangeSet:
+    """What `sl.diff` and others give as a set in memory."""
+    return changes.to_set() if isinstance(changes, Changes) else changes
 
 
 def require_keyed(header: Header, doing: str) -> None:
@@ -132,13 +140,14 @@ class _Cells:
             self.differences += cell
 
 
-def column_by_column(changes: ChangeSet) -> pa.Table:
+def column_by_column(changes: AnyChanges) -> pa.Table:
     """The key, the kind of change, the column or the path inside it, and the cell before and after, as text.
 
     An update has a row for each place that differs, an insert and a delete one for each value column. A change of
     which no cell is known (a table of keys alone; a delete without before images) has one row without a column.
     Without before images there is no `_before`.
     """
+    changes = in_memory(changes)
     header, rows = changes.header, changes.rows
     require_keyed(header, DOING)
     flags = differing(changes)
@@ -187,23 +196,25 @@ def _value_text(value: Any) -> str | None:
     return None if value is None else text(value)
 
 
-def as_it_is(changes: ChangeSet) -> pa.Table:
+def as_it_is(changes: AnyChanges) -> pa.Table:
     """The rows of the change set themselves."""
-    return changes.rows
+    return in_memory(changes).rows
 
 
-def side_by_side(changes: ChangeSet) -> pa.Table:
+def side_by_side(changes: AnyChanges) -> pa.Table:
     """For each change the key, its kind, then each value column before and after."""
+    changes = in_memory(changes)
     require_keyed(changes.header, "laying out changes side by side")
     check_before(changes.header, "laying out changes side by side")
     return _pairs(changes, None)
 
 
-def sparse(changes: ChangeSet) -> pa.Table:
+def sparse(changes: AnyChanges) -> pa.Table:
     """Side by side with only what differs: unchanged cells are null, and `_changed` names the others.
 
     Without before images only the cells after the change are there.
     """
+    changes = in_memory(changes)
     require_keyed(changes.header, "laying out changes sparsely")
     flags = differing(changes)
     if flags is None:
@@ -215,8 +226,9 @@ def sparse(changes: ChangeSet) -> pa.Table:
     return _pairs(changes, flags)
 
 
-def left(changes: ChangeSet) -> pa.Table:
+def left(changes: AnyChanges) -> pa.Table:
     """The before images alone: rows that were deleted or updated, as they were. Of a counted set, rows removed."""
+    changes = in_memory(changes)
     header, rows = changes.header, changes.rows
     if header.form == COUNTED:
         return rows.filter(pc.less(rows.column(COUNT), 0))
@@ -226,15 +238,16 @@ def left(changes: ChangeSet) -> pa.Table:
     return pa.table(columns).filter(pa.array(~of_kind(rows, INSERT)))
 
 
-def right(changes: ChangeSet) -> pa.Table:
+def right(changes: AnyChanges) -> pa.Table:
     """The after images alone: rows that were inserted or updated, as they are. Of a counted set, rows added."""
+    changes = in_memory(changes)
     header, rows = changes.header, changes.rows
     if header.form == COUNTED:
         return rows.filter(pc.greater(rows.column(COUNT), 0))
     return rows.select([*header.key, CHANGE, *header.values]).filter(pa.array(~of_kind(rows, DELETE)))
 
 
-LAYOUTS: dict[str, Callable[[ChangeSet], pa.Table]] = {
+LAYOUTS: dict[str, Callable[[AnyChanges], pa.Table]] = {
     "changes": as_it_is,
     "column-by-column": column_by_column,
     "side-by-side": side_by_side,

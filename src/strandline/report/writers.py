@@ -1,15 +1,16 @@
-"""Rows and change sets into files: Parquet, CSV, JSON lines, SQL or a saved change set, by the file's suffix, each
-written whole or not at all.
+"""Rows and change sets into files: Parquet, Arrow, CSV, JSON lines, SQL, Markdown, HTML or a saved change set, by the
+file's suffix, each written whole or not at all.
 
 A file is written beside its name and then renamed over it: a reader sees the old file or the new one, and a failure
 leaves the old one. A regular file of that name is replaced; a folder never is. Pipes and devices such as
-`/dev/stdout` are written straight through.
+`/dev/stdout` are written straight through, and `-` is standard output.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,11 @@ import pyarrow.types as pt
 
 from strandline.changes import Changes, ChangeSet, Header
 from strandline.errors import InputError, NotFound, StorageError
+from strandline.report.html import EXAMPLES, html_report
 from strandline.report.layouts import lay_out
+from strandline.report.markdown import markdown_report
+from strandline.report.positions import positions_by_key
+from strandline.report.run_facts import RunFacts
 from strandline.report.sql import sql_merge
 from strandline.report.values import json_lines, texts
 from strandline.storage import replacing
@@ -30,9 +35,15 @@ FORMATS = {
     "parquet": (".parquet",),
     "csv": (".csv",),
     "jsonl": (".jsonl", ".ndjson"),
+    "arrow": (".arrow", ".feather"),
+    "markdown": (".md",),
+    "html": (".html", ".htm"),
     "sql": (".sql",),
     "changes": (".changes",),
 }
+WHOLE = ("sql", "markdown", "html", "changes")
+"""Formats that are no rows: they have no layout, and are put together in memory."""
+STDOUT = "-"
 _SUFFIXES = {suffix: name for name, suffixes in FORMATS.items() for suffix in suffixes}
 _FLUSHED = 4096  # rows of JSON lines put together before they are written
 
@@ -47,7 +58,9 @@ class WrittenFile:
 
 
 def format_of(path: str | Path) -> str:
-    """The format that a file's suffix names."""
+    """The format that a file's suffix names; CSV on standard output."""
+    if str(path) == STDOUT:
+        return "csv"
     suffix = Path(path).suffix.lower()
     if suffix not in _SUFFIXES:
         raise InputError(
@@ -70,6 +83,7 @@ def write_rows(tables: pa.Table | Iterable[pa.Table], path: str | Path, format: 
         "parquet": _parquet,
         "csv": _csv,
         "jsonl": _json_lines,
+        "arrow": _arrow,
     }
     if format not in writers:
         raise InputError(
@@ -94,12 +108,18 @@ def write_text(pieces: Iterable[str], path: str | Path) -> WrittenFile:
 @contextmanager
 def report_file(path: str | Path) -> Iterator[BinaryIO]:
     """A file to write that takes the place of `path` when the block ends well; a pipe or a device is written to."""
-    target = Path(os.path.realpath(path))
-    _check_target(target, path)
-    if target.exists() and not target.is_file():
-        with target.open("wb") as straight:
+    if str(path) == STDOUT:
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    # Asked of the name itself: what /dev/stdout leads to has no path of its own when it is a pipe.
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        with open(path, "wb") as straight:
             yield straight
         return
+    target = Path(os.path.realpath(path))
+    _check_target(target, path)
     try:
         with replacing(target) as file:
             yield file
@@ -133,6 +153,20 @@ def _parquet(tables: Iterable[pa.Table], file: BinaryIO) -> int:
             writer.close()
     if writer is None:
         raise InputError("there is not even an empty table, so the columns are unknown", doing="writing Parquet")
+    return rows
+
+
+def _arrow(tables: Iterable[pa.Table], file: BinaryIO) -> int:
+    """The file form, which others map into memory; where one can't go back, the stream form."""
+    rows, writer = 0, None
+    for table in tables:
+        if writer is None:
+            writer = (pa.ipc.new_file if file.seekable() else pa.ipc.new_stream)(file, table.schema)
+        writer.write_table(table)
+        rows += len(table)
+    if writer is None:
+        raise InputError("there is not even an empty table, so the columns are unknown", doing="writing Arrow")
+    writer.close()
     return rows
 
 
@@ -182,7 +216,8 @@ def _size(path: str | Path) -> int:
 
 @dataclass(frozen=True)
 class Out:
-    """Where and how to write. `layout` is for rows; `table` and `dialect` are for SQL.
+    """Where and how to write. `layout` is for rows; `table` and `dialect` are for SQL, `limit` (examples of each kind)
+    is for pages.
 
     An empty `format` is that of the suffix; an empty `table` is the file's name without its suffix.
     """
@@ -192,28 +227,54 @@ class Out:
     layout: str = "changes"
     table: str = ""
     dialect: str = "standard"
+    limit: int = EXAMPLES
 
 
-def write_out(header: Header, tables: Iterable[pa.Table], out: Out) -> WrittenFile:
+def write_out(
+    header: Header,
+    tables: Iterable[pa.Table],
+    out: Out,
+    facts: RunFacts | None = None,
+    renames: Mapping[str, str] | None = None,
+) -> WrittenFile:
     """Writes a change set, given part by part, whole or not at all, and says what was written.
 
-    Rows go through part by part; a SQL script and a saved change set are put together in memory (a `Changes` saves
-    itself without that). A set without any part is written as an empty one.
+    Rows go through part by part; a SQL script, a page and a saved change set are put together in memory (a `Changes`
+    saves itself without that). A set without any part is written as an empty one. Pages show `facts` and `renames`.
     """
     format = out.format or format_of(out.path)
-    if format in ("sql", "changes") and out.layout != "changes":
+    if format in WHOLE and out.layout != "changes":
         raise InputError(f"{format} has no layout {out.layout!r}", doing=f"writing {out.path}", hint="Leave it out")
     parts = _at_least_one(header, tables)
-    if format == "changes":
-        return _save(ChangeSet(header, pa.concat_tables(parts)), out.path)
+    if format not in WHOLE:
+        return write_rows(lay_out(header, parts, out.layout), out.path, format)
     if format == "sql":
-        statements = sql_merge(header, parts, out.table or Path(out.path).stem, out.dialect)
+        statements = sql_merge(header, parts, _sql_table(out), out.dialect)
         return write_text((f"{statement}\n\n" for statement in statements), out.path)
-    return write_rows(lay_out(header, parts, out.layout), out.path, format)
+    whole = ChangeSet(header, pa.concat_tables(parts))
+    if format == "changes":
+        return _save(whole, out.path)
+    if format == "markdown":
+        return write_text([markdown_report(whole, facts, renames=renames, limit=out.limit)], out.path)
+    where = positions_by_key(whole)
+    page = html_report(header, whole.rows, facts, where=where, renames=renames, limit=out.limit)
+    return write_text([page], out.path)
+
+
+def _sql_table(out: Out) -> str:
+    if not out.table and out.path == STDOUT:
+        raise InputError(
+            "standard output has no name that the table could have",
+            doing="writing changes as SQL",
+            hint="Name the table that the script changes: --sql-table shop.orders (table=)",
+        )
+    return out.table or Path(out.path).stem
 
 
 def _save(changes: ChangeSet, path: str) -> WrittenFile:
     """A saved change set is a folder; `Changes.save` replaces a change set that is there, and nothing else."""
+    if path == STDOUT:
+        raise InputError("a saved change set is a folder", doing="writing changes", hint="Name it: --out x.changes")
     Changes.of(changes).save(path)
     size = sum(part.stat().st_size for part in Path(path).iterdir())
     return WrittenFile(Path(path), len(changes), size)
