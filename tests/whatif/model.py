@@ -23,12 +23,17 @@ def new_name() -> int:
 
 @dataclass
 class Done:
-    """At `time`, the tuple `name` got `row`; `saw` is the row below that this affected when the level first did."""
+    """At `time`, the tuple `name` got `row`; `saw` is the row below that this affected when the level first did.
+
+    `lower` says that the tuple is one of the relation below; `released`, that it follows that relation again.
+    """
 
     time: int
     name: int
     row: Row | None
     saw: Row | None
+    lower: bool
+    released: bool = False
 
 
 @dataclass
@@ -47,11 +52,13 @@ class Level:
         for one in self.done:
             if start < one.time <= time:
                 found[one.name] = one
-        return found
+        return {name: one for name, one in found.items() if not one.released}
 
     def before(self, one: Done) -> list[Done]:
         """What was done to the same tuple here before, since the last merge."""
         start = max((merge for merge in self.merges if merge < one.time), default=-1)
+        given_up = [each.time for each in self.done if each.name == one.name and each.released and each.time < one.time]
+        start = max([start, *given_up])
         return [each for each in self.done if each.name == one.name and start < each.time < one.time]
 
 
@@ -77,7 +84,8 @@ def do(level: Level, base: Relation, time: int, rows: dict[int, Row | None]) -> 
     rows = rows | {hidden[key]: None for key in freed if key in hidden}
     for name, row in rows.items():
         saw = newest[name].saw if name in newest else under.get(name)
-        level.done.append(Done(time, name, row, saw))
+        lower = newest[name].lower if name in newest else name in under
+        level.done.append(Done(time, name, row, saw, lower))
 
 
 @dataclass
@@ -86,32 +94,96 @@ class Merge:
 
     rows: dict[int, Row | None]
     inserted: list[Row]
-    conflicts: dict[int, str]
     doubled: bool
 
 
-def merge(level: Level, base: Relation, time: int, choice: str | None) -> Merge:
-    """A merge by the rules of docs/whatif.md; `choice` is ours, theirs or None."""
-    under = contents(level.below, base, time)
+Conflicts = dict[int, tuple[int, str]]
+"""For each tuple that conflicts its key as users know it, and how."""
+Stands = dict[int, bool]
+"""Whether ours stands, for keys that conflict."""
+
+
+def conflicts(level: Level, base: Relation, time: int) -> Conflicts:
+    """The conflicts by the rules of docs/whatif.md."""
+    under, newest = contents(level.below, base, time), level.newest(time)
+    told: dict[int, str] = {}
+    for name, one in newest.items():
+        rival = _rival(level, under, newest, name)
+        how = _conflict(one, under.get(name), None if rival is None else under[rival])
+        if how:
+            told[name] = how
+    return {name: (_key(level, under, newest, name), how) for name, how in _spread(level, under, newest, told).items()}
+
+
+def _spread(level: Level, under: Relation, newest: dict[int, Done], told: dict[int, str]) -> dict[int, str]:
+    """To give a tuple up brings the key of the row below back, which another one of ours may have."""
+    ours = {one.row[0]: name for name, one in newest.items() if one.row is not None}
+    pending = list(told)
+    while pending:
+        name = pending.pop()
+        row = under[name] if name in under else under.get(_rival(level, under, newest, name, touched=True) or -1)
+        other = None if row is None else ours.get(row[0])
+        if row is None or other is None or other == name:
+            continue
+        if newest[name].row is None and newest[other].row == row:
+            del told[name]
+        elif other not in told:
+            again = newest[name].row is None and not (newest[other].lower and other in under)
+            told[other] = told[name] if again else "collision"
+            pending.append(other)
+    return told
+
+
+def _rival(level: Level, under: Relation, newest: dict[int, Done], name: int, *, touched: bool = False) -> int | None:
+    """Another tuple below that has the key of one of ours; those that ours touch only if told so."""
+    one = newest[name]
+    # Where a deleted tuple stood is where it stood when it was deleted.
+    key = one.row[0] if one.row is not None else None if name in under else _last_key(level, one)
+    if key is None or (one.row is None and not one.lower):
+        return None
+    found = [other for other, row in under.items() if row[0] == key and (touched or other not in newest)]
+    return found[0] if found else None
+
+
+def _key(level: Level, under: Relation, newest: dict[int, Done], name: int) -> int:
+    row = newest[name].row or under.get(name)
+    if row is None:
+        rival = _rival(level, under, newest, name, touched=True)
+        assert rival is not None
+        row = under[rival]
+    return int(row[0])
+
+
+def shown(level: Level, found: Conflicts, time: int) -> Conflicts:
+    """One conflict for each key: a deleted key that another tuple has goes with that one."""
     newest = level.newest(time)
-    by_key = {row[0]: name for name, row in under.items() if name not in newest}
-    result = Merge({}, [], {}, False)
+    kept = {key for name, (key, _) in found.items() if newest[name].row is not None}
+    return {name: told for name, told in found.items() if newest[name].row is not None or told[0] not in kept}
+
+
+def chosen(found: Conflicts, choice: str | list[bool] | None) -> tuple[Any, Stands]:
+    """What `resolve` says, and whether ours stands for each key."""
+    keys = sorted({key for key, _ in found.values()})
+    turns = choice if isinstance(choice, list) else [choice == "ours"]
+    stands = {key: turns[place % len(turns)] for place, key in enumerate(keys)}
+    told = {key: "ours" if ours else "theirs" for key, ours in stands.items()}
+    return (told if isinstance(choice, list) else choice), stands
+
+
+def merge(level: Level, base: Relation, time: int, stands: Stands) -> Merge:
+    """A merge by the rules of docs/whatif.md."""
+    under, newest = contents(level.below, base, time), level.newest(time)
+    found = conflicts(level, base, time)
+    result = Merge({}, [], False)
     gone: set[int] = set()
     for name, one in newest.items():
-        known = name in under
-        lower = one.saw is not None
-        # Where a deleted tuple stood is where it stood when it was deleted.
-        key = one.row[0] if one.row is not None else _last_key(level, one)
-        rival = by_key.get(key) if key is not None and (one.row is not None or not known) else None
-        told = _conflict(one, under.get(name), None if rival is None else under[rival], lower=lower)
-        if told:
-            result.conflicts[name] = told
-            if choice != "ours":
-                continue
+        if name in found and not stands[found[name][0]]:
+            continue
+        known, rival = name in under and one.lower, _rival(level, under, newest, name)
         if one.row is None:
             if known:
                 gone.add(name)
-            elif rival is not None and told:
+            elif rival is not None and name in found:
                 gone.add(rival)
             continue
         if known:
@@ -129,15 +201,32 @@ def merge(level: Level, base: Relation, time: int, choice: str | None) -> Merge:
     return result
 
 
-def _conflict(one: Done, theirs: Row | None, rival: Row | None, *, lower: bool) -> str:
+def rebase(level: Level, base: Relation, time: int, stands: Stands) -> None:
+    """Conflicts are settled at a time: ours stand on what is below now, or are given up."""
+    under, newest = contents(level.below, base, time), level.newest(time - 1)
+    done = []
+    for name, (key, _) in conflicts(level, base, time - 1).items():
+        one = newest[name]
+        if not stands[key]:
+            done.append(Done(time, name, None, None, one.lower, released=True))
+            continue
+        rival = _rival(level, under, newest, name)
+        done.append(Done(time, name, one.row, under.get(name), one.lower))
+        if rival is not None:
+            done.append(Done(time, rival, None, under[rival], lower=True))
+    level.done += done
+
+
+def _conflict(one: Done, theirs: Row | None, rival: Row | None) -> str:
     """How the relation below is in the way; a row there that is the very row that ours is, is not."""
-    if lower and theirs is not None and theirs not in (one.saw, one.row):
+    signed = one.lower and one.saw is not None
+    if one.lower and theirs is not None and theirs not in (one.saw, one.row):
         return "changed"
     if rival is not None and rival == one.row:
         return ""
-    if lower and theirs is None and rival is not None:
+    if signed and theirs is None and rival is not None:
         return "re-created"
-    if lower and theirs is None and one.row is not None:
+    if signed and theirs is None and one.row is not None:
         return "deleted"
     return "collision" if one.row is not None and rival is not None else ""
 

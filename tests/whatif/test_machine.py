@@ -15,7 +15,21 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.examples import examples
-from tests.whatif.model import Level, Relation, Row, contents, do, is_busy, merge, new_name
+from tests.whatif.model import (
+    Conflicts,
+    Level,
+    Relation,
+    Row,
+    chosen,
+    conflicts,
+    contents,
+    do,
+    is_busy,
+    merge,
+    new_name,
+    rebase,
+    shown,
+)
 
 from strandline.changes import ChangeSet
 from strandline.changes.apply import apply
@@ -37,6 +51,8 @@ ids = st.integers(0, 30)
 values = st.integers(-3, 3) | st.none()
 new_rows = st.dictionaries(ids, values, min_size=1, max_size=6)
 picks = st.integers(0, 100)
+choices = st.sampled_from(["ours", "theirs", None]) | st.lists(st.booleans(), min_size=1, max_size=4)
+"""How conflicts are resolved: all alike, or each by its turn."""
 
 
 class Machine(RuleBasedStateMachine):
@@ -186,8 +202,16 @@ class Machine(RuleBasedStateMachine):
         relation.purge(before=when)
         level.purged = max(level.purged, when)
 
-    @rule(pick=picks, choice=st.sampled_from(["ours", "theirs", None]))
-    def merge(self, pick: int, choice: str | None) -> None:
+    def conflicts(self, relation: Any, level: Level) -> Conflicts:
+        """The conflicts as the model has them, which are those that users see."""
+        found = conflicts(level, self.base, self.now)
+        seen = relation.conflicts()
+        told = sorted(zip(seen.column("id").to_pylist(), seen.column("conflict").to_pylist(), strict=True))
+        assert told == sorted(shown(level, found, self.now).values())
+        return found
+
+    @rule(pick=picks, choice=choices)
+    def merge(self, pick: int, choice: str | list[bool] | None) -> None:
         relation, level = self.pick(pick)
         if level is None:
             return
@@ -195,24 +219,47 @@ class Machine(RuleBasedStateMachine):
             with pytest.raises(InUse):
                 relation.merge()
             return
-        wanted = merge(level, self.base, self.now, choice)
-        told = sorted(relation.conflicts().column("conflict").to_pylist())
-        assert told == sorted(wanted.conflicts.values())
-        if wanted.conflicts and choice is None:
+        found = self.conflicts(relation, level)
+        if found and choice is None:
             with pytest.raises(ChangesError):
                 relation.merge()
             return
+        resolve, stands = chosen(found, choice)
+        wanted = merge(level, self.base, self.now, stands)
         if wanted.doubled:
             with pytest.raises(KeysError):
-                relation.merge(resolve=choice)
+                relation.merge(resolve=resolve)
             return
         before, then = self.rows(level.below), self.now
-        changes = relation.merge(resolve=choice)
+        changes = relation.merge(resolve=resolve)
         if self.now > then:
             level.merges.append(self.now)
             self.dates.append(self.now)
             self.put_below(level, wanted.rows, wanted.inserted)
         assert _applied(changes, before) == _sorted(self.rows(level.below))
+
+    @rule(pick=picks, choice=choices)
+    def rebase(self, pick: int, choice: str | list[bool] | None) -> None:
+        """Afterwards there is no conflict, and with the same choice a merge would have done the same."""
+        relation, level = self.pick(pick)
+        if level is None:
+            return
+        found = self.conflicts(relation, level)
+        resolve, stands = chosen(found, choice)
+        if found and choice is None:
+            with pytest.raises(ChangesError):
+                relation.rebase(resolve=None)
+            return
+        if merge(level, self.base, self.now, stands).doubled:
+            with pytest.raises(KeysError):
+                relation.rebase(resolve=resolve)
+            return
+        assert relation.rebase(resolve=resolve) == len(shown(level, found, self.now))
+        if found:
+            rebase(level, self.base, self.now, stands)
+            self.dates.append(self.now)
+        assert not len(relation.conflicts())
+        assert not conflicts(level, self.base, self.now)
 
     def put_below(self, level: Level, rows: dict[int, Row | None], inserted: list[Row]) -> None:
         """In the table, a row that takes the key of a deleted one is that tuple with another row."""

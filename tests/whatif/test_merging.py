@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.tables.shop import numbered, rows, shop
 
-from strandline.errors import ChangesError
+from strandline.errors import ChangesError, KeysError
 from strandline.store import Store
 from strandline.store.what_if import WhatIf
 
@@ -206,3 +206,47 @@ def test_a_key_that_a_verb_frees_is_free_although_it_had_hidden_a_row_below() ->
         assert told(w) == {}
         w.merge()
         assert values(store.table("t")) == {0: 0, 1: 10, 9: 1}
+
+
+@pytest.mark.parametrize("verb", ["merge", "rebase"])
+def test_a_key_that_the_row_of_a_conflict_brings_back_is_in_conflict_too(verb: str) -> None:
+    with shop() as store:
+        store.create_table("t", numbered(3), key="id")
+        w = store.table("t").what_if("w")
+        w.update(where="id = 1", values={"v": -1})
+        w.update(where="id = 2", values={"id": 3})
+        store.table("t").update(where="id = 1", values={"id": 3})
+        assert told(w) == {1: ("changed", -1, 10), 3: ("collision", 20, 10)}
+        with pytest.raises(KeysError, match="more than once"):
+            getattr(w, verb)(resolve={1: "theirs", 3: "ours"})
+        getattr(w, verb)(resolve="theirs")
+        assert values(w) == values(store.table("t")) == {0: 0, 2: 20, 3: 10}
+        assert not len(w.conflicts())
+
+
+@pytest.mark.parametrize("verb", ["merge", "rebase"])
+@pytest.mark.parametrize(("choice", "left"), [("ours", 100), ("theirs", 5)])
+def test_a_key_that_was_deleted_and_inserted_again_is_one_conflict(verb: str, choice: str, left: int) -> None:
+    with shop() as store:
+        store.create_table("t", numbered(2), key="id")
+        w = store.table("t").what_if("w")
+        w.delete(where="id = 1")
+        w.insert([{"id": 1, "v": 100}])
+        store.table("t").update(where="id = 1", values={"v": 5})
+        assert told(w) == {1: ("changed", 100, 5)}
+        assert w.conflict_keys() == [(1,)]
+        getattr(w, verb)(resolve=dict.fromkeys(w.conflict_keys(), choice))
+        assert values(w)[1] == left
+        assert not len(w.conflicts())
+
+
+def test_a_key_that_was_inserted_again_as_below_is_no_conflict() -> None:
+    with shop() as store:
+        store.create_table("t", numbered(2), key="id")
+        w = store.table("t").what_if("w")
+        w.delete(where="id = 1")
+        w.insert([{"id": 1, "v": 5}])
+        store.table("t").update(where="id = 1", values={"v": 5})
+        assert not len(w.conflicts())
+        w.merge()
+        assert values(store.table("t")) == {0: 0, 1: 5}

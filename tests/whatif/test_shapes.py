@@ -6,6 +6,7 @@ that anybody saw; renaming and widening change nothing.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -16,7 +17,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.examples import examples
 from tests.tables.shop import rows, shop
-from tests.whatif.model import Done, Level, Relation, Row, contents, do, is_busy, merge, new_name
+from tests.whatif.model import (
+    Level,
+    Relation,
+    Row,
+    chosen,
+    conflicts,
+    contents,
+    do,
+    is_busy,
+    merge,
+    new_name,
+    rebase,
+    shown,
+)
 
 from strandline.changes import ChangeSet
 from strandline.changes.apply import apply
@@ -46,6 +60,7 @@ class Shapes(RuleBasedStateMachine):
         self.columns: list[tuple[str, int]] = [("v", 0)]
         self.levels: dict[str, Level] = {}
         self.made = 0
+        self.called = "t"
         self.remembered: dict[str, dict[str, list[Row]]] = {}
         """By snapshot: the rows that each relation had then, in the present shape."""
 
@@ -61,6 +76,7 @@ class Shapes(RuleBasedStateMachine):
         a = self.store.table("t").what_if("a")
         a.what_if("b")
         self.store.table("t").what_if("c")
+        self.store.view("low", "select id from b where id < 4")
         self.levels = {"a": Level(None), "c": Level(None)}
         self.levels["b"] = Level(self.levels["a"])
 
@@ -77,7 +93,7 @@ class Shapes(RuleBasedStateMachine):
     def pick(self, number: int) -> tuple[Any, Level | None]:
         names = [None, *self.levels]
         name = names[number % len(names)]
-        return (self.store.table("t"), None) if name is None else (self.store.what_if(name), self.levels[name])
+        return (self.store.table(self.called), None) if name is None else (self.store.what_if(name), self.levels[name])
 
     def value(self, place: int, number: int) -> Any:
         choices = [value for more in VALUES[: self.columns[place][1] + 1] for value in more]
@@ -132,11 +148,11 @@ class Shapes(RuleBasedStateMachine):
         self.made += 1
         default = self.value(len(self.columns) - 1, number)
         with self.store.transaction() as tx:
-            tx.add_column("t", self.columns[-1][0], KINDS[kind], default=default)
+            tx.add_column(self.called, self.columns[-1][0], KINDS[kind], default=default)
         self.base = {name: (*row, default) for name, row in self.base.items()}
         for level in self.levels.values():
             level.done = [
-                Done(one.time, one.name, one.row and (*one.row, default), one.saw and (*one.saw, default))
+                replace(one, row=one.row and (*one.row, default), saw=one.saw and (*one.saw, default))
                 for one in level.done
             ]
         self.remembered = {
@@ -158,7 +174,7 @@ class Shapes(RuleBasedStateMachine):
         self.columns[place] = (f"n{self.made}", kind)
         self.made += 1
         with self.store.transaction() as tx:
-            tx.rename_column("t", old, self.columns[place][0])
+            tx.rename_column(self.called, old, self.columns[place][0])
 
     @rule(column=picks)
     def widen(self, column: int) -> None:
@@ -167,7 +183,25 @@ class Shapes(RuleBasedStateMachine):
         if kind + 1 < len(KINDS):
             self.columns[place] = (name, kind + 1)
             with self.store.transaction() as tx:
-                tx.widen_column("t", name, KINDS[kind + 1])
+                tx.widen_column(self.called, name, KINDS[kind + 1])
+
+    @rule()
+    def rename_table(self) -> None:
+        """What-ifs know their table by its number, and views on what-ifs stay as they are."""
+        old, self.called = self.called, f"t{self.made}"
+        self.made += 1
+        with self.store.transaction() as tx:
+            tx.rename_table(old, self.called)
+
+    @rule(name=st.sampled_from("abc"), ours=st.booleans())
+    def rebase(self, name: str, ours: bool) -> None:
+        relation, level = self.store.what_if(name), self.levels[name]
+        found = conflicts(level, self.base, self.now)
+        _, stands = chosen(found, "ours" if ours else "theirs")
+        assert relation.rebase(resolve="ours" if ours else "theirs") == len(shown(level, found, self.now))
+        if found:
+            rebase(level, self.base, self.now, stands)
+        assert not len(relation.conflicts())
 
     @rule(name=st.sampled_from("abc"), choice=st.sampled_from(["ours", "theirs", None]))
     def merge(self, name: str, choice: str | None) -> None:
@@ -176,13 +210,15 @@ class Shapes(RuleBasedStateMachine):
             with pytest.raises(InUse):
                 relation.merge()
             return
-        wanted = merge(level, self.base, self.now, choice)
-        conflicts = relation.conflicts().column("conflict").to_pylist()
-        assert sorted(conflicts) == sorted(wanted.conflicts.values())
-        if wanted.conflicts and choice is None:
+        found = conflicts(level, self.base, self.now)
+        seen = relation.conflicts().column("conflict").to_pylist()
+        assert sorted(seen) == sorted(how for _, how in shown(level, found, self.now).values())
+        if found and choice is None:
             with pytest.raises(ChangesError):
                 relation.merge()
             return
+        _, stands = chosen(found, choice)
+        wanted = merge(level, self.base, self.now, stands)
         if wanted.doubled:
             with pytest.raises(KeysError):
                 relation.merge(resolve=choice)
@@ -200,7 +236,7 @@ class Shapes(RuleBasedStateMachine):
 
     @rule(pick=picks, name=st.sampled_from("tabc"))
     def changes_since_a_snapshot_are_those_of_the_rows(self, pick: int, name: str) -> None:
-        if not self.remembered:
+        if not self.remembered or (name == "t" and self.called != name):
             return
         snapshot = list(self.remembered)[pick % len(self.remembered)]
         before = {row[0]: row for row in self.remembered[snapshot][name]}
@@ -221,6 +257,8 @@ class Shapes(RuleBasedStateMachine):
     def everything_is_as_defined(self) -> None:
         if not self.levels:
             return
+        low = sorted(row[0] for row in self.rows(self.levels["b"]).values() if row[0] < 4)
+        assert sorted(self.store.view("low").to_arrow().column("id").to_pylist()) == low
         names = ["id", *(name for name, _ in self.columns)]
         for relation, level in (self.pick(number) for number in range(len(self.levels) + 1)):
             wanted = sorted(self.rows(level).values(), key=lambda row: row[0])

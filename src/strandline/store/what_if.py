@@ -148,9 +148,10 @@ class WhatIf:
     def differential(self) -> pa.Table:
         """The differential relation itself, as figures 7 to 10 show it: a `maxdate` that is null is yet to come."""
         with self._reader(None, None) as reader:
-            tuples, top = reader.tuples(reader.chain.top), reader.chain.top
-            data = {c.name: stored_name(c.name, []) for c in reader.schema.columns if c.id in top.columns}
-        columns = {shown: tuples.column(name) for name, shown in data.items()}
+            tuples = reader.tuples(reader.chain.top)
+            columns: dict[str, Any] = {}
+            for name in reader.schema.names:
+                columns[stored_name(name, [*columns])] = tuples.column(name)
         columns |= {STORED[name]: tuples.column(name) for name in (MINDATE, MAXDATE, LEVEL, TUPNUM)}
         infinite = pc.equal(tuples.column(MAXDATE), INFINITY)
         columns[STORED[MAXDATE]] = pc.if_else(infinite, None, tuples.column(MAXDATE))
@@ -265,9 +266,10 @@ class WhatIf:
 
 
 def open_what_if(home: WhatIfHost, name: str) -> WhatIf:
-    """An existing what-if."""
+    """An existing what-if; one whose table is gone can be dropped, and not read."""
     with home.state() as view:
-        chain_of(view, home.cache, name)
+        if name not in definitions(view, home.cache):
+            chain_of(view, home.cache, name)
     return WhatIf(home, name)
 
 

@@ -35,7 +35,7 @@ from strandline.tables.page_cache import PageCache
 from strandline.tables.page_update import TableInstaller
 from strandline.tables.page_writer import SMALL_WRITES, Limits
 from strandline.tables.predicates import ALL, MOST_POINTS, KeyBounds, TableExpression, check_params, key_bounds
-from strandline.tables.query import Query, spark_query
+from strandline.tables.query import Query, is_defined_here, own_names, relations_called, spark_query
 from strandline.tables.routing import DELETE
 from strandline.tables.row_changes import FRESH, NONE, Delta, Expected, UpdateStatement
 from strandline.tables.scan import (
@@ -121,6 +121,7 @@ __all__ = [
     "fitted",
     "holds",
     "in_later_shape",
+    "is_defined_here",
     "is_later_shape",
     "is_of_views",
     "key_bounds",
@@ -128,9 +129,11 @@ __all__ = [
     "net_rows",
     "number_array",
     "objects_of",
+    "own_names",
     "page_frame",
     "reachable",
     "refuse_absent",
+    "relations_called",
     "release_with",
     "repeatable",
     "repeats",

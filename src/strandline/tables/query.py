@@ -19,7 +19,7 @@ from strandline.pages import ReadView
 from strandline.tables.page_cache import PageCache
 from strandline.tables.scan import TableReader
 from strandline.tables.schema import TableSchema
-from strandline.values import check_microseconds, parse_sql
+from strandline.values import check_microseconds, free_name, parse_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,9 +71,12 @@ class Query:
             for field in table.schema:
                 if "duration[ns]" in str(field.type):  # at any depth; DuckDB has intervals in microseconds alone
                     check_microseconds(table.column(field.name), field.name, _DOING)
-        with sandboxed_duckdb(tables) as connection:
+        # Other names: to DuckDB, names that differ in case alone are one.
+        names = own_names(self._tree, list(tables))
+        tree = relations_called(self._tree, names)
+        with sandboxed_duckdb({names[name]: table for name, table in tables.items()}) as connection:
             try:
-                return connection.sql(self._tree.sql(dialect="duckdb")).to_arrow_table()
+                return connection.sql(tree.sql(dialect="duckdb")).to_arrow_table()
             except duckdb.Error as error:
                 raise SqlError(str(error).strip().splitlines()[0], doing=_DOING, hint=self._hint()) from None
 
@@ -118,14 +121,9 @@ class Query:
 
 def spark_query(tree: Any, frames: Mapping[str, DataFrame]) -> DataFrame:
     """A parsed query in Spark's dialect, over DataFrames by the names that it gives to relations; lazy."""
-    from sqlglot import exp
-
-    tree = tree.copy()
     # Names of their own: other queries may run in the same session meanwhile.
     names = {name: f"strandline_{secrets.token_hex(6)}" for name in frames}
-    for table in [one for one in tree.find_all(exp.Table) if one.name in names and not _is_defined_here(one)]:
-        alias = exp.to_identifier(table.alias or table.name, quoted=True)
-        table.replace(exp.table_(names[table.name], alias=alias))
+    tree = relations_called(tree, names)
     session = next(iter(frames.values())).sparkSession
     try:
         for name, frame in frames.items():
@@ -135,6 +133,28 @@ def spark_query(tree: Any, frames: Mapping[str, DataFrame]) -> DataFrame:
         # The plan has found its tables by now.
         for name in names.values():
             session.catalog.dropTempView(name)
+
+
+def own_names(tree: Any, relations: Sequence[str]) -> dict[str, str]:
+    """A name for each relation that nothing in a query has, whatever the case."""
+    from sqlglot import exp
+
+    taken = [identifier.name for identifier in tree.find_all(exp.Identifier)]
+    return {name: free_name(f"strandline relation {place}", taken) for place, name in enumerate(relations)}
+
+
+def relations_called(tree: Any, names: Mapping[str, str]) -> Any:
+    """The query with other names for relations, which keep their own as aliases."""
+    from sqlglot import exp
+
+    tree = tree.copy()
+    for table in [one for one in tree.find_all(exp.Table) if one.name in names and not is_defined_here(one)]:
+        if not table.alias:
+            alias = table.args.get("alias") or exp.TableAlias()
+            alias.set("this", exp.to_identifier(table.name, quoted=True))
+            table.set("alias", alias)
+        table.set("this", exp.to_identifier(names[table.name], quoted=True))
+    return tree
 
 
 def _parsed(sql: str) -> Any:
@@ -158,7 +178,7 @@ def _resolved(tree: Any, known: Set[str]) -> list[str]:
     for table in list(tree.find_all(exp.Table)):
         if not isinstance(table.this, exp.Identifier):
             raise SqlError(f"{table.sql()} is no table of the store", doing=_DOING, hint="Query the store's tables")
-        if not table.db and not table.catalog and _is_defined_here(table):
+        if not table.db and not table.catalog and is_defined_here(table):
             continue
         alike = [name for name in known if name.lower() == table.name.lower()]
         name = table.name if table.name in known else alike[0] if len(alike) == 1 else None
@@ -186,7 +206,7 @@ def _means_unnamed_columns(tree: Any) -> bool:
     return any(column.name.lower() in relations for column in tree.find_all(exp.Column))
 
 
-def _is_defined_here(table: Any) -> bool:
+def is_defined_here(table: Any) -> bool:
     """Whether the name is that of a WITH clause around the table. Inside a definition it means what it meant before:
     a definition sees those before it, and itself if they are recursive.
     """

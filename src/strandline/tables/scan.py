@@ -119,6 +119,8 @@ class TableReader:
     ) -> pa.Table:
         """Rows in order of the key, in the table's own schema."""
         wanted = self.schema.shown if columns is None else tuple(columns)
+        if not wanted:
+            return self.to_arrow([ROW], where, params).select([])  # as many rows, of no columns
         for name in wanted:
             if name != ROW:
                 self.schema.column(name)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import pyarrow as pa
 
 from strandline.changes import Changes, ChangeSet, difference
-from strandline.errors import EngineError, InputError, StorageError, StrandlineError
+from strandline.errors import EngineError, InputError, InUse, StorageError, StrandlineError
 from strandline.pages import CommitNumber, Mode, Transaction, Version
 from strandline.tables.bulk_pages import WriteMode
 from strandline.tables.bulk_write import LargeWrites
@@ -28,7 +28,7 @@ from strandline.tables.page_cache import PageCache
 from strandline.tables.page_rewrite import load
 from strandline.tables.predicates import literal, names_of, repeat, type_of
 from strandline.tables.row_changes import PendingWrites, UpdateStatement
-from strandline.tables.schema import NAMED, new_table_schema, renamed, widened, with_column
+from strandline.tables.schema import NAMED, WHAT_IFS, new_table_schema, renamed, widened, with_column
 from strandline.tables.update import (
     apply_changes,
     assignments,
@@ -130,8 +130,22 @@ class TableTransaction:
 
     @_whole
     def drop_table(self, name: str) -> None:
-        """The table with all its rows."""
+        """The table with all its rows; refused while what-ifs stand on it."""
+        self._refuse_under_what_ifs(name)
         self._tables.drop(name)
+
+    def _refuse_under_what_ifs(self, name: str) -> None:
+        number = int(self._tables.open(name).table_id)
+        if name.startswith("_") or not self.has_table(WHAT_IFS):
+            return
+        found = self.to_arrow(WHAT_IFS, columns=["name"], where='"table" = :number', params={"number": number})
+        if len(found):
+            names = found.column("name").to_pylist()
+            raise InUse(
+                f"what-if{'s' if len(names) > 1 else ''} {', '.join(names)} stand{'' if len(names) > 1 else 's'} on it",
+                doing=f"dropping table {name}",
+                hint="Merge and drop those first",
+            )
 
     @_whole
     def rename_table(self, old: str, new: str) -> None:

@@ -2,9 +2,10 @@
 
 A view is kept as text, and read against the tables, what-ifs and older views of a state. So a table that is dropped or
 renamed, a column that goes or gets another name, a what-if that is dropped and another view that gets a new text may
-leave a view that can't be read any more. `check_dependents` runs while a commit is installed: every view that had a
-meaning before must have one afterwards, unless the same commit drops it. It costs nothing unless a commit changes
-descriptions.
+leave a view that can't be read any more; a relation that comes or goes may leave one that reads another than it did,
+whose name differs in case alone. `check_dependents` runs while a commit is installed: every view that had a meaning
+before must have one afterwards, over the same names, unless the same commit drops it. It costs nothing unless a commit
+changes descriptions.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from strandline.errors import InUse, StrandlineError
-from strandline.pages import StateEdit, TableEdit
+from strandline.errors import InUse, NotFound, StrandlineError
+from strandline.pages import StateEdit, TableEdit, TableId
 from strandline.tables import VIEWS, PageCache, TableSchema, is_of_views, rows_of_pairs
 from strandline.views.catalog import ViewRecord
 from strandline.views.known_views import KnownViews
 from strandline.views.store_state import StoreState
 from strandline.whatif import CATALOG as WHAT_IFS
-from strandline.whatif import chain_of
+from strandline.whatif import definitions as what_ifs
 from strandline.whatif import is_hidden as is_of_what_ifs
 
 
@@ -37,14 +39,25 @@ def check_dependents(edit: StateEdit, cache: PageCache) -> None:
             before.definition(name)
         except StrandlineError:
             continue
-        try:
-            after.definition(name)
-        except StrandlineError as error:
+        why = _lost_meaning(name, before, after)
+        if why:
             raise InUse(
-                f"view {name!r} could not be read any more: {error.why}",
+                f"view {name!r} {why}",
                 doing=f"changing {', '.join(sorted(described))}" if described != [VIEWS] else "defining a view",
                 hint=f"Drop view {name!r} first, or give it another text",
-            ) from None
+            )
+
+
+def _lost_meaning(name: str, before: KnownViews, after: KnownViews) -> str:
+    """How a view that could be read would change its meaning; empty if it would not."""
+    try:
+        after.definition(name)
+    except StrandlineError as error:
+        return f"could not be read any more: {error.why}"
+    if before.records[name].sql != after.records[name].sql:
+        return ""
+    then, now = before.named_by(name), after.named_by(name)
+    return "" if then == now else f"would read {', '.join(now)}, and reads {', '.join(then)}"
 
 
 def _is_described_anew(table: TableEdit) -> bool:
@@ -75,19 +88,29 @@ class EditedState(StoreState):
 
     def record(self, relation: str) -> TableSchema:
         if relation not in self._tables:
-            return self.record(chain_of(self.view, self.cache, relation).table.name)
+            return self._record_below(relation)
         table = self._tables[relation]
         return super().record(relation) if table is None else TableSchema.from_bytes(table.record)
+
+    def _record_below(self, what_if: str) -> TableSchema:
+        """What-ifs know their table by its number: it may get another name."""
+        domain = self._what_ifs[what_if]
+        table = self.edit.domains.get(domain)
+        if (self.view.domain(domain) is None and table is None) or (table is not None and table.dropped):
+            raise NotFound(f"the table that {what_if} stands on is gone", doing="reading a what-if")
+        return TableSchema.from_bytes(self.view.record(domain) if table is None else table.record)
 
     def is_table(self, relation: str) -> bool:
         return relation in self._tables
 
     @cached_property
-    def _what_ifs(self) -> set[str]:
-        known = {name for name in StoreState(self.view, self.cache).names() if self.view.find_domain(name) is None}
+    def _what_ifs(self) -> dict[str, TableId]:
+        """The what-ifs by name, with the tables that they stand on."""
+        known = {name: one.table for name, one in what_ifs(self.view, self.cache).items()}
         old, new = changed_rows_of(self, WHAT_IFS)
-        # What-ifs that this commit makes have no view on them yet.
-        return known - ({row["name"] for row in old} - {row["name"] for row in new})
+        gone = {row["name"] for row in old}
+        kept = {name: table for name, table in known.items() if name not in gone}
+        return kept | {row["name"]: TableId(row["table"]) for row in new}
 
 
 class _KnownAfter(KnownViews):
@@ -108,7 +131,7 @@ class _KnownAfter(KnownViews):
         return {one.name: one for one in sorted(records, key=lambda one: one.number)}
 
 
-def changed_rows_of(state: EditedState, name: str) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+def changed_rows_of(state: EditedState, name: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The rows of a catalog that a commit replaces, and those that it puts in their place."""
     table = next((one for one in state.edit.domains.values() if one.name == name and not one.dropped), None)
     if table is None:

@@ -114,6 +114,11 @@ class KnownViews:
             return _regenerated(made, inner, why)
         return flattened(made, inner)
 
+    def named_by(self, name: str) -> tuple[str, ...]:
+        """The relations that a view's own text names, views among them."""
+        record = self.records[name]
+        return _defined(record, _Relations(self, record.number)).relations
+
     def _refuse_unknown(self, name: str) -> None:
         if name not in self.state.names():
             listed = ", ".join([*self.records, *self.state.names()][:20])
@@ -129,20 +134,20 @@ def read_views(host: ViewHost, at: Any = None) -> Iterator[KnownViews]:
         yield KnownViews(StoreState(view, host.cache), host)
 
 
-_Reading = tuple[dict[str, Shape], ViewDefinition]
+_Reading = tuple[dict[str, tuple[Shape | None, tuple[str, ...]]], ViewDefinition]
 _readings: OrderedDict[tuple[str, str, bool], _Reading] = OrderedDict()
 READINGS = 256
 """How many texts are remembered with what they meant; reading one anew takes some ten milliseconds."""
 
 
-def _defined(record: ViewRecord, relations: Mapping[str, Shape]) -> ViewDefinition:
-    """What a text means over these relations; as it did last time, if those that it reads are as they were."""
+def _defined(record: ViewRecord, relations: _Relations) -> ViewDefinition:
+    """What a text means over these relations; as it did last time, if what its names can mean is as it was."""
     text = (record.name, record.sql, record.strict)
     known = _readings.get(text)
-    if known is not None and all(relations.get(name) == shape for name, shape in known[0].items()):
+    if known is not None and all(relations.meaning(name) == meant for name, meant in known[0].items()):
         return known[1]
     made = define(record.name, record.sql, relations, strict=record.strict)
-    _readings[text] = ({name: relations[name] for name in made.relations}, made)
+    _readings[text] = ({name: relations.meaning(name) for name in made.relations}, made)
     while len(_readings) > READINGS:
         _readings.popitem(last=False)
     return made
@@ -163,6 +168,10 @@ class _Relations(Mapping[str, Shape]):
         if name not in self._names:
             raise KeyError(name)
         return self._known.state.shape(name)
+
+    def meaning(self, name: str) -> tuple[Shape | None, tuple[str, ...]]:
+        """A relation, and all whose names are like its name but for the case."""
+        return self.get(name), tuple(one for one in self._names if one.lower() == name.lower())
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)

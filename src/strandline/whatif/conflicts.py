@@ -2,13 +2,16 @@
 
 A REPLACE or DELETE keeps the signature of the row that it affects. When the row below has another signature by now, or
 is gone, that is a conflict; so is a row below that has come to have a key which the what-if gives to another tuple.
+Conflicts reach further: whoever gives a tuple up gets the row below back, with its key, so a tuple of ours that has it
+is in conflict too. A key that was deleted and given to another tuple is one conflict: that of the other tuple.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -47,8 +50,9 @@ _SHOWN = 10
 class LevelComparison:
     """The valid tuples of a what-if's own level that concern the relation below, beside the tuples of that relation.
 
-    `theirs` is the position below of the tuple of the same TNAME, `rival` that of another tuple with the same key that
-    the what-if has not touched; −1 where there is none. `conflict` says how they differ, or is empty.
+    `theirs` is the position below of the tuple of the same TNAME, `holder` that of the tuple with the same key, `rival`
+    the same if the what-if has not touched that tuple; −1 where there is none. `conflict` says how they differ, or is
+    empty.
     """
 
     definition: WhatIfDefinition
@@ -56,6 +60,7 @@ class LevelComparison:
     ours: pa.Table
     below: WhatIfSelection
     theirs: Numbers
+    holder: Numbers
     rival: Numbers
     conflict: list[str]
 
@@ -76,22 +81,46 @@ class LevelComparison:
 
     def keys(self) -> list[Any]:
         """The key of each conflict as a user names it."""
-        return [key[0] if len(key) == 1 else key for key in self.key_values()]
+        return [_single(key) for key in self.key_values()]
 
     def key_values(self) -> list[tuple[Any, ...]]:
         """The key of each conflict; without a key the number of the tuple."""
-        places, names = self.conflicting(), self.schema.key
-        if not names:
-            return [(int(numbers(self.ours, TUPNUM)[place]),) for place in places]
-        return [tuple(self._row(place)[name] for name in names) for place in places]
+        return [self.keys_by_place[place] for place in self.shown()]
 
     def conflicting(self) -> list[int]:
         return [place for place, how in enumerate(self.conflict) if how]
 
+    def shown(self) -> list[int]:
+        """The conflicts, one for each key: a DELETE of a key that another tuple of ours has goes with that one."""
+        keys, live = self.keys_by_place, self.live
+        kept = {key for place, key in keys.items() if live[place]}
+        return [place for place, key in keys.items() if live[place] or key not in kept]
+
+    @cached_property
+    def keys_by_place(self) -> dict[int, tuple[Any, ...]]:
+        """The key of each tuple that conflicts: that of our row, or else of theirs."""
+        places = np.array(self.conflicting(), dtype=np.int64)
+        if not self.schema.key:
+            return {place: (int(numbers(self.ours, TUPNUM)[place]),) for place in places.tolist()}
+        names, live = list(self.schema.key), self.live[places]
+        # A conflict has a row on one side at least.
+        held = [
+            (places[live], self.ours.select(names).take(pa.array(places[live]))),
+            (places[~live], self.below.visible.rows.select(names).take(pa.array(self.at(places[~live])))),
+        ]
+        keys = {
+            place: tuple(row.values())
+            for some, rows in held
+            for place, row in zip(some.tolist(), rows.to_pylist(), strict=True)
+        }
+        return {place: keys[place] for place in places.tolist()}
+
+    def at(self, places: Numbers) -> Numbers:
+        """Where below the tuples of the same TNAME are, or else those of the same key."""
+        return np.where(self.theirs[places] >= 0, self.theirs[places], self.holder[places])
+
     def their_row(self, place: int) -> dict[str, Any] | None:
-        at = int(self.theirs[place]) if self.theirs[place] >= 0 else int(self.rival[place])
-        if self.conflict[place] == COLLISION:
-            at = int(self.rival[place])
+        at = int(self.holder[place]) if self.conflict[place] == COLLISION else int(self.at(np.array([place]))[0])
         return self._below(at) if at >= 0 else None
 
     def our_row(self, place: int) -> dict[str, Any] | None:
@@ -99,10 +128,6 @@ class LevelComparison:
             return None
         row: dict[str, Any] = self.ours.select(list(self.schema.names)).slice(place, 1).to_pylist()[0]
         return row
-
-    def _row(self, place: int) -> dict[str, Any]:
-        # A conflict has a row on one side at least.
-        return cast(dict[str, Any], self.our_row(place) or self.their_row(place))
 
     def _below(self, at: int) -> dict[str, Any]:
         row: dict[str, Any] = self.below.visible.rows.slice(at, 1).to_pylist()[0]
@@ -124,9 +149,15 @@ def compare(reader: WhatIfReader) -> LevelComparison:
         chosen = below.select(None, ALL)
         theirs = _by_tname(ours, chosen.visible)
     theirs = np.where(lower, theirs, -1)
-    rival = _rivals(ours, chosen.visible, theirs, schema) if schema.key else np.full(len(ours), -1, dtype=np.int64)
-    comparison = LevelComparison(definition, schema, ours, chosen, theirs, rival, [])
-    return LevelComparison(definition, schema, ours, chosen, theirs, rival, _conflicts(comparison, lower))
+    holder = np.full(len(ours), -1, dtype=np.int64)
+    if schema.key:
+        holder = _holders(ours, chosen.visible, theirs, schema)
+    touched = np.zeros(len(chosen.visible) + 1, dtype=np.bool_)
+    touched[theirs[theirs >= 0]] = True
+    comparison = LevelComparison(
+        definition, schema, ours, chosen, theirs, holder, np.where(touched[holder], -1, holder), []
+    )
+    return replace(comparison, conflict=_spread(comparison, _conflicts(comparison, lower)))
 
 
 def _concern_below(tuples: pa.Table, level: int) -> Flags:
@@ -142,7 +173,7 @@ def conflict_table(reader: WhatIfReader) -> pa.Table:
     comparison = compare(reader)
     row = pa.struct([pa.field(c.name, c.type) for c in comparison.schema.columns])
     schema = pa.schema([("conflict", pa.string()), ("type", pa.string()), ("ours", row), ("theirs", row)])
-    places = comparison.conflicting()
+    places = comparison.shown()
     lines = [
         {
             "conflict": comparison.conflict[place],
@@ -182,18 +213,20 @@ def net(before: pa.Table, after: pa.Table, schema: TableSchema) -> ChangeSet:
 def decide(comparison: LevelComparison, resolve: Resolve, doing: str) -> Flags:
     """Whether each of our tuples stands; conflicts that nobody resolved are an error that shows them."""
     stands = np.ones(len(comparison.ours), dtype=np.bool_)
-    places, keys = comparison.conflicting(), comparison.keys()
-    _check_resolve(resolve, keys, doing)
-    open_ = []
-    for place, key in zip(places, keys, strict=True):
-        choice = resolve.get(key) if isinstance(resolve, Mapping) else resolve
+    choices = {_single(key): choice for key, choice in resolve.items()} if isinstance(resolve, Mapping) else resolve
+    _check_resolve(choices, comparison.keys(), doing)
+    open_: dict[Any, str] = {}
+    for place, values in comparison.keys_by_place.items():
+        key = _single(values)
+        choice = choices.get(key) if isinstance(choices, Mapping) else choices
         if choice is None:
-            open_.append(f"{key!r} ({comparison.conflict[place]})")
+            open_[key] = comparison.conflict[place]
         stands[place] = choice == OURS
     if open_:
+        told = [f"{key!r} ({how})" for key, how in open_.items()]
         more = f" and {len(open_) - _SHOWN:,} more" if len(open_) > _SHOWN else ""
         raise ChangesError(
-            f"the relation below has changed too: {', '.join(open_[:_SHOWN])}{more}",
+            f"the relation below has changed too: {', '.join(told[:_SHOWN])}{more}",
             doing=doing,
             hint="See conflicts(), and resolve them with 'ours', 'theirs', or {key: one of these}",
         )
@@ -210,6 +243,11 @@ def _check_resolve(resolve: Resolve, keys: list[Any], doing: str) -> None:
         raise InputError(f"{unknown[0]!r} is not among the conflicts", doing=doing, hint="See conflicts()")
 
 
+def _single(key: Any) -> Any:
+    """A key of one column is named by its value; conflict_keys() has tuples."""
+    return key[0] if isinstance(key, tuple) and len(key) == 1 else key
+
+
 def _distinct(tuples: pa.Table) -> list[bytes]:
     return list({*place_keys(tuples.column(PLACE))})
 
@@ -224,22 +262,20 @@ def _by_tname(ours: pa.Table, below: Tuples) -> Numbers:
     return np.where(held[order][place] == mine, order[place], -1)
 
 
-def _rivals(ours: pa.Table, below: Tuples, theirs: Numbers, schema: TableSchema) -> Numbers:
-    """Tuples below with the key of one of ours that are not touched by any of ours."""
-    rivals = np.full(len(ours), -1, dtype=np.int64)
+def _holders(ours: pa.Table, below: Tuples, theirs: Numbers, schema: TableSchema) -> Numbers:
+    """Tuples below with the key of one of ours; for a DELETE of a tuple that is gone, with the key that it had."""
+    holders = np.full(len(ours), -1, dtype=np.int64)
     kinds = numbers(ours, TYPE)
     live = np.flatnonzero(kinds <= int(Type.REPLACE))
     names = list(schema.key)
     pairs = match(below.rows.select(names), ours.select(names).take(pa.array(live)))
-    rivals[live[pairs.new]] = pairs.old
+    holders[live[pairs.new]] = pairs.old
     lost = np.flatnonzero((kinds == int(Type.DELETE)) & (theirs < 0))
     if len(lost):
         standing = {key: place for place, key in enumerate(encode_keys(below.rows, schema.key))}
         places = place_keys(ours.column(PLACE).take(pa.array(lost)))
-        rivals[lost] = [standing.get(place, -1) for place in places]
-    touched = np.zeros(len(below) + 1, dtype=np.bool_)
-    touched[theirs[theirs >= 0]] = True
-    return np.where(touched[rivals], -1, rivals)
+        holders[lost] = [standing.get(place, -1) for place in places]
+    return holders
 
 
 def _conflicts(comparison: LevelComparison, lower: Flags) -> list[str]:
@@ -260,6 +296,29 @@ def _conflicts(comparison: LevelComparison, lower: Flags) -> list[str]:
             conflicts[place] = DELETED
     for place in np.flatnonzero(comparison.live & meets).tolist():
         conflicts[place] = conflicts[place] or COLLISION
+    return conflicts
+
+
+def _spread(comparison: LevelComparison, conflicts: list[str]) -> list[str]:
+    """The conflicts with those that follow from them: to give a tuple up brings the key of the row below back.
+
+    A tuple of ours that has this key, and is the very row below, settles the conflict of a DELETE instead.
+    """
+    theirs, holder, live = comparison.theirs, comparison.holder, comparison.live
+    ours_with = {int(holder[place]): place for place in np.flatnonzero(live & (holder >= 0)).tolist()}
+    below = comparison.at(np.arange(len(conflicts)))
+    pending = [place for place, how in enumerate(conflicts) if how]
+    while pending:
+        place = pending.pop()
+        other = ours_with.get(int(below[place]))
+        if other is None or other == place:
+            continue
+        if not live[place] and not _differ(comparison, np.array([other]), holder)[0]:
+            conflicts[place] = ""
+        elif not conflicts[other]:
+            again = not live[place] and theirs[other] < 0  # the key was deleted and inserted again
+            conflicts[other] = conflicts[place] if again else COLLISION
+            pending.append(other)
     return conflicts
 
 

@@ -105,10 +105,11 @@ def rebase(home: WhatIfHost, name: str, resolve: Resolve = "ours") -> int:
         conflicts = np.array(comparison.conflicting(), dtype=np.int64)
         if len(conflicts):
             stands = decide(comparison, resolve, doing)
+            _check_keys(comparison, effects_of(comparison, stands), doing)
             _give_up(opened, comparison.ours.take(pa.array(conflicts[~stands[conflicts]])))
             _sign_anew(opened, comparison, conflicts[stands[conflicts]])
             opened.finish(ids=_ids_after(opened, comparison, stands))
-        return len(conflicts)
+        return len(comparison.shown())
 
     return run_transaction(home, f"rebase {name}", work)
 
@@ -117,6 +118,7 @@ def effects_of(comparison: LevelComparison, stands: Flags) -> MergeEffects:
     """What the tuples that stand do to the relation below."""
     below = comparison.below.visible
     live = stands & comparison.live
+    conflicts = np.array([bool(how) for how in comparison.conflict], dtype=np.bool_)
     there, met = comparison.theirs >= 0, comparison.rival >= 0
     # A row goes to the tuple of its own TNAME; where that is gone, to the one that has its key.
     own, other = live & there, live & ~there & met
@@ -124,7 +126,7 @@ def effects_of(comparison: LevelComparison, stands: Flags) -> MergeEffects:
     gone = np.concatenate(
         [
             comparison.theirs[stands & ~comparison.live & there],
-            comparison.rival[stands & ~comparison.live & ~there & met],
+            comparison.rival[stands & ~comparison.live & ~there & met & conflicts],
             comparison.rival[own & met],
         ]
     )

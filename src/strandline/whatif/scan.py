@@ -192,6 +192,8 @@ class WhatIfReader:
     def rows(self, columns: Sequence[str] | None, condition: TableExpression | None, bounds: KeyBounds) -> pa.Table:
         """Rows in order of the key, or by TNAME, in the table's own schema."""
         wanted = list(self.schema.shown if columns is None else columns)
+        if not wanted:
+            return self.rows(self.schema.names[:1], condition, bounds).select([])  # as many rows, of no columns
         for name in wanted:
             self.schema.column(name)
         plan = ReadPlan(self, self._needed(wanted, condition), bounds, plain=True)

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from strandline.engine import sandboxed_duckdb
 from strandline.errors import SqlError
+from strandline.tables import is_defined_here, own_names, relations_called
 from strandline.values import check_microseconds, no_rows, quoted, readable
 from strandline.views.definition.definition import Occurrence, OutputColumn, Shape, ViewDefinition
 from strandline.views.definition.scope import column, relation_named
@@ -38,12 +39,11 @@ def resolved_relations(query: exp.Query, relations: Mapping[str, Shape], doing: 
     """The relations that a query reads; on the way their mentions get the store's own spelling."""
     from sqlglot import exp
 
-    defined = {one.alias.lower() for clause in query.find_all(exp.With) for one in clause.expressions}
     resolved: dict[str, None] = {}
     for table in list(query.find_all(exp.Table)):
         if not isinstance(table.this, exp.Identifier):
             raise SqlError(f"{table.sql(dialect='duckdb')} is no table of the store", doing=doing)
-        if table.name.lower() in defined and not table.db:
+        if not table.db and not table.catalog and is_defined_here(table):
             continue
         relation = relation_named(table, relations, doing)
         if not table.alias:
@@ -57,19 +57,23 @@ def resolved_relations(query: exp.Query, relations: Mapping[str, Shape], doing: 
 def computed(sql: str, tables: Mapping[str, pa.Table], doing: str) -> pa.Table:
     """The result of a query over these tables and nothing else."""
     import duckdb
+    from sqlglot import parse_one
 
-    with sandboxed_duckdb(_in_sql(sql, tables, doing)) as connection:
+    tree = parse_one(sql, dialect="duckdb")
+    # Other names: to DuckDB, names that differ in case alone are one.
+    names = own_names(tree, list(tables))
+    given = {names[relation]: table for relation, table in _in_sql(tree, tables, doing).items()}
+    with sandboxed_duckdb(given) as connection:
         try:
-            return connection.sql(sql).to_arrow_table()
+            return connection.sql(relations_called(tree, names).sql(dialect="duckdb")).to_arrow_table()
         except duckdb.Error as error:
             raise SqlError(str(error).strip().splitlines()[0], doing=doing) from None
 
 
-def _in_sql(sql: str, tables: Mapping[str, pa.Table], doing: str) -> dict[str, pa.Table]:
+def _in_sql(tree: exp.Expr, tables: Mapping[str, pa.Table], doing: str) -> dict[str, pa.Table]:
     """The tables in types that SQL reads; a column is refused that it reads without seeing every digit."""
-    from sqlglot import exp, parse_one
+    from sqlglot import exp
 
-    tree = parse_one(sql, dialect="duckdb")
     names = {column.name.lower() for column in tree.find_all(exp.Column)}
     starred = any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star))
     shown = {}
@@ -84,11 +88,15 @@ def _in_sql(sql: str, tables: Mapping[str, pa.Table], doing: str) -> dict[str, p
 
 def with_views(definition: ViewDefinition, inner: Mapping[str, ViewDefinition]) -> tuple[str, tuple[Occurrence, ...]]:
     """The query of a view with the views that it stands on as parts of it, and the relations that it then reads."""
-    parts = [f"{quoted(name)} AS ({query_sql(one)})" for name, one in inner.items()]
+    from sqlglot import parse_one
+
+    tree = parse_one(query_sql(definition), dialect="duckdb")
+    names = own_names(tree, list(inner))
+    parts = [f"{quoted(names[name])} AS ({query_sql(one)})" for name, one in inner.items()]
     below = [one for each in inner.values() for one in each.relations]
     own = [one.relation for one in definition.occurrences if one.relation not in inner]
     relations = dict.fromkeys([*own, *below])
-    text = query_sql(definition)
+    text = relations_called(tree, names).sql(dialect="duckdb")
     whole = f"WITH {', '.join(parts)} SELECT * FROM ({text})" if parts else text
     return whole, tuple(Occurrence(relation, relation) for relation in relations)
 
