@@ -152,7 +152,7 @@ class World:
             "duckdb": ("parquet", "duckdb:///copy.duckdb#copy"),
             "sqlite": ("keyless", "sqlite:///copy.db#copy"),
             "postgres": ("annotated_server", "${DATABASE}#" + self.server.schema + ".copy"),
-            "parquet": ("delta", "parquet:///copies/rows"),
+            "parquet": ("delta", "parquet://copies/rows"),
             "store": ("lines", "strandline:///other.store#copy"),
             "joined": ("joined", "duckdb:///views.duckdb#joined"),
             "joined_again": ("joined", "sqlite:///views.db#joined"),

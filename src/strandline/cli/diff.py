@@ -66,6 +66,8 @@ SAMPLE = 2000
 @click.option("--keep-sorted", type=click.Path(), help="Merge: keep NEW in key order in this folder.")
 @click.option("--fail-over", metavar="SHARE", help="Stop with an error if more changed, e.g. 30%.")
 @click.option("--input-format", "format_", help="What both sides are, if name and content don't tell: csv, parquet, …")
+@click.option("--old-format", metavar="FORMAT", help="What OLD is, if NEW is something else.")
+@click.option("--new-format", metavar="FORMAT", help="What NEW is, if OLD is something else.")
 @click.option("--types", multiple=True, metavar="COLUMN=TYPE", help="The type of a column, e.g. id=int64.")
 @click.option("--union-by-name", is_flag=True, help="Part files may differ: types are widened, absent columns null.")
 @click.option("--no-header", is_flag=True, help="CSV without a header line.")
@@ -77,8 +79,9 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
     """What changed between two extracts of a table.
 
     OLD and NEW are files, folders or globs (Parquet, CSV, JSON lines, Arrow), Delta or Iceberg tables, or STORE#NAME,
-    a table or what-if of a store (STORE#NAME@STATE: at a state); OLD may be a folder of saved signatures. Exits with 0
-    if they are the same, 1 if not, 2 on trouble.
+    a table or what-if of a store (STORE#NAME@STATE: at a state); OLD may be a folder of saved signatures. One side may
+    be - for standard input, and each may be a pipe, as a shell's <(…) is. Exits with 0 if they are the same, 1 if not,
+    2 on trouble.
 
     \b
     Examples:
@@ -87,6 +90,7 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
       strandline diff a.csv b.csv -k shop,id --compare price=abs:0.01 --html report.html
       strandline diff a.csv b.csv -k id --format jsonl | jq ._change
       strandline diff shop#staff shop#cut --key name
+      zcat monday.csv.gz | strandline diff - tuesday.csv --key id
     """
     from strandline.differential import find_changes
     from strandline.report import summary_words
@@ -146,8 +150,8 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         "rename": pairs(given["rename"], "--rename"),
         "compare": pairs(given["compare"], "--compare"),
         "verify": given["verify"] or given["verify"] is not None,
-        "old_format": given["format_"],
-        "new_format": given["format_"],
+        "old_format": given["old_format"] or given["format_"],
+        "new_format": given["new_format"] or given["format_"],
         "read_old": read,
         "read_new": read,
     }

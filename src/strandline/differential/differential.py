@@ -22,7 +22,14 @@ from strandline.differential.cost import choose_algorithm
 from strandline.differential.merge import merge
 from strandline.differential.options import DiffKeywords, DiffOptions, names_of, options_from
 from strandline.differential.partitioned_hash import partitioned_hash
-from strandline.differential.plan import DiffPlan, check_renames, check_strict, plan_diff, suggest_renames
+from strandline.differential.plan import (
+    DiffPlan,
+    check_renames,
+    check_strict,
+    note_of_one_source,
+    plan_diff,
+    suggest_renames,
+)
 from strandline.differential.pointer_diff import pointer_diff
 from strandline.differential.result import DiffResult, WorkDone
 from strandline.differential.signature_diff import signature_diff
@@ -145,6 +152,8 @@ def find_changes(
         guard(result.header.counts, chosen.fail_over, plan)
     run = _run(plan, result, estimate, estimates)
     logger.info("%s rows changed; %s bytes read", result.header.counts.rows, result.work.bytes_read)
+    if note := note_of_one_source(old, new, chosen):
+        run = replace(run, warnings=(note, *run.warnings))
     header = replace(result.header, source=plan.old.relation.name, target=plan.new.relation.name)
     return Differential(
         StoredChanges(header, result.parts),

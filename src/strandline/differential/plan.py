@@ -29,7 +29,9 @@ from strandline.relations import (
     flowing_frame,
     open_relation,
     read_scan,
+    shown_stream,
     spool_batches,
+    stream_identity,
     written_out,
 )
 from strandline.values import Incomparable, common_type, match, parse_condition, unequal
@@ -137,13 +139,13 @@ def plan_diff(
     """
     runner_name, session = running
     spool = Spool()
+    _check_two_streams(old, new)
     new_relation = open_relation(new, format=options.new_format, session=session, options=options.read_new, spool=spool)
     if isinstance(old, SignatureState):
         old_relation: Relation = spool_batches([], old.source or "saved signatures", old.schema, spool)
     elif old is None:
         old_relation = spool_batches([], "nothing", new_relation.schema, spool)
     else:
-        _check_not_the_same(old, new)
         old_relation = open_relation(
             old, format=options.old_format, session=session, options=options.read_old, spool=spool
         )
@@ -236,12 +238,24 @@ def _input(relation: Relation, schema: pa.Schema, options: DiffOptions, rename: 
     return Input(relation, Side((), columns, tuple(names), schema, where))
 
 
-def _check_not_the_same(old: Any, new: Any) -> None:
+def note_of_one_source(old: Any, new: Any, options: DiffOptions) -> str:
+    """What to tell whoever compares a file or folder with itself; nothing where the versions differ."""
+    if not (isinstance(old, (str, os.PathLike)) and isinstance(new, (str, os.PathLike))):
+        return ""
+    same = os.path.realpath(old) == os.path.realpath(new) and os.path.exists(old)
+    if not same or options.read_old.version != options.read_new.version:
+        return ""
+    return f"both sides are {os.fspath(old)}"
+
+
+def _check_two_streams(old: Any, new: Any) -> None:
     if isinstance(old, (str, os.PathLike)) and isinstance(new, (str, os.PathLike)):
-        a, b = os.path.realpath(old), os.path.realpath(new)
-        if a == b and os.path.exists(a):
+        streams = [stream_identity(os.fspath(side)) for side in (old, new)]
+        if streams[0] is not None and streams[0] == streams[1]:
             raise InputError(
-                f"both sides are {os.fspath(old)}", doing="comparing two extracts", hint="Name two different extracts"
+                f"both sides are {shown_stream(os.fspath(old))}, which can be read once",
+                doing="comparing two extracts",
+                hint="Put one of them into a file, or name another pipe: <(…)",
             )
 
 

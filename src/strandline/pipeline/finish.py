@@ -86,7 +86,7 @@ def refresh_copy(
     known = {copy.name: copy for copy in store.copies()}
     shown = parse_address(url).shown
     present = known.get(name)
-    if present is not None and (present.record.view, present.record.target) == (replica.of, shown):
+    if present is not None and (present.record.view, parse_address(present.record.target).shown) == (replica.of, shown):
         copy = store.copy(name, url)
         sent = copy.refresh(replica.method, runner=runner)
         result = {"method": sent.method, "messages": sent.messages, "bytes": sent.bytes, "why": sent.why}

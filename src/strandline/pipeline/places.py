@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from strandline.errors import InputError, StrandlineError
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_FILES = ("sqlite", "duckdb", "parquet", "strandline")
+_FILES = ("sqlite", "duckdb", "strandline")
 _SHORTEST = 3
 """A shorter value is no secret, and removing it would garble every text."""
 
@@ -57,6 +57,8 @@ def located(text: str, folder: str) -> str:
     scheme, separator, rest = text.partition("://")
     if not separator:
         return os.path.join(folder, os.path.expanduser(text))
+    if scheme == "parquet":
+        return f"parquet://{os.path.join(folder, rest)}"
     if scheme not in _FILES or not rest.startswith("/") or rest.startswith("//"):
         return text
     return f"{scheme}:///{os.path.join(folder, rest[1:])}"

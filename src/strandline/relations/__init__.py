@@ -29,7 +29,14 @@ from strandline.relations.exchange import (
     sort_order,
     write_buckets,
 )
-from strandline.relations.formats import flowing_frame, open_bytes, parquet_file, written_out
+from strandline.relations.formats import (
+    flowing_frame,
+    open_bytes,
+    parquet_file,
+    shown_stream,
+    stream_identity,
+    written_out,
+)
 from strandline.relations.inputs import open_relation, retype
 from strandline.relations.key_ranges import KeyRange, clustering_of, cut_ranges, inside
 from strandline.relations.read_options import ReadOptions, arrow_type
@@ -102,9 +109,11 @@ __all__ = [
     "sample_bounds",
     "schema_from_text",
     "schema_to_text",
+    "shown_stream",
     "sort_order",
     "spool_batches",
     "stored_table",
+    "stream_identity",
     "table_from_text",
     "table_to_text",
     "write_buckets",

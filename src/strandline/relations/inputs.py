@@ -13,13 +13,18 @@ from strandline.engine import Spool
 from strandline.errors import InputError
 from strandline.relations.formats import (
     DataFile,
+    ParquetRelation,
+    catch_stream,
     check_parquet,
     find_files,
     find_objects,
+    format_of_file,
     format_of_folder,
     is_spark_frame,
+    is_stream,
     local_path,
     missing,
+    naming_stream,
     one_format,
     open_arrow,
     open_csv,
@@ -27,9 +32,10 @@ from strandline.relations.formats import (
     open_parquet,
     open_spark_frame,
     said_format,
+    shown_stream,
 )
 from strandline.relations.read_options import ReadOptions
-from strandline.relations.relation import Relation, Split
+from strandline.relations.relation import Relation, ScannedRelation, Split
 from strandline.relations.schema import with_types
 from strandline.relations.spooled import is_in_memory, open_in_memory
 from strandline.relations.statistics import same_order
@@ -38,7 +44,7 @@ from strandline.storage import is_object_url
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_OPENERS: dict[str, Callable[[Sequence[DataFile], str, ReadOptions], Relation]] = {
+_OPENERS: dict[str, Callable[[Sequence[DataFile], str, ReadOptions], ParquetRelation | ScannedRelation]] = {
     "parquet": open_parquet,
     "json": open_json,
     "arrow": open_arrow,
@@ -53,8 +59,8 @@ def open_relation(
     options: ReadOptions | None = None,
     spool: Spool | None = None,
 ) -> Relation:
-    """The relation that `source` means: a path, folder, glob, `file://` or `s3://` URL, a table or frame in memory, a
-    Spark DataFrame, a relation, or what has one by its `relation()`: a table of a store, as it is now.
+    """The relation that `source` means: a path, folder, glob, `file://` or `s3://` URL, `-` or a pipe, a table or frame
+    in memory, a Spark DataFrame, a relation, or what has one by its `relation()`: a table of a store, as it is now.
 
     `format` says what a path holds when name and content don't. `spool` is where rows are put that kernels could not
     read otherwise; without one the relation makes and holds its own. `session` is kept for sources that need Spark.
@@ -78,6 +84,8 @@ def _open_path(
     source: str | os.PathLike[str], format: str | None, options: ReadOptions, spool: Spool | None
 ) -> Relation:
     name = os.fspath(source)
+    if is_stream(name):
+        return _open_stream(name, format, options, spool or Spool())
     if is_object_url(name):
         return _open_objects(name, format, options)
     path = local_path(source)
@@ -90,6 +98,22 @@ def _open_path(
         return _open_table(kind, path, name, options, spool)
     files = _data_only(files, kind)
     return open_csv(files, name, options, spool) if kind == "csv" else _OPENERS[kind](files, name, options)
+
+
+def _open_stream(path: str, format: str | None, options: ReadOptions, spool: Spool) -> Relation:
+    """What came through a pipe, from its file in the spool, which the relation holds."""
+    caught = catch_stream(path, spool)
+    name = shown_stream(path)
+    with naming_stream(path, caught):
+        kind = said_format(format) if format else format_of_file(caught)
+        if kind in ("delta", "iceberg"):
+            raise InputError(f"a {kind} table is a folder", doing=f"reading {name}", hint="Name the folder")
+        files = [DataFile(caught, os.path.getsize(caught))]
+        if kind == "csv":
+            relation = open_csv(files, name, options, spool)
+            os.remove(caught)  # its text is in the spool by now
+            return relation
+        return replace(_OPENERS[kind](files, name, options), spool=spool)
 
 
 def _open_objects(url: str, format: str | None, options: ReadOptions) -> Relation:

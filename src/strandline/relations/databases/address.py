@@ -1,4 +1,4 @@
-"""Where a table is: `sqlite:///f.db#t`, `duckdb:///f.duckdb#t`, `postgresql://…/db#schema.t`, `parquet:///dir`,
+"""Where a table is: `sqlite:///f.db#t`, `duckdb:///f.duckdb#t`, `postgresql://…/db#schema.t`, `parquet:///data/dir`,
 `strandline:///shop#t` or `strandline+s3://bucket/shop#t`.
 
 A password in a URL stays in memory: `shown` has none, and is all that ever reaches errors, logs or stored state. A
@@ -86,6 +86,8 @@ def _parts(kind: str, url: str) -> tuple[str | None, str, str]:
         return None, f"s3://{parts.netloc}{parts.path}", f"{parts.scheme}://{host}{parts.path}"
     if kind != "postgres":
         path = unquote(parts.netloc + parts.path)
+        if kind == "parquet":
+            return None, _folder(path, url), f"parquet://{_folder(path, url)}"
         # sqlite:///f.db is a path relative to the working folder, sqlite:////x/f.db an absolute one.
         path = path[1:] if path.startswith("/") and not parts.netloc else path
         if not path:
@@ -99,6 +101,15 @@ def _parts(kind: str, url: str) -> tuple[str | None, str, str]:
     open_query = urlencode([(name, value) for name, value in query if name != "password"], safe="/")
     shown = urlunsplit((parts.scheme, login + host, parts.path, open_query, ""))
     return secret, urlunsplit((parts.scheme, parts.netloc, parts.path, parts.query, "")), shown
+
+
+def _folder(path: str, url: str) -> str:
+    """parquet:///data/x is an absolute path, as file:///data/x is; parquet://x is below the working folder."""
+    if not path.strip("/"):
+        raise InputError(
+            "it names no folder", doing=f"reading {url}", hint="Say parquet:///data/name or parquet://name"
+        )
+    return f"/{path.lstrip('/')}" if path.startswith("/") else path
 
 
 def _table(named: str, kind: str, shown: str) -> tuple[str | None, str]:

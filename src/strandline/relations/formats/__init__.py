@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from strandline.relations.formats.files import (
         DataFile,
         find_files,
+        format_of_file,
         format_of_folder,
         local_path,
         missing,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from strandline.relations.formats.iceberg import open_iceberg
     from strandline.relations.formats.json import open_json, read_json
     from strandline.relations.formats.objects import check_parquet, find_objects, open_bytes
-    from strandline.relations.formats.parquet import open_parquet, parquet_file, read_parquet
+    from strandline.relations.formats.parquet import ParquetRelation, open_parquet, parquet_file, read_parquet
     from strandline.relations.formats.spark import (
         flowing_frame,
         frame_columns,
@@ -30,15 +31,24 @@ if TYPE_CHECKING:
         open_spark_frame,
         written_out,
     )
+    from strandline.relations.formats.streams import (
+        catch_stream,
+        is_stream,
+        naming_stream,
+        shown_stream,
+        stream_identity,
+    )
 
 _HOMES = {
     "DataFile": "strandline.relations.formats.files",
+    "ParquetRelation": "strandline.relations.formats.parquet",
     "flowing_frame": "strandline.relations.formats.spark",
     "check_parquet": "strandline.relations.formats.objects",
     "find_objects": "strandline.relations.formats.objects",
     "open_bytes": "strandline.relations.formats.objects",
     "find_files": "strandline.relations.formats.files",
     "frame_columns": "strandline.relations.formats.spark",
+    "format_of_file": "strandline.relations.formats.files",
     "format_of_folder": "strandline.relations.formats.files",
     "is_spark_frame": "strandline.relations.formats.spark",
     "local_path": "strandline.relations.formats.files",
@@ -55,22 +65,32 @@ _HOMES = {
     "read_arrow": "strandline.relations.formats.arrow",
     "read_json": "strandline.relations.formats.json",
     "read_parquet": "strandline.relations.formats.parquet",
+    "catch_stream": "strandline.relations.formats.streams",
+    "is_stream": "strandline.relations.formats.streams",
+    "naming_stream": "strandline.relations.formats.streams",
     "said_format": "strandline.relations.formats.files",
+    "shown_stream": "strandline.relations.formats.streams",
+    "stream_identity": "strandline.relations.formats.streams",
     "with_constants": "strandline.relations.formats.files",
     "written_out": "strandline.relations.formats.spark",
 }
 
 __all__ = [
     "DataFile",
+    "ParquetRelation",
+    "catch_stream",
     "check_parquet",
     "find_files",
     "find_objects",
     "flowing_frame",
+    "format_of_file",
     "format_of_folder",
     "frame_columns",
     "is_spark_frame",
+    "is_stream",
     "local_path",
     "missing",
+    "naming_stream",
     "one_format",
     "open_arrow",
     "open_bytes",
@@ -85,6 +105,8 @@ __all__ = [
     "read_json",
     "read_parquet",
     "said_format",
+    "shown_stream",
+    "stream_identity",
     "with_constants",
     "written_out",
 ]

@@ -146,6 +146,8 @@ def _ragged(layout: _Layout) -> FormatError | None:
                     )
         except (csv.Error, UnicodeDecodeError) as error:
             return FormatError(f"near line {rows.line_num + 1}: {error}", doing=doing, hint="It must be UTF-8 text")
+        except OSError:
+            return None  # packed bytes that break off: what was found first tells it
     return None
 
 

@@ -7,16 +7,15 @@ read from the files.
 
 A format is told by content where it has a mark, else by name: a Parquet file called `x.csv` is read as Parquet. Text
 has no mark, so CSV and JSON lines are told by their suffix, and without one by their first line. Text files are
-unpacked on the way: gzip by content, bz2, zstd and lz4 by suffix.
+unpacked on the way: gzip, bz2, zstd and lz4, by content.
 """
 
 from __future__ import annotations
 
 import glob
-import gzip
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
@@ -198,14 +197,16 @@ def is_packed(path: str) -> bool:
     return _codec(path) is not None
 
 
+_CODECS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
+_BZ2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")  # a first block, or the end of an empty file
+
+
 def _codec(path: str) -> str | None:
+    """How a file is packed, by its first bytes."""
     with open(path, "rb") as file:
-        if file.read(2) == b"\x1f\x8b":
-            return "gzip"
-    for suffix, codec in ((".bz2", "bz2"), (".zst", "zstd"), (".lz4", "lz4")):
-        if path.lower().endswith(suffix):
-            return codec
-    return None
+        head = file.read(10)
+    codec = next((codec for mark, codec in _CODECS.items() if head.startswith(mark)), None)
+    return None if codec == "bz2" and head[4:10] not in _BZ2_BLOCKS else codec
 
 
 def hive_constants(
@@ -306,15 +307,11 @@ def sniffed_delimiter(line: str) -> str:
 
 
 def _head(path: str) -> bytes:
+    if is_packed(path):
+        with suppress(OSError), open_stream(path) as unpacked:
+            return bytes(unpacked.read(4096))
     with open(path, "rb") as file:
-        head = file.read(4096)
-    if head.startswith(b"\x1f\x8b"):
-        with gzip.open(path, "rb") as packed:
-            try:
-                return packed.read(4096)
-            except (EOFError, OSError):
-                return head
-    return head
+        return file.read(4096)
 
 
 def _by_mark(head: bytes, path: str) -> str | None:
