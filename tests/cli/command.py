@@ -49,6 +49,14 @@ class Command:
         return Ran(stopped.value.code, told.out, told.err)
 
 
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("STRANDLINE_MASTER", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    return Command(capsys)
+
+
 def write(path: Path | str, rows: list[dict[str, Any]], schema: pa.Schema = SCHEMA) -> None:
     pq.write_table(pa.Table.from_pylist(rows, schema), path)
 

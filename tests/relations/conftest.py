@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.cli.conftest import command
+from tests.cli.command import command
 from tests.replication.servers import postgres
 
 __all__ = ["command", "postgres"]
