@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from strandline.relations.formats.files import reading
 
 STANDARD_INPUT = "-"
 _CHUNK = 1 << 20
+_LOOK = 1.0
 _ARROW_STREAM = b"\xff\xff\xff\xff"
 _ARROW_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
@@ -55,7 +57,7 @@ def catch_stream(path: str, spool: Spool) -> str:
     """Reads the stream to its end into a file of the spool, and gives the file's path."""
     caught = os.path.join(spool.path, f"stream-{secrets.token_hex(6)}")
     with reading(path), _opened(path) as stream, open(caught, "wb") as file:
-        while chunk := stream.read(_CHUNK):
+        while chunk := _next(stream.fileno()):
             file.write(chunk)
         size = file.tell()
     if not size:
@@ -80,6 +82,13 @@ def naming_stream(path: str, caught: str) -> Iterator[None]:
                 "See whether the command that writes to it failed; or say what it is (--old-format, --new-format)"
             )
         raise StrandlineError.from_json(record) from None
+
+
+def _next(descriptor: int) -> bytes:
+    """What has come; nothing at the end. A reader that only waits would not see an interrupt that came just before."""
+    while not select.select([descriptor], [], [], _LOOK)[0]:
+        pass
+    return os.read(descriptor, _CHUNK)
 
 
 def _opened(path: str) -> BinaryIO:
