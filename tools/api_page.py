@@ -31,6 +31,8 @@ CLASSES = (
     ("Store", "strandline.store", "what `sl.create`, `sl.open`, `store.branch` and `store.version` give"),
     ("TemporaryStore", "strandline.store", "what `store.branch()` without a name gives"),
     ("Table", "strandline.store", "what `store.table` gives; its verbs are transactions of one statement"),
+    ("TableDescription", "strandline.store", "what `table.describe` gives"),
+    ("StoreChanges", "strandline.store", "what `store.all_changes` gives"),
     ("TableTransaction", "strandline.tables", "what `store.transaction` gives"),
     ("Snapshot", "strandline.store", "what `store.snapshot()` without a name gives"),
     ("WhatIf", "strandline.store", "what `table.what_if` and `store.what_if` give"),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import subprocess
 import threading
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from tests.cli.command import Command, bytes_below
 from tests.pipeline.shop import Shop, orders
 
 from strandline.errors import InUse
+from strandline.pages import ProcessIdentity
 from strandline.pipeline.pipeline import stop_on_signals, until_next, watch
 
 FILE = """
@@ -162,3 +166,44 @@ def test_a_signal_ends_watching_after_the_run_under_way(command: Command, shop: 
     assert "Step 1" in watched.err
     assert "Stopped watching." in watched.err
     assert Path(shop.folder / "shop.work" / "reports" / "latest.html").exists()
+
+
+def test_a_guard_is_overruled_once_for_the_source_that_is_named(command: Command, shop: Shop) -> None:
+    assert command("run", "shop.toml").code == 0
+    shop.extract("orders.parquet", orders(1))
+    assert "--accept orders" in command("run", "shop.toml").err
+    told = command("run", "shop.toml", "--accept", "order")
+    assert (told.code, "Did you mean 'orders'?" in told.err) == (2, True)
+    assert command("run", "shop.toml", "--accept", "orders", "--watch").code == 2
+    told = command("run", "shop.toml", "--accept", "orders")
+    assert (told.code, "2 deleted" in told.err) == (0, True)
+    shop.extract("orders.parquet", orders())
+    assert command("run", "shop.toml").code == 1
+    steps = command("status", "shop.toml", "--json").json["steps"]
+    assert [step["sources"]["orders"].get("accepted") for step in steps] == [None, True]
+
+
+def test_the_status_tells_of_runs_that_were_stopped_killed_and_are_under_way(command: Command, shop: Shop) -> None:
+    assert command("run", "shop.toml").code == 0
+    shop.extract("orders.parquet", orders(1))
+    command("run", "shop.toml")
+    running = Path("shop.work/running.json")
+    running.write_text(json.dumps({"started": shop.now, "process": asdict(killed_process())}))
+    lines = command("status", "shop.toml").out.splitlines()[1:4]
+    assert [line.split("\t")[2].partition(":")[0] for line in lines] == ["step 1", "stopped by a guard", "killed"]
+    running.write_text(json.dumps({"started": shop.now, "process": asdict(this_process())}))
+    assert command("status", "shop.toml").out.splitlines()[3].endswith("under way")
+    running.unlink()
+
+
+def this_process() -> ProcessIdentity:
+    found = ProcessIdentity.of_this_process()
+    assert found is not None
+    return found
+
+
+def killed_process() -> ProcessIdentity:
+    """A process of this machine that has ended."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    return replace(this_process(), number=ended.pid)

@@ -34,7 +34,7 @@ from strandline.changes.restrict import restricted_header
 from strandline.changes.shape import COUNT, COUNTED, ChangeSet, Header, kinds
 from strandline.engine import INLINE_LIMIT, Spool
 from strandline.relations import open_relation
-from strandline.values import parse_condition
+from strandline.values import ArrowRows, parse_condition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,7 +87,7 @@ class Summary:
         return text if self.unchanged is None else f"{text}, {self.unchanged:,} unchanged"
 
 
-class Changes:
+class Changes(ArrowRows):
     """What changed between two relations: rows in Parquet parts, and a header that says what they mean.
 
     Verbs give new change sets and leave this one alone. Each takes `runner` (`auto`, `inline` or `spark`) and
@@ -189,6 +189,39 @@ class Changes:
     def df(self) -> DataFrame:
         """The same as `to_spark()`."""
         return self.to_spark()
+
+    def to_html(self, path: str | os.PathLike[str] | None = None, *, limit: int = 5) -> str:
+        """The page that `--html` writes, with `limit` examples of each kind; into the file `path`, if one is named."""
+        from strandline.report import changes_page, write_text
+
+        page = changes_page(self, limit)
+        if path is not None:
+            write_text([page], os.fspath(path))
+        return page
+
+    def write(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: str = "",
+        layout: str = "changes",
+        table: str = "",
+        dialect: str = "standard",
+    ) -> None:
+        """Writes the changes as `--out` does: Parquet, Arrow, CSV, JSON lines, Markdown, HTML, SQL, by the suffix or
+        `format`; `-` is standard output. `layout` is for rows, `table` and `dialect` are for SQL.
+        """
+        from strandline.report import Out, write_changes
+
+        write_changes(self, Out(os.fspath(path), format, layout, table, dialect))
+
+    def _rows_schema(self) -> pa.Schema:
+        return self.header.rows_schema
+
+    def _repr_html_(self) -> str:
+        from strandline.report import changes_html
+
+        return changes_html(self)
 
     def invert(self, *, runner: str = "auto", session: SparkSession | None = None) -> Changes:
         """The set that undoes this one. Needs before images."""

@@ -12,7 +12,8 @@ from strandline.cli.output import console, emit_json, output_options, pairs, run
 from strandline.cli.store_access import STATE, show_rows, store_argument, tables_of, version_option
 
 if TYPE_CHECKING:
-    from strandline.changes import Changes
+    from strandline.changes import Changes, Header
+    from strandline.store import StoreChanges
 
 
 @click.command()
@@ -125,19 +126,22 @@ def show(path: str, limit: int, as_json: bool, runner: str) -> int:
 
 @click.command()
 @store_argument
-@click.argument("table")
+@click.argument("table", required=False)
 @click.option("--since", required=True, metavar="STATE", help=f"The older state: {STATE}.")
 @click.option("--until", metavar="STATE", help="The newer state.  [default: now]")
 @output_options
 @version_option
 @running
-def changes(store: str, table: str, since: str, until: str | None, as_json: bool, runner: str, **given: Any) -> int:
-    """What changed in TABLE since a state; only pages that differ are read.
+def changes(
+    store: str, table: str | None, since: str, until: str | None, as_json: bool, runner: str, **given: Any
+) -> int:
+    """What changed in TABLE, or in all tables of STORE, since a state; only pages that differ are read.
 
     Exits with 0 if nothing changed, 1 if something did, 2 on trouble.
 
     \b
     Examples:
+      strandline changes shop --since monday
       strandline changes shop orders --since monday
       strandline changes shop orders --since monday --until tuesday --out tuesday.changes
     """
@@ -147,8 +151,12 @@ def changes(store: str, table: str, since: str, until: str | None, as_json: bool
     from strandline.report import summary_json, summary_words
 
     piped = takes_stdout(given, as_json=as_json)
+    if table is None and (piped or given["out"] or given["html_path"]):
+        raise click.UsageError("say which TABLE: the changes of several don't go into one file")
     with tables_of(store, given["version"]) as opened:
         older, newer = parse_at(opened.pages, since), parse_at(opened.pages, until)
+        if table is None:
+            return _show_all(opened.all_changes(since=older, until=newer), as_json=as_json)
         result = opened.changes(table, since=older, until=newer)
     write_changes(result, given)
     if piped:
@@ -158,6 +166,32 @@ def changes(store: str, table: str, since: str, until: str | None, as_json: bool
     else:
         _print(result, given["limit"])
     return 1 if result.header.counts.rows else 0
+
+
+def _show_all(found: StoreChanges, *, as_json: bool) -> int:
+    """A line for each table that changed, came or went."""
+    from strandline.report import summary_json
+
+    changed = {name: one.header for name, one in found.tables.items() if one.header.counts.rows or _drifted(one.header)}
+    if as_json:
+        tables = {name: summary_json(one.header) for name, one in found.tables.items()}
+        emit_json({"tables": tables, "created": list(found.created), "dropped": list(found.dropped)})
+    else:
+        lines: list[tuple[Any, ...]] = [
+            (name, head.counts.inserted, head.counts.updated, head.counts.deleted, ", ".join(_drifted(head)))
+            for name, head in changed.items()
+        ]
+        lines += [(name, None, None, None, "created") for name in found.created]
+        lines += [(name, None, None, None, "dropped") for name in found.dropped]
+        if lines:
+            show_rows(("table", "inserted", "updated", "deleted", "columns"), sorted(lines))
+        else:
+            say("Nothing changed.")
+    return 1 if changed or found.created or found.dropped else 0
+
+
+def _drifted(header: Header) -> tuple[str, ...]:
+    return (*header.added, *header.removed, *header.retyped)
 
 
 def _print(result: Changes, limit: int) -> None:

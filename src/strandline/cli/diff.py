@@ -93,7 +93,7 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
       zcat monday.csv.gz | strandline diff - tuesday.csv --key id
     """
     from strandline.differential import find_changes
-    from strandline.report import summary_words
+    from strandline.report import facts_of, summary_words
 
     old, new = _old_and_new(sides, given["state"])
     options, piped = _options(given), takes_stdout(given, as_json=as_json)
@@ -105,7 +105,7 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
         if given["raw"]:
             return _raw(older, newer, key, options, as_json=as_json)
         changes = find_changes(older, newer, key or None, runner=runner, **options)
-    facts = _facts(changes)
+    facts = facts_of(changes.run)
     write_changes(changes, given, facts, renames=dict(changes.run.renames))
     changes.keep_state()
     if piped:
@@ -175,32 +175,6 @@ def _raw(old: Any, new: Any, key: Sequence[str], options: dict[str, Any], *, as_
         emit_json(row)
     say(f"{report.messages:,} messages; {report.evicted_old + report.evicted_new:,} rows outgrew the aging buffers.")
     return 1 if report.messages else 0
-
-
-def _facts(changes: Differential) -> Any:
-    from strandline.report import RunFacts
-
-    run = changes.run
-    notes = dict(run.work.notes)
-    more: dict[str, Any] = {"work items": run.work.items}
-    if run.missed is not None:
-        more["updates missed by signatures"] = run.missed
-    return RunFacts(
-        algorithm=run.algorithm,
-        reason=run.why,
-        runner=run.runner,
-        seconds=run.seconds,
-        bytes_read=run.work.bytes_read,
-        bytes_shuffled=run.work.bytes_shuffled,
-        bytes_written=run.work.bytes_written,
-        miss_probability=run.miss_probability,
-        runs_to_first_miss=run.runs_to_first_miss,
-        distance=notes.get("distance"),
-        evictions=notes.get("evicted"),
-        useless_pairs=notes.get("useless pairs removed"),
-        warnings=run.warnings,
-        more=more,
-    )
 
 
 def _print_json(changes: Differential, facts: Any, *, explain: bool) -> None:

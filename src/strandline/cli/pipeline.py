@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,9 +28,10 @@ FAILED = 1
 @click.option("--wait", is_flag=True, help="If another run is under way, wait for its end instead of refusing.")
 @click.option("--watch", "watching", is_flag=True, help="Run again and again on a schedule, until stopped.")
 @click.option("--every", default="1h", show_default=True, metavar="TIME", help="How often with --watch: 30m, 1h, 1d.")
+@click.option("--accept", multiple=True, metavar="SOURCE", help="Overrule the guards of this source, this once.")
 @click.option("--remote", metavar="URL", help="A Spark Connect server: sc://host:port.")
 @running
-def run(file: str, wait: bool, watching: bool, every: str, remote: str | None, runner: str, as_json: bool) -> int:
+def run(file: str, watching: bool, every: str, runner: str, as_json: bool, **given: Any) -> int:
     """Takes one step of the pipeline in FILE: extract, detect, apply, snapshot, refresh, dump, report.
 
     All tables change in one transaction or none does. Killed at any point and started again, it finishes the same step
@@ -42,13 +43,17 @@ def run(file: str, wait: bool, watching: bool, every: str, remote: str | None, r
       strandline run shop.toml
       strandline run shop.toml --master spark://host:7077
       strandline run shop.toml --watch --every 30m
+      strandline run shop.toml --accept orders
     """
     from strandline.pipeline import Pipeline, duration, read_settings
 
-    pipeline = Pipeline(read_settings(file), options=run_options(runner, remote))
+    if given["accept"] and watching:
+        raise click.UsageError("--accept is for one run: leave --watch out")
+    options = replace(run_options(runner, given["remote"]), accept=frozenset(given["accept"]))
+    pipeline = Pipeline(read_settings(file), options=options)
     if not watching:
-        return run_once(pipeline, wait=wait, as_json=as_json)
-    return _watch(pipeline, duration(every), wait=wait, as_json=as_json)
+        return run_once(pipeline, wait=given["wait"], as_json=as_json)
+    return _watch(pipeline, duration(every), wait=given["wait"], as_json=as_json)
 
 
 def _watch(pipeline: Pipeline, period: float, *, wait: bool, as_json: bool) -> int:
@@ -231,9 +236,12 @@ def status(file: str, last: int, as_json: bool) -> int:
     return 0
 
 
+STOPPED = {"GuardTripped": "stopped by a guard: ", "Killed": "killed: ", "Running": "under way"}
+
+
 def _outcome(outcome: dict[str, Any]) -> str:
-    if outcome.get("error"):
-        return str(outcome["error"])
+    if outcome.get("error") or outcome.get("kind") == "Running":
+        return STOPPED.get(outcome.get("kind", ""), "failed: ") + str(outcome.get("error", ""))
     behind = f"; behind: {', '.join(outcome['behind'])}" if outcome.get("behind") else ""
     return (f"step {outcome['step']}" if outcome.get("step") else "nothing new") + behind
 

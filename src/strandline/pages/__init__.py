@@ -97,6 +97,7 @@ from strandline.pages.ids import (
     TableId,
     VersionObject,
 )
+from strandline.pages.liveness import ProcessIdentity
 from strandline.pages.locks import Mode
 from strandline.pages.process_registry import PROCESSES, ProcessRegistry, encode_registry, read_registry
 from strandline.pages.read_view import ReadView, State
@@ -146,6 +147,7 @@ __all__ = [
     "Part",
     "PhysicalPage",
     "Pointer",
+    "ProcessIdentity",
     "ProcessRegistry",
     "ReadView",
     "Report",

@@ -199,10 +199,11 @@ SIGNATURES_FROM = INLINE_LIMIT
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Where work runs."""
+    """Where work runs, and the sources whose guards are overruled in this run."""
 
     runner: str = "auto"
     session: SparkSession | None = None
+    accept: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

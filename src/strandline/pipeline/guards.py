@@ -9,15 +9,18 @@ import pyarrow.compute as pc
 from strandline.errors import GuardTripped
 from strandline.pipeline.detection import SourceChanges
 from strandline.pipeline.extracts import Extract
-from strandline.pipeline.settings import SourceSettings
+from strandline.pipeline.settings import Guards, SourceSettings
 from strandline.relations import read_relation
 
 _SHOWN = 5
 
 
-def guard_extract(extract: Extract, now: float, *, rows_too: bool = True) -> None:
-    """Checks before rows are compared: columns, freshness, number of rows; then, `rows_too`, what needs reading."""
-    source, guards = extract.source, extract.source.guards
+def guard_extract(extract: Extract, now: float, *, rows_too: bool = True, accepted: bool = False) -> None:
+    """Checks before rows are compared: columns, freshness, number of rows; then, `rows_too`, what needs reading.
+
+    Of an `accepted` extract only that it has the key: nothing could be done without.
+    """
+    source, guards = extract.source, Guards() if accepted else extract.source.guards
     needed = (*source.key, *guards.required, *(name for names in guards.unique for name in names))
     missing = [name for name in dict.fromkeys(needed) if name not in extract.schema.names]
     if missing:
@@ -61,11 +64,12 @@ def _check_unique(extract: Extract, names: Sequence[str]) -> None:
 
 
 def _tripped(source: SourceSettings, why: str, place: str = "") -> GuardTripped:
+    once = "" if place else f"accept it once (strandline run … --accept {source.name}) or "
     place = place or f"[sources.{source.name}.guards]"
     return GuardTripped(
         why,
         doing=f"guarding the source {source.name!r}",
-        hint=f"Nothing was applied. Look at the extract; if it is right, change {place}",
+        hint=f"Nothing was applied. Look at the extract; if it is right, {once}change {place}",
     )
 
 

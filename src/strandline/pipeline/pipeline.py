@@ -18,11 +18,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from types import FrameType
 from typing import Any
 
-from strandline.errors import InUse, NotFound, StrandlineError
+from strandline.errors import InputError, InUse, NotFound, StrandlineError, did_you_mean
+from strandline.pages import ProcessIdentity
 from strandline.pipeline.detection import RunOptions, SourceChanges
 from strandline.pipeline.finish import finish_step, refresh_and_dump
 from strandline.pipeline.journal import Journal, Step
@@ -114,6 +115,7 @@ ATTEMPTS = 5
 RUNS = "runs.jsonl"
 RUNNING = "running.json"
 """There while a run is under way: who finds it without one knows that the last run was killed."""
+KILLED = "it was killed, or its machine failed"
 HISTORY = 30
 """How many steps a page looks back."""
 
@@ -154,6 +156,7 @@ class Pipeline:
         watch: Watch = lambda point: None,
     ) -> None:
         self.settings = settings
+        _check_accepted(settings, (options or RunOptions()).accept)
         self.secrets = Secrets(environment, settings.folder)
         self._options = options or RunOptions()
         self._clock = clock
@@ -209,11 +212,21 @@ class Pipeline:
 
     def history(self, count: int) -> list[dict[str, Any]]:
         """The outcomes of the last runs, failures included, oldest first."""
-        try:
-            with open(os.path.join(self.settings.work, RUNS)) as file:
-                return [json.loads(line) for line in file.readlines()[-count:]]
-        except FileNotFoundError:
-            return []
+        runs: list[dict[str, Any]] = []
+        with suppress(FileNotFoundError), open(os.path.join(self.settings.work, RUNS)) as file:
+            runs = [json.loads(line) for line in file.readlines()[-count:]]
+        under_way = self._under_way()
+        return [*runs, *([under_way] if under_way else [])][-count:]
+
+    def _under_way(self) -> dict[str, Any] | None:
+        """The run that has begun and not ended: under way, or killed, as far as this machine can tell."""
+        with suppress(FileNotFoundError, ValueError), open(os.path.join(self.settings.work, RUNNING)) as file:
+            begun = json.load(file)
+            known = begun.pop("process", None)
+            if known is not None and ProcessIdentity(**known).has_ended(ProcessIdentity.of_this_process()):
+                return {**begun, "error": KILLED, "kind": "Killed", "seconds": None}
+            return {**begun, "seconds": None, "kind": "Running"}
+        return None
 
     def _run(self, store: Store, started: float) -> RunResult:
         context, stages = self._context(store), Stages(self._watch)
@@ -294,10 +307,12 @@ class Pipeline:
         """Says that a run is under way. One that was when its process was killed goes into the history now."""
         path = os.path.join(self.settings.work, RUNNING)
         with suppress(FileNotFoundError, ValueError), open(path) as file:
-            killed = "it was killed, or its machine failed"
-            self._append_to_history({**json.load(file), "error": killed, "kind": "Killed", "seconds": None})
+            begun = json.load(file)["started"]
+            self._append_to_history({"started": begun, "error": KILLED, "kind": "Killed", "seconds": None})
+        process = ProcessIdentity.of_this_process()
         with replacing(path) as file:
-            file.write(json.dumps({"started": started}).encode())
+            record = {"started": started, "process": None if process is None else asdict(process)}
+            file.write(json.dumps(record).encode())
 
     def _end(self, record: Mapping[str, Any]) -> None:
         seconds = round(self._clock() - float(record["started"]), 3)
@@ -307,6 +322,14 @@ class Pipeline:
     def _append_to_history(self, record: Mapping[str, Any]) -> None:
         with open(os.path.join(self.settings.work, RUNS), "a") as file:
             file.write(json.dumps(record) + "\n")
+
+
+def _check_accepted(settings: PipelineSettings, accept: frozenset[str]) -> None:
+    names = [source.name for source in settings.sources]
+    for name in sorted(accept):
+        if name not in names:
+            hint = did_you_mean(name, names, most=1) or f"The sources are {', '.join(names)}"
+            raise InputError(f"there is no source {name!r}", doing="accepting an extract", hint=hint)
 
 
 def _results(step: Step) -> list[dict[str, Any]]:

@@ -115,7 +115,7 @@ def collect_changes(context: PipelineContext, last: Step | None, stages: Stages,
     with stages.stage("extract"):
         extracted = open_extracts(plain, context.secrets)
         for extract in extracted.values():
-            guard_extract(extract, now)
+            guard_extract(extract, now, accepted=extract.source.name in context.options.accept)
     with stages.stage("detect"):
         for source in sources:
             if source in bases:
@@ -126,8 +126,9 @@ def collect_changes(context: PipelineContext, last: Step | None, stages: Stages,
     with stages.stage("guard"):
         for extract in extracted.values():
             check_unchanged(extract)
-        for changes in by_source.values():
-            guard_changes(changes)
+        for name, changes in by_source.items():
+            if name not in context.options.accept:
+                guard_changes(changes)
     return StepChanges(by_source, tables)
 
 
@@ -136,7 +137,8 @@ def commit_step(context: PipelineContext, changes: StepChanges, last: Step | Non
 
     The changes lead to the extracts from the states that were compared, so the tables must be in these at the commit.
     """
-    step = replace(_new_step(context.settings, changes, last, now), stages=dict(stages.seconds))
+    step = _accepted(_new_step(context.settings, changes, last, now), context.options.accept)
+    step = replace(step, stages=dict(stages.seconds))
     journal = Journal(context.store, context.settings.name)
     with stages.stage("apply"), context.store.transaction(message_of(step)) as transaction:
         for source in context.settings.sources:
@@ -193,6 +195,12 @@ def _new_step(settings: PipelineSettings, changes: StepChanges, last: Step | Non
     return step if last is None else replace(step, replicas=last.replicas, dumps=last.dumps)
 
 
+def _accepted(step: Step, accept: frozenset[str]) -> Step:
+    """The step, with a mark at the sources whose guards were overruled."""
+    marked = {name: {**record, "accepted": name in accept} for name, record in step.sources.items()}
+    return replace(step, sources=marked) if accept else step
+
+
 def is_annotated(context: PipelineContext, source: SourceSettings) -> bool:
     """Whether the source's base says itself what changed."""
     place = context.secrets.fill(source.location, f"opening the source {source.name!r}")
@@ -209,7 +217,7 @@ def _detect_at_base(context: PipelineContext, source: SourceSettings, table: Tab
     read = annotated_source.read_base_changes(context.store, source, address, table, context.copy_name(source))
     if isinstance(read, SourceChanges):
         return read
-    guard_extract(read.extract, now)
+    guard_extract(read.extract, now, accepted=source.name in context.options.accept)
     changes = _detect_in_extract(context, read.extract, table)
     why = f"{read.why}, so it was read whole; {changes.why}"
     return replace(changes, why=why, position=read.position.to_json(), new=True)

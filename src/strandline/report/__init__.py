@@ -8,16 +8,28 @@ from strandline.report.html import html_report
 from strandline.report.html_style import STYLE
 from strandline.report.layouts import column_by_column, lay_out, left, right, side_by_side, sparse
 from strandline.report.markdown import markdown_report
+from strandline.report.notebook import SHOWN, changes_html, changes_page, first_rows, rows_html, schema_html
 from strandline.report.positions import MARK, Positions, change_positions, combined, positions_by_key
-from strandline.report.run_facts import RunFacts, summary_json
+from strandline.report.run_facts import RunFacts, facts_of, summary_json
 from strandline.report.sql import DIALECTS, sql_merge
 from strandline.report.text_report import summary_view, summary_words
-from strandline.report.writers import FORMATS, STDOUT, WHOLE, Out, format_of, write_out, write_rows, write_text
+from strandline.report.writers import (
+    FORMATS,
+    STDOUT,
+    WHOLE,
+    Out,
+    format_of,
+    write_changes,
+    write_out,
+    write_rows,
+    write_text,
+)
 
 __all__ = [
     "DIALECTS",
     "FORMATS",
     "MARK",
+    "SHOWN",
     "STDOUT",
     "STYLE",
     "WHOLE",
@@ -26,8 +38,12 @@ __all__ = [
     "Positions",
     "RunFacts",
     "change_positions",
+    "changes_html",
+    "changes_page",
     "column_by_column",
     "combined",
+    "facts_of",
+    "first_rows",
     "format_of",
     "html_report",
     "lay_out",
@@ -36,12 +52,15 @@ __all__ = [
     "pick_examples",
     "positions_by_key",
     "right",
+    "rows_html",
+    "schema_html",
     "side_by_side",
     "sparse",
     "sql_merge",
     "summary_json",
     "summary_view",
     "summary_words",
+    "write_changes",
     "write_out",
     "write_rows",
     "write_text",

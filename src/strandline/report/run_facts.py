@@ -7,10 +7,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strandline.changes import Header
 from strandline.report.values import json_value
+
+if TYPE_CHECKING:
+    from strandline.differential import DiffRun
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,30 @@ class RunFacts:
     useless_pairs: int | None = None
     warnings: tuple[str, ...] = ()
     more: Mapping[str, Any] = field(default_factory=dict)
+
+
+def facts_of(run: DiffRun) -> RunFacts:
+    """The facts of a differential that was run."""
+    notes = dict(run.work.notes)
+    more: dict[str, Any] = {"work items": run.work.items}
+    if run.missed is not None:
+        more["updates missed by signatures"] = run.missed
+    return RunFacts(
+        algorithm=run.algorithm,
+        reason=run.why,
+        runner=run.runner,
+        seconds=run.seconds,
+        bytes_read=run.work.bytes_read,
+        bytes_shuffled=run.work.bytes_shuffled,
+        bytes_written=run.work.bytes_written,
+        miss_probability=run.miss_probability,
+        runs_to_first_miss=run.runs_to_first_miss,
+        distance=notes.get("distance"),
+        evictions=notes.get("evicted"),
+        useless_pairs=notes.get("useless pairs removed"),
+        warnings=run.warnings,
+        more=more,
+    )
 
 
 def facts_json(facts: RunFacts) -> dict[str, Any]:

@@ -20,12 +20,13 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.changes import Changes, ChangeSet, Header
+from strandline.differential import Differential
 from strandline.errors import InputError, NotFound, StorageError
 from strandline.report.html import EXAMPLES, html_report
 from strandline.report.layouts import lay_out
 from strandline.report.markdown import markdown_report
 from strandline.report.positions import positions_by_key
-from strandline.report.run_facts import RunFacts
+from strandline.report.run_facts import RunFacts, facts_of
 from strandline.report.sql import sql_merge
 from strandline.report.values import json_lines, texts
 from strandline.storage import replacing
@@ -259,6 +260,13 @@ def write_out(
     where = positions_by_key(whole)
     page = html_report(header, whole.rows, facts, where=where, renames=renames, limit=out.limit)
     return write_text([page], out.path)
+
+
+def write_changes(changes: Changes, out: Out) -> WrittenFile:
+    """What `sl.diff` and others give, into a file; pages tell how a differential was found."""
+    if not isinstance(changes, Differential):
+        return write_out(changes.header, changes.tables(), out)
+    return write_out(changes.header, changes.tables(), out, facts_of(changes.run), dict(changes.run.renames))
 
 
 def _sql_table(out: Out) -> str:

@@ -3,8 +3,10 @@
 Taking snapshots, branching, listing, dropping never start Spark; reading many rows may.
 """
 
+from strandline.store.history import StoreChanges, TableDescription
 from strandline.store.open_store import create, create_on, open, open_on
-from strandline.store.store import ATTEMPTS, Snapshot, Store, TemporaryStore
+from strandline.store.snapshot import Snapshot, table_sizes
+from strandline.store.store import ATTEMPTS, Store, TemporaryStore
 from strandline.store.table import Table
 from strandline.store.view import View
 from strandline.store.what_if import WhatIf
@@ -13,7 +15,9 @@ __all__ = [
     "ATTEMPTS",
     "Snapshot",
     "Store",
+    "StoreChanges",
     "Table",
+    "TableDescription",
     "TemporaryStore",
     "View",
     "WhatIf",
@@ -21,4 +25,5 @@ __all__ = [
     "create_on",
     "open",
     "open_on",
+    "table_sizes",
 ]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 import pyarrow as pa
 
-from strandline.changes import OURS, Changes
+from strandline.changes import Changes
 from strandline.engine import runs_on_spark
 from strandline.errors import InputError
 from strandline.pages import (
@@ -35,6 +35,8 @@ from strandline.pages import (
 from strandline.pages import check_store as check_pages
 from strandline.pages import space_held as page_space
 from strandline.storage import Storage, retried
+from strandline.store.history import StoreChanges, all_changes
+from strandline.store.snapshot import Snapshot, user_tables
 from strandline.store.table import Table
 from strandline.store.what_if import WhatIf, open_what_if, what_if_at, what_if_readers
 from strandline.tables import (
@@ -50,7 +52,7 @@ from strandline.tables import (
     table_changes,
     table_relation,
 )
-from strandline.whatif import WhatIfListing, WhatIfRelation, changes_between, is_hidden, is_what_if, listed
+from strandline.whatif import WhatIfListing, WhatIfRelation, changes_between, is_what_if, listed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,47 +68,6 @@ ATTEMPTS = 30
 """How often a single verb is tried when other transactions are in its way."""
 
 R = TypeVar("R")
-
-
-class Snapshot:
-    """A state that stays readable until closed: a context manager, usable wherever `at=` is."""
-
-    def __init__(self, inner: PageSnapshot, version: Version) -> None:
-        self._inner = inner
-        self._version = version
-
-    @property
-    def view(self) -> ReadView:
-        """The state."""
-        return self.inner.view
-
-    @property
-    def commit(self) -> int:
-        """The last commit that the snapshot includes."""
-        return int(self._inner.commit)
-
-    @property
-    def inner(self) -> PageSnapshot:
-        """What holds the state open; closed, it holds nothing."""
-        if self._inner.closed:
-            raise InputError("the snapshot is closed", doing="reading a snapshot", hint="Take another, or name one")
-        return self._inner
-
-    def keep(self, name: str) -> SnapshotRecord:
-        """Make the state permanent by giving it a name; this stays a reader of it until closed."""
-        return self._version.name_snapshot(name, of=self._inner)
-
-    def close(self) -> None:
-        """Let go of the state. Closing twice is no error."""
-        self._inner.close()
-
-    def __enter__(self) -> Snapshot:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class Store:
@@ -156,9 +117,7 @@ class Store:
     def tables(self, *, at: Any = None) -> list[str]:
         """The names of the tables."""
         with self.state(at) as view:
-            names = [entry.name for entry in view.domains()]
-            hidden = {name for name in names if is_hidden(name) or is_of_views(name) or name.startswith(OURS)}
-            return sorted(set(names) - hidden)
+            return user_tables(view)
 
     def snapshots(self) -> list[SnapshotRecord]:
         """The named snapshots, oldest first."""
@@ -174,6 +133,10 @@ class Store:
             if is_what_if(newer, self.cache, table):
                 return Changes.of(changes_between(self.cache, table, older, newer))
             return Changes.of(table_changes(self.cache, table, older, newer))
+
+    def all_changes(self, *, since: Any, until: Any = None) -> StoreChanges:
+        """What changed in every table from one state to another, or to now; and which tables came and went."""
+        return all_changes(self, since, until)
 
     @contextmanager
     def state(self, at: Any = None) -> Iterator[ReadView]:

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strandline.changes import Changes
+from strandline.errors import InputError, NotFound, StrandlineError
+from strandline.store.history import TableDescription, describe_table, row_history
 from strandline.store.what_if import WhatIf, create_what_if
 from strandline.tables import ROW, TableReader, TableRelation, entered_transaction, repeatable
+from strandline.values import ArrowRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from strandline.store.store import Store
 
 
-class Table:
+class Table(ArrowRows):
     """A table of a store by name. Its verbs are transactions of their own, tried again when others are in the way."""
 
     def __init__(self, store: Store, name: str) -> None:
@@ -119,6 +122,43 @@ class Table:
         """What changed in it from one state to another, or to now."""
         return self.store.changes(self.name, since=since, until=until)
 
+    def describe(self, *, at: Any = None) -> TableDescription:
+        """What it is, now or at a state: columns, key, rows, bytes, and the snapshots that have it. Reads no page."""
+        return describe_table(self.store, self.name, at)
+
+    def history(self, *key: Any) -> pa.Table:
+        """Every state of the row of that key (one value for each key column) that snapshots and the present hold.
+
+        The oldest is first, each where it is first met: `_state` names the snapshot, or `now`; `_change` says whether
+        the row came, changed or went since the state before.
+        """
+        return row_history(self.store, self.name, key)
+
     def what_if(self, name: str) -> WhatIf:
         """A new what-if over this table: changes kept apart, over a table that goes on changing."""
         return create_what_if(self.store, name, self.name)
+
+    def __repr__(self) -> str:
+        try:
+            with self.store.hold() as now:
+                schema = TableReader(now.view, self.name, self.store.cache).schema
+                rows = self.count(at=now)
+        except StrandlineError as error:
+            return f"<Table {self.name}: {error.why}>"
+        keyed = f" by {', '.join(schema.key)}" if schema.key else ""
+        return f"<Table {self.name}{keyed}: {rows:,} rows; {', '.join(schema.shown)}>"
+
+    def _rows_schema(self) -> pa.Schema:
+        return self.schema
+
+    def _repr_html_(self) -> str:
+        from strandline.report import first_rows, rows_html, schema_html
+
+        try:
+            shown = first_rows(self.relation())
+        except NotFound:
+            return schema_html(repr(self).strip("<>"), pa.schema([]))
+        except InputError:  # a temporary branch, whose pages nobody else reads
+            return schema_html(repr(self).strip("<>"), self.schema)
+        left = self.count() - len(shown)
+        return rows_html(repr(self).strip("<>"), shown, f"and {left:,} more rows" if left > 0 else "")

@@ -15,6 +15,7 @@ from strandline.pages import TemporaryVersion
 from strandline.relations import parse_address
 from strandline.replication import Copy, ViewSender, copy_definition, dropped_on_error, open_target
 from strandline.tables import COPIES, VIEWS, TableTransaction
+from strandline.values import ArrowRows
 from strandline.views import (
     AUTO,
     KEEP,
@@ -58,7 +59,7 @@ class ViewListing:
     trouble: str = ""
 
 
-class View:
+class View(ArrowRows):
     """A view by name. A table, or a what-if, is the trivial view of itself."""
 
     def __init__(self, host: ViewHost, name: str) -> None:
@@ -92,6 +93,26 @@ class View:
         """Its rows, now or at a state."""
         with read_views(self._host, at) as known:
             return regenerate(known.definition(self.name), known.state, self._host.running(runner))
+
+    def __repr__(self) -> str:
+        try:
+            made, sql = self.definition, self.sql
+        except StrandlineError as error:
+            return f"<View {self.name}: {error.why}>"
+        keyed = f" by {', '.join(made.key)}" if made.key else ""
+        return f"<View {self.name}{keyed}: {', '.join(made.schema.names)}; {' '.join(sql.split())}>"
+
+    def _rows_schema(self) -> pa.Schema:
+        return pa.schema([pa.field(field.name, field.type) for field in self.schema])
+
+    def _repr_html_(self) -> str:
+        """Its columns: rows would have to be computed."""
+        from strandline.report import schema_html
+
+        try:
+            return schema_html(repr(self).strip("<>"), self.schema)
+        except StrandlineError:
+            return schema_html(repr(self).strip("<>"), pa.schema([]))
 
     def to_spark(self, *, at: Any = None, by: str = "kernels", session: SparkSession | None = None) -> DataFrame:
         """Its rows as a Spark DataFrame, in Spark's types.

@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.changes import Changes, ChangeSet
+from strandline.errors import StrandlineError
 from strandline.pages import ReadView
 from strandline.tables import ALL, PageCache, assignments, key_bounds, reachable
+from strandline.values import ArrowRows
 from strandline.whatif import (
     INFINITY,
     LEVEL,
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class WhatIf:
+class WhatIf(ArrowRows):
     """A table as it would be: changes kept apart over a table, or over another what-if, that goes on changing."""
 
     def __init__(self, home: WhatIfHost, name: str) -> None:
@@ -141,9 +143,26 @@ class WhatIf:
         with self._reader(as_of, at) as reader:
             return len(reader.rows(reader.schema.key or reader.schema.names[:1], None, ALL))
 
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Its rows for whatever reads Arrow: DuckDB, Polars, pandas, `strandline.diff`."""
-        return self.to_arrow().__arrow_c_stream__(requested_schema)
+    def __repr__(self) -> str:
+        try:
+            chain = self._chain()
+        except StrandlineError as error:
+            return f"<WhatIf {self.name}: {error.why}>"
+        below = chain.top.below or chain.table.name
+        keyed = f" by {', '.join(chain.schema.key)}" if chain.schema.key else ""
+        return f"<WhatIf {self.name} over {below}, level {chain.level}{keyed}: {', '.join(chain.schema.shown)}>"
+
+    def _rows_schema(self) -> pa.Schema:
+        return self.schema
+
+    def _repr_html_(self) -> str:
+        from strandline.report import SHOWN, first_rows, rows_html, schema_html
+
+        try:
+            shown = first_rows(self.relation())
+        except StrandlineError:
+            return schema_html(repr(self).strip("<>"), pa.schema([]))
+        return rows_html(repr(self).strip("<>"), shown, f"the first {SHOWN} rows" if len(shown) == SHOWN else "")
 
     def differential(self) -> pa.Table:
         """The differential relation itself, as figures 7 to 10 show it: a `maxdate` that is null is yet to come."""

@@ -14,6 +14,7 @@ from strandline.values.expressions import (
     readable,
     unsteady_calls,
 )
+from strandline.values.frames import ArrowRows
 from strandline.values.hash_runs import Hashes, HashWriter, key_hashes, read_hashes, repeated_hashes
 from strandline.values.matching import (
     BLOCK_ROWS,
@@ -69,6 +70,7 @@ __all__ = [
     "MAXIMUM_BITS",
     "MINIMUM_BITS",
     "SIGNATURE_ALGORITHM",
+    "ArrowRows",
     "Column",
     "Condition",
     "Expression",

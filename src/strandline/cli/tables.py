@@ -1,0 +1,127 @@
+"""`strandline tables`, `describe` and `history`: which tables a store has, what one is, and what became of a row."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from strandline.cli.output import emit_json, say
+from strandline.cli.store_access import (
+    STATE,
+    count_of,
+    json_option,
+    show_rows,
+    store_argument,
+    tables_of,
+    version_option,
+)
+from strandline.engine import byte_count
+
+_at_option = click.option("--at", metavar="STATE", help=f"As of an older state: {STATE}.")
+
+
+@click.command()
+@store_argument
+@_at_option
+@version_option
+@json_option
+def tables(store: str, at: str | None, version: str, as_json: bool) -> int:
+    """The tables of STORE, with their keys, rows and bytes.
+
+    \b
+    Examples:
+      strandline tables shop
+      strandline tables shop --at monday
+    """
+    from strandline.pages import parse_at
+    from strandline.store import table_sizes
+
+    with tables_of(store, version) as opened, opened.state(parse_at(opened.pages, at)) as view:
+        rows = table_sizes(view).to_pylist()
+    if as_json:
+        emit_json({"tables": rows})
+        return 0
+    names = ("table", "key", "rows", "bytes")
+    show_rows(names, [(row["table"], ", ".join(row["key"]), row["rows"], byte_count(row["bytes"])) for row in rows])
+    if not rows:
+        say(f"There are no tables. Load one: strandline load {store} TABLE SOURCE --key COLUMN")
+    return 0
+
+
+@click.command()
+@store_argument
+@click.argument("table")
+@_at_option
+@version_option
+@json_option
+def describe(store: str, table: str, at: str | None, version: str, as_json: bool) -> int:
+    """The columns of TABLE, its key, how large it is, and the snapshots that have it.
+
+    \b
+    Example:
+      strandline describe shop orders
+    """
+    from strandline.pages import parse_at
+
+    with tables_of(store, version) as opened:
+        found = opened.table(table).describe(at=parse_at(opened.pages, at))
+    if as_json:
+        columns = [{"name": name, "type": kind, "nullable": nullable} for name, kind, nullable in found.columns]
+        emit_json({**asdict(found), "columns": columns})
+        return 0
+    rows = [
+        (name, kind, "" if nullable else "not null", "key" if name in found.key else "")
+        for name, kind, nullable in found.columns
+    ]
+    show_rows(("column", "type", "nulls", "key"), rows, table)
+    say(f"{count_of(found.rows, 'row')}, {byte_count(found.bytes)} in {count_of(found.pages, 'page')}.")
+    say(f"Snapshots: {', '.join(found.snapshots) or 'none'}.")
+    return 0
+
+
+@click.command()
+@store_argument
+@click.argument("table")
+@click.argument("key", nargs=-1, required=True)
+@version_option
+@json_option
+def history(store: str, table: str, key: tuple[str, ...], version: str, as_json: bool) -> int:
+    """Every state of the row of TABLE with that KEY, from the store's own snapshots and now, the oldest first.
+
+    Give a value for each column of the key. A state is shown with the snapshot in which it is first met. Exits with 1
+    if there never was such a row.
+
+    \b
+    Examples:
+      strandline history shop orders 1007
+      strandline history shop stock oslo 7
+    """
+    with tables_of(store, version) as opened:
+        held = opened.table(table)
+        rows = held.history(*_values(key, held))
+    if as_json:
+        emit_json({"table": table, "key": list(key), "states": rows.to_pylist()})
+    else:
+        show_rows(rows.column_names, (tuple(row.values()) for row in rows.to_pylist()))
+        if not len(rows):
+            say(f"No snapshot of {store} has such a row, and there is none now.")
+    return 0 if len(rows) else 1
+
+
+def _values(key: tuple[str, ...], table: Any) -> list[Any]:
+    """The texts of a command line as values of the key's types."""
+    import pyarrow as pa
+
+    schema, names = table.schema, table.key
+    if len(names) != len(key):
+        return list(key)  # refused with the key's columns where it is looked up
+    values = []
+    for text, name in zip(key, names, strict=True):
+        kind = schema.field(name).type
+        try:
+            values.append(pa.scalar(text).cast(kind).as_py())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise click.UsageError(f"{text!r} is no value of {name}, which is {kind}") from None
+    return values
