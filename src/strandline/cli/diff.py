@@ -68,6 +68,8 @@ SAMPLE = 2000
 @click.option("--input-format", "format_", help="What both sides are, if name and content don't tell: csv, parquet, …")
 @click.option("--old-format", metavar="FORMAT", help="What OLD is, if NEW is something else.")
 @click.option("--new-format", metavar="FORMAT", help="What NEW is, if OLD is something else.")
+@click.option("--old-query", metavar="SQL", help="What to read of the database that OLD names, instead of a table.")
+@click.option("--new-query", metavar="SQL", help="What to read of the database that NEW names, instead of a table.")
 @click.option("--types", multiple=True, metavar="COLUMN=TYPE", help="The type of a column, e.g. id=int64.")
 @click.option("--union-by-name", is_flag=True, help="Part files may differ: types are widened, absent columns null.")
 @click.option("--no-header", is_flag=True, help="CSV without a header line.")
@@ -78,10 +80,11 @@ SAMPLE = 2000
 def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> int:
     """What changed between two extracts of a table.
 
-    OLD and NEW are files, folders or globs (Parquet, CSV, JSON lines, Arrow), Delta or Iceberg tables, or STORE#NAME,
-    a table or what-if of a store (STORE#NAME@STATE: at a state); OLD may be a folder of saved signatures. One side may
-    be - for standard input, and each may be a pipe, as a shell's <(…) is. Exits with 0 if they are the same, 1 if not,
-    2 on trouble.
+    OLD and NEW are files, folders or globs (Parquet, CSV, JSON lines, Arrow), Delta or Iceberg tables, STORE#NAME, a
+    table or what-if of a store (STORE#NAME@STATE: at a state), or tables of databases: postgresql://…#table,
+    sqlite:///file#table, duckdb:///file#table, whose primary key is the key unless another is given. OLD may be a
+    folder of saved signatures. One side may be - for standard input, and each may be a pipe, as a shell's <(…) is.
+    Exits with 0 if they are the same, 1 if not, 2 on trouble.
 
     \b
     Examples:
@@ -90,6 +93,8 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
       strandline diff a.csv b.csv -k shop,id --compare price=abs:0.01 --html report.html
       strandline diff a.csv b.csv -k id --format jsonl | jq ._change
       strandline diff shop#staff shop#cut --key name
+      strandline diff postgresql://me@host/shop#orders orders.parquet --key id
+      strandline diff sqlite:///shop.db duckdb:///shop.duckdb#big --old-query "select * from t where n > 5" -k id
       zcat monday.csv.gz | strandline diff - tuesday.csv --key id
     """
     from strandline.differential import find_changes
@@ -140,7 +145,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
     )
     names = (
         "algorithm where duplicates strict_schema state save_state bits miss_probability column_signatures memory "
-        "slices keep_sorted fail_over"
+        "slices keep_sorted fail_over old_query new_query"
     )
     options = {name: given[name] for name in names.split()}
     options |= {name: given[name] for name in ("aging", "block") if given[name] is not None}

@@ -159,9 +159,12 @@ def _relations(store: Store, view: ReadView) -> list[str]:
     return [*store.tables(at=view), *definitions(view, store.cache)]
 
 
+_DATABASES = ("postgresql://", "postgres://", "sqlite://", "duckdb://", "parquet://")
+
+
 def _names_a_relation(text: str) -> bool:
     """A file may have a # in its name; a store is a folder with a MASTER, or at a URL."""
     path, mark, name = text.rpartition("#")
-    if not mark or not path or not name or os.path.exists(text):
+    if not mark or not path or not name or os.path.exists(text) or text.startswith(_DATABASES):
         return False
     return "://" in path or os.path.isfile(os.path.join(path, "MASTER"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypedDict
 
 from strandline.differential.window import WindowOptions
@@ -27,7 +27,8 @@ class DiffOptions:
     `miss_probability` (bits from a target), `seed` and `column_signatures` shape what is written. `verify` re-checks
     a result found by signatures exactly, against the old extract. `aging`, `block`, `slices` are the window's.
     `changed` is the share of rows expected to have changed, for choosing an algorithm. `keep_sorted` is a folder for
-    the new side in key order. `fail_over` is the share of changed rows beyond which there is no result.
+    the new side in key order. `old_query` and `new_query` are read instead of a table of the database that a side
+    names. `fail_over` is the share of changed rows beyond which there is no result.
     """
 
     algorithm: str = "auto"
@@ -55,6 +56,8 @@ class DiffOptions:
     fail_over: float | None = None
     old_format: str | None = None
     new_format: str | None = None
+    old_query: str | None = None
+    new_query: str | None = None
     read_old: ReadOptions = field(default_factory=ReadOptions)
     read_new: ReadOptions = field(default_factory=ReadOptions)
 
@@ -95,6 +98,15 @@ class DiffOptions:
             )
 
     @property
+    def reading_old(self) -> ReadOptions:
+        """How the old side is read, the options for it alone included."""
+        return replace(self.read_old, query=self.old_query or self.read_old.query)
+
+    @property
+    def reading_new(self) -> ReadOptions:
+        return replace(self.read_new, query=self.new_query or self.read_new.query)
+
+    @property
     def window(self) -> WindowOptions:
         return WindowOptions(aging_bytes=self.aging, block_bytes=self.block)
 
@@ -127,6 +139,8 @@ class DiffKeywords(TypedDict, total=False):
     fail_over: float | str | None
     old_format: str | None
     new_format: str | None
+    old_query: str | None
+    new_query: str | None
     read_old: ReadOptions
     read_new: ReadOptions
 

@@ -21,14 +21,18 @@ from strandline.differential.signatures import SignatureState, rename_fields
 from strandline.engine import Runner, SparkRunner, Spool, choose_runner, machine_memory
 from strandline.errors import InputError, KeysError, SchemaError, did_you_mean
 from strandline.relations import (
+    DatabaseRelation,
     ExchangeSide,
     Relation,
     Scan,
     Split,
     conform,
+    database_address,
     flowing_frame,
+    is_database_url,
     open_relation,
     read_scan,
+    share_state,
     shown_stream,
     spool_batches,
     stream_identity,
@@ -140,36 +144,89 @@ def plan_diff(
     runner_name, session = running
     spool = Spool()
     _check_two_streams(old, new)
-    new_relation = open_relation(new, format=options.new_format, session=session, options=options.read_new, spool=spool)
+    new_relation = open_relation(
+        new, format=options.new_format, session=session, options=options.reading_new, spool=spool
+    )
     if isinstance(old, SignatureState):
         old_relation: Relation = spool_batches([], old.source or "saved signatures", old.schema, spool)
     elif old is None:
         old_relation = spool_batches([], "nothing", new_relation.schema, spool)
     else:
         old_relation = open_relation(
-            old, format=options.old_format, session=session, options=options.read_old, spool=spool
+            old, format=options.old_format, session=session, options=options.reading_old, spool=spool
         )
     # A state was given its new names when it was loaded.
     rename = {} if isinstance(old, SignatureState) else options.rename
     check_renames(old_relation.schema, rename)
+    key = key or _default_key(old_relation, new_relation, options, rename)
     comparison = _comparison(old_relation.schema, new_relation.schema, key, options, rename)
     frames = [frame for frame in map(flowing_frame, (old_relation, new_relation)) if frame is not None]
-    if frames and _can_flow(frames, old, options, running):
-        runner: Runner = SparkRunner(session or frames[0].sparkSession)
-    else:
+    flows = bool(frames) and _can_flow(frames, old, options, running)
+    if not flows:
         old_relation, new_relation = written_out(old_relation), written_out(new_relation)
-        runner = choose_runner(runner_name, old_relation.bytes + new_relation.bytes, session)
+    old_input, new_input = _fetched(
+        _input(old_relation, comparison.old_schema_shared, options, rename),
+        _input(new_relation, comparison.new_schema_shared, options, {}),
+        comparison.key,
+        whole=options.save_state is not None,
+    )
+    runner: Runner = (
+        SparkRunner(session or frames[0].sparkSession)
+        if flows
+        else choose_runner(runner_name, old_input.bytes + new_input.bytes, session)
+    )
     memory = options.memory or machine_memory() // 2
     plan = DiffPlan(
         comparison=comparison,
-        old=_input(old_relation, comparison.old_schema_shared, options, rename),
-        new=_input(new_relation, comparison.new_schema_shared, options, {}),
+        old=old_input,
+        new=new_input,
         runner=runner,
         spool=spool,
         memory=memory,
     )
     _check_keys_are_not_all_null(plan)
     return plan
+
+
+def _default_key(old: Relation, new: Relation, options: DiffOptions, rename: Mapping[str, str]) -> tuple[str, ...]:
+    """The primary key of what is in databases, where no key was given: they know it, files don't."""
+    tables = [side for side in (old, new) if isinstance(side, DatabaseRelation)]
+    if not tables or options.duplicates == "count":
+        return ()
+    keys = {
+        side.name: tuple(rename.get(name, name) if side is old else name for name in side.primary_key)
+        for side in tables
+        if not side.is_query
+    }
+    doing = "finding the key of the rows"
+    for name, found in keys.items():
+        if not found:
+            raise KeysError(f"{name} has no primary key", doing=doing, hint=_COUNTED)
+    if not keys:
+        raise KeysError("a query has no primary key", doing=doing, hint=_COUNTED)
+    if len(set(keys.values())) > 1:
+        told = " and ".join(f"({', '.join(found)})" for found in keys.values())
+        raise KeysError(f"the primary keys differ: {told}", doing=doing, hint=_COUNTED)
+    return next(iter(keys.values()))
+
+
+_COUNTED = "Name columns that identify rows (--key), or count equal rows (--duplicates count)"
+
+
+def _fetched(old: Input, new: Input, key: Sequence[str], *, whole: bool) -> tuple[Input, Input]:
+    """Rows of databases put into the spool, of the columns that take part or of all, at one state of each database."""
+    sides = [side for side in (new, old) if isinstance(side.relation, DatabaseRelation)]
+    tables = [side.relation for side in sides if isinstance(side.relation, DatabaseRelation)]
+    if len(tables) == 2:
+        share_state(*tables)
+    fetched = {}
+    for side, table in zip(sides, tables, strict=True):
+        own = side.file_names()
+        columns = None if whole else side.side.columns
+        fetched[id(side)] = replace(side, relation=table.fetch(columns, [own[name] for name in key]))
+    for table in tables:
+        table.close()
+    return fetched.get(id(old), old), fetched.get(id(new), new)
 
 
 def _can_flow(
@@ -242,10 +299,13 @@ def note_of_one_source(old: Any, new: Any, options: DiffOptions) -> str:
     """What to tell whoever compares a file or folder with itself; nothing where the versions differ."""
     if not (isinstance(old, (str, os.PathLike)) and isinstance(new, (str, os.PathLike))):
         return ""
-    same = os.path.realpath(old) == os.path.realpath(new) and os.path.exists(old)
-    if not same or options.read_old.version != options.read_new.version:
+    if is_database_url(name := os.fspath(old)):
+        same, name = old == new, database_address(name, options.reading_old.query).shown
+    else:
+        same = os.path.realpath(old) == os.path.realpath(new) and os.path.exists(old)
+    if not same or options.reading_old != options.reading_new:
         return ""
-    return f"both sides are {os.fspath(old)}"
+    return f"both sides are {name}"
 
 
 def _check_two_streams(old: Any, new: Any) -> None:

@@ -34,8 +34,9 @@ from strandline.relations import (
     open_relation,
     parse_address,
     spool_batches,
+    typed_batch,
 )
-from strandline.replication import BaseTable, describe, typed_batch
+from strandline.replication import BaseTable, describe
 from strandline.tables import TableSchema
 from strandline.values import common_type, plain_type, quoted
 

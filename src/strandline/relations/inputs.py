@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from strandline.engine import Spool
 from strandline.errors import InputError
+from strandline.relations.database_relation import is_database_url, open_database
+from strandline.relations.databases import parse_address
 from strandline.relations.formats import (
     DataFile,
     ParquetRelation,
@@ -59,8 +61,9 @@ def open_relation(
     options: ReadOptions | None = None,
     spool: Spool | None = None,
 ) -> Relation:
-    """The relation that `source` means: a path, folder, glob, `file://` or `s3://` URL, `-` or a pipe, a table or frame
-    in memory, a Spark DataFrame, a relation, or what has one by its `relation()`: a table of a store, as it is now.
+    """The relation that `source` means: a path, folder, glob, `file://` or `s3://` URL, `-` or a pipe, a database by
+    its URL, a table or frame in memory, a Spark DataFrame, a relation, or what has one by its `relation()`: a table of
+    a store, as it is now.
 
     `format` says what a path holds when name and content don't. `spool` is where rows are put that kernels could not
     read otherwise; without one the relation makes and holds its own. `session` is kept for sources that need Spark.
@@ -84,6 +87,16 @@ def _open_path(
     source: str | os.PathLike[str], format: str | None, options: ReadOptions, spool: Spool | None
 ) -> Relation:
     name = os.fspath(source)
+    if is_database_url(name):
+        return open_database(name, options, spool)
+    if options.query is not None:
+        raise InputError(
+            f"a query is given for {name}, which is no database",
+            doing="opening a relation",
+            hint="Name a database, as postgresql://…, sqlite:///file or duckdb:///file",
+        )
+    if name.startswith("parquet://"):
+        return _open_path(parse_address(name).location, format or "parquet", options, spool)
     if is_stream(name):
         return _open_stream(name, format, options, spool or Spool())
     if is_object_url(name):

@@ -36,8 +36,9 @@ class ReadOptions:
     """How to read a source; what a format does not know is ignored.
 
     `types` gives columns a type (an Arrow type or its name) in every format. `header`, `names`, `delimiter`,
-    `quote` and `nulls` are for CSV, `hive` for `column=value` folders, `version` for Delta and Iceberg tables.
-    `union_by_name` lets part files differ: absent columns are null, types are widened.
+    `quote` and `nulls` are for CSV, `hive` for `column=value` folders, `version` for Delta and Iceberg tables,
+    `query` for a database, instead of one of its tables. `union_by_name` lets part files differ: absent columns are
+    null, types are widened.
     """
 
     types: Mapping[str, pa.DataType | str] = field(default_factory=dict)
@@ -49,6 +50,7 @@ class ReadOptions:
     union_by_name: bool = False
     hive: bool = True
     version: int | None = None
+    query: str | None = None
 
     def __post_init__(self) -> None:
         if self.delimiter is not None and len(self.delimiter) != 1:

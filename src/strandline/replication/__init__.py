@@ -21,7 +21,6 @@ from strandline.replication.senders import (
     obstacle,
     offer,
     opened,
-    typed_batch,
 )
 from strandline.replication.targets import open_target
 from strandline.replication.verification import Verification
@@ -53,5 +52,4 @@ __all__ = [
     "offer",
     "open_target",
     "opened",
-    "typed_batch",
 ]

@@ -20,7 +20,7 @@ from strandline.storage.object_file import ObjectVersion, is_object_url, list_ob
 from strandline.storage.object_store import ObjectStorage
 from strandline.storage.retry import completed, retried, swap_if_first
 from strandline.storage.seam import Storage, Stored, Token, auditing, checked_name
-from strandline.storage.threads import Mutex, Wakeup
+from strandline.storage.threads import Mutex, Wakeup, together
 from strandline.storage.url import open_storage
 
 __all__ = [
@@ -53,5 +53,6 @@ __all__ = [
     "retried",
     "swap_if_first",
     "text_form",
+    "together",
     "write_flushed",
 ]

@@ -19,7 +19,7 @@ from strandline.pages import ReadView
 from strandline.tables.page_cache import PageCache
 from strandline.tables.scan import TableReader
 from strandline.tables.schema import TableSchema
-from strandline.values import check_microseconds, free_name, parse_sql
+from strandline.values import check_microseconds, free_name, parse_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,7 +50,7 @@ class Query:
         others: Mapping[str, Callable[[], QueryableRelation]] | None = None,
     ) -> None:
         self.sql = sql
-        self._tree = _parsed(sql)
+        self._tree = parse_query(sql, _DOING)
         tables = {entry.name for entry in view.domains()}
         self._readers: dict[str, QueryableRelation] = {
             name: TableReader(view, name, cache) if name in tables else (others or {})[name]()
@@ -154,19 +154,6 @@ def relations_called(tree: Any, names: Mapping[str, str]) -> Any:
             alias.set("this", exp.to_identifier(table.name, quoted=True))
             table.set("alias", alias)
         table.set("this", exp.to_identifier(names[table.name], quoted=True))
-    return tree
-
-
-def _parsed(sql: str) -> Any:
-    from sqlglot import exp
-
-    trees = parse_sql(sql, _DOING)
-    if len(trees) != 1 or not isinstance(trees[0], exp.Query):
-        raise SqlError("only one query, as SELECT …, can be run", doing=_DOING, hint="Change tables in a transaction")
-    tree = trees[0]
-    writing = tree.find(exp.Insert, exp.Update, exp.Delete, exp.Create, exp.Drop, exp.Command, exp.Into)
-    if writing is not None:
-        raise SqlError(f"a query must not write: {writing.sql()[:60]}", doing=_DOING)
     return tree
 
 

@@ -112,16 +112,29 @@ def _parse(sql: str, schema: pa.Schema, params: Mapping[str, Any] | None, doing:
     return expression, _run(expression, no_rows(schema), sql).type
 
 
-def parse_sql(sql: str, doing: str) -> list[Any]:
-    """The statements of a text in DuckDB's dialect. A mistake in it is told with its place, and what was expected."""
+def parse_sql(sql: str, doing: str, dialect: str = "duckdb") -> list[Any]:
+    """The statements of a text. A mistake in it is told with its place, and what was expected."""
     import sqlglot
     from sqlglot.errors import SqlglotError
 
     try:
-        return [tree for tree in sqlglot.parse(sql, dialect="duckdb") if tree is not None]
+        return [tree for tree in sqlglot.parse(sql, dialect=dialect) if tree is not None]
     except SqlglotError as error:
         places = getattr(error, "errors", None) or [{}]
         raise SqlError(f"{sql[:_SHOWN]!r} is not SQL{_mistake(places[0])}", doing=doing) from None
+
+
+def parse_query(sql: str, doing: str, dialect: str = "duckdb") -> Any:
+    """The one query of a text; what is none, or writes, is refused."""
+    from sqlglot import exp
+
+    trees = parse_sql(sql, doing, dialect)
+    if len(trees) != 1 or not isinstance(trees[0], exp.Query):
+        raise SqlError("only one query, as SELECT …, can be run", doing=doing, hint="Give one SELECT")
+    writing = trees[0].find(exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Drop, exp.Command, exp.Into)
+    if writing is not None:
+        raise SqlError(f"a query must not write: {writing.sql()[:60]}", doing=doing)
+    return trees[0]
 
 
 _SHOWN = 200

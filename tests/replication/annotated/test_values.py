@@ -18,8 +18,8 @@ from tests.replication.annotated.conftest import Source, of_postgres
 from tests.replication.servers import Postgres
 
 from strandline.errors import StorageError
+from strandline.relations import typed_batch
 from strandline.replication.annotated_base import base
-from strandline.replication.senders.annotated.base_table import typed_batch
 
 NUMBERS = itertools.count()
 text = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=5)

@@ -10,7 +10,8 @@ from strandline.relations.databases.column_types import (
     own_batch,
     stored_table,
 )
-from strandline.relations.databases.database import Database, Row, connect
+from strandline.relations.databases.database import Database, Row, connect, no_table
+from strandline.relations.databases.table_columns import TableColumn, table_column, typed_batch
 
 __all__ = [
     "CANONICAL",
@@ -19,10 +20,14 @@ __all__ = [
     "Database",
     "Held",
     "Row",
+    "TableColumn",
     "connect",
     "held_columns",
     "in_duckdb",
+    "no_table",
     "own_batch",
     "parse_address",
     "stored_table",
+    "table_column",
+    "typed_batch",
 ]

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from strandline.errors import InputError, StorageError, extra
+from strandline.errors import InputError, NotFound, StorageError, did_you_mean, extra
 from strandline.relations.databases.address import Address
 
 Row = tuple[Any, ...]
@@ -108,6 +108,34 @@ class Database(ABC):
         """The names and types of a table's or view's columns, in order; none when there is no such table."""
 
     @abstractmethod
+    def query_columns(self, sql: str) -> list[tuple[str, str]]:
+        """The names and types of a query's columns, in order."""
+
+    @abstractmethod
+    def primary_key(self, table: str, schema: str | None = None) -> tuple[str, ...]:
+        """The columns of a table's primary key, in its order; none where there is none."""
+
+    @abstractmethod
+    def tables(self) -> list[str]:
+        """The names of the tables and views that can be read, as users write them behind a #."""
+
+    def pieces(self, table: str, schema: str | None, key: Sequence[str]) -> list[str]:
+        """What follows a table's name, once for each part that a connection should read; one where only one should.
+
+        Parts that are cut along `key` are in its order, and so are their rows.
+        """
+        return [""]
+
+    def begin_reading(self, snapshot: str | None = None) -> None:
+        """From here on every statement sees one state, that of `snapshot` if another connection exported it."""
+        del snapshot
+        self.execute("BEGIN")
+
+    def export_snapshot(self) -> str | None:
+        """The state that this connection reads, for others to read the same; None where only one can."""
+        return None
+
+    @abstractmethod
     def close(self) -> None: ...
 
     def __enter__(self) -> Database:
@@ -117,19 +145,28 @@ class Database(ABC):
         self.close()
 
 
-def connect(address: Address, *, create: bool = False) -> Database:
-    """A connection; `create` makes a file that is not there yet."""
+def connect(address: Address, *, create: bool = False, read_only: bool = False) -> Database:
+    """A connection; `create` makes a file that is not there yet, `read_only` refuses whatever writes."""
     if address.kind == "sqlite":
         from strandline.relations.databases.sqlite import SqliteDatabase
 
-        return SqliteDatabase(address, create=create)
+        return SqliteDatabase(address, create=create, read_only=read_only)
     if address.kind == "duckdb":
         from strandline.relations.databases.duckdb import DuckdbDatabase
 
-        return DuckdbDatabase(address, create=create)
+        return DuckdbDatabase(address, create=create, read_only=read_only)
     if address.kind == "postgres":
         with extra("postgres", f"opening {address.shown}"):
             from strandline.relations.databases.postgres import PostgresDatabase
 
-        return PostgresDatabase(address, create=create)
+        return PostgresDatabase(address, create=create, read_only=read_only)
     raise InputError(f"{address.kind} is no database", doing=f"opening {address.shown}")
+
+
+def no_table(database: Database, doing: str) -> NotFound:
+    """The error for a table that is not there, with the names nearest to it."""
+    address = database.address
+    known = database.tables()
+    near = did_you_mean(address.name, known) or did_you_mean(address.table, known)
+    listed = f"Its tables are {', '.join(known[:20])}" if known else "It has no tables"
+    return NotFound(f"there is no table {address.name!r}", doing=doing, hint=near or listed)

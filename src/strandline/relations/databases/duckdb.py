@@ -20,12 +20,12 @@ class DuckdbDatabase(Database):
     dialect = "duckdb"
     errors = (duckdb.Error,)
 
-    def __init__(self, address: Address, *, create: bool) -> None:
+    def __init__(self, address: Address, *, create: bool, read_only: bool) -> None:
         super().__init__(address)
         if not create and not os.path.exists(address.location):
             raise NotFound(f"there is no file {address.location}", doing=f"opening {address.shown}")
         try:
-            self._connection = duckdb.connect(address.location)
+            self._connection = duckdb.connect(address.location, read_only=read_only)
         except duckdb.Error as error:
             raise StorageError(
                 f"it can't be opened: {str(error).splitlines()[0]}",
@@ -66,6 +66,24 @@ class DuckdbDatabase(Database):
                 f"SELECT column_name, data_type FROM duckdb_columns() WHERE {inside} ORDER BY column_index", [table]
             )
         return [(name, kind.lower()) for name, kind in rows]
+
+    def query_columns(self, sql: str) -> list[tuple[str, str]]:
+        return [(row[0], row[1].lower()) for row in self.execute(f"DESCRIBE SELECT * FROM ({sql}) AS q")]
+
+    def primary_key(self, table: str, schema: str | None = None) -> tuple[str, ...]:
+        rows = self.execute(
+            "SELECT constraint_column_names FROM duckdb_constraints() WHERE constraint_type = 'PRIMARY KEY' "
+            "AND table_name = ? AND schema_name = 'main' AND database_name = current_database()",
+            [table],
+        )
+        return tuple(rows[0][0]) if rows else ()
+
+    def tables(self) -> list[str]:
+        rows = self.execute(
+            "SELECT table_name FROM information_schema.tables "
+            "WHERE table_catalog = current_database() AND table_schema = 'main' ORDER BY table_name"
+        )
+        return [name for (name,) in rows]
 
     def close(self) -> None:
         self._connection.close()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import adbc_driver_manager
@@ -16,7 +17,15 @@ from adbc_driver_manager.dbapi import Connection
 from strandline.errors import Conflict, InputError, NotFound, StorageError, StrandlineError
 from strandline.relations.databases.address import Address
 from strandline.relations.databases.database import Database, Parameters, Row
-from strandline.values import quoted
+from strandline.values import quoted, quoted_text
+
+CUT_BYTES = 32 << 20
+"""A smaller table is read over one connection."""
+PIECES = 8
+BLOCK = 8192
+SAMPLED_BLOCKS = 256
+RANGES_OF_BLOCKS = 140000
+"""From this version on PostgreSQL reads a range of blocks without reading those before it."""
 
 _REASON = re.compile(r"(?:ERROR|FATAL):\s*(.+)")
 _KINDS: dict[str, tuple[type[StrandlineError], str]] = {
@@ -27,6 +36,7 @@ _KINDS: dict[str, tuple[type[StrandlineError], str]] = {
     "28000": (InputError, "Look at the user's name in the URL"),
     "40001": (Conflict, "Try again"),
     "40P01": (Conflict, "Try again"),
+    "57P01": (StorageError, "The server ended the connection: try again"),
     "55P03": (Conflict, "Another transaction holds the lock: try again"),
 }
 
@@ -35,7 +45,7 @@ class PostgresDatabase(Database):
     dialect = "postgres"
     errors = (adbc_driver_manager.Error,)
 
-    def __init__(self, address: Address, *, create: bool) -> None:
+    def __init__(self, address: Address, *, create: bool, read_only: bool) -> None:
         super().__init__(address)
         try:
             connection = adbc_driver_manager.AdbcConnection(_handle(address.location))
@@ -43,6 +53,8 @@ class PostgresDatabase(Database):
             raise self.trouble(error, f"opening {address.shown}") from None
         self._connection = Connection(_Kept(), connection, autocommit=True)
         self._cursor = self._connection.cursor()
+        if read_only:
+            self.execute("SET default_transaction_read_only = on")
 
     def _execute(self, sql: str, params: Parameters) -> list[Row]:
         self._cursor.execute(_numbered(sql, params), _values(params))
@@ -51,9 +63,20 @@ class PostgresDatabase(Database):
     def _batches(self, sql: str, schema: pa.Schema, params: Parameters) -> Iterator[pa.RecordBatch]:
         with self._connection.cursor() as cursor:
             cursor.execute(_numbered(sql, params), _values(params))
-            for batch in cursor.fetch_record_batch():
+            for batch in self._arriving(cursor.fetch_record_batch()):
                 arrays = [_plain(column, field) for column, field in zip(batch.columns, schema, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _arriving(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        """What goes wrong while rows arrive comes as Arrow's error, without the server's code."""
+        while True:
+            try:
+                batch = reader.read_next_batch()
+            except StopIteration:
+                return
+            except (pa.ArrowException, OSError) as error:
+                raise self.trouble(error) from None
+            yield batch
 
     def _stage(self, name: str, table: pa.Table) -> None:
         self._cursor.execute(f"DROP TABLE IF EXISTS pg_temp.{quoted(name)}")
@@ -67,17 +90,109 @@ class PostgresDatabase(Database):
         )
         return [(name, kind) for name, kind in rows]
 
+    def query_columns(self, sql: str) -> list[tuple[str, str]]:
+        """The driver tells the name of each type, and its modifier, of a query that gives no rows."""
+        self.watch(sql)
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(f"SELECT * FROM ({sql}) AS q LIMIT 0")
+                fields = list(cursor.fetch_record_batch().schema)
+        except self.errors as error:
+            raise self.trouble(error) from None
+        return [(field.name, self._type_name(field.metadata or {})) for field in fields]
+
+    def _type_name(self, metadata: Mapping[bytes, bytes]) -> str:
+        name = metadata.get(b"POSTGRESQL:type", b"").decode()
+        modifier = int(metadata.get(b"POSTGRESQL:typmod", b"-1"))
+        rows = self.execute(f"SELECT format_type(to_regtype(?)::oid, {modifier})", [name])
+        return str(rows[0][0] or name)
+
+    def primary_key(self, table: str, schema: str | None = None) -> tuple[str, ...]:
+        rows = self.execute(
+            "SELECT a.attname::text FROM pg_index i "
+            "CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY k(number, place) "
+            "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number "
+            "WHERE i.indisprimary AND k.place <= i.indnkeyatts AND i.indrelid = to_regclass(?) ORDER BY k.place",
+            [quoted(schema, table)],
+        )
+        return tuple(str(name) for (name,) in rows)
+
+    def tables(self) -> list[str]:
+        rows = self.execute(
+            "SELECT CASE WHEN pg_table_is_visible(c.oid) THEN '' ELSE n.nspname || '.' END || c.relname::text "
+            "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind = ANY('{r,v,m,p,f}') "
+            r"AND n.nspname NOT LIKE 'pg\_%' AND n.nspname <> 'information_schema' ORDER BY 1"
+        )
+        return [str(name) for (name,) in rows]
+
+    def pieces(self, table: str, schema: str | None, key: Sequence[str]) -> list[str]:
+        """Ranges of an integer key that an index has, cut by a sample; else ranges of blocks, in no order."""
+        name = quoted(schema, table)
+        kind, size, version = self.execute(
+            "SELECT relkind::text, pg_relation_size(oid), current_setting('server_version_num')::int "
+            "FROM pg_class WHERE oid = to_regclass(?)",
+            [name],
+        )[0]
+        if kind not in ("r", "m") or size < CUT_BYTES:
+            return [""]
+        if key and self._is_integer_with_index(name, key[0]):
+            bounds = self._integer_bounds(name, key[0], size)
+            column = quoted(key[0])
+            ends = [f"{column} < {bound}" for bound in bounds]
+            starts = [f"{column} >= {bound}" for bound in bounds]
+            conditions = [" AND ".join(filter(None, pair)) for pair in zip(["", *starts], [*ends, ""], strict=True)]
+            return [f"WHERE {each} ORDER BY {column}" if each else f"ORDER BY {column}" for each in conditions]
+        if version < RANGES_OF_BLOCKS:
+            return [""]
+        cuts = [size // BLOCK * place // PIECES for place in range(1, PIECES)]
+        places = [f"'({cut},0)'::tid" for cut in cuts]
+        middle = [f"WHERE ctid >= {low} AND ctid < {high}" for low, high in pairwise(places)]
+        return [f"WHERE ctid < {places[0]}", *middle, f"WHERE ctid >= {places[-1]}"]
+
+    def _is_integer_with_index(self, name: str, column: str) -> bool:
+        return bool(
+            self.execute(
+                "SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] "
+                "WHERE i.indrelid = to_regclass(?) AND i.indisvalid AND i.indpred IS NULL AND a.attname = ? "
+                "AND a.atttypid IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype) AND a.attnotnull LIMIT 1",
+                [name, column],
+            )
+        )
+
+    def _integer_bounds(self, name: str, column: str, size: int) -> list[int]:
+        """Keys that cut the table into `PIECES` parts of about one size, by a sample of its blocks."""
+        share = min(100.0, 100.0 * SAMPLED_BLOCKS * BLOCK / size)
+        rows = self.execute(
+            f"SELECT DISTINCT unnest(percentile_disc((SELECT array_agg(n::float8 / {PIECES}) "
+            f"FROM generate_series(1, {PIECES - 1}) n)) WITHIN GROUP (ORDER BY {quoted(column)})) "
+            f"FROM {name} TABLESAMPLE SYSTEM ({share:.6f}) REPEATABLE (0) ORDER BY 1"
+        )
+        return [int(bound) for (bound,) in rows if bound is not None]
+
+    def begin_reading(self, snapshot: str | None = None) -> None:
+        self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        if snapshot is not None:
+            self.execute(f"SET TRANSACTION SNAPSHOT {quoted_text(snapshot)}")
+
+    def export_snapshot(self) -> str | None:
+        return str(self.execute("SELECT pg_export_snapshot()")[0][0])
+
     def trouble(self, error: Exception, doing: str = "") -> Any:
         text = str(error)
         reason = _REASON.search(text)
         why = reason[1].strip() if reason else text.strip().splitlines()[0]
         why = re.sub(r"\.? ?SQLSTATE: \w+$", "", why)
-        kind, hint = _KINDS.get(getattr(error, "sqlstate", None) or "", (StorageError, ""))
+        kind, hint = _KINDS.get(getattr(error, "sqlstate", None) or "", (StorageError, _lost(text)))
         return kind(self.address.scrub(why), doing=doing or f"working on {self.address.shown}", hint=hint)
 
     def close(self) -> None:
         self._cursor.close()
         self._connection.close()
+
+
+def _lost(text: str) -> str:
+    lost = ("closed the connection", "terminating connection", "no connection to the server", "connection not open")
+    return "The connection was lost: try again" if any(words in text for words in lost) else ""
 
 
 @lru_cache(maxsize=16)

@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -25,12 +26,13 @@ class SqliteDatabase(Database):
     begin = "BEGIN IMMEDIATE"
     errors = (sqlite3.Error, OverflowError)
 
-    def __init__(self, address: Address, *, create: bool) -> None:
+    def __init__(self, address: Address, *, create: bool, read_only: bool) -> None:
         super().__init__(address)
         if not create and not os.path.exists(address.location):
             raise NotFound(f"there is no file {address.location}", doing=f"opening {address.shown}")
         try:
-            self._connection = sqlite3.connect(address.location, timeout=WAIT_SECONDS, isolation_level=None)
+            where = f"file:{quote(os.path.abspath(address.location))}?mode=ro" if read_only else address.location
+            self._connection = sqlite3.connect(where, timeout=WAIT_SECONDS, isolation_level=None, uri=read_only)
             self._connection.execute("PRAGMA foreign_keys = ON")
             self._connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
         except sqlite3.Error as error:
@@ -64,8 +66,41 @@ class SqliteDatabase(Database):
     def columns(self, table: str, schema: str | None = None) -> list[tuple[str, str]]:
         return [(row[1], row[2].lower()) for row in self.execute(f"PRAGMA table_info({quoted(table)})")]
 
+    def query_columns(self, sql: str) -> list[tuple[str, str]]:
+        """A query declares no types: they are those of the values, which are all looked at."""
+        names = [row[0] for row in self._described(sql)]
+        kinds = ", ".join(f"group_concat(DISTINCT typeof({quoted(name)}))" for name in names)
+        found = self.execute(f"SELECT {kinds} FROM ({sql}) AS q")[0]
+        return [(name, _declared(kinds or "")) for name, kinds in zip(names, found, strict=True)]
+
+    def _described(self, sql: str) -> Sequence[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(f"SELECT * FROM ({sql}) AS q LIMIT 0").description
+        except self.errors as error:
+            raise self.trouble(error) from None
+
+    def primary_key(self, table: str, schema: str | None = None) -> tuple[str, ...]:
+        rows = self.execute(f"PRAGMA table_info({quoted(table)})")
+        return tuple(row[1] for row in sorted(rows, key=lambda row: row[5]) if row[5])
+
+    def tables(self) -> list[str]:
+        rows = self.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name")
+        return [name for (name,) in rows if not name.startswith("sqlite_")]
+
     def close(self) -> None:
         self._connection.close()
+
+
+def _declared(kinds: str) -> str:
+    """The declaration under which values of these storage classes are read exactly."""
+    held = set(kinds.split(",")) - {"null", ""}
+    if held == {"integer"}:
+        return "integer"
+    if held and held <= {"integer", "real"}:
+        return "real"
+    if held == {"blob"}:
+        return "blob"
+    return "text" if held <= {"text"} else "any"
 
 
 def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:

@@ -21,7 +21,6 @@ from strandline.replication.senders.annotated import (
     obstacle,
     offer,
     opened,
-    typed_batch,
     wanted_copy,
 )
 from strandline.replication.senders.sender import AUTO, FIRST, FULL, NOTHING, REPAIR, Plan, Refresh, Sender, Source
@@ -59,6 +58,5 @@ __all__ = [
     "obstacle",
     "offer",
     "opened",
-    "typed_batch",
     "wanted_copy",
 ]

@@ -7,7 +7,7 @@ from strandline.replication.senders.annotated.annotation import (
     define_copy,
     wanted_copy,
 )
-from strandline.replication.senders.annotated.base_table import BaseTable, describe, typed_batch
+from strandline.replication.senders.annotated.base_table import BaseTable, describe
 from strandline.replication.senders.annotated.catalog import BaseCatalog, BaseCopyRecord, BaseRecord
 from strandline.replication.senders.annotated.delivery import check_history, definition_of, obstacle
 from strandline.replication.senders.annotated.fix_up import (
@@ -42,6 +42,5 @@ __all__ = [
     "obstacle",
     "offer",
     "opened",
-    "typed_batch",
     "wanted_copy",
 ]

@@ -17,8 +17,8 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from strandline.errors import InputError, NotFound, StorageError
-from strandline.relations import Address, Database
+from strandline.errors import InputError
+from strandline.relations import Address, Database, TableColumn, no_table, table_column
 from strandline.replication.definition import PREFIX
 from strandline.replication.targets import own_name
 from strandline.values import quoted
@@ -38,16 +38,6 @@ ALGORITHMS = (PAPER, MARKED)
 def fields(algorithm: str) -> tuple[str, ...]:
     """The extra fields that an algorithm keeps, besides the address."""
     return (PREVIOUS, TIME) if algorithm == PAPER else (PREVIOUS, TIME, GAP, UNHELD)
-
-
-@dataclass(frozen=True)
-class BaseColumn:
-    """A user's column: its name, its Arrow type, and how it is read: as `stored`, by `reading`, then cast."""
-
-    name: str
-    type: pa.DataType
-    stored: pa.DataType
-    reading: str = "{}"
 
 
 @dataclass(frozen=True)
@@ -88,15 +78,14 @@ class BaseTable(ABC):
         self.sql = quoted(address.schema, address.table)
         self._described = database.columns(address.table, address.schema)
         if not self._described:
-            raise NotFound(
-                f"there is no table {address.name!r}", doing=f"opening {address.shown}", hint="Look at its name"
-            )
+            raise no_table(database, f"opening {address.shown}")
         self.check_ordinary()
 
     @property
-    def columns(self) -> list[BaseColumn]:
+    def columns(self) -> list[TableColumn]:
         """The user's columns; ours are left out."""
-        return [self.column(name, kind) for name, kind in self._described if not name.startswith(PREFIX)]
+        dialect = self.database.dialect
+        return [table_column(dialect, name, kind) for name, kind in self._described if not name.startswith(PREFIX)]
 
     @property
     def schema(self) -> pa.Schema:
@@ -156,9 +145,6 @@ class BaseTable(ABC):
         """Refuses tables whose rows triggers can't watch."""
 
     @abstractmethod
-    def column(self, name: str, kind: str) -> BaseColumn: ...
-
-    @abstractmethod
     def integer_key(self) -> str | None:
         """The one column of an integer primary key."""
 
@@ -199,10 +185,7 @@ class BaseTable(ABC):
 
 
 class SqliteTable(BaseTable):
-    """SQLite: types by declaration, as its affinities read them; dates and decimals are what they are there, text.
-
-    Writers come one after the other, so a trigger need not enter a row that has no entry yet: fix-up finds it.
-    """
+    """SQLite: writers come one after the other, so triggers need not enter rows without an entry: fix-up finds them."""
 
     def check_ordinary(self) -> None:
         rows = self.database.execute("SELECT type, sql FROM sqlite_master WHERE name = ?", [self.address.table])
@@ -216,20 +199,6 @@ class SqliteTable(BaseTable):
     def _without_rowid(self) -> bool:
         rows = self.database.execute("SELECT wr FROM pragma_table_list(?) WHERE schema = 'main'", [self.address.table])
         return bool(rows and rows[0][0])
-
-    def column(self, name: str, kind: str) -> BaseColumn:
-        declared = kind.lower()
-        if "bool" in declared:
-            return BaseColumn(name, pa.bool_(), pa.bool_())
-        if "int" in declared:
-            return BaseColumn(name, pa.int64(), pa.int64())
-        if any(word in declared for word in ("char", "clob", "text")):
-            return BaseColumn(name, pa.string(), pa.string())
-        if "blob" in declared:
-            return BaseColumn(name, pa.binary(), pa.binary())
-        if any(word in declared for word in ("real", "floa", "doub")):
-            return BaseColumn(name, pa.float64(), pa.float64())
-        return BaseColumn(name, pa.string(), pa.string(), "CAST({} AS TEXT)")
 
     def integer_key(self) -> str | None:
         """The rowid's other name; or, without a rowid, a key that is declared INTEGER."""
@@ -293,21 +262,6 @@ class SqliteTable(BaseTable):
         return False
 
 
-_NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
-_NATIVE = {
-    "boolean": pa.bool_(),
-    "smallint": pa.int16(),
-    "integer": pa.int32(),
-    "bigint": pa.int64(),
-    "real": pa.float32(),
-    "double precision": pa.float64(),
-    "text": pa.string(),
-    "bytea": pa.binary(),
-    "date": pa.date32(),
-    "time without time zone": pa.time64("us"),
-    "timestamp without time zone": pa.timestamp("us"),
-    "timestamp with time zone": pa.timestamp("us", "UTC"),
-}
 _NO_BASES = {"v": "a view", "m": "a view", "p": "a partitioned table", "f": "a foreign table"}
 
 
@@ -321,12 +275,11 @@ _SETTINGS = {
 
 
 class PostgresTable(BaseTable):
-    """PostgreSQL: what Arrow has is itself, `numeric(p,s)` a decimal, everything else its text.
+    """PostgreSQL: its trigger is called for each row, so that what a subscription applies, and rows that come through a
+    partitioned table, are noted. It is enabled `ALWAYS`: whoever disables and enables it again leaves it at `ORIGIN`.
 
-    Its trigger is called for each row, so that what a subscription applies, and rows that come through a partitioned
-    table, are noted. It is enabled `ALWAYS`: whoever disables and enables it again leaves it at `ORIGIN`. Under
-    `REPEATABLE READ` a mere update would overlook entries of a later fix-up, and the row with them: there it enters
-    rows that have no entry, which ends with the usual "could not serialize access" if there is one.
+    Under `REPEATABLE READ` a mere update would overlook entries of a later fix-up, and the row with them: there it
+    enters rows that have no entry, which ends with the usual "could not serialize access" if there is one.
     """
 
     def check_ordinary(self) -> None:
@@ -347,15 +300,6 @@ class PostgresTable(BaseTable):
         )
         return str(rows[0][0])
 
-    def column(self, name: str, kind: str) -> BaseColumn:
-        base = re.sub(r"\(\d+\)", "", kind) if kind.startswith(("time", "timestamp")) else kind
-        if base in _NATIVE:
-            return BaseColumn(name, _NATIVE[base], _NATIVE[base])
-        numeric = _NUMERIC.fullmatch(kind)
-        if numeric and int(numeric[1]) <= 38 and 0 <= int(numeric[2]) <= int(numeric[1]):
-            return BaseColumn(name, pa.decimal128(int(numeric[1]), int(numeric[2])), pa.string(), "{}::text")
-        return BaseColumn(name, pa.string(), pa.string(), "{}::text")
-
     def integer_key(self) -> str | None:
         key = self._primary_key
         return key[0][0] if len(key) == 1 and key[0][1] in ("smallint", "integer", "bigint") else None
@@ -365,14 +309,8 @@ class PostgresTable(BaseTable):
 
     @cached_property
     def _primary_key(self) -> list[tuple[str, str]]:
-        rows = self.database.execute(
-            "SELECT a.attname::text, format_type(a.atttypid, a.atttypmod) FROM pg_index i "
-            "CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY k(number, place) "
-            "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number "
-            "WHERE i.indisprimary AND k.place <= i.indnkeyatts AND i.indrelid = to_regclass(?) ORDER BY k.place",
-            [self.sql],
-        )
-        return [(str(name), str(kind)) for name, kind in rows]
+        kinds = dict(self._described)
+        return [(name, kinds[name]) for name in self.database.primary_key(self.address.table, self.address.schema)]
 
     def storage(self) -> str:
         """VACUUM FULL, CLUSTER and whatever else writes a table anew puts it into another file."""
@@ -460,21 +398,6 @@ def describe(database: Database, address: Address) -> BaseTable:
             hint="A base is a table of PostgreSQL or SQLite",
         )
     return kinds[database.dialect](database, address)
-
-
-def typed_batch(batch: pa.RecordBatch, schema: pa.Schema, address: Address) -> pa.RecordBatch:
-    """Rows as they were read, in the types of their columns; a value that a type does not have is refused by name."""
-    arrays = []
-    for column, field in zip(batch.columns, schema, strict=True):
-        try:
-            arrays.append(column if column.type == field.type else column.cast(field.type))
-        except pa.ArrowInvalid as error:
-            raise StorageError(
-                f"column {field.name!r} holds a value that is no {field.type}: {error}",
-                doing=f"reading {address.shown}",
-                hint="Give the row another value, or leave the column out",
-            ) from None
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _not_ordinary(address: Address, what: str) -> InputError:

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from strandline.errors import StorageError
-from strandline.replication.senders.annotated.base_table import ADDRESS, BaseColumn
+from strandline.relations import TableColumn
+from strandline.replication.senders.annotated.base_table import ADDRESS
 from strandline.replication.senders.annotated.fix_up import BaseSite, chosen_columns, rows_schema
 from strandline.values import quoted
 
@@ -41,11 +42,11 @@ def batches_by_text(site: BaseSite, columns: Sequence[str], sql: str) -> Iterato
         yield pa.RecordBatch.from_arrays([batch.column(0), *arrays], schema=wanted)
 
 
-def _of(column: BaseColumn, site: BaseSite) -> TextForm:
+def _of(column: TableColumn, site: BaseSite) -> TextForm:
     return _in_postgres(column) if site.table.database.dialect == "postgres" else _in_sqlite(column)
 
 
-def _parsed(texts: pa.Array, column: BaseColumn, site: BaseSite) -> pa.Array:
+def _parsed(texts: pa.Array, column: TableColumn, site: BaseSite) -> pa.Array:
     try:
         return _of(column, site).parse(texts, column.type)
     except (pa.ArrowInvalid, ValueError) as error:
@@ -56,7 +57,7 @@ def _parsed(texts: pa.Array, column: BaseColumn, site: BaseSite) -> pa.Array:
         ) from None
 
 
-def _in_postgres(column: BaseColumn) -> TextForm:
+def _in_postgres(column: TableColumn) -> TextForm:
     kind = column.type
     if pt.is_boolean(kind):
         return TextForm("CAST({} AS int)::text", _bools)
@@ -73,7 +74,7 @@ def _in_postgres(column: BaseColumn) -> TextForm:
     return TextForm("{}::text")
 
 
-def _in_sqlite(column: BaseColumn) -> TextForm:
+def _in_sqlite(column: TableColumn) -> TextForm:
     kind = column.type
     if column.reading != "{}":
         return TextForm(column.reading)

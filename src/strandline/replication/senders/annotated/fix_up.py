@@ -10,18 +10,16 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from strandline.errors import KeysError, NotFound, StateError
-from strandline.relations import Address, Database, connect
+from strandline.relations import Address, Database, TableColumn, connect, typed_batch
 from strandline.replication.definition import ABOVE, UPTO
 from strandline.replication.message import Position
 from strandline.replication.senders.annotated import program as programs
 from strandline.replication.senders.annotated.base_table import (
     ADDRESS,
     PREVIOUS,
-    BaseColumn,
     BaseTable,
     describe,
     fields,
-    typed_batch,
 )
 from strandline.replication.senders.annotated.catalog import BaseCatalog, BaseCopyRecord, BaseRecord
 from strandline.replication.senders.annotated.program import Program
@@ -338,8 +336,8 @@ def rows_schema(site: BaseSite, columns: Sequence[str]) -> pa.Schema:
     return pa.schema([(ADDRESS, pa.int64()), *((column.name, column.type) for column in chosen_columns(site, columns))])
 
 
-def chosen_columns(site: BaseSite, columns: Sequence[str]) -> list[BaseColumn]:
-    known: Mapping[str, BaseColumn] = {column.name: column for column in site.table.columns}
+def chosen_columns(site: BaseSite, columns: Sequence[str]) -> list[TableColumn]:
+    known: Mapping[str, TableColumn] = {column.name: column for column in site.table.columns}
     missing = [name for name in columns if name not in known]
     if missing:
         raise StateError(

@@ -1,0 +1,248 @@
+"""Tables and queries of databases as relations: at one state, read-only, and what is wrong told without secrets."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from tests.cli.command import Command
+from tests.replication.servers import Postgres
+
+import strandline as sl
+from strandline.errors import InputError, KeysError, NotFound, SchemaError, SqlError, StorageError, StrandlineError
+from strandline.relations import ReadOptions, open_relation, read_relation
+from strandline.relations.databases import postgres as postgres_module
+
+ROWS = "(1, 'anchor', 1), (2, 'buoy', 2), (3, 'chain', 3)"
+NEW = pa.table({"id": [2, 3, 4], "name": ["buoy", "chain", "dinghy"], "qty": [20, 3, 4]})
+KINDS = ["sqlite", "duckdb", "postgres"]
+
+
+class Place:
+    """A database with a table `orders` of a primary key, and one `lines` of none."""
+
+    def __init__(self, url: str, run: Callable[[str], Any]) -> None:
+        self.url, self.run = url, run
+        run("CREATE TABLE orders (id bigint PRIMARY KEY, name text, qty bigint)")
+        run(f"INSERT INTO orders VALUES {ROWS}")
+        run("CREATE TABLE lines (id bigint, name text, qty bigint)")
+        run(f"INSERT INTO lines VALUES {ROWS}")
+
+    def table(self, name: str) -> str:
+        return f"{self.url}#{name}"
+
+
+def _sqlite(path: Path) -> Place:
+    def run(sql: str) -> None:
+        connection = sqlite3.connect(path)
+        with connection:
+            connection.execute(sql)
+        connection.close()
+
+    return Place(f"sqlite:///{path}", run)
+
+
+def _duckdb(path: Path) -> Place:
+    def run(sql: str) -> None:
+        with duckdb.connect(str(path)) as connection:
+            connection.execute(sql)
+
+    return Place(f"duckdb:///{path}", run)
+
+
+class _Schema(Place):
+    """A schema of the server; its tables are named with it."""
+
+    def __init__(self, server: Postgres) -> None:
+        self.schema = server.schema
+        super().__init__(server.url, server.run)
+
+    def table(self, name: str) -> str:
+        return f"{self.url}#{self.schema}.{name}"
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "sqlite":
+        return _sqlite(tmp_path / "shop.db")
+    if request.param == "duckdb":
+        return _duckdb(tmp_path / "shop.duckdb")
+    return _Schema(request.getfixturevalue("postgres"))
+
+
+def orders_of(place: Place) -> str:
+    return place.table("orders").rpartition("#")[2]
+
+
+def counts(changes: sl.Changes) -> tuple[int, int, int, int | None]:
+    summary = changes.summary()
+    return summary.inserted, summary.updated, summary.deleted, summary.unchanged
+
+
+def test_a_table_is_a_side_of_a_diff_by_its_primary_key(place: Place) -> None:
+    found = sl.diff(place.table("orders"), NEW, runner="inline")
+    assert (found.header.key, counts(found)) == (("id",), (1, 1, 1, 1))
+    assert counts(sl.diff(NEW, place.table("orders"), key="id", runner="inline")) == (1, 1, 1, 1)
+
+
+def test_a_query_is_a_side_of_a_diff(place: Place, command: Command) -> None:
+    query = f"SELECT id, name, qty * 10 AS qty FROM {orders_of(place)} WHERE id > 1;"
+    found = sl.diff(place.url, NEW, key="id", old_query=query, runner="inline")
+    assert counts(found) == (1, 1, 0, 1), "2 has 20 already, 3 has 30, and 4 comes"
+    ran = command("diff", place.url, place.table("orders"), "--old-query", query, "--json")
+    assert (ran.code, ran.json["key"], ran.json["inserted"], ran.json["updated"]) == (1, ["id"], 1, 2)
+    assert ran.json["source"].endswith("(a query)")
+
+
+WRITES = ["DELETE FROM orders", "SELECT 1; DROP TABLE orders", "CREATE TABLE x (a int)", "VACUUM"]
+
+
+@pytest.mark.parametrize("query", WRITES)
+def test_a_query_that_writes_is_refused(place: Place, query: str) -> None:
+    with pytest.raises(SqlError, match="only one query"):
+        sl.diff(place.url, NEW, key="id", old_query=query)
+    assert read_relation(open_relation(place.table("orders"))).num_rows == 3
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "WITH gone AS (DELETE FROM {} RETURNING *) SELECT * FROM gone",
+        "SELECT * INTO copied FROM {}",
+        "SELECT nextval('numbers') AS id, '' AS name, 0 AS qty",
+        "SELECT * FROM {} FOR UPDATE",
+    ],
+)
+def test_a_query_that_writes_by_the_way_is_refused_by_postgres_if_not_by_us(postgres: Postgres, query: str) -> None:
+    place = _Schema(postgres)
+    postgres.run("CREATE SEQUENCE numbers")
+    text = query.format(orders_of(place)).replace("'numbers'", f"'{postgres.schema}.numbers'")
+    with pytest.raises(StrandlineError, match=r"must not write|read-only transaction"):
+        sl.diff(postgres.url, NEW, key="id", old_query=text)
+    assert postgres.run("SELECT count(*) FROM orders") == [(3,)]
+
+
+def test_a_table_that_is_not_there_is_told_with_the_nearest(place: Place) -> None:
+    with pytest.raises(NotFound, match=r"there is no table .*order'. Did you mean '.*orders'"):
+        sl.diff(place.table("order"), NEW)
+
+
+def test_a_table_without_a_primary_key_needs_one_or_is_counted(place: Place, command: Command) -> None:
+    with pytest.raises(KeysError, match=r"lines has no primary key.*--key.*--duplicates count"):
+        sl.diff(place.table("lines"), NEW)
+    assert counts(sl.diff(place.table("lines"), NEW, key="id", runner="inline")) == (1, 1, 1, 1)
+    assert command("diff", place.table("lines"), place.table("orders"), "--duplicates", "count").code == 0
+    with pytest.raises(KeysError, match="a query has no primary key"):
+        sl.diff(place.url, NEW, old_query=f"SELECT * FROM {orders_of(place)}")
+
+
+def test_a_table_and_a_query_are_not_both_read(place: Place, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="both a table and a query"):
+        sl.diff(place.table("orders"), NEW, old_query="SELECT 1")
+    with pytest.raises(InputError, match="is no database"):
+        sl.diff(str(tmp_path / "a.csv"), NEW, old_query="SELECT 1")
+
+
+def test_a_table_compared_with_itself_is_told(place: Place) -> None:
+    found = sl.diff(place.table("orders"), place.table("orders"), runner="inline")
+    assert counts(found) == (0, 0, 0, 3)
+    assert found.run.warnings[0].startswith("both sides are ")
+
+
+def test_only_columns_that_take_part_are_read(place: Place) -> None:
+    found = sl.diff(place.table("orders"), NEW, ignore="qty", runner="inline")
+    assert counts(found) == (1, 0, 1, 2)
+    assert found.header.after_schema.names == ["id", "name"]
+
+
+def test_types_are_given_to_what_a_database_has_as_text(place: Place) -> None:
+    place.run("CREATE TABLE prices (id bigint PRIMARY KEY, price text)")
+    place.run("INSERT INTO prices VALUES (1, '1.50'), (2, NULL)")
+    options = ReadOptions(types={"price": "decimal(10,2)"})
+    read = read_relation(open_relation(place.table("prices"), options=options))
+    assert [str(value) for value in read.column("price").to_pylist()] == ["1.50", "None"]
+    place.run("INSERT INTO prices VALUES (3, 'dear')")
+    with pytest.raises(SchemaError, match="price"):
+        read_relation(open_relation(place.table("prices"), options=options))
+
+
+def test_a_type_without_a_counterpart_is_text_and_drift_where_it_meets_another(place: Place) -> None:
+    place.run("CREATE TABLE odd (id bigint PRIMARY KEY, name text, qty uuid)")
+    assert open_relation(place.table("odd")).schema.field("qty").type == pa.string()
+    assert list(sl.diff(place.table("odd"), NEW, runner="inline").header.retyped) == ["qty"]
+    with pytest.raises(SchemaError, match="qty went from string to int64"):
+        sl.diff(place.table("odd"), NEW, strict_schema=True)
+
+
+def test_numerics_of_any_scale_are_compared_by_value(postgres: Postgres) -> None:
+    for name, value in (("one", "1.50"), ("other", "1.5")):
+        postgres.run(f"CREATE TABLE {name} (id int PRIMARY KEY, price numeric, span interval, tags text[], id2 uuid)")
+        postgres.run(
+            f"INSERT INTO {name} VALUES (1, {value}, '1 day', '{{a,b}}', '00000000-0000-0000-0000-000000000001')"
+        )
+    found = sl.diff(postgres.table("one"), postgres.table("other"), runner="inline")
+    assert counts(found) == (0, 0, 0, 1)
+
+
+@pytest.mark.parametrize("key", ["id", "code"])
+def test_a_large_table_is_read_in_pieces_of_one_snapshot(
+    postgres: Postgres, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postgres.run("CREATE TABLE large (id bigint PRIMARY KEY, code text NOT NULL UNIQUE, qty int)")
+    postgres.run("INSERT INTO large SELECT n * 7, 'c' || n, n % 10 FROM generate_series(1, 20000) n")
+    postgres.run("CREATE TABLE copied AS SELECT * FROM large")
+    whole = read_relation(open_relation(postgres.table("large"))).sort_by("id")
+    monkeypatch.setattr(postgres_module, "CUT_BYTES", 1)
+    seen = []
+    pieces = postgres_module.PostgresDatabase.pieces
+
+    def changed_meanwhile(*given: Any) -> list[str]:
+        seen.append(pieces(*given))
+        postgres.run("DELETE FROM large WHERE id % 2 = 0")
+        return seen[-1]
+
+    monkeypatch.setattr(postgres_module.PostgresDatabase, "pieces", changed_meanwhile)
+    found = sl.diff(postgres.table("copied"), postgres.table("large"), key=key, runner="inline")
+    assert counts(found) == (0, 0, 0, len(whole)), "both sides are of the state before"
+    assert all(len(each) > 4 for each in seen)
+    assert ("ORDER BY" in seen[0][0], "ctid" in seen[0][0]) == (key == "id", key == "code")
+
+
+def test_a_connection_that_is_lost_in_the_middle_is_told(postgres: Postgres) -> None:
+    postgres.run("CREATE TABLE large (id bigint PRIMARY KEY, filler text)")
+    postgres.run("INSERT INTO large SELECT n, repeat('x', 500) FROM generate_series(1, 60000) n")
+    relation = open_relation(postgres.table("large"))
+    relation.begin()  # type: ignore[attr-defined]
+    batches = relation._rows.batches(relation.database)  # type: ignore[attr-defined]
+    next(batches)
+    postgres.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'COPY (SELECT \"id\"%'")
+    with pytest.raises(StorageError, match="try again"):
+        list(batches)
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://me:hunter2@127.0.0.1:1/shop#orders", "postgresql://127.0.0.1:1/x?password=hunter2#t"]
+)
+def test_a_password_is_in_no_error(url: str, command: Command) -> None:
+    ran = command("diff", url, "a.csv", "--json")
+    assert ran.code == 2
+    assert "hunter2" not in ran.out + ran.err
+    ran = command("diff", url.partition("#")[0], url, "--old-query", "DROP TABLE x", "-k", "id")
+    assert "hunter2" not in ran.out + ran.err
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    for url in (f"sqlite:///{tmp_path}/none.db#t", f"duckdb:///{tmp_path}/none.duckdb#t"):
+        with pytest.raises(NotFound, match="there is no file"):
+            sl.diff(url, NEW)
+    assert not list(tmp_path.iterdir()), "nothing was created"
+
+
+def test_a_table_of_a_database_is_loaded_into_a_store(place: Place, command: Command) -> None:
+    command("create", "shop")
+    assert command("load", "shop", "orders", place.table("orders"), "--key", "id", "--json").json["rows"] == 3
