@@ -148,6 +148,7 @@ def find_changes(
     logger.info("comparing by %s (%s), %s", estimate.algorithm, estimate.why, plan.runner.name)
     result = run_algorithm(plan, chosen, state, estimate.algorithm)
     result, missed = _verified(plan, chosen, result, estimate.algorithm)
+    result, estimate = _with_equal_ranges(plan, result, estimate)
     if old is not None:
         guard(result.header.counts, chosen.fail_over, plan)
     run = _run(plan, result, estimate, estimates)
@@ -161,6 +162,23 @@ def find_changes(
         replace(run, seconds=time.perf_counter() - started, missed=missed, renames=renames),
         _next_state(plan, chosen, result, estimate.algorithm),
     )
+
+
+def _with_equal_ranges(
+    plan: DiffPlan, result: DiffResult, estimate: cost.CostEstimate
+) -> tuple[DiffResult, cost.CostEstimate]:
+    """The result with the rows that checksums inside the databases found equal, and the reason that tells of them."""
+    if plan.equal is None:
+        return result, estimate
+    counts = result.header.counts
+    counts = replace(counts, unchanged=(counts.unchanged or 0) + plan.equal.rows)
+    notes = {"rows found equal inside the databases": plan.equal.rows}
+    work = replace(result.work, notes={**result.work.notes, **notes})
+    why = (
+        f"checksums of {plan.equal.ranges:,} key ranges, computed inside the databases, left {plan.equal.unequal:,} "
+        f"small ranges to read; {estimate.why}"
+    )
+    return replace(result, header=replace(result.header, counts=counts), work=work), replace(estimate, why=why)
 
 
 def window_raw(

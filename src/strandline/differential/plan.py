@@ -22,10 +22,12 @@ from strandline.engine import Runner, SparkRunner, Spool, choose_runner, machine
 from strandline.errors import InputError, KeysError, SchemaError, did_you_mean
 from strandline.relations import (
     DatabaseRelation,
+    EqualRanges,
     ExchangeSide,
     Relation,
     Scan,
     Split,
+    UnequalRows,
     conform,
     database_address,
     flowing_frame,
@@ -36,6 +38,7 @@ from strandline.relations import (
     shown_stream,
     spool_batches,
     stream_identity,
+    unequal_rows,
     written_out,
 )
 from strandline.values import Incomparable, common_type, match, parse_condition, unequal
@@ -96,6 +99,7 @@ class DiffPlan:
     runner: Runner
     spool: Spool
     memory: int = field(default_factory=lambda: machine_memory() // 2)
+    equal: EqualRanges | None = None
 
     @property
     def flows(self) -> bool:
@@ -164,23 +168,24 @@ def plan_diff(
     flows = bool(frames) and _can_flow(frames, old, options, running)
     if not flows:
         old_relation, new_relation = written_out(old_relation), written_out(new_relation)
-    old_input, new_input = _fetched(
+    fetched = _fetched(
         _input(old_relation, comparison.old_schema_shared, options, rename),
         _input(new_relation, comparison.new_schema_shared, options, {}),
-        comparison.key,
-        whole=options.save_state is not None,
+        comparison,
+        options,
     )
     runner: Runner = (
         SparkRunner(session or frames[0].sparkSession)
         if flows
-        else choose_runner(runner_name, old_input.bytes + new_input.bytes, session)
+        else choose_runner(runner_name, fetched.old.bytes + fetched.new.bytes, session)
     )
     memory = options.memory or machine_memory() // 2
     plan = DiffPlan(
         comparison=comparison,
-        old=old_input,
-        new=new_input,
+        old=fetched.old,
+        new=fetched.new,
         runner=runner,
+        equal=fetched.equal,
         spool=spool,
         memory=memory,
     )
@@ -213,20 +218,47 @@ def _default_key(old: Relation, new: Relation, options: DiffOptions, rename: Map
 _COUNTED = "Name columns that identify rows (--key), or count equal rows (--duplicates count)"
 
 
-def _fetched(old: Input, new: Input, key: Sequence[str], *, whole: bool) -> tuple[Input, Input]:
+@dataclass(frozen=True)
+class Fetched:
+    """Both sides as they are compared, and what of them was found equal without reading it."""
+
+    old: Input
+    new: Input
+    equal: EqualRanges | None = None
+
+
+def _fetched(old: Input, new: Input, comparison: Comparison, options: DiffOptions) -> Fetched:
     """Rows of databases put into the spool, of the columns that take part or of all, at one state of each database."""
     sides = [side for side in (new, old) if isinstance(side.relation, DatabaseRelation)]
     tables = [side.relation for side in sides if isinstance(side.relation, DatabaseRelation)]
     if len(tables) == 2:
         share_state(*tables)
-    fetched = {}
-    for side, table in zip(sides, tables, strict=True):
-        own = side.file_names()
-        columns = None if whole else side.side.columns
-        fetched[id(side)] = replace(side, relation=table.fetch(columns, [own[name] for name in key]))
-    for table in tables:
-        table.close()
-    return fetched.get(id(old), old), fetched.get(id(new), new)
+    try:
+        unequal = _unequal_rows(old, new, comparison, options) if len(tables) == 2 else None
+        if unequal is not None:
+            return Fetched(replace(old, relation=unequal.old), replace(new, relation=unequal.new), unequal.equal)
+        fetched = {}
+        for side, table in zip(sides, tables, strict=True):
+            columns = None if options.save_state else side.side.columns
+            key = [side.file_names()[name] for name in comparison.key]
+            fetched[id(side)] = replace(side, relation=table.fetch(columns, key))
+        return Fetched(fetched.get(id(old), old), fetched.get(id(new), new))
+    finally:
+        for table in tables:
+            table.close()
+
+
+def _unequal_rows(old: Input, new: Input, comparison: Comparison, options: DiffOptions) -> UnequalRows | None:
+    """What checksums inside the databases leave to compare; None where all rows are wanted, or have to be read."""
+    whole = options.save_state or options.keep_sorted or options.verify or options.where
+    if whole or options.algorithm != "auto" or options.duplicates != "error":
+        return None
+    assert isinstance(old.relation, DatabaseRelation)
+    assert isinstance(new.relation, DatabaseRelation)
+    names = [old.file_names(), new.file_names()]
+    columns = [(names[0][name], names[1][name]) for name in new.side.names if name in names[0]]
+    key = [(names[0][name], names[1][name]) for name in comparison.key]
+    return unequal_rows(old.relation, new.relation, columns, key)
 
 
 def _can_flow(

@@ -65,6 +65,7 @@ from strandline.relations.schema import check_names, conform, convert, relation_
 from strandline.relations.shuffle import BUCKET_SCANS, run_exchanged
 from strandline.relations.spooled import SpooledRelation, spool_batches
 from strandline.relations.statistics import moment
+from strandline.relations.unequal_ranges import EqualRanges, UnequalRows, unequal_rows
 
 __all__ = [
     "BUCKET_SCANS",
@@ -74,6 +75,7 @@ __all__ = [
     "Bounds",
     "Database",
     "DatabaseRelation",
+    "EqualRanges",
     "Exchange",
     "ExchangeSide",
     "Held",
@@ -87,6 +89,7 @@ __all__ = [
     "Split",
     "SpooledRelation",
     "TableColumn",
+    "UnequalRows",
     "arrow_type",
     "bucket_scans",
     "buckets_of",
@@ -136,6 +139,7 @@ __all__ = [
     "table_from_text",
     "table_to_text",
     "typed_batch",
+    "unequal_rows",
     "write_buckets",
     "written_out",
 ]

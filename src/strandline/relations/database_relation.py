@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
@@ -60,11 +60,13 @@ class _Rows:
         readings = ", ".join(column.reading.format(quoted(column.name)) for column in self.columns)
         return f"SELECT {readings or '1'} FROM {self.source}"
 
-    def batches(self, database: Database, more: str = "", params: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, database: Database, more: str = "", params: Mapping[str, str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """The rows in Arrow's types; `more` follows what they are read from."""
         stored = pa.schema([(column.name, column.stored) for column in self.columns])
         wanted = pa.schema([(column.name, column.type) for column in self.columns])
-        for batch in database.batches(f"{self.select} {more}", stored, params):
+        for batch in database.batches(f"{self.select} {more}", stored, params or ()):
             yield typed_batch(batch, wanted, self.address)
 
 
@@ -98,6 +100,16 @@ class DatabaseRelation:
         return () if self.is_query else self.database.primary_key(self.address.table, self.address.schema)
 
     @property
+    def kinds(self) -> dict[str, str]:
+        """What the database calls the type of each column."""
+        return {column.name: column.kind for column in self._rows.columns}
+
+    @property
+    def stored_size(self) -> tuple[int, int]:
+        """About how many bytes and rows there are in the database; 0 where nobody knows."""
+        return (0, 0) if self.is_query else self.database.size(self.address.table, self.address.schema)
+
+    @property
     def bytes(self) -> int:
         """Known once the rows are read."""
         return self._fetched.bytes if self._fetched else 0
@@ -122,6 +134,13 @@ class DatabaseRelation:
             schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
             self._fetched = self._read(schema, key)
         return self._fetched
+
+    def fetch_rows(self, names: Sequence[str], more: str, params: Sequence[str]) -> SpooledRelation:
+        """Some rows, few enough for one answer: `more` follows the table's name, and takes `params` as $1, $2, …"""
+        rows = self._rows.of(names)
+        schema = pa.schema([self.schema.field(name) for name in names])
+        batches = rows.batches(self.database, more, {f"${place}": text for place, text in enumerate(params, 1)})
+        return spool_batches(batches, self.name, schema, self._spool)
 
     def close(self) -> None:
         """Gives the connection back; what was fetched stays."""

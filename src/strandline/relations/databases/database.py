@@ -22,8 +22,8 @@ MOVE_ASIDE = (
     "file is not there is made anew from its source, and nothing of the source is lost"
 )
 """What to do with a file that no database reads any more."""
-Parameters = Sequence[Any] | Mapping[str, int]
-"""In order, where a statement has `?`; or numbers by name, where it names them as its dialect does."""
+Parameters = Sequence[Any] | Mapping[str, Any]
+"""In order, where a statement has `?`; or by name, where it names or numbers them as its dialect does."""
 
 
 class Database(ABC):
@@ -125,6 +125,10 @@ class Database(ABC):
         Parts that are cut along `key` are in its order, and so are their rows.
         """
         return [""]
+
+    def size(self, table: str, schema: str | None = None) -> tuple[int, int]:
+        """About how many bytes and rows a table has, where that is known without reading it; otherwise 0."""
+        return 0, 0
 
     def begin_reading(self, snapshot: str | None = None) -> None:
         """From here on every statement sees one state, that of `snapshot` if another connection exported it."""

@@ -27,6 +27,14 @@ SAMPLED_BLOCKS = 256
 RANGES_OF_BLOCKS = 140000
 """From this version on PostgreSQL reads a range of blocks without reading those before it."""
 
+_TEXT_FORM = {
+    "DateStyle": "ISO",
+    "TimeZone": "UTC",
+    "IntervalStyle": "postgres",
+    "bytea_output": "hex",
+    "extra_float_digits": "3",
+}
+
 _REASON = re.compile(r"(?:ERROR|FATAL):\s*(.+)")
 _KINDS: dict[str, tuple[type[StrandlineError], str]] = {
     "42501": (InputError, "Ask the table's owner for the privilege, or connect as the owner"),
@@ -169,10 +177,23 @@ class PostgresDatabase(Database):
         )
         return [int(bound) for (bound,) in rows if bound is not None]
 
+    def size(self, table: str, schema: str | None = None) -> tuple[int, int]:
+        rows = self.execute(
+            "SELECT pg_relation_size(oid), greatest(reltuples, pg_relation_size(oid) / 100)::bigint "
+            "FROM pg_class WHERE oid = to_regclass(?) AND relkind IN ('r', 'm')",
+            [quoted(schema, table)],
+        )
+        return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
+
     def begin_reading(self, snapshot: str | None = None) -> None:
         self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        if snapshot is not None:
-            self.execute(f"SET TRANSACTION SNAPSHOT {quoted_text(snapshot)}")
+        # The text of a value is then the same on every server.
+        settings = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _TEXT_FORM.items())
+        if snapshot is None:
+            self.execute(f"SELECT {settings}")
+            return
+        self.execute(f"SET TRANSACTION SNAPSHOT {quoted_text(snapshot)}")
+        self.execute(f"SELECT {settings}")
 
     def export_snapshot(self) -> str | None:
         return str(self.execute("SELECT pg_export_snapshot()")[0][0])
