@@ -100,7 +100,7 @@ def unequal_rows(
     sums = _both(sides, [None, None], bounds)
     ranges, rows = len(bounds) + 1, sum(each.rows for each in sums[0].values())
     unequal = _unequal(*sums)
-    if _rows_of(sums, unequal) > LARGEST_SHARE * sum(_rows_of(sums, set(each)) for each in sums):
+    if _rows_of(sums, unequal) > LARGEST_SHARE * _rows_of(sums, {*sums[0], *sums[1]}):
         return None
     if unequal:
         pieces = _second_bounds(sides, sums, unequal, bounds)
