@@ -27,7 +27,7 @@ MOST_RANGES = 4096
 ROWS_OF_A_PIECE = 40
 """What a range that differs is cut into."""
 LARGEST_SHARE = 0.5
-"""Where more of the rows lie in ranges that differ, the tables are read whole."""
+"""Where more of the rows lie in pieces that differ, the tables are read whole."""
 _ORDERED = ("smallint", "integer", "bigint", "uuid", "date", "timestamp", "numeric")
 """Types whose order no collation decides; timestamps with a zone too."""
 
@@ -100,12 +100,13 @@ def unequal_rows(
     sums = _both(sides, [None, None], bounds)
     ranges, rows = len(bounds) + 1, sum(each.rows for each in sums[0].values())
     unequal = _unequal(*sums)
-    if _rows_of(sums, unequal) > LARGEST_SHARE * _rows_of(sums, {*sums[0], *sums[1]}):
-        return None
+    total = _rows_of(sums, {*sums[0], *sums[1]})
     if unequal:
         pieces = _second_bounds(sides, sums, unequal, bounds)
         sums = _both(sides, [_ranges(each, unequal) for each in sums], pieces)
         unequal = _unequal(*sums)
+    if _rows_of(sums, unequal) > LARGEST_SHARE * total:
+        return None
     left = sum(each.rows for place, each in sums[0].items() if place in unequal)
     read: dict[int, SpooledRelation] = {}
 
@@ -182,10 +183,11 @@ def _checksums(side: _Side, ranges: list[tuple[str, str]] | None, bounds: list[s
         source = f"{_range_rows(side.kind)} JOIN {source} ON t.{side.first} BETWEEN {_LOW} AND {_HIGH}"
         params = [*_range_params(ranges), *params]
     rows = side.table.database.execute(
-        f"SELECT width_bucket(t.{side.first}, (SELECT ${len(params)}::text::{side.kind}[])) AS place, count(*), "
-        f'sum(hashtextextended(ROW({columns})::text COLLATE "C", 0))::text, '
-        f"min(t.{side.first}::{_least(side.kind)})::text, max(t.{side.first}::{_least(side.kind)})::text "
-        f"FROM {source} GROUP BY 1",
+        # The offset keeps the hashes in the inner query, which workers of the server then share.
+        "SELECT place, count(*), sum(hash)::text, min(k)::text, max(k)::text FROM ("
+        f"SELECT width_bucket(t.{side.first}, (SELECT ${len(params)}::text::{side.kind}[])) AS place, "
+        f'hashtextextended(ROW({columns})::text COLLATE "C", 0) AS hash, t.{side.first}::{_least(side.kind)} AS k '
+        f"FROM {source} OFFSET 0) AS s GROUP BY place",
         _numbered(params),
     )
     return {int(place): _Checksum(int(count), *map(str, rest)) for place, count, *rest in rows}

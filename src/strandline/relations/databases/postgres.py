@@ -27,13 +27,16 @@ SAMPLED_BLOCKS = 256
 RANGES_OF_BLOCKS = 140000
 """From this version on PostgreSQL reads a range of blocks without reading those before it."""
 
-_TEXT_FORM = {
+_READING = {
     "DateStyle": "ISO",
     "TimeZone": "UTC",
     "IntervalStyle": "postgres",
     "bytea_output": "hex",
     "extra_float_digits": "3",
+    "parallel_setup_cost": "0",
+    "parallel_tuple_cost": "0",
 }
+"""For a transaction that reads: the text of a value is the same on every server, and workers share large scans."""
 
 _REASON = re.compile(r"(?:ERROR|FATAL):\s*(.+)")
 _KINDS: dict[str, tuple[type[StrandlineError], str]] = {
@@ -187,8 +190,7 @@ class PostgresDatabase(Database):
 
     def begin_reading(self, snapshot: str | None = None) -> None:
         self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        # The text of a value is then the same on every server.
-        settings = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _TEXT_FORM.items())
+        settings = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _READING.items())
         if snapshot is None:
             self.execute(f"SELECT {settings}")
             return
