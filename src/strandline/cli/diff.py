@@ -70,10 +70,14 @@ SAMPLE = 2000
 @click.option("--new-format", metavar="FORMAT", help="What NEW is, if OLD is something else.")
 @click.option("--old-query", metavar="SQL", help="What to read of the database that OLD names, instead of a table.")
 @click.option("--new-query", metavar="SQL", help="What to read of the database that NEW names, instead of a table.")
+@click.option("--old-version", metavar="VERSION", help="The version of a Delta or Iceberg table: a number or a time.")
+@click.option("--new-version", metavar="VERSION", help="The same of NEW; one table is both sides if it is given alone.")
 @click.option("--types", multiple=True, metavar="COLUMN=TYPE", help="The type of a column, e.g. id=int64.")
 @click.option("--union-by-name", is_flag=True, help="Part files may differ: types are widened, absent columns null.")
 @click.option("--no-header", is_flag=True, help="CSV without a header line.")
 @click.option("--delimiter", help="CSV delimiter.")
+@click.option("--encoding", default="utf-8", show_default=True, help="CSV encoding, e.g. latin-1.")
+@click.option("--nulls", multiple=True, metavar="TEXT", help="CSV text that means null, e.g. NA; repeat for several.")
 @output_options
 @click.option("--explain", is_flag=True, help="Show what each algorithm would cost and why one was taken.")
 @running
@@ -95,12 +99,13 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
       strandline diff shop#staff shop#cut --key name
       strandline diff postgresql://me@host/shop#orders orders.parquet --key id
       strandline diff sqlite:///shop.db duckdb:///shop.duckdb#big --old-query "select * from t where n > 5" -k id
+      strandline diff orders.delta --key id --old-version 3 --new-version 2030-01-31T12:00
       zcat monday.csv.gz | strandline diff - tuesday.csv --key id
     """
     from strandline.differential import find_changes
     from strandline.report import facts_of, summary_words
 
-    old, new = _old_and_new(sides, given["state"])
+    old, new = _old_and_new(sides, given["state"], versions=bool(given["old_version"] or given["new_version"]))
     options, piped = _options(given), takes_stdout(given, as_json=as_json)
     key = _names(given["key"])
     if given["key"] and not key:
@@ -123,9 +128,11 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
     return 1 if header.counts.rows or header.added or header.removed or header.retyped else 0
 
 
-def _old_and_new(sides: Sequence[str], state: str | None) -> tuple[str | None, str]:
+def _old_and_new(sides: Sequence[str], state: str | None, *, versions: bool) -> tuple[str | None, str]:
     if len(sides) == 2:
         return sides[0], sides[1]
+    if len(sides) == 1 and versions:
+        return sides[0], sides[0]
     if len(sides) == 1 and state is not None:
         return None, sides[0]
     raise click.UsageError(
@@ -141,11 +148,14 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         types=pairs(given["types"], "--types"),
         header=not given["no_header"],
         delimiter=given["delimiter"],
+        encoding=given["encoding"],
+        nulls=given["nulls"],
         union_by_name=given["union_by_name"],
     )
     names = (
         "algorithm where duplicates strict_schema state save_state bits miss_probability column_signatures memory "
-        "slices keep_sorted fail_over old_query new_query"
+        "slices keep_sorted fail_over old_query new_query "
+        "old_version new_version"
     )
     options = {name: given[name] for name in names.split()}
     options |= {name: given[name] for name in ("aging", "block") if given[name] is not None}

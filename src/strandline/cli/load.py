@@ -50,6 +50,8 @@ def create(store: str, as_json: bool) -> int:
 @click.option("--types", multiple=True, metavar="COLUMN=TYPE", help="The type of a column, e.g. id=int64.")
 @click.option("--no-header", is_flag=True, help="CSV without a header line.")
 @click.option("--delimiter", help="CSV delimiter.")
+@click.option("--encoding", default="utf-8", show_default=True, help="CSV encoding, e.g. latin-1.")
+@click.option("--nulls", multiple=True, metavar="TEXT", help="CSV text that means null, e.g. NA; repeat for several.")
 @version_option
 @running
 def load(store: str, table: str, source: str, as_json: bool, runner: str, **given: Any) -> int:
@@ -100,6 +102,10 @@ def _relation(source: str, given: dict[str, Any]) -> Any:
     from strandline.relations import ReadOptions, open_relation
 
     options = ReadOptions(
-        types=pairs(given["types"], "--types"), header=not given["no_header"], delimiter=given["delimiter"]
+        types=pairs(given["types"], "--types"),
+        header=not given["no_header"],
+        delimiter=given["delimiter"],
+        encoding=given["encoding"],
+        nulls=given["nulls"],
     )
     return open_relation(source, format=given["format_"], options=options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -28,7 +29,8 @@ class DiffOptions:
     a result found by signatures exactly, against the old extract. `aging`, `block`, `slices` are the window's.
     `changed` is the share of rows expected to have changed, for choosing an algorithm. `keep_sorted` is a folder for
     the new side in key order. `old_query` and `new_query` are read instead of a table of the database that a side
-    names. `fail_over` is the share of changed rows beyond which there is no result.
+    names; `old_version` and `new_version` are numbers or times of Delta and Iceberg tables. `fail_over` is the share of
+    changed rows beyond which there is no result.
     """
 
     algorithm: str = "auto"
@@ -58,6 +60,8 @@ class DiffOptions:
     new_format: str | None = None
     old_query: str | None = None
     new_query: str | None = None
+    old_version: int | str | dt.datetime | None = None
+    new_version: int | str | dt.datetime | None = None
     read_old: ReadOptions = field(default_factory=ReadOptions)
     read_new: ReadOptions = field(default_factory=ReadOptions)
 
@@ -100,11 +104,13 @@ class DiffOptions:
     @property
     def reading_old(self) -> ReadOptions:
         """How the old side is read, the options for it alone included."""
-        return replace(self.read_old, query=self.old_query or self.read_old.query)
+        version = self.read_old.version if self.old_version is None else self.old_version
+        return replace(self.read_old, query=self.old_query or self.read_old.query, version=version)
 
     @property
     def reading_new(self) -> ReadOptions:
-        return replace(self.read_new, query=self.new_query or self.read_new.query)
+        version = self.read_new.version if self.new_version is None else self.new_version
+        return replace(self.read_new, query=self.new_query or self.read_new.query, version=version)
 
     @property
     def window(self) -> WindowOptions:
@@ -141,6 +147,8 @@ class DiffKeywords(TypedDict, total=False):
     new_format: str | None
     old_query: str | None
     new_query: str | None
+    old_version: int | str | dt.datetime | None
+    new_version: int | str | dt.datetime | None
     read_old: ReadOptions
     read_new: ReadOptions
 

@@ -18,10 +18,14 @@ from strandline.relations.formats import (
     ParquetRelation,
     catch_stream,
     check_parquet,
+    delta_relation,
     find_files,
     find_objects,
     format_of_file,
     format_of_folder,
+    iceberg_relation,
+    is_delta_table,
+    is_iceberg_table,
     is_spark_frame,
     is_stream,
     local_path,
@@ -62,8 +66,8 @@ def open_relation(
     spool: Spool | None = None,
 ) -> Relation:
     """The relation that `source` means: a path, folder, glob, `file://` or `s3://` URL, `-` or a pipe, a database by
-    its URL, a table or frame in memory, a Spark DataFrame, a relation, or what has one by its `relation()`: a table of
-    a store, as it is now.
+    its URL, a list of files, a table or frame in memory, a table of deltalake or pyiceberg, a Spark DataFrame, a
+    relation, or what has one by its `relation()`: a table of a store, as it is now.
 
     `format` says what a path holds when name and content don't. `spool` is where rows are put that kernels could not
     read otherwise; without one the relation makes and holds its own. `session` is kept for sources that need Spark.
@@ -72,6 +76,12 @@ def open_relation(
     options = options or ReadOptions()
     if isinstance(source, (str, os.PathLike)):
         return _open_path(source, format, options, spool)
+    if isinstance(source, (list, tuple)) and source and all(isinstance(one, (str, os.PathLike)) for one in source):
+        return _open_files(source, format, options, spool)
+    if is_delta_table(source):
+        return delta_relation(source, f"the Delta table {source.table_uri}", options, spool)
+    if is_iceberg_table(source):
+        return iceberg_relation(source, f"the Iceberg table {'.'.join(source.name())}", options, spool)
     if callable(getattr(source, "relation", None)):
         source = source.relation()  # what goes on changing gives itself at one state
     if is_relation(source):
@@ -109,6 +119,34 @@ def _open_path(
     kind = kind or one_format(files, name)
     if kind == "iceberg":
         return _open_table(kind, path, name, options, spool)
+    return _opened(files, kind, name, options, spool)
+
+
+def _open_files(
+    sources: Sequence[str | os.PathLike[str]], format: str | None, options: ReadOptions, spool: Spool | None
+) -> Relation:
+    """Several files, folders or globs as one relation, in the order given."""
+    names = [os.fspath(source) for source in sources]
+    odd = [name for name in names if is_database_url(name) or is_stream(name) or format_of_folder(local_path(name))]
+    if odd and len(names) > 1:
+        raise InputError(
+            f"{odd[0]} is no file, and stands in a list of files", doing="opening a relation", hint="Name it alone"
+        )
+    if len(names) == 1:
+        return _open_path(names[0], format, options, spool)
+    if any(map(is_object_url, names)):
+        files = [file for name in names for file in find_objects(name, hive=options.hive)]
+    else:
+        files = [file for name in names for file in find_files(local_path(name), hive=options.hive)]
+    shown = f"{names[0]} and {len(names) - 1} more"
+    return _opened(files, said_format(format) if format else one_format(files, shown), shown, options, spool)
+
+
+def _opened(files: list[DataFile], kind: str, name: str, options: ReadOptions, spool: Spool | None) -> Relation:
+    if options.version is not None:
+        raise InputError(
+            "only Delta and Iceberg tables have versions", doing=f"reading {name}", hint="Leave the version out"
+        )
     files = _data_only(files, kind)
     return open_csv(files, name, options, spool) if kind == "csv" else _OPENERS[kind](files, name, options)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import datetime as dt
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,9 +38,9 @@ class ReadOptions:
     """How to read a source; what a format does not know is ignored.
 
     `types` gives columns a type (an Arrow type or its name) in every format. `header`, `names`, `delimiter`,
-    `quote` and `nulls` are for CSV, `hive` for `column=value` folders, `version` for Delta and Iceberg tables,
-    `query` for a database, instead of one of its tables. `union_by_name` lets part files differ: absent columns are
-    null, types are widened.
+    `quote`, `encoding` and `nulls` are for CSV, `hive` for `column=value` folders, `version` for Delta and Iceberg
+    tables: a number, or a time (local without a zone), for the state of then. `query` is for a database, instead of one
+    of its tables. `union_by_name` lets part files differ: absent columns are null, types are widened.
     """
 
     types: Mapping[str, pa.DataType | str] = field(default_factory=dict)
@@ -46,10 +48,11 @@ class ReadOptions:
     names: tuple[str, ...] | None = None
     delimiter: str | None = None
     quote: str = '"'
+    encoding: str = "utf-8"
     nulls: tuple[str, ...] = ()
     union_by_name: bool = False
     hive: bool = True
-    version: int | None = None
+    version: int | str | dt.datetime | None = None
     query: str | None = None
 
     def __post_init__(self) -> None:
@@ -57,6 +60,31 @@ class ReadOptions:
             raise InputError(f"the delimiter {self.delimiter!r} is not one character", doing="reading options")
         if len(self.quote) > 1:
             raise InputError(f"the quote {self.quote!r} is not one character or none", doing="reading options")
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            raise InputError(
+                f"the encoding {self.encoding!r} is not known",
+                doing="reading options",
+                hint="Say for example utf-8, latin-1, cp1252 or utf-16",
+            ) from None
+        self.state()
+
+    def state(self) -> int | dt.datetime | None:
+        """The number or the time that `version` means."""
+        if self.version is None or isinstance(self.version, int):
+            return self.version
+        if isinstance(self.version, str) and self.version.isdecimal():
+            return int(self.version)
+        try:
+            when = dt.datetime.fromisoformat(self.version) if isinstance(self.version, str) else self.version
+        except ValueError:
+            raise InputError(
+                f"{self.version!r} is no version",
+                doing="reading options",
+                hint="Give a number, or a time such as 2030-01-31T12:00",
+            ) from None
+        return when.astimezone() if when.tzinfo is None else when
 
     def arrow_types(self) -> dict[str, pa.DataType]:
         return {column: arrow_type(name) for column, name in self.types.items()}

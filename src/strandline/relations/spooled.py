@@ -128,6 +128,7 @@ def is_in_memory(source: Any) -> bool:
     return (
         hasattr(source, "__arrow_c_stream__")
         or isinstance(source, pa.RecordBatch)
+        or _is_dataset(source)
         or _is(source, "pandas", "DataFrame")
         or _is(source, "polars", "LazyFrame")
     )
@@ -146,6 +147,8 @@ def open_in_memory(source: Any, options: ReadOptions, spool: Spool | None) -> Sp
 def _reader(source: Any, name: str) -> pa.RecordBatchReader:
     if isinstance(source, pa.RecordBatch):
         return pa.RecordBatchReader.from_batches(source.schema, [source])
+    if _is_dataset(source):
+        return (source.scanner() if hasattr(source, "scanner") else source).to_reader()
     if _is(source, "pandas", "DataFrame"):
         return _from_pandas(source, name)
     if _is(source, "polars", "LazyFrame"):
@@ -166,6 +169,11 @@ def _from_pandas(frame: Any, name: str) -> pa.RecordBatchReader:
             doing=f"reading {name}",
             hint="Give each column one type, for example with frame.astype",
         ) from None
+
+
+def _is_dataset(source: Any) -> bool:
+    """A dataset of pyarrow's, or a scanner of one."""
+    return _is(source, "pyarrow", "Dataset") or _is(source, "pyarrow", "Scanner")
 
 
 def _is(source: Any, package: str, name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from strandline.relations.formats.arrow import open_arrow, read_arrow
     from strandline.relations.formats.csv import open_csv
-    from strandline.relations.formats.delta import open_delta
+    from strandline.relations.formats.delta import delta_relation, is_delta_table, open_delta
     from strandline.relations.formats.files import (
         DataFile,
         find_files,
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         said_format,
         with_constants,
     )
-    from strandline.relations.formats.iceberg import open_iceberg
+    from strandline.relations.formats.iceberg import iceberg_relation, is_iceberg_table, open_iceberg
     from strandline.relations.formats.json import open_json, read_json
     from strandline.relations.formats.objects import check_parquet, find_objects, open_bytes
     from strandline.relations.formats.parquet import ParquetRelation, open_parquet, parquet_file, read_parquet
@@ -68,6 +68,10 @@ _HOMES = {
     "catch_stream": "strandline.relations.formats.streams",
     "is_stream": "strandline.relations.formats.streams",
     "naming_stream": "strandline.relations.formats.streams",
+    "delta_relation": "strandline.relations.formats.delta",
+    "is_delta_table": "strandline.relations.formats.delta",
+    "iceberg_relation": "strandline.relations.formats.iceberg",
+    "is_iceberg_table": "strandline.relations.formats.iceberg",
     "said_format": "strandline.relations.formats.files",
     "shown_stream": "strandline.relations.formats.streams",
     "stream_identity": "strandline.relations.formats.streams",
@@ -80,12 +84,16 @@ __all__ = [
     "ParquetRelation",
     "catch_stream",
     "check_parquet",
+    "delta_relation",
     "find_files",
     "find_objects",
     "flowing_frame",
     "format_of_file",
     "format_of_folder",
     "frame_columns",
+    "iceberg_relation",
+    "is_delta_table",
+    "is_iceberg_table",
     "is_spark_frame",
     "is_stream",
     "local_path",

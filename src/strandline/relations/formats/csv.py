@@ -7,6 +7,7 @@ the spool, in pieces that can be read side by side, which a CSV file can't.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,14 @@ import pyarrow.csv as pa_csv
 
 from strandline.engine import Spool
 from strandline.errors import FormatError
-from strandline.relations.formats.files import DataFile, hive_constants, open_stream, reading, sniffed_delimiter
+from strandline.relations.formats.files import (
+    OTHER_ENCODING,
+    DataFile,
+    hive_constants,
+    open_stream,
+    reading,
+    sniffed_delimiter,
+)
 from strandline.relations.read_options import ReadOptions
 from strandline.relations.scan import Scan
 from strandline.relations.schema import check_names, one_schema, with_types
@@ -89,10 +97,10 @@ def _spool_text(
 
 def _layout(path: str, options: ReadOptions) -> _Layout:
     with reading(path, "CSV"):
-        with _lines(path) as lines:
+        with _lines(path, options.encoding) as lines:
             first = lines.readline()
         delimiter = options.delimiter or ("\t" if ".tsv" in path.lower() else sniffed_delimiter(first))
-        with _lines(path) as lines:
+        with _lines(path, options.encoding) as lines:
             row: list[str] = next(_rows(lines, delimiter, options.quote), [])
     names = options.names or (row if options.header else [f"column{n + 1}" for n in range(len(row))])
     check_names(names, path)
@@ -108,7 +116,11 @@ def _layout(path: str, options: ReadOptions) -> _Layout:
 def _text_batches(layout: _Layout) -> Iterator[pa.RecordBatch]:
     options, names = layout.options, list(layout.names)
     read = pa_csv.ReadOptions(
-        use_threads=False, block_size=_BLOCK, column_names=names, skip_rows_after_names=int(options.header)
+        use_threads=False,
+        block_size=_BLOCK,
+        column_names=names,
+        skip_rows_after_names=int(options.header),
+        encoding=options.encoding,
     )
     parse = pa_csv.ParseOptions(
         delimiter=layout.delimiter,
@@ -134,7 +146,7 @@ def _ragged(layout: _Layout) -> FormatError | None:
     """The error that names the first line with too few or too many fields."""
     expected = len(layout.names)
     doing = f"reading {layout.path}"
-    with _lines(layout.path) as lines:
+    with _lines(layout.path, layout.options.encoding) as lines:
         rows = _rows(lines, layout.delimiter, layout.options.quote)
         try:
             for row in rows:
@@ -145,7 +157,7 @@ def _ragged(layout: _Layout) -> FormatError | None:
                         hint="Mend the line, or say another delimiter or quote",
                     )
         except (csv.Error, UnicodeDecodeError) as error:
-            return FormatError(f"near line {rows.line_num + 1}: {error}", doing=doing, hint="It must be UTF-8 text")
+            return FormatError(f"near line {rows.line_num + 1}: {error}", doing=doing, hint=OTHER_ENCODING)
         except OSError:
             return None  # packed bytes that break off: what was found first tells it
     return None
@@ -157,8 +169,9 @@ def _rows(lines: io.TextIOBase, delimiter: str, quote: str) -> Any:
     return csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
 
 
-def _lines(path: str) -> io.TextIOWrapper:
-    return io.TextIOWrapper(io.BufferedReader(open_stream(path)), encoding="utf-8-sig", newline="")
+def _lines(path: str, encoding: str) -> io.TextIOWrapper:
+    marked = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
+    return io.TextIOWrapper(io.BufferedReader(open_stream(path)), encoding=marked, newline="")
 
 
 def _shown(row: list[str]) -> str:

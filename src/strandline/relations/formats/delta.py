@@ -26,12 +26,17 @@ _PLAIN_FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "delet
 
 def open_delta(path: str, name: str, options: ReadOptions, spool: Spool | None) -> Relation:
     """The table at `options.version`, or its latest version."""
-    table = _load(path, options.version)
+    return delta_relation(_load(path, options.state()), name, options, spool)
+
+
+def delta_relation(table: Any, name: str, options: ReadOptions, spool: Spool | None) -> Relation:
+    """A table that deltalake has opened, at its version."""
+    path = local_path(table.table_uri) if not _is_remote(table) else str(table.table_uri)
     schema = relation_schema(pa.schema(table.schema().to_arrow()))
     check_names(schema.names, name)
     target = with_types(schema, options.arrow_types(), name)
     partitioned = table.metadata().partition_columns
-    if _needs_deltalake(table, schema, partitioned):
+    if _is_remote(table) or _needs_deltalake(table, schema, partitioned):
         with reading(path, "Delta"):
             return spool_batches(pa.RecordBatchReader.from_stream(table.scan()), name, target, spool)
     files = _files(table, path, partitioned)
@@ -39,15 +44,29 @@ def open_delta(path: str, name: str, options: ReadOptions, spool: Spool | None) 
     return parquet_relation(name, target, files, [file.hive for file in files])
 
 
-def _load(path: str, version: int | None) -> Any:
+def is_delta_table(source: Any) -> bool:
+    """Whether it is an object of deltalake's; asks without importing it."""
+    return type(source).__name__ == "DeltaTable" and type(source).__module__.partition(".")[0] == "deltalake"
+
+
+def _is_remote(table: Any) -> bool:
+    scheme, separator, _ = str(table.table_uri).partition("://")
+    return bool(separator) and scheme != "file"
+
+
+def _load(path: str, version: int | dt.datetime | None) -> Any:
     with extra("delta", f"reading the Delta table {path}"):
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
     try:
-        return DeltaTable(path, version=version)
+        table = DeltaTable(path, version=version if isinstance(version, int) else None)
+        if isinstance(version, dt.datetime):
+            _check_time(table, version, path)
+            table.load_as_version(version)
+        return table
     except DeltaError as error:
-        if version is not None:
+        if isinstance(version, int):
             latest = _load(path, None).version()
             if not 0 <= version <= latest:
                 raise NotFound(
@@ -60,6 +79,18 @@ def _load(path: str, version: int | None) -> Any:
             doing=f"reading the Delta table {path}",
             hint="Check the table with the tool that writes it; old versions may have been vacuumed",
         ) from None
+
+
+def _check_time(table: Any, when: dt.datetime, path: str) -> None:
+    """A time before the first version that is kept has no state; deltalake would give the first."""
+    kept = [entry["timestamp"] for entry in table.history() if "timestamp" in entry]
+    first = dt.datetime.fromtimestamp(min(kept) / 1000, dt.UTC) if kept else None
+    if first is not None and when < first:
+        raise NotFound(
+            f"at {when.isoformat()} there was no version",
+            doing=f"reading the Delta table {path}",
+            hint=f"The first is of {first.isoformat()}",
+        )
 
 
 def _needs_deltalake(table: Any, schema: pa.Schema, partitioned: Sequence[str]) -> bool:

@@ -97,8 +97,12 @@ def damaged(path: str, what: str, error: BaseException) -> FormatError:
     return FormatError(
         f"it is not a whole, readable {what or 'data'} file: {reason}",
         doing=f"reading {path}",
-        hint="The file may be damaged or still being written; or say what it is with format=",
+        hint=OTHER_ENCODING if isinstance(error, UnicodeDecodeError) else _DAMAGED,
     )
+
+
+OTHER_ENCODING = "It is read as UTF-8 unless another encoding is said: --encoding latin-1"
+_DAMAGED = "The file may be damaged or still being written; or say what it is with format="
 
 
 def missing(path: str) -> NotFound:

@@ -3,6 +3,7 @@ renamed columns or other file formats are read by pyiceberg itself into the spoo
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import re
 from typing import Any
@@ -22,8 +23,18 @@ from strandline.relations.spooled import spool_batches
 
 def open_iceberg(path: str, name: str, options: ReadOptions, spool: Spool | None) -> Relation:
     """The table at snapshot `options.version`, or its current state; `path` is its folder or a metadata file."""
-    table = _load(path)
-    scan = table.scan(snapshot_id=_snapshot(table, name, options.version))
+    return iceberg_relation(_load(path), name, options, spool)
+
+
+def is_iceberg_table(source: Any) -> bool:
+    """Whether it is a table of pyiceberg's, of whichever catalog; asks without importing it."""
+    return any(kind.__name__ == "Table" and kind.__module__ == "pyiceberg.table" for kind in type(source).__mro__)
+
+
+def iceberg_relation(table: Any, name: str, options: ReadOptions, spool: Spool | None) -> Relation:
+    """A table that pyiceberg has opened."""
+    path = str(table.location())
+    scan = table.scan(snapshot_id=_snapshot(table, name, options.state()))
     schema = _arrow_schema(scan.projection())
     check_names(schema.names, name)
     target = with_types(schema, options.arrow_types(), name)
@@ -80,13 +91,26 @@ def _load(path: str) -> Any:
             ) from None
 
 
-def _snapshot(table: Any, name: str, version: int | None) -> int | None:
+def _snapshot(table: Any, name: str, version: int | dt.datetime | None) -> int | None:
+    if isinstance(version, dt.datetime):
+        return _snapshot_at(table, name, version)
     if version is None or table.snapshot_by_id(version) is not None:
         return version
     known = ", ".join(str(snapshot.snapshot_id) for snapshot in table.metadata.snapshots[-5:])
     raise NotFound(
         f"there is no snapshot {version}", doing=f"reading the Iceberg table {name}", hint=f"Its last are {known}"
     )
+
+
+def _snapshot_at(table: Any, name: str, when: dt.datetime) -> int:
+    found = table.snapshot_as_of_timestamp(int(when.timestamp() * 1000))
+    if found is None:
+        raise NotFound(
+            f"at {when.isoformat()} there was no snapshot",
+            doing=f"reading the Iceberg table {name}",
+            hint="Give a later time, or a snapshot's id",
+        )
+    return int(found.snapshot_id)
 
 
 def _is_plain(task: Any, projection: Any, table: Any) -> bool:
