@@ -5,7 +5,8 @@
 Both tables are in one server, of this process unless `--url` names one; whoever reads goes through a small relay that
 counts the bytes of both directions. 100 rows differ: half are updated, a quarter deleted, a quarter inserted. Measured:
 strandline by checksums inside the databases, strandline reading both tables, and reladiff (`pip install reladiff
-psycopg2-binary`; left out where it is not installed), in turns, so that a busy machine is busy for all of them.
+psycopg2-binary`; left out where it is not installed) by both of its algorithms: checksums, which serve two databases,
+and a join inside one. They run in turns, so that a busy machine is busy for all of them.
 """
 
 from __future__ import annotations
@@ -104,11 +105,11 @@ def by_strandline(url: str, **options: Any) -> int:
     return len(sl.diff(f"{url}#bench_old", f"{url}#bench_new", runner="inline", **options))
 
 
-def by_reladiff(url: str) -> int:
-    from reladiff import connect_to_table, diff_tables
+def by_reladiff(url: str, algorithm: str) -> int:
+    from reladiff import Algorithm, connect_to_table, diff_tables
 
     old, new = (connect_to_table(url, name, "id") for name in ("bench_old", "bench_new"))
-    found = {row[0] for _, row in diff_tables(old, new, extra_columns=NAMES)}
+    found = {row[0] for _, row in diff_tables(old, new, extra_columns=NAMES, algorithm=Algorithm(algorithm))}
     return len(found)
 
 
@@ -132,7 +133,8 @@ def measure(url: str, rows: int, repeat: int) -> None:
         "strandline, both tables read": lambda through: by_strandline(through, algorithm="merge"),
     }
     if importlib.util.find_spec("reladiff"):
-        contenders["reladiff"] = by_reladiff
+        contenders["reladiff, hashdiff"] = lambda through: by_reladiff(through, "hashdiff")
+        contenders["reladiff, joindiff (one database alone)"] = lambda through: by_reladiff(through, "joindiff")
     taken: dict[str, list[tuple[float, int, int]]] = {name: [] for name in contenders}
     for _ in range(repeat):
         for name, work in contenders.items():
