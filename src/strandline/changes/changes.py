@@ -15,6 +15,7 @@ from strandline.changes.applied import Applied, apply_stored
 from strandline.changes.compose import composed_header
 from strandline.changes.consolidate import consolidated_header
 from strandline.changes.conversion import counted_again, keyed_again
+from strandline.changes.events import cdf_changes, debezium_changes
 from strandline.changes.execution import (
     Call,
     StoredChanges,
@@ -109,6 +110,22 @@ class Changes(ArrowRows):
     def load(path: str | os.PathLike[str]) -> Changes:
         """A saved change set, once every byte of it is checked."""
         return Changes(files.load(path))
+
+    @staticmethod
+    def from_cdf(table: Any, since: int, until: int | None = None, *, key: str | Sequence[str]) -> Changes:
+        """The net changes that a Delta table's change data feed tells, from version `since` to `until`, or the last.
+
+        `table` is a path or a `DeltaTable`. Events of one key collapse, once they prove to be the story of one row.
+        """
+        return Changes.of(cdf_changes(table, since, until, [key] if isinstance(key, str) else list(key)))
+
+    @staticmethod
+    def from_debezium(source: Any, *, key: str | Sequence[str], schema: pa.Schema | None = None) -> Changes:
+        """The net changes that Debezium's messages tell, in their order: a file of JSON lines, or the messages.
+
+        They need whole before images. `schema` says the types, which JSON does not; without one they are inferred.
+        """
+        return Changes.of(debezium_changes(source, [key] if isinstance(key, str) else list(key), schema))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the set to the folder `path`, as a whole or not at all."""

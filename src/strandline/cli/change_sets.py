@@ -1,9 +1,10 @@
-"""`strandline apply`, `invert`, `compose` and `show` for saved change sets; `strandline changes` for a table's changes
-from one state to another.
+"""`strandline apply`, `invert`, `compose` and `show` for saved change sets; `net` for logs of events; `changes` for a
+table's changes from one state to another.
 """
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -122,6 +123,50 @@ def show(path: str, limit: int, as_json: bool, runner: str) -> int:
         shown = rows.slice(0, limit)
         show_rows(shown.column_names, (tuple(row.values()) for row in shown.to_pylist()))
     return 0
+
+
+@click.command()
+@click.argument("source", type=click.Path())
+@click.option("-k", "--key", multiple=True, required=True, help="Key column; repeat, or separate by commas.")
+@click.option("--since", type=int, help="Of a Delta table: the version from which on, itself not included.")
+@click.option("--until", type=int, help="Of a Delta table: the last version.  [default: the latest]")
+@output_options
+@running
+def net(
+    source: str, key: tuple[str, ...], since: int | None, until: int | None, as_json: bool, runner: str, **given: Any
+) -> int:
+    """The net changes that a log of events tells: a Delta table's change data feed, or Debezium's messages.
+
+    SOURCE is a Delta table (with --since), or a file of JSON lines with a Debezium message in each. Events of one key
+    collapse to one change, once they prove to be the story of one row. Exits as `diff` does.
+
+    \b
+    Examples:
+      strandline net orders_delta --since 3 -k id --out week.changes
+      strandline net topic.jsonl -k id --format sql --sql-table orders --dialect postgres
+    """
+    import strandline as sl
+    from strandline.report import summary_json, summary_words
+
+    piped = takes_stdout(given, as_json=as_json)
+    names = [name for text in key for name in text.split(",") if name]
+    is_delta = os.path.isdir(os.path.join(source, "_delta_log"))
+    if is_delta and since is None:
+        raise click.UsageError("of a Delta table say --since, the version that you have")
+    if not is_delta and (since is not None or until is not None):
+        raise click.UsageError("--since and --until are for Delta tables; messages are taken as they stand")
+    if is_delta:
+        result = sl.Changes.from_cdf(source, since or 0, until, key=names)
+    else:
+        result = sl.Changes.from_debezium(source, key=names)
+    write_changes(result, given)
+    if piped:
+        say(summary_words(result.header))
+    elif as_json:
+        emit_json(summary_json(result.header))
+    else:
+        _print(result, given["limit"])
+    return 1 if result.header.counts.rows else 0
 
 
 @click.command()

@@ -22,7 +22,7 @@ from strandline.errors import Cancelled, StrandlineError, did_you_mean
 
 COMMANDS = {
     "diff": "diff",
-    **dict.fromkeys(("show", "apply", "invert", "compose"), "change_sets"),
+    **dict.fromkeys(("show", "apply", "invert", "compose", "net"), "change_sets"),
     **dict.fromkeys(("create", "load"), "load"),
     "query": "inspect",
     "changes": "change_sets",

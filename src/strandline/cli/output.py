@@ -195,7 +195,9 @@ _OUTPUT_OPTIONS = (
     ),
     click.option(
         "--layout",
-        type=click.Choice(["changes", "column-by-column", "side-by-side", "sparse", "left", "right"]),
+        type=click.Choice(
+            ["changes", "column-by-column", "side-by-side", "sparse", "left", "right", "cdf", "debezium"]
+        ),
         default="changes",
         show_default=True,
         help="How rows are laid out in --out.",

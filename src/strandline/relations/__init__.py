@@ -61,7 +61,7 @@ from strandline.relations.scan import (
     table_from_text,
     table_to_text,
 )
-from strandline.relations.schema import check_names, conform, convert, relation_type
+from strandline.relations.schema import check_names, conform, convert, relation_schema, relation_type
 from strandline.relations.shuffle import BUCKET_SCANS, run_exchanged
 from strandline.relations.spooled import SpooledRelation, spool_batches
 from strandline.relations.statistics import moment
@@ -123,6 +123,7 @@ __all__ = [
     "read_scan",
     "read_table",
     "register_reader",
+    "relation_schema",
     "relation_type",
     "retype",
     "run_exchanged",

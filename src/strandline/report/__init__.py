@@ -6,7 +6,17 @@ Importing this loads no Spark, DuckDB or sqlglot.
 from strandline.report.examples import Example, pick_examples
 from strandline.report.html import html_report
 from strandline.report.html_style import STYLE
-from strandline.report.layouts import column_by_column, lay_out, left, right, side_by_side, sparse
+from strandline.report.layouts import (
+    LAYOUTS,
+    cdf,
+    column_by_column,
+    debezium,
+    lay_out,
+    left,
+    right,
+    side_by_side,
+    sparse,
+)
 from strandline.report.markdown import markdown_report
 from strandline.report.notebook import SHOWN, changes_html, changes_page, first_rows, rows_html, schema_html
 from strandline.report.positions import MARK, Positions, change_positions, combined, positions_by_key
@@ -28,6 +38,7 @@ from strandline.report.writers import (
 __all__ = [
     "DIALECTS",
     "FORMATS",
+    "LAYOUTS",
     "MARK",
     "SHOWN",
     "STDOUT",
@@ -37,11 +48,13 @@ __all__ = [
     "Out",
     "Positions",
     "RunFacts",
+    "cdf",
     "change_positions",
     "changes_html",
     "changes_page",
     "column_by_column",
     "combined",
+    "debezium",
     "facts_of",
     "first_rows",
     "format_of",

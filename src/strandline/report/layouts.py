@@ -247,6 +247,61 @@ def right(changes: AnyChanges) -> pa.Table:
     return rows.select([*header.key, CHANGE, *header.values]).filter(pa.array(~of_kind(rows, DELETE)))
 
 
+def cdf(changes: AnyChanges) -> pa.Table:
+    """The lines of a Delta table's change data feed: whole rows, `_change_type`, and the version and time of a commit,
+    which no change set knows, as nulls. An update has two lines.
+    """
+    changes = in_memory(changes)
+    header, rows = changes.header, changes.rows
+    require_keyed(header, "laying out a change data feed")
+    check_before(header, "laying out a change data feed")
+    names = [name for name in header.new_schema.names if name in header.columns]
+    sides = {"before": _image(changes, names, after=False), "after": _image(changes, names, after=True)}
+    lines = []
+    for kind, side, name in (
+        (DELETE, "before", "delete"),
+        (UPDATE, "before", "update_preimage"),
+        (UPDATE, "after", "update_postimage"),
+        (INSERT, "after", "insert"),
+    ):
+        places = np.flatnonzero(of_kind(rows, kind))
+        image = sides[side].take(pa.array(places))
+        lines.append(image.append_column("_change_type", pa.chunked_array([pa.repeat(name, len(places))])))
+    # The lines of an update stand together.
+    ranks = np.concatenate([np.flatnonzero(of_kind(rows, kind)) for kind in (DELETE, UPDATE, UPDATE, INSERT)])
+    whole = pa.concat_tables(lines, promote_options="permissive").take(pa.array(np.argsort(ranks, kind="stable")))
+    for name, type_ in (("_commit_version", pa.int64()), ("_commit_timestamp", pa.timestamp("us", "UTC"))):
+        whole = whole.append_column(name, pa.nulls(len(whole), type_))
+    return whole
+
+
+def debezium(changes: AnyChanges) -> pa.Table:
+    """Debezium's messages: `before` and `after`, whole rows or null; `op`, which is c, u or d; no time is known."""
+    changes = in_memory(changes)
+    header, rows = changes.header, changes.rows
+    require_keyed(header, "laying out Debezium's messages")
+    check_before(header, "laying out Debezium's messages")
+    names = [name for name in header.new_schema.names if name in header.columns]
+    ops = pa.array(["d", "u", "c"]).take(pa.array(kinds(rows)))
+    sides = []
+    for after, missing in ((False, INSERT), (True, DELETE)):
+        image = _image(changes, names, after=after)
+        arrays = [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in image.columns]
+        held = pa.array(of_kind(rows, missing))
+        sides.append(pa.StructArray.from_arrays(arrays, fields=list(image.schema), mask=held))
+    times = pa.nulls(len(rows), pa.int64())
+    return pa.table({"before": sides[0], "after": sides[1], "op": ops, "ts_ms": times})
+
+
+def _image(changes: ChangeSet, names: Sequence[str], *, after: bool) -> pa.Table:
+    """Whole rows of one side, in the order of the table's columns; a side that a change does not have is null."""
+    key = changes.header.key
+    columns = {
+        name: changes.rows.column(name) if after or name in key else before_column(changes, name) for name in names
+    }
+    return pa.table(columns)
+
+
 LAYOUTS: dict[str, Callable[[AnyChanges], pa.Table]] = {
     "changes": as_it_is,
     "column-by-column": column_by_column,
@@ -254,6 +309,8 @@ LAYOUTS: dict[str, Callable[[AnyChanges], pa.Table]] = {
     "sparse": sparse,
     "left": left,
     "right": right,
+    "cdf": cdf,
+    "debezium": debezium,
 }
 
 

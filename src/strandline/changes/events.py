@@ -1,0 +1,163 @@
+"""Logs of events as change sets: Delta's change data feed, and the messages of a Debezium topic.
+
+A log holds row images in order: one that goes (−1) or one that comes (+1). Several events of one key collapse to one
+change, and only if they prove to be the story of one row: what comes and what goes alternate, and what goes is what
+came last. A log that tells another story (a key that is not unique, an event that is missing) is refused with its keys.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.changes.shape import ChangeSet, check_key, check_schema, show
+from strandline.changes.table_difference import difference
+from strandline.errors import ChangesError, FormatError, InputError, extra
+from strandline.relations import relation_schema
+from strandline.values import Flags, Positions, first_occurrences, plain, unequal
+
+KIND, VERSION, TIME = "_change_type", "_commit_version", "_commit_timestamp"
+SIGNS = {"delete": -1, "update_preimage": -1, "insert": 1, "update_postimage": 1}
+"""What each line of a change data feed does to the table."""
+_CREATES, _UPDATES, _DELETES = ("c", "r"), ("u",), ("d",)
+
+
+def net_of_events(rows: pa.Table, signs: Positions, moments: Positions, key: Sequence[str], doing: str) -> ChangeSet:
+    """The net change set of row images; `moments` order them, and of one moment what goes stands before what comes."""
+    check_schema(rows.schema)
+    check_key(rows.schema, key)
+    rows = plain(rows)
+    group = first_occurrences(rows.select(list(key)))
+    order = np.lexsort((signs, moments, group))
+    group, sign, rows = group[order], signs[order], rows.take(pa.array(order))
+    same = group[1:] == group[:-1]
+    _check_story(rows, sign, same, key, doing)
+    first, last = np.append(True, ~same), np.append(~same, True)
+    if not len(rows):
+        first = last = np.zeros(0, dtype=bool)
+    old, new = rows.filter(pa.array(first & (sign < 0))), rows.filter(pa.array(last & (sign > 0)))
+    return difference(old, new, key).knowing(None)
+
+
+def _check_story(rows: pa.Table, sign: Positions, same: Flags, key: Sequence[str], doing: str) -> None:
+    """Refuses events of one key that are not one row's: two that come or go in turn, or another row that goes."""
+    wrong = same & (sign[1:] == sign[:-1])
+    goes = np.flatnonzero(same & (sign[:-1] > 0) & (sign[1:] < 0))
+    came, went = rows.take(pa.array(goes)), rows.take(pa.array(goes + 1))
+    for name in rows.column_names:
+        wrong[goes] |= unequal(came.column(name), went.column(name))
+    if wrong.any():
+        raise ChangesError(
+            f"events of one key don't follow from each other: {show(rows.select(list(key)), np.flatnonzero(wrong))}",
+            doing=doing,
+            hint="Choose a key that is unique in the table, or read the log without the gap in it",
+        )
+
+
+def cdf_changes(table: Any, since: int, until: int | None, key: Sequence[str]) -> ChangeSet:
+    """What a Delta table's change data feed tells from version `since` (exclusive) to `until` (inclusive)."""
+    with extra("delta", "reading a change data feed"):
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+    doing = "reading a change data feed"
+    try:
+        opened = table if isinstance(table, DeltaTable) else DeltaTable(os.fspath(table))
+        last = opened.version() if until is None else until
+        if not 0 <= since <= last <= opened.version():
+            raise InputError(
+                f"from version {since} to {last} there is nothing", doing=doing, hint=f"The last is {opened.version()}"
+            )
+        if since == last:
+            schema = relation_schema(pa.schema(opened.schema().to_arrow()))
+            rows, signs, moments = schema.empty_table(), np.zeros(0, np.int64), np.zeros(0, np.int64)
+        else:
+            feed = pa.table(opened.load_cdf(starting_version=since + 1, ending_version=last))
+            feed = feed.cast(relation_schema(feed.schema))
+            rows, signs, moments = _of_feed(feed, doing)
+    except (DeltaError, OSError, ValueError) as error:
+        raise FormatError(
+            " ".join(str(error).split())[:300],
+            doing=doing,
+            hint="Give a Delta table whose log and files still have these versions",
+        ) from None
+    return net_of_events(rows, signs, moments, key, doing)
+
+
+def _of_feed(feed: pa.Table, doing: str) -> tuple[pa.Table, Positions, Positions]:
+    kinds = pc.index_in(feed.column(KIND), pa.array(list(SIGNS)))
+    if kinds.null_count:
+        raise FormatError(f"a line of the feed has none of the kinds {', '.join(SIGNS)}", doing=doing)
+    signs = np.asarray(list(SIGNS.values()), dtype=np.int64)[np.asarray(kinds, dtype=np.int64)]
+    return feed.drop_columns([KIND, VERSION, TIME]), signs, np.asarray(feed.column(VERSION), dtype=np.int64)
+
+
+def debezium_changes(source: Any, key: Sequence[str], schema: pa.Schema | None = None) -> ChangeSet:
+    """What the messages of a topic tell, in their order: a file of JSON lines, or messages as texts or dictionaries.
+
+    With and without the envelope of a schema. Before images have to be whole, and tombstones mean nothing.
+    """
+    doing = "reading Debezium's messages"
+    images: list[dict[str, Any]] = []
+    signs: list[int] = []
+    moments: list[int] = []
+    for number, payload in enumerate(_payloads(source, doing), start=1):
+        for sign, image in _images(payload, number, doing):
+            images.append(image)
+            signs.append(sign)
+            moments.append(number)
+    try:
+        rows = pa.Table.from_pylist(images, schema)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise FormatError(f"rows don't have one type: {error}", doing=doing, hint="Give the schema") from None
+    if not images and schema is None:
+        raise InputError("there is no message, so the columns are not known", doing=doing, hint="Give the schema")
+    return net_of_events(rows, np.asarray(signs, np.int64), np.asarray(moments, np.int64), key, doing)
+
+
+def _payloads(source: Any, doing: str) -> Iterator[dict[str, Any]]:
+    for number, message in enumerate(_messages(source), start=1):
+        try:
+            found = json.loads(message) if isinstance(message, (str, bytes)) else message
+        except ValueError as error:
+            raise FormatError(f"line {number} is no JSON: {error}", doing=doing) from None
+        if found is None:
+            continue  # a tombstone, which only tells Kafka to forget the key
+        if isinstance(found, dict) and "payload" in found:
+            found = found["payload"]
+        if found is None:
+            continue
+        if not isinstance(found, dict) or "op" not in found:
+            raise FormatError(f"line {number} is no message of Debezium's: it has no op", doing=doing)
+        yield found
+
+
+def _messages(source: Any) -> Iterable[Any]:
+    if not isinstance(source, (str, os.PathLike)):
+        yield from source
+        return
+    with open(source, encoding="utf-8") as file:
+        yield from (line for line in file if line.strip())
+
+
+def _images(payload: dict[str, Any], number: int, doing: str) -> list[tuple[int, dict[str, Any]]]:
+    op, before, after = payload["op"], payload.get("before"), payload.get("after")
+    if op in _CREATES and after is not None:
+        return [(1, after)]
+    if op in _UPDATES and before is not None and after is not None:
+        return [(-1, before), (1, after)]
+    if op in _DELETES and before is not None:
+        return [(-1, before)]
+    if op in (*_UPDATES, *_DELETES):
+        raise InputError(
+            f"message {number} ({op}) has no before image",
+            doing=doing,
+            hint="Let the source send it: in PostgreSQL, ALTER TABLE … REPLICA IDENTITY FULL",
+        )
+    raise InputError(f"message {number} is a {op!r}, which is no change of a row", doing=doing)
