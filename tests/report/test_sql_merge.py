@@ -1,8 +1,10 @@
-"""Changes as MERGE statements: run in DuckDB, and parsed in every dialect."""
+"""Changes as SQL: run in DuckDB and SQLite, and parsed in every dialect."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import sqlite3
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -105,19 +107,96 @@ def test_any_text_comes_back_as_it_was(texts: list[str]) -> None:
     assert sorted(result.to_pylist(), key=lambda each: each["id"]) == new.to_pylist()
 
 
+READERS = {"standard": None, "sqlserver": "tsql"}
+FINITE = ("mysql", "sqlite", "sqlserver")
+"""Dialects of databases that hold neither NaN nor infinities; the first two take no null for a key either."""
+
+
+def finite_changes(dialect: str) -> ChangeSet:
+    """Changes that the dialect can hold."""
+    if dialect not in FINITE:
+        return plain_changes()[2]
+    old = pa.Table.from_pylist([row(1, big=1), row(2, big=1)], PLAIN)
+    new = pa.Table.from_pylist([row(2, real=-0.5, flag=None, big=2), row(3, big=2**62)], PLAIN)
+    return difference(old, new, ["id"])
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_statements_parse_in_their_dialect_and_literals_survive(dialect: str) -> None:
-    _, _, changes = plain_changes()
+    changes = finite_changes(dialect)
     statements = list(sql_merge(changes.header, [changes.rows], "shop.orders", dialect))
     assert len(statements) == 2
+    upserts = dialect in ("mysql", "sqlite")
     for statement in statements:
-        (parsed,) = sqlglot.parse(statement, dialect=None if dialect == "standard" else dialect)
-        assert isinstance(parsed, exp.Merge)
+        (parsed,) = sqlglot.parse(statement, dialect=READERS.get(dialect, dialect))
+        assert isinstance(parsed, (exp.Delete, exp.Insert) if upserts else exp.Merge)
     assert parsed is not None
-    texts = {literal.this for literal in parsed.find_all(exp.Literal) if literal.is_string}
+    texts = {each.name for each in parsed.find_all(exp.Literal, exp.National) if each.is_string or dialect in READERS}
     assert EVIL in texts
     assert "DELETE" in statements[0]
-    assert "UPDATE SET" in statements[1]
+    assert ("UPDATE" if upserts else "UPDATE SET") in statements[1]
+
+
+_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
+_FINITE = st.floats(allow_nan=False, allow_infinity=False)
+_ROWS = st.dictionaries(
+    st.tuples(st.integers(-(2**63), 2**63 - 1), _TEXT),
+    st.tuples(
+        st.none() | _TEXT,
+        st.none() | st.binary(max_size=4),
+        st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    ),
+    max_size=4,
+)
+
+
+@for_all(25, old=_ROWS, new=_ROWS)
+def test_sqlite_comes_to_the_new_state_and_stays_there(old: dict[Any, Any], new: dict[Any, Any]) -> None:
+    schema = pa.schema(
+        [("id", pa.int64()), ('"k"', pa.string()), ("t", pa.string()), ("b", pa.binary()), ("x", pa.float64())]
+    )
+
+    def table(rows: dict[Any, Any]) -> pa.Table:
+        lines = [dict(zip(schema.names, (*key, *values), strict=True)) for key, values in rows.items()]
+        return pa.Table.from_pylist(lines, schema)
+
+    changes = difference(table(old), table(new), ["id", '"k"'])
+    script = "\n".join(sql_merge(changes.header, [changes.rows], "orders", "sqlite"))
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        database.execute(
+            'CREATE TABLE orders (id INTEGER, """k""" TEXT, t TEXT, b BLOB, x REAL, PRIMARY KEY (id, """k"""))'
+        )
+        database.executemany(
+            "INSERT INTO orders VALUES (?, ?, ?, ?, ?)", [(*key, *values) for key, values in old.items()]
+        )
+        for _ in range(2):
+            database.executescript(script)
+            assert set(database.execute("SELECT * FROM orders")) == {(*key, *values) for key, values in new.items()}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "values", "said"),
+    [
+        ("sqlite", [float("nan")], "holds nan, which sqlite can't store"),
+        ("mysql", [float("inf")], "holds inf, which mysql can't store"),
+        ("sqlite", pa.array([2**63], pa.uint64()), "more than an integer of sqlite"),
+        ("sqlite", ["a\0b"], "zero byte"),
+    ],
+)
+def test_what_a_database_without_merge_cant_hold_is_refused(dialect: str, values: Any, said: str) -> None:
+    new = pa.table({"id": [1], "v": values})
+    changes = difference(new.slice(0, 0), new, ["id"])
+    with pytest.raises(InputError, match=said):
+        list(sql_merge(changes.header, [changes.rows], "t", dialect))
+
+
+def test_a_null_key_is_deleted_and_never_upserted_in_sqlite() -> None:
+    row = pa.table({"id": pa.array([None], pa.int64()), "v": [1]})
+    gone = difference(row, row.slice(0, 0), ["id"])
+    assert list(sql_merge(gone.header, [gone.rows], "t", "sqlite")) == ['DELETE FROM t\nWHERE\n  "id" IS NULL;']
+    come = difference(row.slice(0, 0), row, ["id"])
+    with pytest.raises(InputError, match="a key is null"):
+        list(sql_merge(come.header, [come.rows], "t", "sqlite"))
 
 
 def test_deletes_come_first_and_rows_go_in_batches() -> None:

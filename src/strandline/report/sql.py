@@ -1,4 +1,4 @@
-"""A change set as SQL: MERGE statements that bring a table of a database to the new state.
+"""A change set as SQL: statements that bring a table of a database to the new state, by MERGE where there is one.
 
 Deletes come first, then updates and inserts together, in batches with a VALUES list as their source. Running the
 script twice is harmless: what is deleted stays deleted, and what is there is set again. Names are quoted and literals
@@ -7,6 +7,9 @@ escaped by sqlglot for the dialect.
 Numbers and booleans are their own literals; everything else is a string literal that one CAST per column turns into
 the column's type, so that nothing depends on how a database guesses the type of a VALUES list. Nested values,
 durations and anything else that has no such literal are refused by name.
+
+MySQL and SQLite have no MERGE: there it is DELETE, and INSERT with what it does about a key that is there, which needs
+that key to be the table's primary key. These two convert literals to the column's type by themselves.
 """
 
 from __future__ import annotations
@@ -26,13 +29,15 @@ from strandline.changes import DELETE, Header
 from strandline.errors import ChangesError, InputError, SchemaError, SqlError
 from strandline.report.layouts import of_kind, require_keyed
 from strandline.report.values import Instant, TimeSpan, python_values, text
-from strandline.values import is_plain_bytes
+from strandline.values import is_plain_bytes, is_plain_text
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
 DOING = "writing changes as SQL"
-_MICROSECOND_DIALECTS = ("postgres", "spark")
+_MICROSECOND_DIALECTS = ("postgres", "spark", "mysql", "bigquery")
+_UPSERTING = ("mysql", "sqlite")
+"""Dialects without MERGE."""
 
 
 def sql_type(name: str, type_: pa.DataType, dialect: str) -> exp.DataType:
@@ -75,6 +80,10 @@ def converted(column: exp.Expression, type_: pa.DataType, target: exp.DataType, 
         return exp.Anonymous(this="DECODE", expressions=[column, exp.Literal.string("hex")])
     if dialect == "snowflake":
         return exp.Anonymous(this="TO_BINARY", expressions=[column, exp.Literal.string("HEX")])
+    if dialect == "bigquery":
+        return exp.Anonymous(this="FROM_HEX", expressions=[column])
+    if dialect == "tsql":
+        return exp.Anonymous(this="CONVERT", expressions=[exp.var("VARBINARY(MAX)"), column, exp.Literal.number(2)])
     return exp.Anonymous(this="UNHEX", expressions=[column])
 
 
@@ -97,8 +106,12 @@ def check_values(field: pa.Field, values: Sequence[Any], dialect: str) -> None:
                 doing=DOING,
                 hint="Round the column to microseconds before comparing",
             )
-        if dialect == "postgres" and isinstance(value, str) and "\0" in value:
-            raise InputError(f"column {name!r} holds a zero byte in text, which postgres can't store", doing=DOING)
+        if dialect == "sqlite" and isinstance(value, int) and value >= 2**63:
+            raise InputError(f"column {name!r} holds {value}, more than an integer of sqlite", doing=DOING)
+        if dialect in (*_UPSERTING, "tsql") and isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"column {name!r} holds {value}, which {dialect} can't store", doing=DOING)
+        if dialect in ("postgres", "sqlite") and isinstance(value, str) and "\0" in value:
+            raise InputError(f"column {name!r} holds a zero byte in text, which {dialect} can't store", doing=DOING)
 
 
 def _string(value: Any) -> str:
@@ -130,8 +143,12 @@ def _kind(type_: pa.DataType, dialect: str) -> Any:
         pa.date32(): types.DATE,
         pa.date64(): types.DATE,
     }
-    if type_ in simple:
+    if type_ in simple and not (dialect == "tsql" and is_plain_text(type_)):
         return simple[type_]
+    if dialect == "bigquery" and (type_ == pa.uint64() or pt.is_decimal(type_)):
+        return types.BIGDECIMAL if type_ == pa.uint64() or 0 <= type_.scale <= type_.precision <= 38 else None
+    if dialect == "tsql" and is_plain_text(type_):
+        return exp.DataType.build("NVARCHAR(MAX)", dialect="tsql")
     if type_ == pa.uint64():
         return _decimal(20, 0)
     if pt.is_decimal(type_) and 0 <= type_.scale <= type_.precision <= 38:
@@ -151,6 +168,10 @@ def _timestamp(type_: pa.DataType, dialect: str) -> Any:
         return types.TIMESTAMPTZ
     if dialect == "duckdb" and type_.unit == "ns":
         return types.TIMESTAMP_NS
+    if dialect in ("bigquery", "mysql"):
+        return types.DATETIME
+    if dialect == "tsql":
+        return types.DATETIME2
     return types.TIMESTAMPNTZ if dialect in ("spark", "snowflake") else types.TIMESTAMP
 
 
@@ -161,7 +182,7 @@ def _decimal(precision: int, scale: int) -> exp.DataType:
     return exp.DataType(this=exp.DataType.Type.DECIMAL, expressions=size)
 
 
-DIALECTS = ("standard", "duckdb", "postgres", "spark", "snowflake")
+DIALECTS = ("standard", "duckdb", "postgres", "spark", "snowflake", "bigquery", "sqlserver", "mysql", "sqlite")
 BATCH = 500
 LINE = 1_000_000  # a row of the VALUES list stays on one line
 _FOLDED = re.compile(r"[a-z_][a-z0-9_]*")
@@ -183,11 +204,84 @@ def _statements(header: Header, rows: Sequence[pa.Table], target: exp.Table, dia
     for part in rows:
         gone = part.select(header.key).filter(pa.array(of_kind(part, DELETE)))
         for batch in _batches(gone):
-            yield _sql(_merge(target, batch, header.key, dialect, deletes=True), dialect)
+            if dialect in _UPSERTING:
+                yield _sql(_plain_delete(target, batch, dialect), dialect)
+            else:
+                yield _sql(_merge(target, batch, header.key, dialect, deletes=True), dialect)
     for part in rows:
         kept = part.select(header.columns).filter(pa.array(~of_kind(part, DELETE)))
         for batch in _batches(kept):
-            yield _sql(_merge(target, batch, header.key, dialect, deletes=False), dialect)
+            if dialect in _UPSERTING:
+                yield _sql(_upsert(target, batch, header.key, dialect), dialect)
+            else:
+                yield _sql(_merge(target, batch, header.key, dialect, deletes=False), dialect)
+
+
+def _plain_delete(target: exp.Table, batch: pa.Table, dialect: str) -> exp.Delete:
+    """`DELETE FROM t WHERE "id" = 1 OR …`, where a key may be null."""
+    from sqlglot import exp
+
+    lines = []
+    for values in zip(*_literals(batch, dialect), strict=True):
+        tests = [
+            exp.Is(this=exp.column(_name(name, dialect)), expression=exp.Null())
+            if isinstance(value, exp.Null)
+            else exp.EQ(this=exp.column(_name(name, dialect)), expression=value)
+            for name, value in zip(batch.column_names, values, strict=True)
+        ]
+        lines.append(exp.and_(*tests))
+    return exp.Delete(this=target.copy(), where=exp.Where(this=exp.or_(*lines)))
+
+
+def _upsert(target: exp.Table, batch: pa.Table, key: Sequence[str], dialect: str) -> exp.Insert:
+    """`INSERT … ON CONFLICT … DO UPDATE`, or in MySQL `ON DUPLICATE KEY UPDATE`."""
+    from sqlglot import exp
+
+    if any(batch.column(name).null_count for name in key):
+        raise InputError(
+            f"a key is null, which no primary key of {dialect} is",
+            doing=DOING,
+            hint="Write the script in another dialect, or leave such rows out",
+        )
+    names = [_name(name, dialect) for name in batch.column_names]
+    values = [_name(name, dialect) for name in batch.column_names if name not in key]
+    sets = [exp.EQ(this=exp.column(name), expression=_came(name, dialect)) for name in values or names[:1]]
+    conflict = exp.OnConflict(
+        duplicate=dialect == "mysql",
+        conflict_keys=None if dialect == "mysql" else [_name(name, dialect) for name in key],
+        action=exp.var("UPDATE" if dialect == "mysql" else "DO UPDATE"),
+        expressions=sets,
+    )
+    rows = [exp.Tuple(expressions=list(line)) for line in zip(*_literals(batch, dialect), strict=True)]
+    into = exp.Schema(this=target.copy(), expressions=names)
+    return exp.Insert(this=into, expression=exp.Values(expressions=rows), conflict=conflict)
+
+
+def _came(name: exp.Identifier, dialect: str) -> exp.Expression:
+    """The value that came for a column."""
+    from sqlglot import exp
+
+    if dialect == "mysql":
+        return exp.Anonymous(this="VALUES", expressions=[exp.column(name.copy())])
+    return exp.column(name.copy(), table="excluded")
+
+
+def _literals(batch: pa.Table, dialect: str) -> list[list[exp.Expression]]:
+    """The values of each column as literals that the database converts itself."""
+    from sqlglot import exp
+
+    columns = []
+    for place, field in enumerate(batch.schema):
+        values = python_values(batch.column(place))
+        check_values(field, values, dialect)
+        as_text = needs_text(field.type, values)
+        columns.append(
+            [
+                exp.HexString(this=value.hex()) if isinstance(value, bytes) else literal(value, as_text=as_text)
+                for value in values
+            ]
+        )
+    return columns
 
 
 def _check(header: Header, dialect: str) -> None:
@@ -233,7 +327,7 @@ def _source(batch: pa.Table, dialect: str) -> exp.Expression:
         values = python_values(batch.column(place))
         check_values(field, values, dialect)
         as_text = needs_text(field.type, values)
-        columns.append([literal(value, as_text=as_text) for value in values])
+        columns.append([_national(literal(value, as_text=as_text), dialect) for value in values])
         target = sql_type(field.name, field.type, dialect)
         cast = converted(exp.column(f"c{place + 1}", table="v"), field.type, target, dialect)
         chosen.append(exp.alias_(cast, _name(field.name, dialect)))
@@ -243,12 +337,23 @@ def _source(batch: pa.Table, dialect: str) -> exp.Expression:
     return exp.select(*chosen).from_(values_list).subquery("source")
 
 
+def _national(value: exp.Expression, dialect: str) -> exp.Expression:
+    """SQL Server reads text in the database's code page, unless it is marked."""
+    from sqlglot import exp
+
+    return exp.National(this=value.name) if dialect == "tsql" and value.is_string else value
+
+
 def _meets(name: str, nulls: bool, dialect: str) -> exp.Expression:
     """Where keys are equal. The null-safe comparison, which databases can't hash, only where a key is null."""
     from sqlglot import exp
 
+    ours, theirs = exp.column(_name(name, dialect), table="target"), _incoming(name, dialect)
+    if nulls and dialect == "tsql":  # IS NOT DISTINCT FROM is new there
+        neither = exp.and_(*(exp.Is(this=one.copy(), expression=exp.Null()) for one in (ours, theirs)))
+        return exp.paren(exp.or_(exp.EQ(this=ours, expression=theirs), neither))
     kind = exp.NullSafeEQ if nulls else exp.EQ
-    return kind(this=exp.column(_name(name, dialect), table="target"), expression=_incoming(name, dialect))
+    return kind(this=ours, expression=theirs)
 
 
 def _insert(names: Sequence[str], dialect: str) -> exp.Insert:
@@ -297,7 +402,7 @@ def _target(table_name: str, dialect: str) -> exp.Table:
 def _dialect(name: str) -> str:
     if name not in DIALECTS:
         raise InputError(f"unknown dialect {name!r}", doing=DOING, hint=f"Choose one of {', '.join(DIALECTS)}")
-    return "" if name == "standard" else name
+    return {"standard": "", "sqlserver": "tsql"}.get(name, name)
 
 
 def _sql(statement: exp.Expression, dialect: str) -> str:
