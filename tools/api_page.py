@@ -32,6 +32,7 @@ CLASSES = (
     ("TemporaryStore", "strandline.store", "what `store.branch()` without a name gives"),
     ("Table", "strandline.store", "what `store.table` gives; its verbs are transactions of one statement"),
     ("TableDescription", "strandline.store", "what `table.describe` gives"),
+    ("Exported", "strandline.store", "what `table.export` gives"),
     ("StoreChanges", "strandline.store", "what `store.all_changes` gives"),
     ("TableTransaction", "strandline.tables", "what `store.transaction` gives"),
     ("Snapshot", "strandline.store", "what `store.snapshot()` without a name gives"),

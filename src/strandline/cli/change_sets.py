@@ -196,7 +196,7 @@ def changes(
     from strandline.report import summary_json, summary_words
 
     piped = takes_stdout(given, as_json=as_json)
-    if table is None and (piped or given["out"] or given["html_path"]):
+    if table is None and (piped or given["out"] or given["append_path"] or given["html_path"]):
         raise click.UsageError("say which TABLE: the changes of several don't go into one file")
     with tables_of(store, given["version"]) as opened:
         older, newer = parse_at(opened.pages, since), parse_at(opened.pages, until)

@@ -202,6 +202,13 @@ _OUTPUT_OPTIONS = (
         show_default=True,
         help="How rows are laid out in --out.",
     ),
+    click.option(
+        "--append",
+        "append_path",
+        metavar="FILE.parquet",
+        type=click.Path(),
+        help="Add the changes to those of earlier runs, with when and between what.",
+    ),
     click.option("--sql-table", default="", help="The table that a .sql script changes."),
     click.option("--dialect", default="standard", show_default=True, help="The dialect of a .sql script."),
     click.option("--html", "html_path", type=click.Path(), help="Write a report to open in a browser."),
@@ -243,7 +250,7 @@ def write_changes(
     changes: Changes, given: Mapping[str, Any], facts: RunFacts | None = None, renames: Mapping[str, str] | None = None
 ) -> None:
     """Writes the files that a command was asked for: `--out` in its format and layout, `--html`."""
-    from strandline.report import Out, format_of, write_out
+    from strandline.report import Out, append_changes, format_of, write_out
 
     path, format_ = given["out"] or ("-" if given["out_format"] else ""), given["out_format"] or ""
     if path and not format_ and format_of(path) == "changes" and given["layout"] == "changes":
@@ -251,6 +258,8 @@ def write_changes(
     elif path:
         out = Out(path, format_, given["layout"], given["sql_table"], given["dialect"], given["limit"])
         write_out(changes.header, changes.tables(), out, facts, renames)
+    if given["append_path"]:
+        append_changes(changes, given["append_path"], layout=given["layout"])
     if given["html_path"]:
         page = Out(given["html_path"], "html", limit=given["limit"])
         write_out(changes.header, changes.tables(), page, facts, renames)

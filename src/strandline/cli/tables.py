@@ -1,4 +1,6 @@
-"""`strandline tables`, `describe` and `history`: which tables a store has, what one is, and what became of a row."""
+"""`strandline tables`, `describe`, `history` and `export`: which tables a store has, what one is, what became of a row,
+and a table as a table of others.
+"""
 
 from __future__ import annotations
 
@@ -108,6 +110,40 @@ def history(store: str, table: str, key: tuple[str, ...], version: str, as_json:
         if not len(rows):
             say(f"No snapshot of {store} has such a row, and there is none now.")
     return 0 if len(rows) else 1
+
+
+@click.command()
+@store_argument
+@click.argument("table")
+@click.argument("path", type=click.Path())
+@click.option(
+    "--to",
+    type=click.Choice(["parquet", "delta", "iceberg"]),
+    default="parquet",
+    show_default=True,
+    help="What PATH becomes; delta and iceberg need the extras of these names.",
+)
+@_at_option
+@click.option("--overwrite", is_flag=True, help="Replace a file; give a Delta table a new version.")
+@version_option
+@json_option
+def export(store: str, table: str, path: str, at: str | None, version: str, as_json: bool, **how: Any) -> int:
+    """Writes TABLE to PATH: a Parquet file, or a Delta or Iceberg table of its own.
+
+    \b
+    Examples:
+      strandline export shop orders orders.parquet
+      strandline export shop orders orders_delta --to delta --at monday
+    """
+    from strandline.pages import parse_at
+
+    with tables_of(store, version) as opened:
+        done = opened.table(table).export(path, at=parse_at(opened.pages, at), **how)
+    if as_json:
+        emit_json(asdict(done))
+    else:
+        say(f"{count_of(done.rows, 'row')} of {table} in {path} ({done.to}).")
+    return 0
 
 
 def _values(key: tuple[str, ...], table: Any) -> list[Any]:

@@ -3,6 +3,7 @@
 Importing this loads no Spark, DuckDB or sqlglot.
 """
 
+from strandline.report.append import append_changes
 from strandline.report.examples import Example, pick_examples
 from strandline.report.html import html_report
 from strandline.report.html_style import STYLE
@@ -48,6 +49,7 @@ __all__ = [
     "Out",
     "Positions",
     "RunFacts",
+    "append_changes",
     "cdf",
     "change_positions",
     "changes_html",

@@ -246,7 +246,7 @@ def write_out(
     format = out.format or format_of(out.path)
     if format in WHOLE and out.layout != "changes":
         raise InputError(f"{format} has no layout {out.layout!r}", doing=f"writing {out.path}", hint="Leave it out")
-    parts = _at_least_one(header, tables)
+    parts = at_least_one(header, tables)
     if format not in WHOLE:
         return write_rows(lay_out(header, parts, out.layout), out.path, format)
     if format == "sql":
@@ -288,7 +288,7 @@ def _save(changes: ChangeSet, path: str) -> WrittenFile:
     return WrittenFile(Path(path), len(changes), size)
 
 
-def _at_least_one(header: Header, tables: Iterable[pa.Table]) -> Iterable[pa.Table]:
+def at_least_one(header: Header, tables: Iterable[pa.Table]) -> Iterable[pa.Table]:
     """The tables, or one empty table, so that a file has its columns even when nothing changed."""
     some = False
     for table in tables:

@@ -3,6 +3,7 @@
 Taking snapshots, branching, listing, dropping never start Spark; reading many rows may.
 """
 
+from strandline.store.export import Exported
 from strandline.store.history import StoreChanges, TableDescription
 from strandline.store.open_store import create, create_on, open, open_on
 from strandline.store.snapshot import Snapshot, table_sizes
@@ -13,6 +14,7 @@ from strandline.store.what_if import WhatIf
 
 __all__ = [
     "ATTEMPTS",
+    "Exported",
     "Snapshot",
     "Store",
     "StoreChanges",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 
 from strandline.changes import Changes
 from strandline.errors import InputError, NotFound, StrandlineError
+from strandline.store.export import Exported, export_relation
 from strandline.store.history import TableDescription, describe_table, row_history
 from strandline.store.what_if import WhatIf, create_what_if
 from strandline.tables import ROW, TableReader, TableRelation, entered_transaction, repeatable
@@ -133,6 +135,15 @@ class Table(ArrowRows):
         the row came, changed or went since the state before.
         """
         return row_history(self.store, self.name, key)
+
+    def export(
+        self, path: str | os.PathLike[str], *, to: str = "parquet", at: Any = None, overwrite: bool = False
+    ) -> Exported:
+        """Write its rows, now or at a state, to a Parquet file, a `delta` or an `iceberg` table.
+
+        What is there stays, unless `overwrite` replaces a file or gives a Delta table a new version.
+        """
+        return export_relation(self.relation(at=at), path, to, overwrite=overwrite)
 
     def what_if(self, name: str) -> WhatIf:
         """A new what-if over this table: changes kept apart, over a table that goes on changing."""
