@@ -7,6 +7,7 @@ TableReader                    one table at one state: columns, condition, Arrow
 """
 
 from strandline.tables.changes import (
+    RowShape,
     changed_rows,
     changes_of_shapes,
     in_later_shape,
@@ -23,6 +24,7 @@ from strandline.tables.keys import (
     decode_first,
     encode_key,
     encode_keys,
+    encode_prefixes,
     encode_rows,
     number_array,
     repeats,
@@ -94,6 +96,7 @@ __all__ = [
     "Limits",
     "PageCache",
     "Query",
+    "RowShape",
     "TableExpression",
     "TableInstaller",
     "TableReader",
@@ -115,6 +118,7 @@ __all__ = [
     "decode_first",
     "encode_key",
     "encode_keys",
+    "encode_prefixes",
     "encode_rows",
     "entered_transaction",
     "find_table",

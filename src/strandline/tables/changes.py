@@ -8,49 +8,79 @@ the older rows.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from strandline.changes import ChangeSet, Header, difference, keyed_difference, keyed_header
+from strandline.engine import parallel
 from strandline.pages import Entry, ReadView, TableId
 from strandline.tables.page import Flags, Numbers, PageContents, live_base
 from strandline.tables.page_cache import PageCache, Read
 from strandline.tables.predicates import repeat
-from strandline.tables.scan import TableReader, find_table
-from strandline.tables.schema import DELETED, ROW, TableSchema
+from strandline.tables.scan import KEPT_ROWS, TableReader, find_table
+from strandline.tables.schema import ROW, TableSchema
 from strandline.values import Matching, match, no_rows, unequal
 
 
+@dataclass(frozen=True)
+class RowShape:
+    """The shape in which rows of pages are wanted: that of a table, with all of its columns or some; `_row` is there
+    in any case.
+    """
+
+    schema: TableSchema
+    columns: tuple[str, ...] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        return [ROW, *(name for name in self.schema.names if self.columns is None or name in self.columns)]
+
+    @property
+    def row_schema(self) -> pa.Schema:
+        return pa.schema([self.schema.row_schema.field(name) for name in self.names])
+
+
 def changed_rows(
-    cache: PageCache, older: ReadView, newer: ReadView, table_id: TableId, schema: TableSchema
+    cache: PageCache, older: ReadView, newer: ReadView, table_id: TableId, shape: RowShape
 ) -> tuple[pa.Table, pa.Table]:
-    """The rows of both states on pages that differ, in the shape of `schema`; rows that merely moved are on both sides.
+    """The rows of both states on pages that differ, in the wanted shape; rows that merely moved are on both sides.
 
     Where two entries share their base page, only rows that an overlay touches come out.
     """
-    return rows_of_pairs(cache, newer.changed_entries(table_id, older), schema, (older.read, newer.read))
+    return rows_of_pairs(cache, newer.changed_entries(table_id, older), shape, (older.read, newer.read))
 
 
 def rows_of_pairs(
-    cache: PageCache, pairs: Iterable[tuple[Entry | None, Entry | None]], schema: TableSchema, reads: tuple[Read, Read]
+    cache: PageCache, pairs: Iterable[tuple[Entry | None, Entry | None]], shape: RowShape, reads: tuple[Read, Read]
 ) -> tuple[pa.Table, pa.Table]:
     """The same for pairs of entries, old and new; `reads` give the bytes of their pages."""
-    old, new = [no_rows(schema.row_schema)], [no_rows(schema.row_schema)]
-    for before, after in pairs:
-        sides = [_contents(cache, read, entry, schema) for read, entry in zip(reads, (before, after), strict=True)]
-        if sides[0] is not None and sides[1] is not None and _share_base(before, after):
-            touched = _touched(sides[0], sides[1])
-            old.append(_rows(sides[0], touched))
-            new.append(_rows(sides[1], touched))
-            continue
-        if sides[0] is not None:
-            old.append(sides[0].table)
-        if sides[1] is not None:
-            new.append(sides[1].table)
+
+    def read(pair: tuple[Entry | None, Entry | None]) -> tuple[pa.Table, pa.Table]:
+        return _rows_of_pair(cache, pair, shape, reads)
+
+    nothing = no_rows(shape.row_schema)
+    tables = [(nothing, nothing), *parallel(read, pairs)]
     # Rows of many pages are many small chunks, and whoever compares them would pay for each.
-    return pa.concat_tables(old).combine_chunks(), pa.concat_tables(new).combine_chunks()
+    old, new = (pa.concat_tables(side).combine_chunks() for side in zip(*tables, strict=True))
+    return old, new
+
+
+def _rows_of_pair(
+    cache: PageCache, pair: tuple[Entry | None, Entry | None], shape: RowShape, reads: tuple[Read, Read]
+) -> tuple[pa.Table, pa.Table]:
+    before, after = pair
+    share = _share_base(before, after)
+    # Rows of one base page are found by their numbers; other pages are merged with their overlays by key.
+    needed = shape if share or shape.columns is None else replace(shape, columns=(*shape.columns, *shape.schema.order))
+    sides = [_contents(cache, read, entry, needed) for read, entry in zip(reads, pair, strict=True)]
+    if share and sides[0] is not None and sides[1] is not None:
+        touched = _touched(sides[0], sides[1])
+        rows = [_rows(side, touched) for side in sides if side is not None]
+    else:
+        rows = [no_rows(shape.row_schema) if side is None else side.table for side in sides]
+    return rows[0].select(shape.names), rows[1].select(shape.names)
 
 
 def net_rows(old: pa.Table, new: pa.Table, schema: TableSchema) -> tuple[pa.Table, pa.Table]:
@@ -75,12 +105,17 @@ def compared(old: pa.Table, new: pa.Table, schema: TableSchema) -> tuple[Matchin
     return matching, differ
 
 
-def _contents(cache: PageCache, read: Read, entry: Entry | None, schema: TableSchema) -> PageContents | None:
-    return None if entry is None or entry.base is None else cache.contents(entry, schema, read)
+def _contents(cache: PageCache, read: Read, entry: Entry | None, shape: RowShape) -> PageContents | None:
+    if entry is None or entry.base is None:
+        return None
+    if shape.columns is None or entry.rows <= KEPT_ROWS:
+        return cache.contents(entry, shape.schema, read)
+    return cache.chosen(entry, shape.schema, read, shape.columns)
 
 
 def _share_base(before: Entry | None, after: Entry | None) -> bool:
-    return before is not None and after is not None and live_base(before).name == live_base(after).name
+    live = [entry for entry in (before, after) if entry is not None and entry.base is not None]
+    return len(live) == 2 and live_base(live[0]).name == live_base(live[1]).name
 
 
 def _touched(before: PageContents, after: PageContents) -> Numbers:
@@ -104,8 +139,8 @@ def _rows(side: PageContents, touched: Numbers) -> pa.Table:
         return side.base.table.take(pa.array(np.sort(places[places >= 0])))
     places = side.base.places(np.setdiff1d(touched, side.overlay.rows))
     live = ~side.overlay.deleted & np.isin(side.overlay.rows, touched)
-    amended = side.overlay.table.filter(pa.array(live)).drop_columns([DELETED])
-    return pa.concat_tables([side.base.table.take(pa.array(np.sort(places[places >= 0]))), amended])
+    kept = side.base.table.take(pa.array(np.sort(places[places >= 0])))
+    return pa.concat_tables([kept, side.overlay.table.filter(pa.array(live)).select(kept.column_names)])
 
 
 def table_changes(cache: PageCache, name: str, older: ReadView, newer: ReadView) -> ChangeSet:
@@ -118,7 +153,7 @@ def table_changes(cache: PageCache, name: str, older: ReadView, newer: ReadView)
     after, schema = find_table(newer, name)
     same = before.domain == after.domain and is_later_shape(schema, old_record)
     if same:
-        old, new = changed_rows(cache, older, newer, after.domain, schema)
+        old, new = changed_rows(cache, older, newer, after.domain, RowShape(schema))
         old, new = old.drop_columns([ROW]), new.drop_columns([ROW])
         unchanged = _net_page_rows(before.root) - len(old)
     else:

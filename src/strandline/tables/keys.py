@@ -54,6 +54,21 @@ def encode_keys(table: pa.Table, key: Sequence[str]) -> list[bytes]:
     return _joined(parts, len(table))
 
 
+def encode_prefixes(table: pa.Table, key: Sequence[str]) -> list[bytes]:
+    """What keys begin with whose first columns have the values of one of these rows, in order, each once.
+
+    The table has the first columns of the key or all of them. A row with a null leads to no key.
+    """
+    names = table.column_names
+    for name in names:
+        if table.column(name).null_count:
+            table = table.filter(pc.is_valid(table.column(name)))
+    if len(names) == 1:
+        table = pa.table({names[0]: table.column(0).unique()})
+    parts = [_encode_column(table.column(name), last=name == key[-1]) for name in names]
+    return sorted(set(_joined(parts, len(table))))
+
+
 class IntegerKeys(Sequence[bytes]):
     """What `encode_keys` gives for keys of signed integers without nulls; each is encoded when somebody asks for it."""
 

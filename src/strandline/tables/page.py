@@ -58,7 +58,12 @@ def decode_page(data: bytes, schema: TableSchema, columns: Sequence[str] | None 
     """
     file = _opened(data)
     chosen = [c for c in schema.columns if columns is None or c.name in columns]
-    return _read(file, chosen, [name for name in (ROW, DELETED) if name in file.schema_arrow.names])
+    first_row = (file.metadata.metadata or {}).get(FIRST_ROW)
+    if first_row is None:
+        return _read(file, chosen, [name for name in (ROW, DELETED) if name in file.schema_arrow.names])
+    rows = np.arange(int(first_row), int(first_row) + file.metadata.num_rows, dtype=np.int64)
+    numbered = {ROW: pa.chunked_array([pa.array(rows)])}
+    return pa.table(numbered | _columns(file, chosen, []))
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,10 @@ def _opened(data: bytes) -> pq.ParquetFile:
 
 def _read(file: pq.ParquetFile, chosen: Sequence[Column], marks: Sequence[str]) -> pa.Table:
     """Columns in the table's present shape, between `_row` and `_deleted` when these are among the marks."""
+    return pa.table(_columns(file, chosen, marks))
+
+
+def _columns(file: pq.ParquetFile, chosen: Sequence[Column], marks: Sequence[str]) -> dict[str, pa.ChunkedArray]:
     held = file.schema_arrow
     ids = {int((f.metadata or {}).get(FIELD_ID, b"-1")): f.name for f in held if f.name not in (ROW, DELETED)}
     wanted = [ids[c.id] for c in chosen if c.id in ids]
@@ -110,8 +119,7 @@ def _read(file: pq.ParquetFile, chosen: Sequence[Column], marks: Sequence[str]) 
             columns[column.name] = _as(table.column(name), column.type)
         else:
             columns[column.name] = _repeated(column.default, column.type, rows)
-    columns |= {name: table.column(name) for name in marks if name == DELETED}
-    return pa.table(columns)
+    return columns | {name: table.column(name) for name in marks if name == DELETED}
 
 
 def _repeating(facts: pq.FileMetaData, integers: Sequence[str]) -> dict[str | None, int]:
@@ -148,6 +156,7 @@ def check_storable(schema: pa.Schema) -> None:
 def _encode(table: pa.Table, distinct: Sequence[str]) -> bytes:
     sink = pa.BufferOutputStream()
     large = len(table) > SMALL_PAGE
+    distinct = (ROW, *(name for name in distinct if name != ROW)) if large else distinct
     differences = {name: _DIFFERENCES for name in distinct if pt.is_integer(table.schema.field(name).type)}
     pq.write_table(
         table,
@@ -158,6 +167,7 @@ def _encode(table: pa.Table, distinct: Sequence[str]) -> bytes:
         column_encoding=differences,
         write_statistics=large,
         row_group_size=GROUP_ROWS,
+        store_decimal_as_integer=True,  # decoded five times as fast as bytes
     )
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
@@ -353,8 +363,8 @@ class PageContents:
             return self.base.table.take(pa.array(places))
         places = places[~np.isin(self.base.rows[places], self.overlay.rows)]
         over = [place for key, place in self.overlay.by_key.items() if _begins(key, prefixes)]
-        amended = self.overlay.table.take(pa.array(over, pa.int64())).drop_columns([DELETED])
-        return pa.concat_tables([self.base.table.take(pa.array(places)), amended])
+        kept = self.base.table.take(pa.array(places))
+        return pa.concat_tables([kept, self.overlay.table.take(pa.array(over, pa.int64())).select(kept.column_names)])
 
     @cached_property
     def table(self) -> pa.Table:

@@ -26,7 +26,7 @@ from strandline.pages import Entry, Objects, PageRef, PageSnapshot, ReadView, Ta
 from strandline.relations import Bounds, Relation, Scan, Split, moment, read_scan, register_reader
 from strandline.storage import LocalStorage, ObjectStorage, Storage, open_storage
 from strandline.tables.keys import decode_first
-from strandline.tables.page import Columns, live_base
+from strandline.tables.page import Columns, PageContents, live_base
 from strandline.tables.page_cache import PageCache
 from strandline.tables.predicates import ALL, KeyBounds, TableExpression, check_params, key_bounds
 from strandline.tables.schema import ROW, TableSchema
@@ -148,10 +148,7 @@ class TableReader:
     ) -> pa.Table:
         """The rows of one page."""
         needed = {*wanted, *self.schema.order, *(condition.condition.columns if condition is not None else ())}
-        if entry.rows <= KEPT_ROWS:
-            contents = self._cache.contents(entry, self.schema, self.view.read)
-        else:
-            contents = self._cache.chosen(entry, self.schema, self.view.read, tuple(needed))
+        contents = self.contents(entry, tuple(needed))
         if bounds.points is not None and len(bounds.points) == 1:
             place = contents.find(bounds.points[0])
             rows = contents.base.table.slice(0, 0) if place is None else contents.image(place)
@@ -160,6 +157,12 @@ class TableReader:
         if condition is not None and not (bounds.exact and len(bounds.points or ()) == 1):
             rows = rows.filter(pa.array(condition.mask(rows)))
         return rows.select(list(wanted))
+
+    def contents(self, entry: Entry, needed: Sequence[str]) -> PageContents:
+        """What one page holds, the whole of it or at least these columns, which have the order's among them."""
+        if entry.rows <= KEPT_ROWS:
+            return self._cache.contents(entry, self.schema, self.view.read)
+        return self._cache.chosen(entry, self.schema, self.view.read, needed)
 
     def columns_of(self, entry: Entry, wanted: Sequence[str]) -> Columns:
         """Columns of all rows of one page, which is decoded only that far and not kept, whatever its size."""

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.pages import ReadView, TableId, Transaction
-from strandline.tables.changes import changed_rows, net_rows
+from strandline.tables.changes import RowShape, changed_rows, net_rows
 from strandline.tables.keys import encode_keys
 from strandline.tables.page_cache import PageCache
 from strandline.tables.predicates import KeyBounds, TableExpression
@@ -68,7 +68,7 @@ class TableValidator:
         if not keys and not scans:
             return None
         schema = TableSchema.from_bytes(newer.record(table_id))
-        old, new = net_rows(*changed_rows(self._cache, older, newer, table_id, schema), schema)
+        old, new = net_rows(*changed_rows(self._cache, older, newer, table_id, RowShape(schema)), schema)
         for rows in (old, new):
             why = _concerned(rows, schema, keys, scans)
             if why is not None:

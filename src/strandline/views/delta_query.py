@@ -2,8 +2,9 @@
 
 ΔV = Σᵢ R₁ⁿᵉʷ ⋈ … ⋈ Rᵢ₋₁ⁿᵉʷ ⋈ ΔRᵢ ⋈ Rᵢ₊₁ᵒˡᵈ ⋈ … ⋈ Rₙᵒˡᵈ, counts multiplied and added up. Each occurrence is an Rᵢ of
 its own, so a self join needs nothing special. A term whose ΔRᵢ is empty or irrelevant costs nothing; in others the
-change comes first, and each further relation is read only where its key can equal what is already there: the join
-keys of the change choose the pages. What can't be reached by key is read whole, by kernels where it is large.
+change comes first, and each further relation is read only where it can equal what is already there. Join keys of the
+change choose the pages of a relation; where other columns join it, all its pages are read, and only rows that meet the
+change are kept. What no equality connects is read whole, by kernels where it is large.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from strandline.values import no_rows
 from strandline.views.definition import Occurrence, QualifiedColumn, ViewDefinition, equalities_of
 from strandline.views.join import Join, JoinRunner, joined, net, run_join
 from strandline.views.relevance import mask
-from strandline.views.store_state import StoreState
+from strandline.views.store_state import Sought, StoreState
 
 Equalities = Sequence[tuple[QualifiedColumn, QualifiedColumn]]
 
@@ -36,8 +37,8 @@ class DeltaSides(Protocol):
         """A state to read relations from."""
         ...
 
-    def rows(self, relation: str, columns: Sequence[str], keys: pa.Table | None, *, new: bool) -> pa.Table:
-        """Rows of a relation in one of the states, all or those of some keys."""
+    def rows(self, relation: str, columns: Sequence[str], sought: Sought, *, new: bool) -> pa.Table:
+        """Rows of a relation in one of the states: those that are sought, and maybe others."""
         ...
 
 
@@ -59,9 +60,8 @@ class TwoStates:
     def state(self, *, new: bool) -> StoreState:
         return self.newer if new else self.older
 
-    def rows(self, relation: str, columns: Sequence[str], keys: pa.Table | None, *, new: bool) -> pa.Table:
-        state = self.state(new=new)
-        return state.rows(relation, columns) if keys is None else state.rows_of_keys(relation, columns, keys)
+    def rows(self, relation: str, columns: Sequence[str], sought: Sought, *, new: bool) -> pa.Table:
+        return self.state(new=new).rows_sought(relation, columns, sought)
 
 
 def delta_rows(definition: ViewDefinition, sides: DeltaSides, running: JoinRunner | None = None) -> pa.Table:
@@ -104,11 +104,12 @@ def _term_rows(definition: ViewDefinition, join: Join, sides: DeltaSides, term: 
     for place, one in _reachable_first(definition, sides, changed, equalities):
         new = place < term.place
         columns = join.columns_of(one.alias)
-        keys = _keys(one, known, equalities, sides)
-        if keys is None and sides.state(new=new).bytes(one.relation) >= running.inline_limit:
+        sought = _sought(one, known, equalities, sides)
+        limit = running.filter_limit if sought.values else running.inline_limit
+        if sought.keys is None and sides.state(new=new).bytes(one.relation) >= limit:
             whole[one.alias] = sides.state(new=new)
             continue
-        known[one.alias] = sides.rows(one.relation, columns, keys, new=new)
+        known[one.alias] = sides.rows(one.relation, columns, sought, new=new)
         if not len(known[one.alias]):
             return no_rows(join.rows_schema)
     if whole:
@@ -123,11 +124,15 @@ def _reachable_first(
     changed: Occurrence,
     equalities: Equalities,
 ) -> Iterator[tuple[int, Occurrence]]:
-    """The other occurrences, those first whose keys are known from what stands before them."""
+    """The other occurrences, those first whose keys are known from what stands before them, then those of which any
+    column is.
+    """
     rest = [(place, one) for place, one in enumerate(definition.occurrences) if one is not changed]
     seen = {changed.alias}
     while rest:
-        chosen = next((item for item in rest if _leading(item[1], seen, equalities, sides)), rest[0])
+        by_key = [item for item in rest if _leading(item[1], seen, equalities, sides)]
+        by_value = [item for item in rest if any(m[0] == item[1].alias and o[0] in seen for m, o in equalities)]
+        chosen = [*by_key, *by_value, *rest][0]
         rest.remove(chosen)
         seen.add(chosen[1].alias)
         yield chosen
@@ -151,18 +156,15 @@ def _leading(
     return [pair for pair in leading if pair[1][0] == leading[0][1][0]]
 
 
-def _keys(
-    one: Occurrence,
-    known: Mapping[str, pa.Table],
-    equalities: Equalities,
-    sides: DeltaSides,
-) -> pa.Table | None:
-    """What the leading key columns of an occurrence can be; None if nothing is known of them."""
+def _sought(one: Occurrence, known: Mapping[str, pa.Table], equalities: Equalities, sides: DeltaSides) -> Sought:
+    """What the rows of an occurrence must have in common with those that are known."""
     leading = _leading(one, set(known), equalities, sides)
-    if not leading:
-        return None
-    table = known[leading[0][1][0]]
-    return pa.table({name: table.column(column) for name, (_, column) in leading})
+    if leading:
+        table = known[leading[0][1][0]]
+        return Sought(pa.table({name: table.column(column) for name, (_, column) in leading}))
+    met = [(mine[1], other) for mine, other in equalities if mine[0] == one.alias and other[0] in known]
+    met.sort(key=lambda pair: len(known[pair[1][0]]), reverse=True)  # of two for one column the shorter stays
+    return Sought(values={name: known[alias].column(column) for name, (alias, column) in met})
 
 
 def _join_equalities(

@@ -18,7 +18,7 @@ from typing import Any
 
 from strandline.errors import InUse, NotFound, StrandlineError
 from strandline.pages import StateEdit, TableEdit, TableId
-from strandline.tables import VIEWS, PageCache, TableSchema, is_of_views, rows_of_pairs
+from strandline.tables import VIEWS, PageCache, RowShape, TableSchema, is_of_views, rows_of_pairs
 from strandline.views.catalog import ViewRecord
 from strandline.views.known_views import KnownViews
 from strandline.views.store_state import StoreState
@@ -137,5 +137,5 @@ def changed_rows_of(state: EditedState, name: str) -> tuple[list[dict[str, Any]]
     if table is None:
         return [], []
     record = TableSchema.from_bytes(table.record)
-    old, new = rows_of_pairs(state.cache, table.changed(), record, (state.view.read, table.read))
+    old, new = rows_of_pairs(state.cache, table.changed(), RowShape(record), (state.view.read, table.read))
     return old.to_pylist(), new.to_pylist()

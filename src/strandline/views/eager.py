@@ -23,10 +23,10 @@ from strandline.errors import Conflict, StorageError, StrandlineError
 from strandline.pages import Installer, StateEdit, TableEdit, Transaction
 from strandline.tables import (
     NONE,
-    ROW,
     SEGMENTS,
     Delta,
     PageCache,
+    RowShape,
     TableSchema,
     encode_keys,
     find_table,
@@ -50,7 +50,7 @@ from strandline.views.join import JoinRunner, counted_once
 from strandline.views.known_views import KnownViews
 from strandline.views.maintenance import MAINTENANCE_COSTS
 from strandline.views.range_modifications import LEAST_ROWS, statements_of_commit
-from strandline.views.store_state import StoreState
+from strandline.views.store_state import Sought, StoreState
 
 
 def derive(edit: StateEdit, installer: Installer, cache: PageCache, transactions: Sequence[Transaction] = ()) -> None:
@@ -93,7 +93,7 @@ def _written(edit: StateEdit, cache: PageCache, kept: Mapping[str, Segments]) ->
     if table is None:
         return {}
     record = TableSchema.from_bytes(table.record)
-    _, new = rows_of_pairs(cache, table.changed(), record, (edit.view.read, table.read))
+    _, new = rows_of_pairs(cache, table.changed(), RowShape(record), (edit.view.read, table.read))
     written = {row["view"]: Segments.from_row(row) for row in new.to_pylist()}
     for name, segments in written.items():
         before = kept.get(name)
@@ -148,8 +148,8 @@ class _EditSides:
             self.deltas[wanted] = self._computed(relation, columns)
         return self.deltas[wanted]
 
-    def rows(self, relation: str, columns: Sequence[str], keys: pa.Table | None, *, new: bool) -> pa.Table:
-        old = self.older.rows(relation, columns) if keys is None else self.older.rows_of_keys(relation, columns, keys)
+    def rows(self, relation: str, columns: Sequence[str], sought: Sought, *, new: bool) -> pa.Table:
+        old = self.older.rows_sought(relation, columns, sought)
         if not new:
             return old
         counted = counted_once(old)
@@ -166,12 +166,13 @@ class _EditSides:
         if table.dropped or table.name != relation or TableSchema.from_bytes(table.record) != record:
             raise StrandlineError(f"the table {relation} was dropped or renamed, or its columns have changed")
         read = (self.older.view.read, table.read)
-        old, new = rows_of_pairs(self.older.cache, table.changed(), record, read)
-        return difference(old.drop_columns([ROW]).select(wanted), new.drop_columns([ROW]).select(wanted)).rows
+        old, new = rows_of_pairs(self.older.cache, table.changed(), RowShape(record, tuple(wanted)), read)
+        return difference(old.select(wanted), new.select(wanted)).rows
 
 
 def _add(edit: StateEdit, installer: Installer, cache: PageCache, rows: pa.Table, segments: Segments) -> None:
-    there = StoreState(edit.view, cache).rows_of_keys(segments.table, [SEGMENT, SIGNATURE, NUMBER], rows.select(KEY))
+    sought = Sought(rows.select(KEY))
+    there = StoreState(edit.view, cache).rows_sought(segments.table, [SEGMENT, SIGNATURE, NUMBER], sought)
     there = there.filter(pa.compute.equal(there.column(SEGMENT), rows.column(SEGMENT)[0]))
     put, gone = added(there, rows)
     _install(edit.domain(find_table(edit.view, segments.table)[0].domain), installer, put, gone, KEY)

@@ -282,6 +282,11 @@ class JoinRunner:
             return float("inf")
         return 0 if self.runner == "spark" else INLINE_LIMIT
 
+    @property
+    def filter_limit(self) -> float:
+        """The same for relations of which few rows are kept, those that meet a change: they only cost reading."""
+        return self.inline_limit * 16
+
 
 @dataclass(frozen=True)
 class _Input:

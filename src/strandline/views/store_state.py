@@ -7,10 +7,12 @@ what changed in it is what its rows then and now differ in: nothing where neithe
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,22 +22,34 @@ from strandline.errors import NotFound
 from strandline.pages import Entry, ReadView, TableEntry
 from strandline.tables import (
     ALL,
-    ROW,
+    KEPT_ROWS,
     PageCache,
+    RowShape,
     TableReader,
     TableSchema,
     after_prefix,
     changed_rows,
-    encode_key,
-    encode_keys,
+    encode_prefixes,
     find_table,
     is_of_views,
 )
-from strandline.values import no_rows
+from strandline.values import comparable, no_rows
 from strandline.views.definition import Shape
 from strandline.whatif import WhatIfReader, chain_of, rows_between
 from strandline.whatif import definitions as what_ifs
 from strandline.whatif import is_hidden as is_of_what_ifs
+
+
+@dataclass(frozen=True)
+class Sought:
+    """Which rows of a relation can meet rows that are there already: no others need be read; these may be more.
+
+    `keys` has values of its leading key columns side by side, `values` those of columns each on its own. Nothing of
+    either means all rows.
+    """
+
+    keys: pa.Table | None = None
+    values: Mapping[str, pa.ChunkedArray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,24 +95,50 @@ class StoreState:
             return TableReader(self.view, relation, self.cache).to_arrow(_some(columns, self.record(relation)))
         return self._what_if(relation).rows(_some(columns, self.record(relation)), None, ALL)
 
-    def rows_of_keys(self, relation: str, columns: Sequence[str], keys: pa.Table) -> pa.Table:
+    def rows_sought(self, relation: str, columns: Sequence[str], sought: Sought) -> pa.Table:
+        """The rows that are sought: by key from the pages that can hold such, by other columns from all pages."""
+        filters = _filters(sought.values)
+        if not self.is_table(relation):
+            wanted = _some(columns, self.record(relation))
+            rows = self._what_if(relation).rows(tuple(dict.fromkeys([*wanted, *filters])), None, ALL)
+            return rows.filter(pa.array(_meets(rows, filters))).select(wanted) if filters else rows
+        if sought.keys is not None:
+            return self._rows_of_keys(relation, columns, sought.keys)
+        return self._rows_of_values(relation, columns, filters) if filters else self.rows(relation, columns)
+
+    def _rows_of_keys(self, relation: str, columns: Sequence[str], keys: pa.Table) -> pa.Table:
         """The rows whose leading key columns have one of these values, from the pages that can hold such."""
         reader = TableReader(self.view, relation, self.cache)
         wanted = _some(columns, reader.schema)
-        leading = keys.column_names
-        needed = list(dict.fromkeys([*wanted, leading[0]]))
-        values = keys.column(0).combine_chunks().unique()
-        prefixes = _prefixes(reader, keys)
+        needed = tuple(dict.fromkeys([*wanted, *reader.schema.key]))
+        values = _filters({keys.column_names[0]: keys.column(0)})
+        prefixes = encode_prefixes(keys, reader.schema.key)
 
-        def read(entry: Entry) -> pa.Table:
-            rows_of_page = self.cache.contents(entry, reader.schema, self.view.read).beginning_with(prefixes)
+        def read(found: tuple[Entry, list[bytes]]) -> pa.Table:
+            entry, beginnings = found
+            rows_of_page = reader.contents(entry, needed).beginning_with(beginnings)
             if rows_of_page is not None:
                 return rows_of_page.select(wanted)
             rows = reader.rows(entry, needed, None, ALL)
-            return rows.filter(pc.is_in(rows.column(leading[0]), value_set=values)).select(wanted)
+            return rows.filter(pa.array(_meets(rows, values))).select(wanted)
 
         schema = pa.schema([reader.schema.row_schema.field(name) for name in wanted])
         tables = parallel(read, _entries(reader, prefixes))
+        return pa.concat_tables([no_rows(schema), *(restored(table, schema) for table in tables)])
+
+    def _rows_of_values(self, relation: str, columns: Sequence[str], filters: Mapping[str, pa.Array]) -> pa.Table:
+        """The rows whose columns have values that pass; a page is decoded further only where a row passes."""
+        reader = TableReader(self.view, relation, self.cache)
+        wanted = _some(columns, reader.schema)
+        schema = pa.schema([reader.schema.row_schema.field(name) for name in wanted])
+
+        def read(entry: Entry) -> pa.Table:
+            if entry.rows > KEPT_ROWS and not _meets(reader.rows(entry, list(filters), None, ALL), filters).any():
+                return no_rows(schema)
+            rows = reader.rows(entry, list(dict.fromkeys([*wanted, *filters])), None, ALL)
+            return rows.filter(pa.array(_meets(rows, filters))).select(wanted)
+
+        tables = parallel(read, reader.entries(ALL))
         return pa.concat_tables([no_rows(schema), *(restored(table, schema) for table in tables)])
 
     def bytes(self, relation: str) -> int:
@@ -146,8 +186,7 @@ class StoreState:
         after, record = find_table(self.view, relation)
         if before.domain != after.domain or not _means_the_same(old_record, record, wanted):
             return older.rows(relation, wanted), self.rows(relation, wanted)
-        old, new = changed_rows(self.cache, older.view, self.view, after.domain, record)
-        return old.drop_columns([ROW]), new.drop_columns([ROW])
+        return changed_rows(self.cache, older.view, self.view, after.domain, RowShape(record, tuple(wanted)))
 
     def unlike(self, older: StoreState, relation: str, columns: Sequence[str]) -> str:
         """Why rows of a relation can't be compared with those of an older state; empty if they can."""
@@ -167,19 +206,23 @@ class StoreState:
         return WhatIfReader(chain, self.view, self.cache, scan=self.commit)
 
 
-def _prefixes(reader: TableReader, keys: pa.Table) -> list[bytes]:
-    """What the keys of rows with one of these values begin with, in order; a null is no key's value."""
-    if tuple(keys.column_names) == reader.schema.key:
-        for name in keys.column_names:
-            keys = keys.filter(pc.is_valid(keys.column(name)))
-        return sorted(set(encode_keys(keys, reader.schema.key)))
-    types = (*reader.schema.key_types, pa.null())
-    values = keys.column(0).combine_chunks().drop_null().unique()
-    return sorted({encode_key([value.as_py()], types) for value in values})
+def _filters(values: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.Array]:
+    """Values in canonical form, each once; a null equals nothing."""
+    return {name: comparable(column).unique().drop_null() for name, column in values.items()}
 
 
-def _entries(reader: TableReader, prefixes: Sequence[bytes]) -> Iterator[Entry]:
-    """The pages that can hold rows whose keys begin so."""
+def _meets(rows: pa.Table, filters: Mapping[str, pa.Array]) -> npt.NDArray[np.bool_]:
+    """Which rows have in each of these columns one of its values."""
+    met = np.ones(len(rows), dtype=np.bool_)
+    for name, values in filters.items():
+        column = comparable(rows.column(name))
+        if column.type == values.type:
+            met &= np.asarray(pc.is_in(column, value_set=values), dtype=np.bool_)
+    return met
+
+
+def _entries(reader: TableReader, prefixes: list[bytes]) -> Iterator[tuple[Entry, list[bytes]]]:
+    """The pages that can hold rows whose keys begin so, each with the beginnings that it can hold."""
     if not prefixes:
         return
     highs = [after_prefix(prefix) or prefix + b"\xff" * 64 for prefix in prefixes]
@@ -187,9 +230,9 @@ def _entries(reader: TableReader, prefixes: Sequence[bytes]) -> Iterator[Entry]:
         if not entry.rows or entry.least is None or entry.greatest is None:
             continue
         # The first of the ranges that does not end before the page begins must begin before the page ends.
-        place = bisect_left(highs, entry.least)
-        if place < len(prefixes) and prefixes[place] <= entry.greatest:
-            yield entry
+        place, end = bisect_left(highs, entry.least), bisect_right(prefixes, entry.greatest)
+        if place < end:
+            yield entry, prefixes[place:end]
 
 
 def restored(table: pa.Table, schema: pa.Schema) -> pa.Table:

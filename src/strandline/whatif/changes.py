@@ -22,6 +22,7 @@ from strandline.tables import (
     ALL,
     ROW,
     PageCache,
+    RowShape,
     TableSchema,
     changed_rows,
     changes_of_shapes,
@@ -113,7 +114,7 @@ def _table_ids(reader: WhatIfReader) -> list[TableId | None]:
 
 def _in_base(cache: PageCache, older: WhatIfReader, newer: WhatIfReader) -> LevelChanges:
     schema = newer.schema
-    rows = changed_rows(cache, older.base_view, newer.base_view, newer.chain.table.domain, schema)
+    rows = changed_rows(cache, older.base_view, newer.base_view, newer.chain.table.domain, RowShape(schema))
     net = net_rows(*rows, schema)
     keys = frozenset(key for side in net for key in encode_keys(side, schema.key))
     return LevelChanges(keys, frozenset((0, row) for side in net for row in side.column(ROW).to_pylist()))
@@ -126,7 +127,7 @@ def _in_differential(
     shapes = [TableSchema.from_bytes(view.record(table_id)) for view in (older.view, newer.view)]
     if shapes[0] != shapes[1]:
         return None
-    net = net_rows(*changed_rows(cache, older.view, newer.view, table_id, shapes[1]), shapes[1])
+    net = net_rows(*changed_rows(cache, older.view, newer.view, table_id, RowShape(shapes[1])), shapes[1])
     keys = frozenset(key for side in net for key in place_keys(side.column(STORED[PLACE])))
     valid = [
         _tnames(side.filter(pa.array(_valid(side, reader.scan))))

@@ -28,7 +28,7 @@ from strandline.errors import InputError, SchemaError, SqlError
 from strandline.pages import StateEdit, Transaction
 from strandline.relations import in_duckdb, parse_address
 from strandline.storage import JsonRecord
-from strandline.tables import ROW, UpdateStatement, find_table, net_rows, rows_of_pairs
+from strandline.tables import ROW, RowShape, UpdateStatement, find_table, net_rows, rows_of_pairs
 from strandline.values import parse_condition, parse_expression, quoted
 from strandline.views.catalog import ViewCopyRecord, copy_records
 from strandline.views.definition import ViewDefinition, sql_text, unqualified
@@ -163,7 +163,7 @@ def _sent_to(
 def _images(edit: StateEdit, state: StoreState, table: str) -> Images:
     entry, record = find_table(state.view, table)
     table_edit = edit.domain(entry.domain)
-    old, new = rows_of_pairs(state.cache, table_edit.changed(), record, (state.view.read, table_edit.read))
+    old, new = rows_of_pairs(state.cache, table_edit.changed(), RowShape(record), (state.view.read, table_edit.read))
     before, after = net_rows(old, new, record)
     return Images(before.drop_columns([ROW]), after.drop_columns([ROW]))
 
