@@ -43,6 +43,7 @@ def test_the_old_view_and_its_delta_are_the_new_view(data: st.DataObject) -> Non
     known: Relations = data.draw(relations())
     storage = MemoryStorage()
     with create_on(storage, limits=TINY) as store:
+        store.cache.kept_rows = data.draw(st.sampled_from([0, 2, 100]))  # pages on both sides of the threshold
         known.create(store)
         texts = [data.draw(views(known)) for _ in range(2)]
         note("\n".join(texts))
@@ -87,6 +88,23 @@ def test_the_change_chooses_the_pages_of_the_other_tables() -> None:
             store.cache.opened = 0
             assert len(view.changes(since=then)) == 3
             assert store.cache.opened <= 12, "the order's page, its lines' and its customers' pages, then and now"
+
+
+def test_a_change_reaches_beyond_a_table_that_no_key_joins_to_it() -> None:
+    with create_on(MemoryStorage(), limits=TINY) as store:
+        example(store)
+        view = store.view(
+            "v",
+            "select l.line, o.id, c.name from customers c join orders o on c.id = o.customer "
+            "join lines l on l.order = o.id",
+        )
+        with store.snapshot() as then:
+            store.table("customers").update(where="id = 7", set={"name": "'new'"})
+            store.cache.clear()
+            store.cache.opened = 0
+            assert view.changes(since=then).summary().updated == 30
+            # All of the orders are looked at; of the lines only those of the customer's ten orders.
+            assert store.cache.opened <= 2 * 200 // 4 + 10 * 3
 
 
 @pytest.mark.parametrize("runner", ["inline", "spark"])

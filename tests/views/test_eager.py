@@ -28,6 +28,7 @@ def test_eager_is_deferred_is_regenerated(data: st.DataObject) -> None:
     known: Relations = data.draw(relations())
     storage = MemoryStorage()
     with create_on(storage, limits=TINY) as store:
+        store.cache.kept_rows = data.draw(st.sampled_from([0, 100]))
         known.create(store)
         texts = [data.draw(views(known)) for _ in range(2)]
         note("\n".join(texts))

@@ -33,7 +33,7 @@ from strandline.tables.keys import (
     sort_order,
 )
 from strandline.tables.page import Columns, check_storable
-from strandline.tables.page_cache import PageCache
+from strandline.tables.page_cache import KEPT_ROWS, PageCache
 from strandline.tables.page_update import TableInstaller
 from strandline.tables.page_writer import SMALL_WRITES, Limits
 from strandline.tables.predicates import ALL, MOST_POINTS, KeyBounds, TableExpression, check_params, key_bounds
@@ -41,7 +41,6 @@ from strandline.tables.query import Query, is_defined_here, own_names, relations
 from strandline.tables.routing import DELETE
 from strandline.tables.row_changes import FRESH, NONE, Delta, Expected, UpdateStatement
 from strandline.tables.scan import (
-    KEPT_ROWS,
     TableReader,
     TableRelation,
     find_table,

@@ -19,7 +19,7 @@ from strandline.pages import Entry, ReadView, TableId
 from strandline.tables.page import Flags, Numbers, PageContents, live_base
 from strandline.tables.page_cache import PageCache, Read
 from strandline.tables.predicates import repeat
-from strandline.tables.scan import KEPT_ROWS, TableReader, find_table
+from strandline.tables.scan import TableReader, find_table
 from strandline.tables.schema import ROW, TableSchema
 from strandline.values import Matching, match, no_rows, unequal
 
@@ -108,9 +108,9 @@ def compared(old: pa.Table, new: pa.Table, schema: TableSchema) -> tuple[Matchin
 def _contents(cache: PageCache, read: Read, entry: Entry | None, shape: RowShape) -> PageContents | None:
     if entry is None or entry.base is None:
         return None
-    if shape.columns is None or entry.rows <= KEPT_ROWS:
+    if shape.columns is None:
         return cache.contents(entry, shape.schema, read)
-    return cache.chosen(entry, shape.schema, read, shape.columns)
+    return cache.at_least(entry, shape.schema, read, shape.columns)
 
 
 def _share_base(before: Entry | None, after: Entry | None) -> bool:

@@ -28,6 +28,9 @@ MEMORY_SHARE = 16
 INDEX_BYTES, OVERLAY_BYTES = 32, 256
 """What finding rows by key and by number takes for each row: arrays, and in an overlay dictionaries."""
 
+KEPT_ROWS = 32_768
+"""Pages up to so many rows are kept decoded; larger ones are read with the columns that are wanted."""
+
 Read = Callable[[PageRef], bytes]
 
 
@@ -39,6 +42,7 @@ class PageCache:
         self._kept: OrderedDict[tuple[str, str], tuple[BasePage | Overlay, int]] = OrderedDict()
         self._size = 0
         self._mutex = threading.Lock()
+        self.kept_rows = KEPT_ROWS
         self.opened = 0
         """How many pages were read from storage: tests count them."""
 
@@ -61,6 +65,12 @@ class PageCache:
             self.opened += 1
             base = base_of(decode_page(read(ref), schema, columns), schema)
         return PageContents(base, None if entry.overlay is None else self.overlay(entry.overlay, schema, read))
+
+    def at_least(self, entry: Entry, schema: TableSchema, read: Read, columns: Sequence[str]) -> PageContents:
+        """What a live entry holds: the whole of it where pages of its size are kept, else a choice of columns."""
+        if entry.rows <= self.kept_rows:
+            return self.contents(entry, schema, read)
+        return self.chosen(entry, schema, read, columns)
 
     def columns(self, entry: Entry, schema: TableSchema, read: Read, columns: Sequence[str]) -> Columns | None:
         """Columns of a live entry decoded for the caller alone; None when it is kept already, or has an overlay."""

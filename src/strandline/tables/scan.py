@@ -64,10 +64,6 @@ def _opened(url: str) -> Objects:
     return Objects(open_storage(url))
 
 
-KEPT_ROWS = 32_768
-"""Pages up to so many rows are kept decoded; larger ones are read with the columns that are wanted."""
-
-
 def tables_hint(names: Sequence[str]) -> str:
     """Which tables there are; those that begin with `_` are the store's own."""
     shown = sorted(name for name in names if not name.startswith("_"))
@@ -160,9 +156,7 @@ class TableReader:
 
     def contents(self, entry: Entry, needed: Sequence[str]) -> PageContents:
         """What one page holds, the whole of it or at least these columns, which have the order's among them."""
-        if entry.rows <= KEPT_ROWS:
-            return self._cache.contents(entry, self.schema, self.view.read)
-        return self._cache.chosen(entry, self.schema, self.view.read, needed)
+        return self._cache.at_least(entry, self.schema, self.view.read, needed)
 
     def columns_of(self, entry: Entry, wanted: Sequence[str]) -> Columns:
         """Columns of all rows of one page, which is decoded only that far and not kept, whatever its size."""

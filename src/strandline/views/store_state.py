@@ -22,7 +22,6 @@ from strandline.errors import NotFound
 from strandline.pages import Entry, ReadView, TableEntry
 from strandline.tables import (
     ALL,
-    KEPT_ROWS,
     PageCache,
     RowShape,
     TableReader,
@@ -133,7 +132,8 @@ class StoreState:
         schema = pa.schema([reader.schema.row_schema.field(name) for name in wanted])
 
         def read(entry: Entry) -> pa.Table:
-            if entry.rows > KEPT_ROWS and not _meets(reader.rows(entry, list(filters), None, ALL), filters).any():
+            kept = entry.rows <= self.cache.kept_rows
+            if not kept and not _meets(reader.rows(entry, list(filters), None, ALL), filters).any():
                 return no_rows(schema)
             rows = reader.rows(entry, list(dict.fromkeys([*wanted, *filters])), None, ALL)
             return rows.filter(pa.array(_meets(rows, filters))).select(wanted)
