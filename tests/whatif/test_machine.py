@@ -40,6 +40,8 @@ from strandline.store import Snapshot, Store, create_on
 from strandline.tables import Limits
 from strandline.tables.keys import encode_key
 from strandline.tables.predicates import ALL, KeyBounds
+from strandline.whatif import conflicts as comparing
+from strandline.whatif import merge as merging
 from strandline.whatif import relation_of
 from strandline.whatif.scan import PageSpan
 
@@ -68,16 +70,21 @@ class Machine(RuleBasedStateMachine):
         self.made = 0
         self.held: Snapshot | None = None
         self.then: dict[str, Relation] = {}
+        self.thresholds = pytest.MonkeyPatch()
 
     def teardown(self) -> None:
+        self.thresholds.undo()
         if self.held is not None:
             self.held.close()
         self.store.close()
         report = check_store(self.storage)
         assert report.ok, (report.findings, report.unreachable)
 
-    @initialize(rows=st.dictionaries(ids, values, min_size=3, max_size=25))
-    def begin(self, rows: dict[int, int | None]) -> None:
+    @initialize(rows=st.dictionaries(ids, values, min_size=3, max_size=25), many=st.sampled_from([None, 0, 2]))
+    def begin(self, rows: dict[int, int | None], many: int | None) -> None:
+        if many is not None:  # what counts as many tuples, so that comparing and merging take both ways
+            self.thresholds.setattr(comparing, "MOST_POINTS", many)
+            self.thresholds.setattr(merging, "NOTED_KEYS", many)
         self.store.create_table("t", _table(rows), key="id")
         self.base = {new_name(): (key, rows[key]) for key in sorted(rows)}
         self.store.table("t").what_if("w0")

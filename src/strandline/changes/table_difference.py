@@ -56,11 +56,11 @@ def keyed_difference(
         differ = (rules or {}).get(name, unequal)
         flags.append(differ(_take(old.column(name), pairs.old), _take(new.column(name), pairs.new)))
     updated = np.logical_or.reduce(flags) if flags else np.zeros(len(pairs.old), dtype=bool)
-    changed_old, changed_new = old.take(pa.array(pairs.old[updated])), new.take(pa.array(pairs.new[updated]))
+    changed_old, changed_new = _rows(old, pairs.old[updated]), _rows(new, pairs.new[updated])
     parts = [
-        _deletes(header, old.take(pa.array(pairs.only_old))),
+        _deletes(header, _rows(old, pairs.only_old)),
         _updates(header, changed_old, changed_new, [flag[updated] for flag in flags]),
-        _inserts(header, new.take(pa.array(pairs.only_new))),
+        _inserts(header, _rows(new, pairs.only_new)),
     ]
     rows = pa.concat_tables([restore(part, header.rows_schema) for part in parts])
     return finish(header, rows, unchanged=len(pairs.old) - len(changed_new))
@@ -74,6 +74,13 @@ def repeated_keys(header: Header, side: str, table: pa.Table, again: Positions) 
         hint="Choose a key that is unique, or say what to do with duplicates: "
         "'count' compares them as a multiset, 'pair' matches them by likeness",
     )
+
+
+def _rows(table: pa.Table, rows: Positions) -> pa.Table:
+    """The rows at these places. Arrow joins the chunks of a table before it takes any: none are not taken."""
+    if not len(rows):
+        return table.slice(0, 0)
+    return pa.Table.from_arrays([_take(column, rows) for column in table.columns], schema=table.schema)
 
 
 def _take(column: pa.ChunkedArray, rows: Positions) -> pa.ChunkedArray:

@@ -90,6 +90,10 @@ class IntegerKeys(Sequence[bytes]):
     def __iter__(self) -> Iterator[bytes]:
         return iter(_joined([_ordered(column) for column in self._columns], len(self)))
 
+    def tobytes(self) -> bytes:
+        """All keys, one behind the other."""
+        return np.hstack([_ordered(column) for column in self._columns]).tobytes()
+
 
 def encode_key(values: Sequence[Any], types: Sequence[pa.DataType]) -> bytes:
     """The key of these values of key columns of these types, all of them or the first few."""
@@ -158,7 +162,7 @@ def word_array(table: pa.Table, key: Sequence[str]) -> npt.NDArray[Any] | None:
 
 def words(keys: Sequence[bytes], kind: np.dtype[Any]) -> npt.NDArray[Any]:
     """Keys, all of the width of `kind`, as `word_array` has them."""
-    raw = b"".join(keys)
+    raw = keys.tobytes() if isinstance(keys, IntegerKeys) else b"".join(keys)
     return np.frombuffer(raw, dtype=kind) if kind.kind == "S" else np.frombuffer(raw, dtype=">u8").astype(np.uint64)
 
 

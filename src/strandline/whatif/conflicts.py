@@ -14,11 +14,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from strandline.changes import ChangeSet, difference
 from strandline.errors import ChangesError, InputError
-from strandline.tables import ALL, TableSchema, encode_keys
+from strandline.tables import ALL, MOST_POINTS, KeyBounds, TableSchema, encode_keys
 from strandline.values import free_name, match, unequal
 from strandline.whatif.catalog import SignedShape, WhatIfDefinition
 from strandline.whatif.placement import LEVEL_BITS, place_keys
@@ -42,6 +44,8 @@ from strandline.whatif.writes import bounds_of
 
 Resolve = str | Mapping[Any, str] | None
 CHANGED, DELETED, RECREATED, COLLISION = "changed", "deleted", "re-created", "collision"
+HOW = ("", CHANGED, DELETED, RECREATED, COLLISION)
+"""How a tuple and the relation below conflict; the first: not at all."""
 OURS, THEIRS = "ours", "theirs"
 _SHOWN = 10
 
@@ -51,8 +55,8 @@ class LevelComparison:
     """The valid tuples of a what-if's own level that concern the relation below, beside the tuples of that relation.
 
     `theirs` is the position below of the tuple of the same TNAME, `holder` that of the tuple with the same key, `rival`
-    the same if the what-if has not touched that tuple; −1 where there is none. `conflict` says how they differ, or is
-    empty.
+    the same if the what-if has not touched that tuple; −1 where there is none. `conflict` says how they differ, as a
+    place in `HOW`.
     """
 
     definition: WhatIfDefinition
@@ -62,13 +66,13 @@ class LevelComparison:
     theirs: Numbers
     holder: Numbers
     rival: Numbers
-    conflict: list[str]
+    conflict: npt.NDArray[np.int8]
 
-    @property
+    @cached_property
     def kinds(self) -> Numbers:
         return numbers(self.ours, TYPE)
 
-    @property
+    @cached_property
     def live(self) -> Flags:
         """Which of our tuples are rows."""
         is_row: Flags = self.kinds <= int(Type.REPLACE)
@@ -76,72 +80,79 @@ class LevelComparison:
 
     def rows(self, places: Numbers | Flags) -> pa.Table:
         """Rows of some of our tuples."""
-        chosen = np.flatnonzero(places) if places.dtype == np.bool_ else places
-        return self.ours.select(list(self.schema.names)).take(pa.array(chosen))
+        return taken(self.ours.select(list(self.schema.names)), places)
 
-    def keys(self) -> list[Any]:
-        """The key of each conflict as a user names it."""
-        return [_single(key) for key in self.key_values()]
+    def rows_below(self, places: Numbers) -> pa.Table:
+        """Rows of the relation below at these positions there."""
+        return taken(self.below.visible.rows, places)
 
-    def key_values(self) -> list[tuple[Any, ...]]:
-        """The key of each conflict; without a key the number of the tuple."""
-        return [self.keys_by_place[place] for place in self.shown()]
+    def conflicting(self) -> Numbers:
+        """Which of our tuples conflict."""
+        return np.flatnonzero(self.conflict)
 
-    def conflicting(self) -> list[int]:
-        return [place for place, how in enumerate(self.conflict) if how]
-
-    def shown(self) -> list[int]:
+    def shown(self) -> Numbers:
         """The conflicts, one for each key: a DELETE of a key that another tuple of ours has goes with that one."""
-        keys, live = self.keys_by_place, self.live
-        kept = {key for place, key in keys.items() if live[place]}
-        return [place for place, key in keys.items() if live[place] or key not in kept]
-
-    @cached_property
-    def keys_by_place(self) -> dict[int, tuple[Any, ...]]:
-        """The key of each tuple that conflicts: that of our row, or else of theirs."""
-        places = np.array(self.conflicting(), dtype=np.int64)
-        if not self.schema.key:
-            return {place: (int(numbers(self.ours, TUPNUM)[place]),) for place in places.tolist()}
-        names, live = list(self.schema.key), self.live[places]
-        # A conflict has a row on one side at least.
-        held = [
-            (places[live], self.ours.select(names).take(pa.array(places[live]))),
-            (places[~live], self.below.visible.rows.select(names).take(pa.array(self.at(places[~live])))),
-        ]
-        keys = {
-            place: tuple(row.values())
-            for some, rows in held
-            for place, row in zip(some.tolist(), rows.to_pylist(), strict=True)
-        }
-        return {place: keys[place] for place in places.tolist()}
+        places = self.conflicting()
+        live = self.live[places]
+        if live.all() or not live.any():
+            return places
+        keys = self.key_columns(places)
+        again = match(*(keys.filter(pa.array(flags)) for flags in (live, ~live))).new
+        hidden = np.flatnonzero(~live)[again]
+        return np.delete(places, hidden)
 
     def at(self, places: Numbers) -> Numbers:
         """Where below the tuples of the same TNAME are, or else those of the same key."""
         return np.where(self.theirs[places] >= 0, self.theirs[places], self.holder[places])
 
-    def their_row(self, place: int) -> dict[str, Any] | None:
-        at = int(self.holder[place]) if self.conflict[place] == COLLISION else int(self.at(np.array([place]))[0])
-        return self._below(at) if at >= 0 else None
+    def opponents(self, places: Numbers) -> Numbers:
+        """The positions below of the rows that some of our tuples conflict with, −1 where the row is gone."""
+        collide = self.conflict[places] == HOW.index(COLLISION)
+        return np.where(collide, self.holder[places], self.at(places))
 
-    def our_row(self, place: int) -> dict[str, Any] | None:
-        if not self.live[place]:
-            return None
-        row: dict[str, Any] = self.ours.select(list(self.schema.names)).slice(place, 1).to_pylist()[0]
-        return row
+    def key_columns(self, places: Numbers) -> pa.Table:
+        """The keys of some conflicts: those of our rows, or else of theirs; without a key the numbers of our tuples."""
+        names = list(self.schema.key)
+        if not names:
+            return pa.table({STORED[TUPNUM]: pa.array(numbers(self.ours, TUPNUM)[places])})
+        ours, gone = self.rows(places).select(names), ~self.live[places]
+        if not gone.any():
+            return ours
+        # A conflict has a row on one side at least.
+        both = pa.concat_tables([ours, self.below.visible.rows.select(names)])
+        return both.take(pa.array(np.where(gone, len(ours) + self.at(places), np.arange(len(ours)))))
 
-    def _below(self, at: int) -> dict[str, Any]:
-        row: dict[str, Any] = self.below.visible.rows.slice(at, 1).to_pylist()[0]
-        return row
+    def keys(self, places: Numbers) -> list[Any]:
+        """The key of each of some conflicts as a user names it."""
+        return [_single(key) for key in self.key_values(places)]
+
+    def key_values(self, places: Numbers | None = None) -> list[tuple[Any, ...]]:
+        """The key of each of some conflicts, or of those that are shown; without a key the number of the tuple."""
+        columns = self.key_columns(self.shown() if places is None else places)
+        return list(zip(*(column.to_pylist() for column in columns.columns), strict=True))
+
+
+def taken(table: pa.Table, places: Numbers | Flags) -> pa.Table:
+    """Some rows of a table; the table itself where these are all, in order.
+
+    Arrow joins the chunks of a table before it takes any of its rows, also where it takes none.
+    """
+    chosen = np.flatnonzero(places) if places.dtype == np.bool_ else places
+    if not len(chosen):
+        return table.slice(0, 0)
+    if len(chosen) == len(table) and bool(np.all(chosen == np.arange(len(table)))):
+        return table
+    return table.take(pa.array(chosen))
 
 
 def compare(reader: WhatIfReader) -> LevelComparison:
     """Hold a what-if against the relation below it, as both are at the reader's scan time."""
     definition, schema = reader.chain.top, reader.schema
     every = reader.tuples(definition)
-    standing = every.filter(pa.array(valid(every, reader.scan)))
-    ours = standing.filter(pa.array(_concern_below(standing, definition.level)))
+    standing = taken(every, valid(every, reader.scan))
+    ours = taken(standing, _concern_below(standing, definition.level))
     below = reader.below()
-    chosen = below.select(None, bounds_of(_distinct(standing)) if schema.key else ALL)
+    chosen = below.select(None, _bounds(standing) if schema.key else ALL)
     lower = numbers(ours, LEVEL) != definition.level
     theirs = _by_tname(ours, chosen.visible)
     if schema.key and bool(np.any(lower & (theirs < 0))):
@@ -154,9 +165,9 @@ def compare(reader: WhatIfReader) -> LevelComparison:
         holder = _holders(ours, chosen.visible, theirs, schema)
     touched = np.zeros(len(chosen.visible) + 1, dtype=np.bool_)
     touched[theirs[theirs >= 0]] = True
-    comparison = LevelComparison(
-        definition, schema, ours, chosen, theirs, holder, np.where(touched[holder], -1, holder), []
-    )
+    rival = np.where(touched[holder], -1, holder)
+    nothing = np.zeros(len(ours), dtype=np.int8)
+    comparison = LevelComparison(definition, schema, ours, chosen, theirs, holder, rival, nothing)
     return replace(comparison, conflict=_spread(comparison, _conflicts(comparison, lower)))
 
 
@@ -171,26 +182,34 @@ def _concern_below(tuples: pa.Table, level: int) -> Flags:
 def conflict_table(reader: WhatIfReader) -> pa.Table:
     """The conflicts as a table: how, the type of our tuple, the key (else the tuple's number), and both rows."""
     comparison = compare(reader)
-    row = pa.struct([pa.field(c.name, c.type) for c in comparison.schema.columns])
-    schema = pa.schema([("conflict", pa.string()), ("type", pa.string()), ("ours", row), ("theirs", row)])
     places = comparison.shown()
-    lines = [
-        {
-            "conflict": comparison.conflict[place],
-            "type": Type(int(comparison.kinds[place])).name,
-            "ours": comparison.our_row(place),
-            "theirs": comparison.their_row(place),
-        }
-        for place in places
-    ]
-    table = pa.Table.from_pylist(lines, schema=schema)
-    named = {name: comparison.schema.column(name).type for name in comparison.schema.key} or {
-        STORED[TUPNUM]: pa.int64()
-    }
-    for number, (name, kind) in enumerate(named.items()):
-        values = pa.array([key[number] for key in comparison.key_values()], kind)
-        table = table.add_column(2 + number, free_name(name, table.column_names), values)
-    return table
+    how = pa.array(HOW).take(pa.array(comparison.conflict[places]))
+    kinds = {int(kind): kind.name for kind in Type}
+    named = pa.array([kinds.get(number) for number in range(max(kinds) + 1)])
+    columns = {"conflict": how, "type": named.take(pa.array(comparison.kinds[places]))}
+    keys = comparison.key_columns(places)
+    for name in keys.column_names:
+        columns[free_name(name, [*columns, "ours", "theirs"])] = keys.column(name)
+    other = comparison.opponents(places)
+    columns["ours"] = _structs(comparison.rows(places), comparison.live[places])
+    columns["theirs"] = _structs(_or_nulls(comparison.below.visible.rows, other), other >= 0)
+    return pa.table(columns)
+
+
+def _structs(rows: pa.Table, there: Flags) -> pa.Array:
+    """Rows as structs, null where there is none."""
+    arrays = [_combined(column) for column in rows.columns]
+    return pa.StructArray.from_arrays(arrays, fields=list(rows.schema), mask=pa.array(~there))
+
+
+def _or_nulls(rows: pa.Table, places: Numbers) -> pa.Table:
+    """Rows at these positions, nulls where that is −1."""
+    return rows.take(pa.array(places, mask=places < 0))
+
+
+def _combined(column: pa.ChunkedArray) -> pa.Array:
+    array = column.combine_chunks()
+    return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
 
 
 def what_if_changes(reader: WhatIfReader) -> ChangeSet:
@@ -213,34 +232,42 @@ def net(before: pa.Table, after: pa.Table, schema: TableSchema) -> ChangeSet:
 def decide(comparison: LevelComparison, resolve: Resolve, doing: str) -> Flags:
     """Whether each of our tuples stands; conflicts that nobody resolved are an error that shows them."""
     stands = np.ones(len(comparison.ours), dtype=np.bool_)
-    choices = {_single(key): choice for key, choice in resolve.items()} if isinstance(resolve, Mapping) else resolve
-    _check_resolve(choices, comparison.keys(), doing)
-    open_: dict[Any, str] = {}
-    for place, values in comparison.keys_by_place.items():
-        key = _single(values)
-        choice = choices.get(key) if isinstance(choices, Mapping) else choices
-        if choice is None:
-            open_[key] = comparison.conflict[place]
-        stands[place] = choice == OURS
-    if open_:
-        told = [f"{key!r} ({how})" for key, how in open_.items()]
-        more = f" and {len(open_) - _SHOWN:,} more" if len(open_) > _SHOWN else ""
-        raise ChangesError(
-            f"the relation below has changed too: {', '.join(told[:_SHOWN])}{more}",
-            doing=doing,
-            hint="See conflicts(), and resolve them with 'ours', 'theirs', or {key: one of these}",
-        )
+    places = comparison.conflicting()
+    if isinstance(resolve, Mapping):
+        chosen = {_single(key): choice for key, choice in resolve.items()}
+        keys = comparison.keys(places)
+        _check_choices([*chosen.values()], doing)
+        unknown = chosen.keys() - {*keys}
+        if unknown:
+            first = next(key for key in chosen if key in unknown)
+            raise InputError(f"{first!r} is not among the conflicts", doing=doing, hint="See conflicts()")
+        choices = [chosen.get(key) for key in keys]
+        stands[places] = [choice == OURS for choice in choices]
+        left = places[[choice is None for choice in choices]]
+    else:
+        _check_choices([resolve], doing)
+        stands[places] = resolve == OURS
+        left = places if resolve is None else places[:0]
+    if len(left):
+        raise _unresolved(comparison, left, doing)
     return stands
 
 
-def _check_resolve(resolve: Resolve, keys: list[Any], doing: str) -> None:
-    choices = list(resolve.values()) if isinstance(resolve, Mapping) else [resolve]
+def _unresolved(comparison: LevelComparison, places: Numbers, doing: str) -> ChangesError:
+    pairs = dict(zip(comparison.keys(places), comparison.conflict[places].tolist(), strict=True))
+    told = [f"{key!r} ({HOW[how]})" for key, how in pairs.items()]
+    more = f" and {len(told) - _SHOWN:,} more" if len(told) > _SHOWN else ""
+    return ChangesError(
+        f"the relation below has changed too: {', '.join(told[:_SHOWN])}{more}",
+        doing=doing,
+        hint="See conflicts(), and resolve them with 'ours', 'theirs', or {key: one of these}",
+    )
+
+
+def _check_choices(choices: list[str | None], doing: str) -> None:
     odd = [choice for choice in choices if choice not in (OURS, THEIRS, None)]
     if odd:
         raise InputError(f"{odd[0]!r} resolves nothing", doing=doing, hint="Say 'ours' or 'theirs'")
-    unknown = [key for key in resolve if key not in keys] if isinstance(resolve, Mapping) else []
-    if unknown:
-        raise InputError(f"{unknown[0]!r} is not among the conflicts", doing=doing, hint="See conflicts()")
 
 
 def _single(key: Any) -> Any:
@@ -248,8 +275,14 @@ def _single(key: Any) -> Any:
     return key[0] if isinstance(key, tuple) and len(key) == 1 else key
 
 
-def _distinct(tuples: pa.Table) -> list[bytes]:
-    return list({*place_keys(tuples.column(PLACE))})
+def _bounds(tuples: pa.Table) -> KeyBounds:
+    """Where tuples stand: at points while these are few, else from the first to the last."""
+    column = tuples.column(PLACE)
+    if len(column) <= MOST_POINTS:
+        return bounds_of(list({*place_keys(column)}))
+    ends = pc.min_max(column)
+    low, high = place_keys(pa.array([ends["min"].as_py(), ends["max"].as_py()], column.type))
+    return KeyBounds(low, high)
 
 
 def _by_tname(ours: pa.Table, below: Tuples) -> Numbers:
@@ -257,6 +290,9 @@ def _by_tname(ours: pa.Table, below: Tuples) -> Numbers:
     held = below.tnames
     if not len(held):
         return np.full(len(mine), -1, dtype=np.int64)
+    if bool(np.all(held[1:] > held[:-1])):
+        place = np.minimum(np.searchsorted(held, mine), len(held) - 1)
+        return np.where(held[place] == mine, place, -1)
     order = np.argsort(held)
     place = np.minimum(np.searchsorted(held[order], mine), len(held) - 1)
     return np.where(held[order][place] == mine, order[place], -1)
@@ -278,61 +314,64 @@ def _holders(ours: pa.Table, below: Tuples, theirs: Numbers, schema: TableSchema
     return holders
 
 
-def _conflicts(comparison: LevelComparison, lower: Flags) -> list[str]:
-    conflicts = [""] * len(comparison.ours)
-    signed = ~np.asarray(comparison.ours.column(SIGNATURE).is_null(), dtype=np.bool_)
-    there = comparison.theirs >= 0
+def _conflicts(comparison: LevelComparison, lower: Flags) -> npt.NDArray[np.int8]:
+    """How each of our tuples conflicts, as its place in `HOW`; what is said first stays."""
+    conflict = np.zeros(len(comparison.ours), dtype=np.int8)
+    signed = np.asarray(comparison.ours.column(SIGNATURE).is_valid(), dtype=np.bool_)
+    there, rivalled = comparison.theirs >= 0, comparison.rival >= 0
     changed = np.zeros(len(comparison.ours), dtype=np.bool_)
     changed[there] = _changed(comparison, np.flatnonzero(there))
     # A row below that is the very row that ours is, is no conflict, whoever put it there.
-    meets = comparison.rival >= 0
+    meets = rivalled.copy()
     meets[meets] = _differ(comparison, np.flatnonzero(meets), comparison.rival)
-    for place in np.flatnonzero(lower).tolist():
-        if changed[place]:
-            conflicts[place] = CHANGED
-        elif not there[place] and signed[place] and meets[place]:
-            conflicts[place] = RECREATED
-        elif not there[place] and signed[place] and comparison.live[place] and comparison.rival[place] < 0:
-            conflicts[place] = DELETED
-    for place in np.flatnonzero(comparison.live & meets).tolist():
-        conflicts[place] = conflicts[place] or COLLISION
-    return conflicts
+    lost = lower & ~there & signed
+    for how, flags in (
+        (CHANGED, lower & changed),
+        (RECREATED, lost & meets),
+        (DELETED, lost & comparison.live & ~rivalled),
+        (COLLISION, comparison.live & meets),
+    ):
+        conflict[flags & (conflict == 0)] = HOW.index(how)
+    return conflict
 
 
-def _spread(comparison: LevelComparison, conflicts: list[str]) -> list[str]:
+def _spread(comparison: LevelComparison, conflict: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
     """The conflicts with those that follow from them: to give a tuple up brings the key of the row below back.
 
     A tuple of ours that has this key, and is the very row below, settles the conflict of a DELETE instead.
     """
     theirs, holder, live = comparison.theirs, comparison.holder, comparison.live
-    ours_with = {int(holder[place]): place for place in np.flatnonzero(live & (holder >= 0)).tolist()}
-    below = comparison.at(np.arange(len(conflicts)))
-    pending = [place for place, how in enumerate(conflicts) if how]
+    ours_with = np.full(len(comparison.below.visible) + 1, -1, dtype=np.int64)
+    holding = np.flatnonzero(live & (holder >= 0))
+    ours_with[holder[holding]] = holding
+    other = ours_with[comparison.at(np.arange(len(conflict)))]
+    reaches = (other >= 0) & (other != np.arange(len(conflict)))
+    begun = np.flatnonzero(reaches & (conflict > 0))
+    deleted = begun[~live[begun]]
+    settled = deleted[~_differ(comparison, other[deleted], holder)]
+    conflict[settled] = 0
+    pending = begun[conflict[begun] > 0].tolist()
     while pending:
         place = pending.pop()
-        other = ours_with.get(int(below[place]))
-        if other is None or other == place:
-            continue
-        if not live[place] and not _differ(comparison, np.array([other]), holder)[0]:
-            conflicts[place] = ""
-        elif not conflicts[other]:
-            again = not live[place] and theirs[other] < 0  # the key was deleted and inserted again
-            conflicts[other] = conflicts[place] if again else COLLISION
-            pending.append(other)
-    return conflicts
+        if reaches[place] and not conflict[other[place]]:
+            again = not live[place] and theirs[other[place]] < 0  # the key was deleted and inserted again
+            conflict[other[place]] = conflict[place] if again else HOW.index(COLLISION)
+            pending.append(int(other[place]))
+    return conflict
 
 
 def _changed(comparison: LevelComparison, places: Numbers) -> Flags:
     """Whether the rows below are no longer as they were signed, unless they have become what ours are."""
-    rows = comparison.below.visible.rows.take(pa.array(comparison.theirs[places]))
-    signed = comparison.ours.column(SIGNATURE).take(pa.array(places)).to_pylist()
+    rows = comparison.rows_below(comparison.theirs[places])
+    signed = taken(comparison.ours.select([SIGNATURE]), places).column(SIGNATURE)
     changed = np.ones(len(places), dtype=np.bool_)
     for shape in comparison.definition.shapes:
         changed &= ~_as_signed(rows, signed, comparison.schema, shape)
-    return changed & _differ(comparison, places, comparison.theirs)
+    changed[changed] = _differ(comparison, places[changed], comparison.theirs)
+    return changed
 
 
-def _as_signed(rows: pa.Table, signed: list[bytes | None], schema: TableSchema, shape: SignedShape) -> Flags:
+def _as_signed(rows: pa.Table, signed: pa.ChunkedArray, schema: TableSchema, shape: SignedShape) -> Flags:
     """Which rows have these signatures, made when the table had a shape: columns added since hold their defaults.
 
     The columns of that shape are signed in the types that they had; a row that these can't hold has changed.
@@ -350,8 +389,10 @@ def _as_signed(rows: pa.Table, signed: list[bytes | None], schema: TableSchema, 
             default = pa.nulls(1, column.type) if column.default is None else column.default
             every = default.take(pa.array(np.zeros(len(rows), dtype=np.int64)))
             same &= ~unequal(rows.column(column.name), pa.chunked_array([every]))
-    now = signatures(pa.table(held), list(held)).to_pylist() if held else signed
-    return same & np.array([current == was for current, was in zip(now, signed, strict=True)], dtype=np.bool_)
+    if held:
+        now = pa.chunked_array([signatures(pa.table(held), list(held))])
+        same &= np.asarray(pc.fill_null(pc.equal(now, signed), False), dtype=np.bool_)
+    return same
 
 
 def _narrowed(column: pa.ChunkedArray, kind: pa.DataType | None) -> tuple[pa.ChunkedArray, Flags]:
@@ -374,7 +415,7 @@ def _held(value: pa.Scalar, kind: pa.DataType) -> pa.Array:
 
 def _differ(comparison: LevelComparison, places: Numbers, below: Numbers) -> Flags:
     """Whether tuples of ours are other rows than those below that `below` has for them; deleted ones are."""
-    rows, ours = comparison.below.visible.rows.take(pa.array(below[places])), comparison.rows(places)
+    rows, ours = comparison.rows_below(below[places]), comparison.rows(places)
     differ: Flags = ~comparison.live[places]
     for name in comparison.schema.names:
         differ |= unequal(rows.column(name), ours.column(name))

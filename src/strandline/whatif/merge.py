@@ -7,18 +7,33 @@ dates still show what it was.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 
 from strandline.changes import Changes
 from strandline.errors import KeysError
-from strandline.pages import Mode
-from strandline.tables import FRESH, NONE, Delta, check_distinct, check_not_null, encode_keys, encode_rows, show_keys
+from strandline.pages import Mode, TableId
+from strandline.tables import (
+    ALL,
+    FRESH,
+    NONE,
+    ROW,
+    Delta,
+    IntegerKeys,
+    check_distinct,
+    check_not_null,
+    encode_keys,
+    repeats,
+    show_keys,
+    sort_order,
+)
 from strandline.values import match
 from strandline.whatif.catalog import chain_of, children, definitions
-from strandline.whatif.conflicts import COLLISION, LevelComparison, Resolve, compare, decide, net
+from strandline.whatif.conflicts import COLLISION, HOW, LevelComparison, Resolve, compare, decide, net, taken
 from strandline.whatif.lifecycle import refuse_children
 from strandline.whatif.placement import LEVEL_BITS
 from strandline.whatif.seen_ids import SeenIds
@@ -39,6 +54,9 @@ from strandline.whatif.tuples import (
 )
 from strandline.whatif.visibility import Tuples
 from strandline.whatif.writes import DifferentialWriter, close, uncovered
+
+NOTED_KEYS = 100_000
+"""Beyond so many keys, a merge tries again whatever row of the table another process changed meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +120,7 @@ def rebase(home: WhatIfHost, name: str, resolve: Resolve = "ours") -> int:
     def work(transaction: WhatIfTransaction) -> int:
         opened = transaction.open(name)
         comparison = compare(opened.reader())
-        conflicts = np.array(comparison.conflicting(), dtype=np.int64)
+        conflicts = comparison.conflicting()
         if len(conflicts):
             stands = decide(comparison, resolve, doing)
             _check_keys(comparison, effects_of(comparison, stands), doing)
@@ -116,9 +134,8 @@ def rebase(home: WhatIfHost, name: str, resolve: Resolve = "ours") -> int:
 
 def effects_of(comparison: LevelComparison, stands: Flags) -> MergeEffects:
     """What the tuples that stand do to the relation below."""
-    below = comparison.below.visible
     live = stands & comparison.live
-    conflicts = np.array([bool(how) for how in comparison.conflict], dtype=np.bool_)
+    conflicts = comparison.conflict > 0
     there, met = comparison.theirs >= 0, comparison.rival >= 0
     # A row goes to the tuple of its own TNAME; where that is gone, to the one that has its key.
     own, other = live & there, live & ~there & met
@@ -130,26 +147,31 @@ def effects_of(comparison: LevelComparison, stands: Flags) -> MergeEffects:
             comparison.rival[own & met],
         ]
     )
-    gone = np.setdiff1d(gone, target)
+    going = np.zeros(len(comparison.below.visible), dtype=np.bool_)
+    going[gone], going[target] = True, False
+    gone = np.flatnonzero(going)
     rows = pa.concat_tables([comparison.rows(own), comparison.rows(other)])
-    return MergeEffects(below.take(target), rows, below.take(gone), comparison.rows(live & ~there & ~met))
+    below = comparison.below.visible
+    return MergeEffects(_tuples(below, target), rows, below.take(gone), comparison.rows(live & ~there & ~met))
 
 
 def _check_keys(comparison: LevelComparison, effects: MergeEffects, doing: str) -> None:
     """Afterwards every key must be there once: giving up some changes may leave two rows with one key."""
     if not comparison.schema.key:
         return
-    rows = effects.after
-    check_distinct(encode_keys(rows, comparison.schema.key), rows, comparison.schema, doing)
     names = list(comparison.schema.key)
+    rows = effects.after
+    keys = rows.select(names)
+    order = sort_order(keys, names)
+    if len(repeats(keys if order is None else keys.take(pa.array(order)), names)):
+        check_distinct(encode_keys(keys, names), rows, comparison.schema, doing)
     below = comparison.below.visible
-    pairs = match(below.rows.select(names), rows.select(names))
-    touched = {*_tnames(effects.updated), *_tnames(effects.deleted)}
-    hit = below.take(pairs.old)
-    taken = [place for place, tname in zip(pairs.new.tolist(), _tnames(hit), strict=True) if tname not in touched]
-    if taken:
+    pairs = match(below.rows.select(names), keys)
+    touched = np.concatenate([effects.updated.tnames, effects.deleted.tnames])
+    twice = pairs.new[~np.isin(below.tnames[pairs.old], touched)]
+    if len(twice):
         raise KeysError(
-            f"keys would be there more than once: {show_keys(rows, names, taken)}",
+            f"keys would be there more than once: {show_keys(rows, names, np.sort(twice))}",
             doing=doing,
             hint="Resolve these conflicts together: they exchange keys",
         )
@@ -161,24 +183,58 @@ def _into_table(transaction: WhatIfTransaction, opened: OpenWhatIf, effects: Mer
         transaction.tables.insert(table.name, effects.inserted)
     inserted = effects.inserted if schema.key else effects.inserted.slice(0, 0)
     images = pa.concat_tables([effects.rows, inserted]).combine_chunks()
-    numbers_ = effects.updated.tupnum
+    sides = [effects.deleted, effects.updated]
     if schema.key:
-        old, gone = encode_keys(effects.updated.rows, schema.key), encode_keys(effects.deleted.rows, schema.key)
-        new = encode_keys(images, schema.key)
+        names = list(schema.key)
+        sides_keys = [side.rows.select(names) for side in sides]
+        keys = pa.concat_tables([*sides_keys, images.select(names)])
     else:
-        old, gone = encode_rows(numbers_), encode_rows(effects.deleted.tupnum)
-        new = old
-    net_: dict[bytes, tuple[int, int]] = dict.fromkeys((*gone, *old), (NONE, NONE))
-    leaves = {key for key, now in zip(old, new, strict=False) if key != now}
-    for place, key in enumerate(new):
-        number = int(numbers_[place]) if place < len(old) else (FRESH if key in leaves else NONE)
-        net_[key] = (place, number)
-    if not net_:
+        names = [ROW]
+        keys = pa.table({ROW: np.concatenate([*(side.tupnum for side in sides), effects.updated.tupnum])})
+    if not len(keys):
         return
-    keys = sorted(net_)
-    live, rows = np.array([net_[key] for key in keys], dtype=np.int64).T
-    transaction.footprint().note_keys(table.domain, keys)
-    transaction.inner.change(table.domain, Delta(keys, live, rows, images))
+    chosen, live, rows = _net_changes(keys, names, effects)
+    delta = Delta(_encoded(keys.take(pa.array(chosen)), names), live, rows, images)
+    _note(transaction, table.domain, delta)
+    transaction.inner.change(table.domain, delta)
+
+
+def _net_changes(keys: pa.Table, names: list[str], effects: MergeEffects) -> tuple[Numbers, Numbers, Numbers]:
+    """Of the keys of deleted tuples, of updated ones, and of the rows that come, in this sequence: one for each key, in
+    order; with the position of the row that comes under it, and that row's number.
+
+    Keys below differ from each other, and so do those of the rows that come: a key is there twice at most.
+    """
+    order = sort_order(keys, names)
+    positions = np.arange(len(keys)) if order is None else order
+    again = repeats(keys.take(pa.array(positions)) if order is not None else keys, names)
+    last = np.ones(len(keys), dtype=np.bool_)
+    last[again - 1] = False  # of two the row that comes: the sort is stable
+    gone, updated = len(effects.deleted), len(effects.updated)
+    chosen = positions[last]
+    live = np.where(chosen >= gone + updated, chosen - gone - updated, NONE)
+    rows = np.full(len(chosen), NONE, dtype=np.int64)
+    moved = (live >= 0) & (live < updated)
+    rows[moved] = effects.updated.tupnum[live[moved]]
+    # A new row where a tuple stood that has moved away with its number.
+    before = np.full(len(keys), NONE, dtype=np.int64)
+    before[again] = positions[again - 1]
+    rows[(live >= updated) & (before[last] >= gone)] = FRESH
+    return chosen, live, rows
+
+
+def _encoded(keys: pa.Table, names: list[str]) -> Sequence[bytes]:
+    if all(pt.is_signed_integer(keys.schema.field(name).type) for name in names):
+        return IntegerKeys([np.asarray(keys.column(name)).astype(np.int64, copy=False) for name in names])
+    return encode_keys(keys, names)
+
+
+def _note(transaction: WhatIfTransaction, table: TableId, delta: Delta) -> None:
+    """What the merge depends on: its keys; where they are many, all of the table."""
+    if len(delta) <= NOTED_KEYS:
+        transaction.footprint().note_keys(table, delta.keys)
+    else:
+        transaction.footprint().note_scan(table, None, ALL)
 
 
 def _into_what_if(below: OpenWhatIf, comparison: LevelComparison, effects: MergeEffects) -> None:
@@ -211,7 +267,7 @@ def _standing(opened: OpenWhatIf) -> pa.Table:
     """The valid tuples of a what-if's own level."""
     reader = opened.reader()
     every = reader.tuples(opened.definition)
-    return every.filter(pa.array(valid(every, reader.scan)))
+    return taken(every, valid(every, reader.scan))
 
 
 def _give_up(opened: OpenWhatIf, tuples: pa.Table) -> None:
@@ -225,7 +281,7 @@ def _give_up(opened: OpenWhatIf, tuples: pa.Table) -> None:
 def _sign_anew(opened: OpenWhatIf, comparison: LevelComparison, places: Numbers) -> None:
     """Put our tuples on the rows below as they are now; a row that has one of our keys is deleted transaction."""
     lower = places[numbers(comparison.ours, LEVEL)[places] != opened.level]
-    lower = lower[[comparison.conflict[place] != COLLISION for place in lower.tolist()]]
+    lower = lower[comparison.conflict[lower] != HOW.index(COLLISION)]
     tuples = comparison.ours.take(pa.array(lower))
     if len(tuples):
         close(opened, tuples)
@@ -244,13 +300,15 @@ def _sign_anew(opened: OpenWhatIf, comparison: LevelComparison, places: Numbers)
 def _ids_after(opened: OpenWhatIf, comparison: LevelComparison, stands: Flags) -> SeenIds:
     level, tupnum = numbers(comparison.ours, LEVEL), numbers(comparison.ours, TUPNUM)
     kept = stands & (level != opened.level)
-    places = np.array([p for p in comparison.conflicting() if stands[p] and comparison.rival[p] >= 0], dtype=np.int64)
+    places = np.flatnonzero((comparison.conflict > 0) & stands & (comparison.rival >= 0))
     rivals = comparison.below.visible.take(comparison.rival[places])
     return SeenIds.of(np.concatenate([level[kept], rivals.level]), np.concatenate([tupnum[kept], rivals.tupnum]))
 
 
-def _tnames(tuples: Tuples) -> list[tuple[int, int]]:
-    return list(zip(tuples.level.tolist(), tuples.tupnum.tolist(), strict=True))
+def _tuples(tuples: Tuples, places: Numbers) -> Tuples:
+    """Some tuples; those given where these are all, in order."""
+    whole = len(places) == len(tuples) and bool(np.all(places == np.arange(len(tuples))))
+    return tuples if whole else tuples.take(places)
 
 
 def _codes(tuples: pa.Table) -> Numbers:
