@@ -21,7 +21,7 @@ from strandline.values import no_rows
 from strandline.views.definition import Occurrence, QualifiedColumn, ViewDefinition, equalities_of
 from strandline.views.join import Join, JoinRunner, joined, net, run_join
 from strandline.views.relevance import mask
-from strandline.views.store_state import Sought, StoreState
+from strandline.views.store_state import Sought, StoreState, is_sought
 
 Equalities = Sequence[tuple[QualifiedColumn, QualifiedColumn]]
 
@@ -164,7 +164,8 @@ def _sought(one: Occurrence, known: Mapping[str, pa.Table], equalities: Equaliti
         return Sought(pa.table({name: table.column(column) for name, (_, column) in leading}))
     met = [(mine[1], other) for mine, other in equalities if mine[0] == one.alias and other[0] in known]
     met.sort(key=lambda pair: len(known[pair[1][0]]), reverse=True)  # of two for one column the shorter stays
-    return Sought(values={name: known[alias].column(column) for name, (alias, column) in met})
+    values = {name: known[alias].column(column) for name, (alias, column) in met}
+    return Sought(values={name: column for name, column in values.items() if is_sought(column.type)})
 
 
 def _join_equalities(

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from strandline.changes import difference
 from strandline.engine import parallel
@@ -32,7 +33,7 @@ from strandline.tables import (
     find_table,
     is_of_views,
 )
-from strandline.values import comparable, no_rows
+from strandline.values import comparable, is_byte_string, no_rows
 from strandline.views.definition import Shape
 from strandline.whatif import WhatIfReader, chain_of, rows_between
 from strandline.whatif import definitions as what_ifs
@@ -204,6 +205,18 @@ class StoreState:
     def _what_if(self, relation: str) -> WhatIfReader:
         chain = chain_of(self.view, self.cache, relation)
         return WhatIfReader(chain, self.view, self.cache, scan=self.commit)
+
+
+def is_sought(kind: pa.DataType) -> bool:
+    """Whether rows can be sought by values of a type: equal ones are alike in canonical form, and can be hashed."""
+    return bool(
+        pt.is_integer(kind)
+        or pt.is_boolean(kind)
+        or pt.is_date(kind)
+        or pt.is_timestamp(kind)
+        or pt.is_decimal128(kind)
+        or is_byte_string(kind)
+    )
 
 
 def _filters(values: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.Array]:
