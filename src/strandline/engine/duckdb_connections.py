@@ -15,7 +15,7 @@ import ctypes
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -59,20 +59,22 @@ def kernel_duckdb(memory: int, spill: str) -> duckdb.DuckDBPyConnection:
 
 
 def sandboxed_duckdb(
-    tables: Mapping[str, pa.Table] | None = None, *, threads: int | None = None
+    tables: Mapping[str, pa.Table] | None = None, *, threads: int | None = None, files: Sequence[str] = ()
 ) -> duckdb.DuckDBPyConnection:
-    """A connection that sees these tables and nothing outside; instants are shown in UTC."""
+    """A connection that sees these tables, can read these files and nothing else outside; instants are shown in UTC."""
     import duckdb
 
     config: dict[str, str | bool | int | float | list[str]] = {
         "python_enable_replacements": False,
-        "enable_external_access": False,
         **_OWN_EXTENSIONS,
     }
     if threads is not None:
         config["threads"] = threads
     connection = duckdb.connect(":memory:", config=config)
     connection.execute("SET TimeZone = 'UTC'")
+    if files:
+        connection.execute("SET allowed_paths = ?", [list(files)])
+    connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     for name, table in (tables or {}).items():
         connection.register(name, table)

@@ -81,7 +81,7 @@ class LocalStorage:
 
     def get_in_passing(self, name: str) -> bytes:
         """`get` of what is read once: it does not stay in the machine's cache unless it was there before."""
-        with _refusals("reading", name), open(self._path(name), "rb", buffering=0) as file:
+        with _refusals("reading", name), open(self.path(name), "rb", buffering=0) as file:
             share = cached_share(file.fileno(), os.fstat(file.fileno()).st_size)
             value = file.read()
             if share < 0.5:
@@ -93,7 +93,7 @@ class LocalStorage:
 
         Pieces are written one by one: joining them would hold up every other thread.
         """
-        path = self._path(name)
+        path = self.path(name)
         with _refusals("writing", name):
             self._ensure_folder(path.parent)
             self._create(path, pieces)
@@ -108,14 +108,14 @@ class LocalStorage:
         return Stored(value, _token(value))
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        with _refusals("reading", name), open(self._path(name), "rb") as file:
+        with _refusals("reading", name), open(self.path(name), "rb") as file:
             return os.pread(file.fileno(), length, start)
 
     def put_if_absent(self, name: str, value: bytes) -> None:
         self.put_all({name: value})
 
     def put_all(self, objects: Mapping[str, bytes]) -> None:
-        paths = {name: self._path(name) for name in objects}
+        paths = {name: self.path(name) for name in objects}
         folders = {path.parent for path in paths.values()}
         for folder in folders:
             with _refusals("writing", folder.name):
@@ -132,7 +132,7 @@ class LocalStorage:
             self._flush_folder(folder)
 
     def compare_and_swap(self, name: str, expected: Token | None, value: bytes) -> Token:
-        path = self._path(name)
+        path = self.path(name)
         if self._refused:
             self._flush_refused("swapping", name)
         end = time.monotonic() + self.lock_limit
@@ -161,7 +161,7 @@ class LocalStorage:
         return True
 
     def delete(self, name: str) -> None:
-        path = self._path(name)
+        path = self.path(name)
         with _refusals("deleting", name):
             try:
                 os.unlink(path)
@@ -178,7 +178,8 @@ class LocalStorage:
                 if not file.startswith(".") and name.startswith(prefix):
                     yield name
 
-    def _path(self, name: str) -> Path:
+    def path(self, name: str) -> Path:
+        """The file that holds an object."""
         return self._root / checked_name(name)
 
     def _ensure_folder(self, folder: Path) -> None:

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from strandline.engine import machine_memory
+from strandline.engine import machine_memory, parallel
 from strandline.pages import Entry, PageRef
 from strandline.tables.page import (
     BasePage,
@@ -41,6 +41,7 @@ class PageCache:
         self._limit = max(CACHE_BYTES, machine_memory() // MEMORY_SHARE) if limit is None else limit
         self._kept: OrderedDict[tuple[str, str], tuple[BasePage | Overlay, int]] = OrderedDict()
         self._size = 0
+        self._verified: set[str] = set()
         self._mutex = threading.Lock()
         self.kept_rows = KEPT_ROWS
         self.opened = 0
@@ -79,6 +80,16 @@ class PageCache:
             return None
         self.opened += 1
         return decode_columns(read(ref), schema, columns)
+
+    def verify(self, refs: Sequence[PageRef], read: Read) -> None:
+        """Read pages once for all of this process: `read` compares them with their checksums."""
+        fresh = [ref for ref in refs if ref.name not in self._verified]
+
+        def look(ref: PageRef) -> None:
+            read(ref)
+
+        parallel(look, fresh)
+        self._verified.update(ref.name for ref in fresh)
 
     def base(self, ref: PageRef, schema: TableSchema, read: Read) -> BasePage:
         page = self._recall(ref.name, schema)

@@ -1,14 +1,16 @@
 """SQL queries over the tables of a state: read-only, over nothing but these tables.
 
 The query is parsed with sqlglot: it must be one query, every table that it names must be in the store, and functions
-that make tables of something else (files, settings) are refused. DuckDB runs it over Arrow, with no access to anything
-outside; Spark runs it, in its own dialect, when the tables are large.
+that make tables of something else (files, settings) are refused. DuckDB runs it over Arrow, or reads the pages of large
+tables itself (`page_files`), with no access to anything outside these; Spark runs it, in its own dialect, when the
+tables are large.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -17,6 +19,7 @@ from strandline.engine import SparkAction, sandboxed_duckdb
 from strandline.errors import Cancelled, NotFound, SqlError
 from strandline.pages import ReadView
 from strandline.tables.page_cache import PageCache
+from strandline.tables.page_files import PageFiles, page_files
 from strandline.tables.scan import TableReader
 from strandline.tables.schema import TableSchema
 from strandline.values import check_microseconds, free_name, parse_query
@@ -66,19 +69,38 @@ class Query:
         """The result, computed by DuckDB in this process."""
         import duckdb
 
-        tables = {name: reader.to_arrow(self._columns(reader)) for name, reader in self._readers.items()}
+        files = self._files()
+        if files:
+            # What DuckDB does not read of pages it may read of Arrow; a mistake in the query is told by that.
+            with suppress(duckdb.Error):
+                return self._computed(files)
+        try:
+            return self._computed({})
+        except duckdb.Error as error:
+            raise SqlError(str(error).strip().splitlines()[0], doing=_DOING, hint=self._hint()) from None
+
+    def _files(self) -> dict[str, PageFiles]:
+        """The tables whose pages DuckDB can read itself."""
+        tables = {name: reader for name, reader in self._readers.items() if isinstance(reader, TableReader)}
+        found = {name: page_files(reader, self._columns(reader)) for name, reader in tables.items()}
+        return {name: files for name, files in found.items() if files is not None}
+
+    def _computed(self, files: Mapping[str, PageFiles]) -> pa.Table:
+        """The result by DuckDB, which reads these files itself and is given the other relations."""
+        tables = {name: one.to_arrow(self._columns(one)) for name, one in self._readers.items() if name not in files}
         for table in tables.values():
             for field in table.schema:
                 if "duration[ns]" in str(field.type):  # at any depth; DuckDB has intervals in microseconds alone
                     check_microseconds(table.column(field.name), field.name, _DOING)
         # Other names: to DuckDB, names that differ in case alone are one.
-        names = own_names(self._tree, list(tables))
+        names = own_names(self._tree, list(self._readers))
         tree = relations_called(self._tree, names)
-        with sandboxed_duckdb({names[name]: table for name, table in tables.items()}) as connection:
-            try:
-                return connection.sql(tree.sql(dialect="duckdb")).to_arrow_table()
-            except duckdb.Error as error:
-                raise SqlError(str(error).strip().splitlines()[0], doing=_DOING, hint=self._hint()) from None
+        registered = {names[name]: table for name, table in tables.items()}
+        paths = [path for one in files.values() for path in one.paths]
+        with sandboxed_duckdb(registered, files=paths) as connection:
+            for name, one in files.items():
+                one.register(connection, names[name])
+            return connection.sql(tree.sql(dialect="duckdb")).to_arrow_table()
 
     @property
     def columns(self) -> dict[str, list[str]]:

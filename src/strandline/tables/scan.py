@@ -10,7 +10,7 @@ of a relation. Whoever holds a reader, relation or frame keeps its state from be
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -26,7 +26,7 @@ from strandline.pages import Entry, Objects, PageRef, PageSnapshot, ReadView, Ta
 from strandline.relations import Bounds, Relation, Scan, Split, moment, read_scan, register_reader
 from strandline.storage import LocalStorage, ObjectStorage, Storage, open_storage
 from strandline.tables.keys import decode_first
-from strandline.tables.page import Columns, PageContents, live_base
+from strandline.tables.page import Columns, Overlay, PageContents, live_base
 from strandline.tables.page_cache import PageCache
 from strandline.tables.predicates import ALL, KeyBounds, TableExpression, check_params, key_bounds
 from strandline.tables.schema import ROW, TableSchema
@@ -157,6 +157,16 @@ class TableReader:
     def contents(self, entry: Entry, needed: Sequence[str]) -> PageContents:
         """What one page holds, the whole of it or at least these columns, which have the order's among them."""
         return self._cache.at_least(entry, self.schema, self.view.read, needed)
+
+    def overlay(self, entry: Entry) -> Overlay:
+        """The overlay of a page that has one."""
+        if entry.overlay is None:
+            raise ValueError("the page has no overlay")
+        return self._cache.overlay(entry.overlay, self.schema, self.view.read)
+
+    def verify(self, entries: Iterable[Entry]) -> None:
+        """Compare the base pages of entries with their checksums, unless this process has done so before."""
+        self._cache.verify([live_base(entry) for entry in entries], self.view.read)
 
     def columns_of(self, entry: Entry, wanted: Sequence[str]) -> Columns:
         """Columns of all rows of one page, which is decoded only that far and not kept, whatever its size."""
