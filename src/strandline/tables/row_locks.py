@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from strandline.engine import parallel
 from strandline.errors import Damaged
 from strandline.pages import Entry, Mode, Transaction
 from strandline.tables.keys import encode_keys, is_provisional
@@ -164,14 +165,28 @@ class LockingReader:
         if not pending.created:
             self._inner.view()
             self._footprint.note_scan(pending.table_id, condition, bounds)
-        tables = [no_rows(pending.schema.row_schema)]
-        for entry in self._lock_range(pending, bounds, Mode.S if mode is Mode.S else Mode.SIX):
-            if entry.rows and bounds.meets(entry.least, entry.greatest):
-                rows = self._contents(pending, entry).table
-                if condition is not None:
-                    rows = rows.filter(pa.array(condition.mask(rows)))
-                tables.append(rows)
-        return pa.concat_tables(tables)
+        locked = self._lock_range(pending, bounds, Mode.S if mode is Mode.S else Mode.SIX)
+        entries = [entry for entry in locked if entry.rows and bounds.meets(entry.least, entry.greatest)]
+
+        def read(entry: Entry) -> pa.Table:
+            return self._select_on(pending, entry, condition)
+
+        many = sum(entry.rows for entry in entries) > self._cache.kept_rows
+        tables = parallel(read, entries) if many else [read(entry) for entry in entries]
+        return pa.concat_tables([no_rows(pending.schema.row_schema), *tables])
+
+    def _select_on(self, pending: PendingWrites, entry: Entry, condition: TableExpression | None) -> pa.Table:
+        """The rows of one page that satisfy a condition; a large page is decoded whole only if it holds any."""
+        if condition is None:
+            return self._contents(pending, entry).table
+        needed = (*condition.condition.columns, *pending.schema.order)
+        rows = self._cache.at_least(entry, pending.schema, self._inner.output.read, needed).table
+        chosen = condition.mask(rows)
+        if rows.num_columns <= len(pending.schema.names):
+            if not chosen.any():
+                return no_rows(pending.schema.row_schema)
+            rows = self._contents(pending, entry).table
+        return rows.filter(pa.array(chosen))
 
     def _lock_range(self, pending: PendingWrites, bounds: KeyBounds, mode: Mode) -> list[Entry]:
         if pending.pages is not None:
