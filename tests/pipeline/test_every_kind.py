@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
@@ -29,7 +30,7 @@ from strandline.replication.targets.target import open_target
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("price", pa.float64())])
 WIDE = SCHEMA.append(pa.field("note", pa.string()))
 FILES = ("parquet", "folder", "lines", "arrow", "delta", "iceberg", "keyless")
-BASES = ("ops", "server", "annotated_ops", "annotated_server")
+BASES = ("ops", "server", "annotated_ops", "annotated_server", "analysis")
 JOINED = "select p.id, p.name, s.price from parquet p join server s on p.name = s.name where s.price < 5"
 NIGHTS = 5
 
@@ -113,6 +114,11 @@ class World:
     def _annotated_server(self, before: Rows, after: Rows) -> None:
         self._change(self.server.run, "annotated_server", before, after)
 
+    def _analysis(self, before: Rows, after: Rows) -> None:
+        with duckdb.connect(str(self.shop.folder / "analysis.duckdb")) as connection:
+            connection.register("rows", pa.Table.from_pylist(after, SCHEMA))
+            connection.execute("CREATE OR REPLACE TABLE analysis AS SELECT * FROM rows")
+
     def _change(self, run: Callable[[str], Any], table: str, before: Rows, after: Rows) -> None:
         """A night's work in a database: statements, as its users make them."""
         old, new = ({row["id"]: row for row in rows} for rows in (before, after))
@@ -137,6 +143,7 @@ class World:
             "keyless": "keyless.parquet",
             "ops": "sqlite:///ops.db#ops",
             "annotated_ops": "sqlite:///ops.db#annotated_ops",
+            "analysis": "duckdb:///analysis.duckdb#analysis",
             "server": "${DATABASE}#" + self.server.schema + ".server",
             "annotated_server": "${DATABASE}#" + self.server.schema + ".annotated_server",
         }

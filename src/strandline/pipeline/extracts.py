@@ -26,17 +26,19 @@ from strandline.pipeline.settings import SourceSettings
 from strandline.relations import (
     Address,
     Database,
+    DatabaseRelation,
     ReadOptions,
     Relation,
     Split,
     SpooledRelation,
     connect,
+    database_relation,
     open_relation,
     parse_address,
     spool_batches,
     typed_batch,
 )
-from strandline.replication import BaseTable, describe
+from strandline.replication import BASE_DIALECTS, BaseTable, describe
 from strandline.tables import TableSchema
 from strandline.values import common_type, plain_type, quoted
 
@@ -105,9 +107,9 @@ def describe_extract(source: SourceSettings, secrets: Secrets) -> Extract:
     """A table of a database without its rows: its columns, how many rows it has, and about how many bytes."""
     address = address_of(source, secrets)
     with connect(address, create=False) as database:
-        table = describe(database, address)
-        rows = int(database.execute(f"SELECT count(*) FROM {table.sql}")[0][0])
-        return Extract(source, _Described(address.shown, table.schema, rows), address.shown)
+        rows = int(database.execute(f"SELECT count(*) FROM {quoted(address.schema, address.table)}")[0][0])
+        schema = _described(database, address).schema
+        return Extract(source, _Described(address.shown, schema, rows), address.shown)
 
 
 def check_unchanged(extract: Extract) -> None:
@@ -152,7 +154,16 @@ def table_relation(table: BaseTable, spool: Spool | None = None) -> Relation:
 
 
 def _of_table(source: SourceSettings, database: Database, address: Address) -> Extract:
-    return Extract(source, table_relation(describe(database, address)), address.shown)
+    described = _described(database, address)
+    rows = table_relation(described) if isinstance(described, BaseTable) else described.fetch()
+    return Extract(source, rows, address.shown)
+
+
+def _described(database: Database, address: Address) -> BaseTable | DatabaseRelation:
+    """The table: one that can be a base, or of a database that has none."""
+    if database.dialect in BASE_DIALECTS:
+        return describe(database, address)
+    return database_relation(database, address, ReadOptions(), reading=True)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 
 from strandline.errors import InputError, StrandlineError
+from strandline.relations import is_database_url
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _FILES = ("sqlite", "duckdb", "strandline")
@@ -66,4 +67,4 @@ def located(text: str, folder: str) -> str:
 
 def is_database(place: str) -> bool:
     """Whether a place is a table of a database that can be a source."""
-    return place.startswith(("sqlite:", "postgresql:", "postgres:"))
+    return is_database_url(place)

@@ -24,6 +24,7 @@ from strandline.pipeline.guards import guard_changes, guard_extract
 from strandline.pipeline.journal import Journal, Step, message_of
 from strandline.pipeline.places import Secrets, is_database
 from strandline.pipeline.settings import PipelineSettings, SourceSettings
+from strandline.replication import BASE_DIALECTS
 from strandline.store import Store
 from strandline.tables import TableTransaction
 
@@ -209,6 +210,8 @@ def is_annotated(context: PipelineContext, source: SourceSettings) -> bool:
     if source.detect == "annotated":
         return True
     address = address_of(source, context.secrets)
+    if address.kind not in BASE_DIALECTS:
+        return False
     return annotated_source.is_base(address) and not annotated_source.obstacle_to_annotating(source, address)
 
 

@@ -71,16 +71,21 @@ class _Rows:
 
 
 class DatabaseRelation:
-    """A table or a query. It holds a connection until its rows are read, or it is gone."""
+    """A table or a query. It holds a connection until it is closed, or gone.
 
-    def __init__(self, database: Database, rows: _Rows, schema: pa.Schema, spool: Spool | None) -> None:
+    A connection whose transaction has begun (`reading`) is somebody else's, and stays open.
+    """
+
+    def __init__(
+        self, database: Database, rows: _Rows, schema: pa.Schema, spool: Spool | None, *, reading: bool = False
+    ) -> None:
         self.database = database
         self.schema = schema
         self._rows = rows
         self._spool = spool
         self._fetched: SpooledRelation | None = None
-        self._reading = False
-        self._close = weakref.finalize(self, database.close)
+        self._reading = reading
+        self._close = weakref.finalize(self, _nothing if reading else database.close)
 
     @property
     def name(self) -> str:
@@ -167,6 +172,10 @@ class DatabaseRelation:
         return SpooledRelation(self.name, schema, scans, spool)
 
 
+def _nothing() -> None:
+    """What is done with a connection of somebody else's."""
+
+
 def open_database(url: str, options: ReadOptions, spool: Spool | None) -> DatabaseRelation:
     """The table that a URL names, or the query of `options` in the database that it names."""
     address = database_address(url, options.query)
@@ -179,9 +188,9 @@ def open_database(url: str, options: ReadOptions, spool: Spool | None) -> Databa
 
 
 def database_relation(
-    database: Database, address: Address, options: ReadOptions, spool: Spool | None = None
+    database: Database, address: Address, options: ReadOptions, spool: Spool | None = None, *, reading: bool = False
 ) -> DatabaseRelation:
-    """The same over a connection that is open already, which the relation takes for its own."""
+    """The same over a connection that is open already; the relation takes it for its own unless it is `reading`."""
     if options.query is not None:
         source = f"({_checked(options.query, database, address)}) AS q"
         described = database.query_columns(source.removesuffix(" AS q")[1:-1])
@@ -194,7 +203,7 @@ def database_relation(
     columns = tuple(_by_value(table_column(database.dialect, name, kind)) for name, kind in described)
     held = pa.schema([(column.name, column.type) for column in columns])
     schema = with_types(held, options.arrow_types(), address.shown)
-    return DatabaseRelation(database, _Rows(source, columns, address), schema, spool)
+    return DatabaseRelation(database, _Rows(source, columns, address), schema, spool, reading=reading)
 
 
 def share_state(one: DatabaseRelation, other: DatabaseRelation) -> None:

@@ -6,6 +6,7 @@ from strandline.replication.definition import ABOVE, UPTO
 from strandline.replication.explanation import Explanation
 from strandline.replication.message import Position
 from strandline.replication.senders import (
+    BASE_DIALECTS,
     BaseCopyRecord,
     BaseMessages,
     BaseSite,
@@ -27,6 +28,7 @@ from strandline.replication.verification import Verification
 
 __all__ = [
     "ABOVE",
+    "BASE_DIALECTS",
     "UPTO",
     "Base",
     "BaseCopyRecord",

@@ -1,6 +1,7 @@
 """What sends to copies: views of a store, and annotated base tables."""
 
 from strandline.replication.senders.annotated import (
+    BASE_DIALECTS,
     AnnotatedSender,
     BaseCatalog,
     BaseCopyRecord,
@@ -28,6 +29,7 @@ from strandline.replication.senders.view import ViewSender, copy_definition
 
 __all__ = [
     "AUTO",
+    "BASE_DIALECTS",
     "FIRST",
     "FULL",
     "NOTHING",

@@ -7,7 +7,7 @@ from strandline.replication.senders.annotated.annotation import (
     define_copy,
     wanted_copy,
 )
-from strandline.replication.senders.annotated.base_table import BaseTable, describe
+from strandline.replication.senders.annotated.base_table import BASE_DIALECTS, BaseTable, describe
 from strandline.replication.senders.annotated.catalog import BaseCatalog, BaseCopyRecord, BaseRecord
 from strandline.replication.senders.annotated.delivery import check_history, definition_of, obstacle
 from strandline.replication.senders.annotated.fix_up import (
@@ -22,6 +22,7 @@ from strandline.replication.senders.annotated.fix_up import (
 from strandline.replication.senders.annotated.sender import AnnotatedSender
 
 __all__ = [
+    "BASE_DIALECTS",
     "AnnotatedSender",
     "BaseCatalog",
     "BaseCopyRecord",

@@ -388,16 +388,20 @@ class PostgresTable(BaseTable):
         return quoted(self.home, self.trigger)
 
 
+_TABLES: dict[str, type[BaseTable]] = {"sqlite": SqliteTable, "postgres": PostgresTable}
+BASE_DIALECTS = tuple(_TABLES)
+"""The databases whose tables can be bases."""
+
+
 def describe(database: Database, address: Address) -> BaseTable:
     """The table at an address."""
-    kinds: dict[str, type[BaseTable]] = {"sqlite": SqliteTable, "postgres": PostgresTable}
-    if database.dialect not in kinds:
+    if database.dialect not in _TABLES:
         raise InputError(
             f"tables of {database.dialect} can't be annotated",
             doing=f"opening {address.shown}",
             hint="A base is a table of PostgreSQL or SQLite",
         )
-    return kinds[database.dialect](database, address)
+    return _TABLES[database.dialect](database, address)
 
 
 def _not_ordinary(address: Address, what: str) -> InputError:
