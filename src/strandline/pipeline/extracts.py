@@ -32,9 +32,9 @@ from strandline.relations import (
     Split,
     SpooledRelation,
     connect,
-    database_relation,
     open_relation,
     parse_address,
+    relation_over,
     spool_batches,
     typed_batch,
 )
@@ -163,7 +163,7 @@ def _described(database: Database, address: Address) -> BaseTable | DatabaseRela
     """The table: one that can be a base, or of a database that has none."""
     if database.dialect in BASE_DIALECTS:
         return describe(database, address)
-    return database_relation(database, address, ReadOptions(), reading=True)
+    return relation_over(database, address, ReadOptions(), reading=True)
 
 
 @contextmanager

@@ -3,8 +3,8 @@
 from strandline.relations.database_relation import (
     DatabaseRelation,
     database_address,
-    database_relation,
     is_database_url,
+    relation_over,
     share_state,
 )
 from strandline.relations.databases import (
@@ -101,7 +101,6 @@ __all__ = [
     "convert",
     "cut_ranges",
     "database_address",
-    "database_relation",
     "exchange_by_range",
     "exchange_rows",
     "flowing_frame",
@@ -123,6 +122,7 @@ __all__ = [
     "read_scan",
     "read_table",
     "register_reader",
+    "relation_over",
     "relation_schema",
     "relation_type",
     "retype",

@@ -181,13 +181,13 @@ def open_database(url: str, options: ReadOptions, spool: Spool | None) -> Databa
     address = database_address(url, options.query)
     database = connect(address, read_only=True)
     try:
-        return database_relation(database, address, options, spool)
+        return relation_over(database, address, options, spool)
     except BaseException:
         database.close()
         raise
 
 
-def database_relation(
+def relation_over(
     database: Database, address: Address, options: ReadOptions, spool: Spool | None = None, *, reading: bool = False
 ) -> DatabaseRelation:
     """The same over a connection that is open already; the relation takes it for its own unless it is `reading`."""
