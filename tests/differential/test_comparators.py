@@ -145,3 +145,36 @@ def test_an_infinity_is_the_same_as_itself_alone_under_a_relative_tolerance() ->
     inf = float("inf")
     a, b = [inf, inf, inf, 1.0], [inf, -inf, 3.0, -inf]
     assert differ("rel:0.5", a, b, pa.float64()) == [False, True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("rule", "before", "after", "type_", "expected"),
+    [
+        ("abs:<0.01", [0.06, 0.06, 1.0, 1.0], [0.05, 0.052, 1.01, 1.0], pa.float64(), [True, False, True, False]),
+        ("abs:<2", [5, 5, 5], [7, 6, 5], pa.int64(), [True, False, False]),
+        ("abs:<1.5", [5, 5], [7, 6], pa.int64(), [True, False]),
+        ("abs:<0.5", [5, 5], [6, 5], pa.int64(), [True, False]),
+        (
+            "abs:<0.1",
+            [Decimal("1.0"), Decimal("1.0")],
+            [Decimal("1.1"), Decimal("1.0")],
+            pa.decimal128(5, 1),
+            [True, False],
+        ),
+        ("rel:<0.1", [100.0, 100.0, 0.0], [90.0, 91.0, 0.0], pa.float64(), [True, False, False]),
+        ("rel:<0.1", [100, 100, 0], [90, 91, 0], pa.int64(), [True, False, False]),
+        ("time:<1d", [datetime.date(2024, 1, 1)] * 2, [datetime.date(2024, 1, 2)] * 2, pa.date32(), [True, True]),
+    ],
+)
+def test_a_bound_can_be_excluded(
+    rule: str, before: list[Any], after: list[Any], type_: pa.DataType, expected: list[bool]
+) -> None:
+    assert differ(rule, before, after, type_) == expected
+    included = differ(rule.replace("<", ""), before, after, type_)
+    assert all(wide <= narrow for wide, narrow in zip(included, expected, strict=True))
+
+
+def test_an_excluded_bound_is_told_and_0_has_none_below() -> None:
+    assert str(parse_comparator("trim abs:<0.01")) == "trim abs:<0.01"
+    with pytest.raises(InputError, match="nothing is nearer than 0"):
+        parse_comparator("abs:<0")

@@ -15,6 +15,7 @@ from tests.random_tables import Case, cases
 import strandline as sl
 from strandline.changes.shape import ChangeSet
 from strandline.differential.plan import DiffPlan
+from strandline.errors import KeysError, SchemaError
 from strandline.relations import spooled
 
 ALGORITHMS = ("merge", "hash", "kb", "kbp", "window")
@@ -101,3 +102,21 @@ def test_keys_whose_parts_have_no_bounds_are_compared_too(algorithm: str, kind: 
         old, new = (pa.table({"k": pa.array(some * apart, stored).cast(kind)}) for some in numbers)
     found = sl.diff(old, new, key=["k"], algorithm=algorithm, runner="inline").header.counts
     assert (found.inserted, found.deleted, found.unchanged) == (1, 1, 6)
+
+
+def test_column_names_are_matched_without_regard_to_case() -> None:
+    old = pa.table({"ID": [1, 2], "Name": ["a", "b"], "qty": [1, 2]})
+    new = pa.table({"id": [1, 2], "NAME": ["a", "c"], "qty": [1, 2]})
+    found = sl.diff(old, new, key="Id", any_case=True, runner="inline")
+    assert (found.header.key, found.summary().updated, found.header.after_schema.names) == (
+        ("id",),
+        1,
+        ["id", "NAME", "qty"],
+    )
+    twins = pa.table({"id": [1], "NAME": ["a"], "name": ["b"]})
+    with pytest.raises(SchemaError, match=r"'Name' may be any of 'NAME', 'name'.*--rename"):
+        sl.diff(old, twins, key="id", any_case=True)
+    chosen = sl.diff(old, twins, key="id", any_case=True, rename={"Name": "name"}, runner="inline")
+    assert list(chosen.header.added) == ["NAME"]
+    with pytest.raises(KeysError, match="'id'"):
+        sl.diff(old, new, key="id")

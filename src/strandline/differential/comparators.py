@@ -4,7 +4,8 @@ Two kinds. **Normalising** ones (`trim`, `casefold`, `empty`) map both values to
 same is an equivalence relation, so they work with signatures too, before hashing. **Tolerances** (`abs:0.01`,
 `rel:1e-6`, `time:2s`) are no equivalence relation (1.0 ~ 1.1 ~ 1.2): they need both values at hand, force exact
 comparison, and mark the change set inexact. Integers, decimals, dates and instants are held against a tolerance
-exactly; floats with what their own rounding adds. The bound is included. An infinity is the same as itself alone.
+exactly; floats with what their own rounding adds. The bound is included, and excluded by `abs:<0.01`. An infinity is
+the same as itself alone.
 
 A rule is text: one comparator or several, as in `trim casefold` or `abs:0.01`. Rules are given by column name, by
 type (`string`, `number`, `time`) or for all (`*`); the column's own rule wins over its type's, that over `*`.
@@ -35,7 +36,7 @@ _SECONDS = {
 }
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EPS = float(np.finfo(np.float64).eps)
-_HINT = "Rules are trim, casefold, empty, abs:0.01, rel:1e-6, time:2s; several are separated by spaces"
+_HINT = "Rules are trim, casefold, empty, abs:0.01, abs:<0.01, rel:1e-6, time:2s; several are separated by spaces"
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Comparator:
     normalise: tuple[str, ...] = ()
     tolerance: str | None = None
     amount: Fraction = Fraction(0)
+    exclusive: bool = False
 
     @property
     def is_equivalence(self) -> bool:
@@ -64,7 +66,8 @@ class Comparator:
         return _beyond(self, a, b)
 
     def __str__(self) -> str:
-        tolerance = [f"{self.tolerance}:{float(self.amount):g}"] if self.tolerance else []
+        bound = "<" if self.exclusive else ""
+        tolerance = [f"{self.tolerance}:{bound}{float(self.amount):g}"] if self.tolerance else []
         return " ".join([*self.normalise, *tolerance])
 
 
@@ -72,20 +75,23 @@ def parse_comparator(rule: str) -> Comparator:
     """The comparator that a rule describes.
 
     >>> parse_comparator("trim casefold")
-    Comparator(normalise=('trim', 'casefold'), tolerance=None, amount=Fraction(0, 1))
+    Comparator(normalise=('trim', 'casefold'), tolerance=None, amount=Fraction(0, 1), exclusive=False)
     """
     normalise: list[str] = []
-    tolerance: tuple[str, Fraction] | None = None
+    tolerance: tuple[str, Fraction, bool] | None = None
     for word in rule.replace(",", " ").split():
         name, _, amount = word.partition(":")
         if name in NORMALISING and not amount:
             normalise.append(name)
         elif name in TOLERANCES and tolerance is None:
-            tolerance = (name, _amount(name, amount, rule))
+            bound = amount.removeprefix("<")
+            tolerance = (name, _amount(name, bound, rule), bound != amount)
         else:
             raise InputError(f"{word!r} in the rule {rule!r} is no comparator", doing="reading --compare", hint=_HINT)
     if not normalise and tolerance is None:
         raise InputError(f"the rule {rule!r} is empty", doing="reading --compare", hint=_HINT)
+    if tolerance is not None and tolerance[2] and not tolerance[1]:
+        raise InputError(f"nothing is nearer than 0, as {rule!r} asks", doing="reading --compare", hint=_HINT)
     return Comparator(tuple(normalise), *(tolerance or ()))
 
 
@@ -122,7 +128,9 @@ def _fitting(comparator: Comparator, field: pa.Field, *, named: bool) -> Compara
             doing="reading --compare",
             hint="trim, casefold and empty are for text; abs and rel for numbers; time for dates and instants",
         )
-    kept = (comparator.tolerance, comparator.amount) if tolerance_fits and comparator.tolerance else ()
+    kept: tuple[Any, ...] = ()
+    if tolerance_fits and comparator.tolerance:
+        kept = (comparator.tolerance, comparator.amount, comparator.exclusive)
     return Comparator(comparator.normalise if text else (), *kept)
 
 
@@ -144,38 +152,44 @@ def _beyond(comparator: Comparator, a: Column, b: Column) -> Flags:
     """True where two values are further apart than the tolerance. Null equals null alone, NaN equals NaN alone."""
     relative = comparator.tolerance == "rel"
     if pt.is_floating(a.type):
-        far = _beyond_as_floats(comparator.amount, a, b, relative=relative)
+        far = _beyond_as_floats(comparator, a, b, relative=relative)
     elif relative or pt.is_decimal(a.type):
-        far = _beyond_as_fractions(comparator.amount, a, b, relative=relative)
+        far = _beyond_as_fractions(comparator, a, b, relative=relative)
     else:
-        far = _beyond_as_integers(comparator.amount, a, b)
+        far = _beyond_as_integers(comparator, a, b)
     null_a, null_b = _nulls(a), _nulls(b)
     result: Flags = np.where(null_a | null_b, null_a != null_b, far)
     return result
 
 
-def _beyond_as_floats(amount: Fraction, a: Column, b: Column, *, relative: bool) -> Flags:
+def _beyond_as_floats(comparator: Comparator, a: Column, b: Column, *, relative: bool) -> Flags:
     x, y = _doubles(a), _doubles(b)
     with np.errstate(invalid="ignore"):
         size = np.maximum(np.abs(x), np.abs(y))
-        # The bound is included: what the doubles' own rounding adds to a difference must not push it over.
-        allowed = float(amount) * (size if relative else 1.0) + 4 * _EPS * size
-        far = np.where(np.isinf(size), x != y, ~(np.abs(x - y) <= allowed))
+        # What the doubles' own rounding adds to a difference must not push it over a bound that is included, and what
+        # it takes away not below one that is excluded.
+        rounding = 4 * _EPS * size * (-1 if comparator.exclusive else 1)
+        allowed = float(comparator.amount) * (size if relative else 1.0) + rounding
+        near = (np.abs(x - y) < allowed) | (x == y) if comparator.exclusive else np.abs(x - y) <= allowed
+        far = np.where(np.isinf(size), x != y, ~near)
     result: Flags = far & ~(np.isnan(x) & np.isnan(y))
     return result
 
 
-def _beyond_as_integers(amount: Fraction, a: Column, b: Column) -> Flags:
+def _beyond_as_integers(comparator: Comparator, a: Column, b: Column) -> Flags:
     """Integers, dates and instants: the difference of two 64-bit numbers is exact as one without a sign."""
     (x, per_second), (y, _) = _ticks(a), _ticks(b)
-    within = amount * per_second
+    within = comparator.amount * per_second
+    if comparator.exclusive:
+        within = Fraction(-(-within.numerator // within.denominator) - 1)  # the largest whole number below it
     apart = np.where(x > y, x.view(np.uint64) - y.view(np.uint64), y.view(np.uint64) - x.view(np.uint64))
     result: Flags = apart > np.uint64(min(within.numerator // within.denominator, 2**64 - 1))
     return result
 
 
-def _beyond_as_fractions(amount: Fraction, a: Column, b: Column, *, relative: bool) -> Flags:
+def _beyond_as_fractions(comparator: Comparator, a: Column, b: Column, *, relative: bool) -> Flags:
     """Doubles decide where they can tell; what lies near the bound is computed exactly."""
+    amount = comparator.amount
     x, y = _doubles(a), _doubles(b)
     size = np.maximum(np.abs(x), np.abs(y))
     margin = np.abs(x - y) - float(amount) * (size if relative else 1.0)
@@ -184,7 +198,8 @@ def _beyond_as_fractions(amount: Fraction, a: Column, b: Column, *, relative: bo
     for place, before, after in zip(near, a.take(near).to_pylist(), b.take(near).to_pylist(), strict=True):
         if before is not None and after is not None:
             left, right = Fraction(before), Fraction(after)
-            result[place] = abs(left - right) > amount * (max(abs(left), abs(right)) if relative else 1)
+            apart, bound = abs(left - right), amount * (max(abs(left), abs(right)) if relative else 1)
+            result[place] = apart > bound or (comparator.exclusive and apart == bound and apart > 0)
     return result
 
 

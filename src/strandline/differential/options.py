@@ -23,7 +23,8 @@ class DiffOptions:
     """The options of `diff`, each also an option of the command.
 
     `columns` are the only ones compared, `ignore` are left out; `rename` maps names of the old side to those of the
-    new one. `compare` gives comparators by column, kind or `*`. `where` restricts both sides. `state` is a folder of
+    new one, and `any_case` those that differ in case alone. `compare` gives comparators by column, kind or `*`. `where`
+    restricts both sides. `state` is a folder of
     signatures that stands for the old side and is replaced at the end; `save_state` only writes one. `bits`,
     `miss_probability` (bits from a target), `seed` and `column_signatures` shape what is written. `verify` re-checks
     a result found by signatures exactly, against the old extract. `aging`, `block`, `slices` are the window's.
@@ -42,6 +43,7 @@ class DiffOptions:
     where: str | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
     strict_schema: bool = False
+    any_case: bool = False
     state: str | None = None
     save_state: str | None = None
     bits: int | None = None
@@ -129,6 +131,7 @@ class DiffKeywords(TypedDict, total=False):
     where: str | None
     params: Mapping[str, Any]
     strict_schema: bool
+    any_case: bool
     state: str | None
     save_state: str | None
     bits: int | None

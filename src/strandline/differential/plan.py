@@ -161,6 +161,10 @@ def plan_diff(
         )
     # A state was given its new names when it was loaded.
     rename = {} if isinstance(old, SignatureState) else options.rename
+    if options.any_case and not isinstance(old, SignatureState):
+        rename = {**_respelled(old_relation.schema.names, new_relation.schema.names, rename), **rename}
+    if options.any_case:
+        key = _as_spelled(key, new_relation.schema.names)
     check_renames(old_relation.schema, rename)
     key = key or _default_key(old_relation, new_relation, options, rename)
     comparison = _comparison(old_relation.schema, new_relation.schema, key, options, rename)
@@ -349,6 +353,29 @@ def _check_two_streams(old: Any, new: Any) -> None:
                 doing="comparing two extracts",
                 hint="Put one of them into a file, or name another pipe: <(…)",
             )
+
+
+def _respelled(old: Sequence[str], new: Sequence[str], rename: Mapping[str, str]) -> dict[str, str]:
+    """The names of the old side that differ from one of the new side in case alone, with that one."""
+    taken = {*rename.values(), *(name for name in old if name in new)}
+    found: dict[str, str] = {}
+    for name in old:
+        alike = [other for other in new if other.casefold() == name.casefold() and other not in taken]
+        if name not in new and name not in rename and alike:
+            if len(alike) > 1 or alike[0] in found.values():
+                raise SchemaError(
+                    f"{name!r} may be any of {', '.join(map(repr, alike))}",
+                    doing="matching column names without regard to case",
+                    hint="Say which: rename={old: new} (--rename OLD=NEW)",
+                )
+            found[name] = alike[0]
+    return found
+
+
+def _as_spelled(key: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """The key's columns as the new side spells them."""
+    spelled = {name.casefold(): name for name in names}
+    return tuple(name if name in names else spelled.get(name.casefold(), name) for name in key)
 
 
 def check_renames(old: pa.Schema, rename: Mapping[str, str]) -> None:
