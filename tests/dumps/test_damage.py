@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from strandline.dumps.target import Target
 from strandline.dumps.verify import verify
 from strandline.errors import Damaged, FormatError, StrandlineError
 from strandline.pages.format.envelope import seal
-from strandline.storage import MemoryStorage
+from strandline.storage import LocalStorage, MemoryStorage
 
 
 class Shelf:
@@ -216,3 +217,13 @@ def test_a_log_that_has_forgotten_proves_nothing(rolled_back: bool, monkeypatch:
         assert made.level == (0 if rolled_back else 1)
         assert ("another past" in made.notice) == rolled_back
         assert restored_facts(target, made.id) == facts(store)
+
+
+def test_a_restore_that_can_not_succeed_leaves_an_empty_folder(shelf: Shelf, tmp_path: Path) -> None:
+    name = shelf.named(shelf.ids[0], "pack")
+    data = bytearray(shelf.target.objects[name])
+    data[len(data) // 2] ^= 1
+    shelf.target.objects[name] = bytes(data)
+    with pytest.raises(Damaged):
+        restored(shelf.target, LocalStorage(tmp_path / "into"), at=shelf.ids[0])
+    assert list((tmp_path / "into").iterdir()) == []

@@ -11,6 +11,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
+from tests.interrupts import press_after
 
 from strandline.engine import PerThread, kernel_duckdb, sandboxed_duckdb
 
@@ -18,11 +19,12 @@ ROWS = pa.table({"id": [1, 2]})
 
 
 def test_a_sandbox_reads_the_tables_that_it_is_given() -> None:
-    with sandboxed_duckdb({"orders": ROWS}) as connection:
-        assert connection.sql("SELECT sum(id) FROM orders").fetchall() == [(3,)]
-        assert connection.sql("SELECT current_setting('TimeZone')").fetchall() == [("UTC",)]
-        connection.register("later", ROWS)
-        assert connection.sql("SELECT count(*) FROM later").fetchall() == [(2,)]
+    with sandboxed_duckdb() as connection:
+        assert connection.execute("SELECT sum(id) FROM orders", tables={"orders": ROWS}) == [(3,)]
+        assert connection.execute("SELECT current_setting('TimeZone')") == [("UTC",)]
+        with pytest.raises(duckdb.Error, match="orders"):
+            connection.query("SELECT * FROM orders")
+        assert connection.query("SELECT count(*) AS n FROM later", {"later": ROWS})["n"].to_pylist() == [2]
 
 
 @pytest.mark.parametrize(
@@ -42,8 +44,8 @@ def test_a_sandbox_reads_the_tables_that_it_is_given() -> None:
 def test_a_sandbox_reaches_nothing_outside(sql: str, tmp_path: Path) -> None:
     file = tmp_path / "secret.csv"
     file.write_text("a\n1\n")
-    with sandboxed_duckdb({"orders": ROWS}) as connection, pytest.raises(duckdb.Error):
-        connection.execute(sql.format(file=file)).fetchall()
+    with sandboxed_duckdb() as connection, pytest.raises(duckdb.Error):
+        connection.execute(sql.format(file=file), tables={"orders": ROWS})
     assert file.read_text() == "a\n1\n"
 
 
@@ -51,8 +53,8 @@ def test_a_kernel_keeps_to_its_memory_and_reads_files(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("a\n1\n")
     with kernel_duckdb(256 << 20, str(tmp_path / "spill")) as connection:
         settings = "SELECT current_setting('threads'), current_setting('memory_limit')"
-        assert connection.sql(settings).fetchall() == [(1, "256.0 MiB")]
-        assert connection.sql(f"SELECT a FROM read_csv('{tmp_path}/rows.csv')").fetchall() == [(1,)]
+        assert connection.execute(settings) == [(1, "256.0 MiB")]
+        assert connection.execute(f"SELECT a FROM read_csv('{tmp_path}/rows.csv')") == [(1,)]
 
 
 def test_a_process_forked_beside_threads_that_compute_reaches_its_exec() -> None:
@@ -66,7 +68,7 @@ def test_a_process_forked_beside_threads_that_compute_reaches_its_exec() -> None
     stop, begun = threading.Event(), threading.Barrier(3)
 
     def compute():
-        expressions._connections.get().execute("SELECT 1").fetchall()
+        expressions._connections.get().execute("SELECT 1")
         thread_engine().query("SELECT 1 AS one", {})
         begun.wait()
         while not stop.wait(0.001):
@@ -99,3 +101,33 @@ def test_what_a_thread_kept_goes_after_it_when_another_one_comes() -> None:
         thread.start()
         thread.join()
     assert len(kept._values) == 2
+
+
+def test_an_interrupt_is_one_wherever_it_falls() -> None:
+    """DuckDB makes errors of its own of most of them."""
+    with sandboxed_duckdb(threads=1) as connection:
+        for number in range(40):
+            with pytest.raises(KeyboardInterrupt):
+                press_after(
+                    0.005 + number * 0.0007, lambda: connection.query("SELECT sum(id) AS s FROM rows", {"rows": ROWS})
+                )
+        endless = "SELECT count(*) AS n FROM range(1000000) a(i), range(1000000) b(j) WHERE i * j = -1"
+        with pytest.raises(KeyboardInterrupt):
+            press_after(0.2, lambda: connection.query(endless))
+        assert connection.query("SELECT sum(id) AS s FROM rows", {"rows": ROWS})["s"].to_pylist() == [3]
+
+
+def test_what_a_user_writes_is_no_interrupt() -> None:
+    with sandboxed_duckdb() as connection, pytest.raises(duckdb.Error):
+        connection.query("SELECT CAST('it failed: KeyboardInterrupt:' AS INTEGER)")
+
+
+def test_a_process_that_closes_nothing_ends_quietly() -> None:
+    code = """
+    import strandline as sl, tempfile
+    store = sl.create(tempfile.mkdtemp() + "/store")
+    table = store.create_table("t", [{"id": 1, "x": 1}], key="id")
+    table.update(where="id = 1", set={"x": "x + 1"})
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")

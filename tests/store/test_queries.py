@@ -9,10 +9,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.values.arrow_strategies import arrays
 
-from strandline.errors import SqlError
+from strandline.errors import SchemaError, SqlError
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
+from strandline.values import in_sql_type, unequal
 
 A = pa.table({"id": [1, 2, 3, 4], "k": [1, 1, 2, None], "x": [10, 20, 30, 40], "a": ["p", "q", None, "r"]})
 B = pa.table({"id": [1, 2, 3, 5], "k": [1, 2, 2, None], "y": [5, 6, 7, 8]})
@@ -115,3 +117,20 @@ def test_a_query_drops_no_nanoseconds_of_durations() -> None:
             with pytest.raises(SqlError, match=f"column '{name}' holds nanoseconds"):
                 store.query(f"select {name} from a")
         assert store.query("select t from a")["t"].cast(pa.int64()).to_pylist() == [1001]
+
+
+@given(arrays())
+def test_a_query_over_any_type_gives_its_values_or_says_why_not(array: pa.Array) -> None:
+    with create_on(MemoryStorage()) as store:
+        rows = pa.table({"id": range(len(array)), "v": array})
+        try:
+            store.create_table("t", rows, key="id")
+            found = store.query("select id, v from t order by id")["v"]
+            kept = store.table("t").to_arrow(where="v is not null")
+        except (SchemaError, SqlError):
+            return
+        assert len(kept) == len(array) - array.null_count
+        wanted = in_sql_type(rows["v"], "v")
+        assert found.is_null().to_pylist() == wanted.is_null().to_pylist()
+        if found.type == wanted.type:
+            assert not unequal(found, wanted).any()

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from tests.examples import examples
+from tests.interrupts import press_after
 from tests.tables.properties import given
 from tests.tables.shop import numbered, rows, shop
 
 from strandline.changes import difference
-from strandline.errors import KeysError, StoreError
+from strandline.errors import Cancelled, KeysError, StoreError
 from strandline.store import Store
 from strandline.tables import Limits, TableTransaction
 
@@ -155,3 +156,20 @@ def test_a_verb_that_is_refused_has_done_nothing() -> None:
             tx.apply("t", changes)
         tx.commit()
         assert contents(store) == before
+
+
+def test_ctrl_c_while_sql_is_evaluated_is_an_interrupt() -> None:
+    with shop() as store:
+        store.create_table("accounts", numbered(30), key="id")
+        total = sum(row["v"] for row in rows(store, "accounts"))
+
+        def pay() -> None:
+            with store.transaction() as tx:
+                tx.update("accounts", where="id = 1", set={"v": "v + 1"})
+                tx.update("accounts", where="id = 2", set={"v": "v - 1"})
+                tx.to_arrow("accounts", where="v % 3 = 1")
+
+        for number in range(20):
+            with pytest.raises((KeyboardInterrupt, Cancelled)):
+                press_after(0.02 + number * 0.003, pay)
+            assert sum(row["v"] for row in rows(store, "accounts")) == total

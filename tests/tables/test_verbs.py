@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -248,3 +249,34 @@ def test_what_was_committed_is_there_after_reopening() -> None:
         before = rows(store, "people")
     with open_on(storage) as store:
         assert rows(store, "people") == before
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([Decimal(100)], pa.decimal128(5, -2)),
+        pa.array([[Decimal(100)]], pa.list_(pa.decimal128(5, -2))),
+        pa.UnionArray.from_dense(pa.array([0], pa.int8()), pa.array([0], pa.int32()), [pa.array([1])]),
+        pa.array([{}], pa.struct([])),
+    ],
+    ids=["negative scale", "negative scale inside", "union", "empty struct"],
+)
+def test_a_type_that_pages_cannot_hold_is_refused_by_name(column: pa.Array) -> None:
+    with shop() as store:
+        with pytest.raises(SchemaError, match=r"column 'v' is .* which Parquet can't hold"):
+            store.create_table("a", pa.table({"id": [1], "v": column}), key="id")
+        store.create_table("b", pa.table({"id": [1], "v": pa.nulls(1)}), key="id")
+        with pytest.raises(SchemaError, match="which Parquet can't hold"):
+            store.autocommit(lambda tx: tx.add_column("b", "w", column.type))
+        with pytest.raises(SchemaError, match="which Parquet can't hold"):
+            store.autocommit(lambda tx: tx.widen_column("b", "v", column.type))
+
+
+def test_a_key_of_nulls_is_refused_and_nulls_widen_to_anything() -> None:
+    with shop() as store:
+        with pytest.raises(SchemaError, match="column 'k' is null, which has no order"):
+            store.create_table("a", pa.table({"k": pa.nulls(1)}), key="k")
+        store.create_table("a", pa.table({"k": [1], "v": pa.nulls(1)}), key="k")
+        store.autocommit(lambda tx: tx.widen_column("a", "v", "double"))
+        store.table("a").update(values={"v": 0.5})
+        assert rows(store, "a") == [{"k": 1, "v": 0.5}]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from strandline.errors import InputError, NotFound
+from strandline.errors import InputError, InUse, NotFound
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
 
@@ -77,3 +77,15 @@ def test_a_temporary_branch_has_no_copies(tmp_path: Path) -> None:
         with store.branch() as branch, pytest.raises(InputError, match="temporary branch"):
             branch.view("v").replicate(f"sqlite:///{tmp_path}/v.db#v")
         assert not (tmp_path / "v.db").exists()
+
+
+def test_a_branch_with_copies_is_not_dropped_and_the_error_names_them(tmp_path: Path) -> None:
+    with create_on(MemoryStorage()) as store:
+        store.create_table("t", pa.table({"k": [1, 2], "x": [5, 6]}), key="k")
+        branch = store.branch("plan")
+        copy = branch.view("v", "select k, x from t").replicate(f"sqlite:///{tmp_path}/v.db#v")
+        with pytest.raises(InUse, match=r"it has the copies v\..*forget"):
+            store.drop_branch("plan")
+        copy.forget()
+        store.drop_branch("plan")
+        assert store.branches() == ["main"]

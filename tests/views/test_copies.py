@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
@@ -13,7 +14,17 @@ import pytest
 from tests.replication.conftest import KINDS, Place, place_of
 from tests.replication.servers import Postgres, postgres
 
-from strandline.errors import Damaged, InputError, InUse, NotFound, SchemaError, SqlError, StateError, StorageError
+from strandline.errors import (
+    Damaged,
+    Fenced,
+    InputError,
+    InUse,
+    NotFound,
+    SchemaError,
+    SqlError,
+    StateError,
+    StorageError,
+)
 from strandline.store import Store, create
 
 __all__ = ["postgres"]
@@ -326,3 +337,55 @@ def test_a_counted_copy_that_was_edited_by_hand_is_mended(
     change(store)
     assert copy.refresh().method == "difference"
     assert Counter(place.read()) == query(store, PROJECTION)
+
+
+@pytest.mark.parametrize("sql", [JOIN, PROJECTION])
+def test_a_copy_that_was_forgotten_and_is_still_there_goes_on(store: Store, tmp_path: Path, sql: str) -> None:
+    view, target = store.view("v", sql), f"sqlite:///{tmp_path}/copy.db#v"
+    view.replicate(target).forget()
+    change(store)
+    again = view.replicate(target, name="again", where="price > 1")
+    assert again.verify()
+    assert again.status()["method"] == "repair"
+    with pytest.raises(InputError, match="already holds a copy of something else"):
+        view.replicate(target, name="a third")
+    store.view("other", "select id from customers")
+    with pytest.raises(InputError, match="already holds a copy of something else"):
+        store.view("other").replicate(target, name="another")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_two_threads_that_refresh_a_copy_take_turns_or_are_told(store: Store, tmp_path: Path, kind: str) -> None:
+    copy = store.view("v", PROJECTION).replicate(f"{kind}:///{tmp_path}/copy.{kind}#v")
+    told: list[object] = []
+
+    def refresh() -> None:
+        for _ in range(4):
+            try:
+                told.append(copy.refresh().unequal)
+            except Fenced:
+                told.append("")
+            except Exception as error:
+                told.append(error)
+
+    threads = [threading.Thread(target=refresh) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(8):
+        store.table("orders").update(where=f"id % 4 = {number % 4}", set={"price": "price + 1"})
+    for thread in threads:
+        thread.join()
+    assert told == [""] * 12
+    copy.refresh()
+    assert copy.verify()
+
+
+def test_sqlite_refuses_names_that_it_gives_to_no_column_of_a_view(tmp_path: Path) -> None:
+    with create(tmp_path / "central") as store:
+        store.create_table("t", pa.table({"true": [1, 2], "False": [3, 3]}), key="true")
+        with pytest.raises(SchemaError, match="SQLite gives no column of a view the name 'False'"):
+            store.view("counted", 'select "False" from t').replicate(f"sqlite:///{tmp_path}/copy.db#counted")
+        copy = store.view("keyed", 'select "true", "False" from t').replicate(f"sqlite:///{tmp_path}/copy.db#keyed")
+        store.table("t").update(where='"true" > 1', set={"False": '"False" + 1'})
+        copy.refresh()
+        assert copy.verify()

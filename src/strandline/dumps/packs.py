@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from strandline.dumps.throttle import Throttle, throttle_beside_writers
 from strandline.engine import Attempt, Kernel, Progress, Result, Spool, WorkItem, cut_by_bytes, kernel
 from strandline.errors import AlreadyExists, Damaged, InputError, NotFound, SnapshotExpired
 from strandline.pages import CommitNumber, PageRef, PhysicalPage, checksum
-from strandline.storage import LocalStorage, ObjectStorage, Storage, get_in_passing, open_storage
+from strandline.storage import LocalStorage, ObjectStorage, Storage, Workers, get_in_passing, open_storage
 
 if TYPE_CHECKING:
     import rich.progress
@@ -177,17 +176,12 @@ def put_page(storage: Storage, name: str, data: bytes) -> None:
 
 def run_on_threads(packs: Sequence[Pack], work: Callable[[Pack, Advance], object], title: str, total: int) -> None:
     """Work on packs on a few threads; `work` reports how many bytes more are done. The first error ends it all."""
-    with CopyProgress(title, total) as progress, ThreadPoolExecutor(THREADS) as pool:
-        waiting: set[Future[object]] = {pool.submit(work, pack, progress.advance) for pack in packs}
-        try:
-            while waiting:
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in done:
-                    future.result()
-        except BaseException:
-            for future in waiting:
-                future.cancel()
-            raise
+    workers: Workers[object] = Workers(THREADS)
+    with CopyProgress(title, total) as progress, workers:
+        for pack in packs:
+            workers.submit(partial(work, pack, progress.advance))
+        for task in workers.finished():
+            task.result()
 
 
 @kernel

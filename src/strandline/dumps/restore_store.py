@@ -34,7 +34,7 @@ from strandline.pages import (
     seal,
     unseal,
 )
-from strandline.storage import Storage, auditing
+from strandline.storage import LocalStorage, Storage, auditing
 
 BATCH = 256
 _PAGE = re.compile(r"pages/[0-9a-f]+-[0-9a-f]+\.parquet|nodes/[0-9a-f]+-[0-9a-f]+")
@@ -245,6 +245,8 @@ def _withdraw(rebuilt: RebuiltStore, into: Storage) -> None:
     """Delete everything: a restore that can't succeed leaves nothing. The place was empty, so all of it is ours."""
     for name in (*rebuilt.pages, *rebuilt.nodes, *rebuilt.pointers, PROCESSES, RESTORING):
         into.delete(name)
+    if isinstance(into, LocalStorage):
+        into.leave()
 
 
 def with_last_good(target: Target, catalog: DumpCatalog, entry: DumpEntry, error: Damaged) -> Damaged:

@@ -1,6 +1,12 @@
 """Running kernels: work items, the runners (Spark, inline), the session, progress."""
 
-from strandline.engine.duckdb_connections import PerThread, kernel_duckdb, machine_memory, sandboxed_duckdb
+from strandline.engine.duckdb_connections import (
+    DuckdbConnection,
+    PerThread,
+    kernel_duckdb,
+    machine_memory,
+    sandboxed_duckdb,
+)
 from strandline.engine.progress import Progress, byte_count, is_quiet, set_quiet
 from strandline.engine.runner import (
     INLINE_LIMIT,
@@ -20,6 +26,7 @@ __all__ = [
     "INLINE_LIMIT",
     "MASTER_VARIABLE",
     "Attempt",
+    "DuckdbConnection",
     "InlineRunner",
     "Kernel",
     "Outcome",

@@ -4,6 +4,11 @@ Both know only the extensions that DuckDB carries with it. A kernel's connection
 machine's memory and spills into the attempt's own folder. A sandboxed connection sees the tables that it is given
 and nothing else: no files, no network, no variables of Python; and no statement can change that.
 
+A Ctrl-C that falls into DuckDB's work is swallowed there, and comes out as one of several errors that say nothing of it
+to who handles interrupts; one that computes on a single thread does not even notice. So all work goes through
+`DuckdbConnection`: queries of the main thread run on another one, and are told to stop; of errors in statements, which
+are short, `KeyboardInterrupt` is made again.
+
 What a thread keeps for itself (`PerThread`) survives a fork of the process in another thread: CPython clears the
 `threading.local` values of all other threads in the forked child, and DuckDB's destructor ends the child there, since
 the threads that it waits for are not in it. Spark's launcher is such a fork.
@@ -11,16 +16,21 @@ the threads that it waits for are not in it. Spark's launcher is such a fork.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from strandline.storage import hand_over, import_whole
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow as pa
 
 T = TypeVar("T")
@@ -42,13 +52,108 @@ def machine_memory() -> int:
     return total
 
 
-def kernel_duckdb(memory: int, spill: str) -> duckdb.DuckDBPyConnection:
-    """The connection of one attempt of a kernel: one thread, `memory` bytes, spilling into the folder `spill`."""
+class DuckdbConnection:
+    """A connection of one thread. Errors are DuckDB's own; a Ctrl-C is a `KeyboardInterrupt`, as anywhere else."""
+
+    def __init__(self, place: str, config: Mapping[str, Any] | None = None, *, read_only: bool = False) -> None:
+        import_whole("duckdb")
+        import duckdb
+
+        with _interrupts():
+            self._inner = duckdb.connect(place, read_only=read_only, config=dict(config or {}))
+
+    def query(self, sql: str, tables: Mapping[str, pa.Table] | None = None) -> pa.Table:
+        """The result of one query, which sees these tables beside what the connection has."""
+        if threading.current_thread() is not threading.main_thread():
+            return self._query(sql, tables or {})
+        task = hand_over(partial(self._query, sql, tables or {}))
+        try:
+            return task.result()
+        except KeyboardInterrupt:
+            self._inner.interrupt()
+            task.wait()
+            raise
+
+    def _query(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+        with self._seeing(tables):
+            return self._inner.sql(sql).to_arrow_table()
+
+    def execute(
+        self, sql: str, params: Sequence[Any] = (), tables: Mapping[str, pa.Table] | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Runs one statement and gives all its rows: a connection with rows left to fetch refuses other work."""
+        with self._seeing(tables or {}):
+            result = self._inner.execute(sql, list(params))
+            return result.fetchall() if result.description else []
+
+    @contextmanager
+    def _seeing(self, tables: Mapping[str, pa.Table]) -> Iterator[None]:
+        begun: list[str] = []
+        with _interrupts():
+            try:
+                for name, table in tables.items():
+                    begun.append(name)
+                    self._inner.register(name, table)
+                yield
+            finally:
+                for name in begun:
+                    self._inner.unregister(name)
+
+    def give(self, name: str, table: pa.Table) -> None:
+        """Let every query from now on see a table."""
+        with _interrupts():
+            self._inner.register(name, table)
+
+    def give_files(self, name: str, paths: Sequence[str], *, named: bool) -> None:
+        """Let every query from now on see Parquet files as one table; `named` adds their paths as `filename`."""
+        with _interrupts():
+            self._inner.read_parquet(list(paths), filename=named).create_view(name)
+
+    def batches(self, sql: str, params: Sequence[Any], rows: int) -> Iterator[pa.RecordBatch]:
+        """The result of one query, so many rows at a time."""
+        with _interrupts():
+            yield from self._inner.sql(sql, params=list(params) or None).to_arrow_reader(rows)
+
+    def close(self) -> None:
+        with _interrupts():
+            self._inner.close()
+
+    def __enter__(self) -> DuckdbConnection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextmanager
+def _interrupts() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if _is_interrupt(error):
+            raise KeyboardInterrupt from None
+        raise
+
+
+def _is_interrupt(error: Exception) -> bool:
+    """Whether an error is what DuckDB made of a Ctrl-C: while it computed, or while it looked at a table of ours."""
     import duckdb
 
-    return duckdb.connect(
+    text = str(error).rstrip()
+    if isinstance(error, duckdb.InterruptException) or (
+        isinstance(error, RuntimeError) and text == "Query interrupted"
+    ):
+        return True
+    return isinstance(error, duckdb.Error) and text.endswith("failed: KeyboardInterrupt:")
+
+
+def kernel_duckdb(memory: int, spill: str) -> DuckdbConnection:
+    """The connection of one attempt of a kernel: one thread, `memory` bytes, spilling into the folder `spill`."""
+    return DuckdbConnection(
         ":memory:",
-        config={
+        {
             "threads": 1,
             "memory_limit": f"{max(memory // MIB, 64)}MiB",
             "temp_directory": spill,
@@ -58,26 +163,20 @@ def kernel_duckdb(memory: int, spill: str) -> duckdb.DuckDBPyConnection:
     )
 
 
-def sandboxed_duckdb(
-    tables: Mapping[str, pa.Table] | None = None, *, threads: int | None = None, files: Sequence[str] = ()
-) -> duckdb.DuckDBPyConnection:
-    """A connection that sees these tables, can read these files and nothing else outside; instants are shown in UTC."""
-    import duckdb
-
-    config: dict[str, str | bool | int | float | list[str]] = {
+def sandboxed_duckdb(*, threads: int | None = None, files: Sequence[str] = ()) -> DuckdbConnection:
+    """A connection that sees the tables of each query, can read these files and nothing else; instants are in UTC."""
+    config: dict[str, Any] = {
         "python_enable_replacements": False,
         **_OWN_EXTENSIONS,
     }
     if threads is not None:
         config["threads"] = threads
-    connection = duckdb.connect(":memory:", config=config)
+    connection = DuckdbConnection(":memory:", config)
     connection.execute("SET TimeZone = 'UTC'")
     if files:
         connection.execute("SET allowed_paths = ?", [list(files)])
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
-    for name, table in (tables or {}).items():
-        connection.register(name, table)
     return connection
 
 
@@ -91,6 +190,8 @@ class PerThread(Generic[T]):
         self._mutex = threading.Lock()
         self._values: dict[int, T] = {}
         os.register_at_fork(after_in_child=self._begin_anew)
+        # What is alive when the interpreter ends is a leak to DuckDB's binding, which tells users so at length.
+        atexit.register(lambda: self._values.clear())
 
     def get(self) -> T:
         """This thread's value."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from strandline.engine.duckdb_connections import machine_memory
@@ -20,6 +20,7 @@ from strandline.engine.spark_session import spark_at_hand
 from strandline.engine.spool import Spool
 from strandline.engine.work import Attempt, Kernel, Outcome, WorkItem, outcome_of, run_attempt
 from strandline.errors import Cancelled, InputError
+from strandline.storage import Workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,25 +59,19 @@ class InlineRunner:
         threads = min(self._threads, len(items)) or 1
         memory = machine_memory() // 2 // threads
         records: dict[int, dict[str, Any]] = {}
-        with Progress(title, len(items)) as progress, ThreadPoolExecutor(threads) as pool:
-            waiting: set[Future[dict[str, Any]]] = set()
-            try:
+        workers: Workers[dict[str, Any]] = Workers(threads)
+        try:
+            with Progress(title, len(items)) as progress, workers:
                 for number, item in enumerate(items):
                     attempt = Attempt(spool.path, number, memory)
-                    waiting.add(pool.submit(run_attempt, kernel, item, attempt))
-                while waiting:
-                    done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        record = future.result()
-                        outcome = outcome_of(record)
-                        records[outcome.item] = record
-                        progress.advance(1, outcome.rows, outcome.bytes)
-            except BaseException as error:
-                for future in waiting:
-                    future.cancel()
-                if isinstance(error, KeyboardInterrupt):
-                    raise Cancelled("stopped by the user", doing=title) from None
-                raise
+                    workers.submit(partial(run_attempt, kernel, item, attempt))
+                for task in workers.finished():
+                    record = task.result()
+                    outcome = outcome_of(record)
+                    records[outcome.item] = record
+                    progress.advance(1, outcome.rows, outcome.bytes)
+        except KeyboardInterrupt:
+            raise Cancelled("stopped by the user", doing=title) from None
         return [outcome_of(records[number]) for number in range(len(items))]
 
 
@@ -110,12 +105,10 @@ def parallel(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     work: Sequence[T] = list(items)
     if len(work) < 2:
         return [function(item) for item in work]
-    with ThreadPoolExecutor(min(len(work), os.cpu_count() or 1)) as pool:
-        try:
-            futures: list[Future[R]] = [pool.submit(function, item) for item in work]
-            return [future.result() for future in futures]
-        except BaseException as error:
-            pool.shutdown(wait=False, cancel_futures=True)
-            if isinstance(error, KeyboardInterrupt):
-                raise Cancelled("stopped by the user", doing="working on several threads") from None
-            raise
+    workers: Workers[R] = Workers(min(len(work), os.cpu_count() or 1))
+    try:
+        with workers:
+            tasks = [workers.submit(partial(function, item)) for item in work]
+            return [task.result() for task in tasks]
+    except KeyboardInterrupt:
+        raise Cancelled("stopped by the user", doing="working on several threads") from None

@@ -31,6 +31,7 @@ from strandline._version import __version__
 from strandline.engine.duckdb_connections import MIB, machine_memory
 from strandline.engine.spool import scratch_folder
 from strandline.errors import EngineError, InputError, extra, is_installed
+from strandline.storage import import_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,6 +91,7 @@ def session(master: str | None = None, *, spool: str | None = None) -> SparkSess
     prefix, such as `s3://bucket/prefix`.
     """
     with extra("spark", "starting Spark"):
+        import_whole("pyspark.sql")
         from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -124,6 +126,7 @@ def start(master: str) -> SparkSession:
 
 def _start_connect(master: str) -> SparkSession:
     with extra("spark", "starting Spark"):
+        import_whole("pyspark.sql")
         from pyspark.sql import SparkSession
 
     try:
@@ -143,6 +146,7 @@ def _start_connect(master: str) -> SparkSession:
 
 def _start_classic(master: str) -> SparkSession:
     with extra("spark", "starting Spark"):
+        import_whole("pyspark.sql")
         from pyspark.sql import SparkSession
 
     find_java(os.environ)

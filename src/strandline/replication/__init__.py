@@ -22,6 +22,7 @@ from strandline.replication.senders import (
     obstacle,
     offer,
     opened,
+    source_of,
 )
 from strandline.replication.targets import open_target
 from strandline.replication.verification import Verification
@@ -54,4 +55,5 @@ __all__ = [
     "offer",
     "open_target",
     "opened",
+    "source_of",
 ]

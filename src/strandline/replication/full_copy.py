@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from strandline.replication.copy_state import CopyState
 from strandline.replication.delivery import Sent, deliver, next_envelope
 from strandline.replication.message import Position, load_message
 from strandline.replication.targets import CopyTarget
+from strandline.storage import Workers
 
 DONE = "done"
 WAVE = 4
@@ -45,16 +46,17 @@ def stream(
     first, total, sent = state.loading is None, len(pieces.items), Sent()
     width = WAVE * max(runner.parallelism, 1)
     waves = [pieces.items[start : start + width] for start in range(done, total, width)]
-    with Spool() as spool, ThreadPoolExecutor(1) as ahead:
+    ahead: Workers[list[Outcome]] = Workers(1)
+    with Spool() as spool, ahead:
 
         def read(wave: Sequence[WorkItem]) -> list[Outcome]:
             return runner.run(pieces.kernel, wave, spool, "Reading the first copy")
 
-        reading = ahead.submit(read, waves[0])
+        reading = ahead.submit(partial(read, waves[0]))
         for number in range(len(waves)):
             outcomes = reading.result()
             if number + 1 < len(waves):
-                reading = ahead.submit(read, waves[number + 1])
+                reading = ahead.submit(partial(read, waves[number + 1]))
             for outcome in outcomes:
                 done += 1
                 message = load_message(state.definition, next_envelope(state), _taken(outcome.result["piece"]))

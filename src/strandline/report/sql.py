@@ -29,7 +29,7 @@ from strandline.changes import DELETE, Header
 from strandline.errors import ChangesError, InputError, SchemaError, SqlError
 from strandline.report.layouts import of_kind, require_keyed
 from strandline.report.values import Instant, TimeSpan, python_values, text
-from strandline.values import is_plain_bytes, is_plain_text
+from strandline.values import is_plain_bytes, is_plain_text, load_sqlglot
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -195,6 +195,7 @@ def sql_merge(header: Header, tables: Iterable[pa.Table], table_name: str, diale
     literals and unknown dialects are refused. `tables` are the rows of the set; they are gone through twice, so they
     are kept at hand.
     """
+    load_sqlglot()
     target = _target(table_name, _dialect(dialect))
     _check(header, _dialect(dialect))
     return _statements(header, list(tables), target, _dialect(dialect))

@@ -20,7 +20,7 @@ from strandline.storage.object_file import ObjectVersion, is_object_url, list_ob
 from strandline.storage.object_store import ObjectStorage
 from strandline.storage.retry import completed, retried, swap_if_first
 from strandline.storage.seam import Storage, Stored, Token, auditing, checked_name
-from strandline.storage.threads import Mutex, Wakeup, together
+from strandline.storage.threads import Mutex, Wakeup, Workers, hand_over, import_whole, together
 from strandline.storage.url import open_storage
 
 __all__ = [
@@ -35,12 +35,15 @@ __all__ = [
     "Stored",
     "Token",
     "Wakeup",
+    "Workers",
     "auditing",
     "building",
     "checked_name",
     "completed",
     "flush",
     "get_in_passing",
+    "hand_over",
+    "import_whole",
     "is_object_url",
     "list_objects",
     "locked",

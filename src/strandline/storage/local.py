@@ -75,6 +75,11 @@ class LocalStorage:
     def url(self) -> str:
         return str(self._root)
 
+    def leave(self) -> None:
+        """Remove what is kept here for swaps, where nothing is stored any more; the folder itself stays."""
+        with _refusals("leaving", self.url):
+            self._swaps.remove()
+
     def get(self, name: str) -> bytes:
         with _refusals("reading", name):
             return _read_file(f"{self._text}{checked_name(name)}")

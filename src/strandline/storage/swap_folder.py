@@ -88,6 +88,11 @@ class SwapFolder:
             if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
                 raise
 
+    def remove(self) -> None:
+        """Leave nothing of it below the root. Whoever wants to swap there makes it anew."""
+        self.fence()
+        self._file.unlink(missing_ok=True)
+
     @staticmethod
     def replace(folder: int, path: Path, value: bytes) -> bool:
         """Put a value at a path; its name is durable once its folder is flushed. False, and nothing is done, when the

@@ -9,13 +9,16 @@ such a step or after it.
 from __future__ import annotations
 
 import _thread
+import importlib
 import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from functools import partial
+from types import TracebackType
+from typing import Any, Generic, TypeVar
 
 from strandline.errors import LockTimeout
 
@@ -24,6 +27,7 @@ LOOK = 1.0
 """Seconds after which a waiting thread looks again."""
 
 _Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 class Wakeup:
@@ -84,32 +88,90 @@ class Mutex:
         )
 
 
-class _Task:
+class Task(Generic[_Result]):
     """A piece of work that a thread begins, or that is called off before."""
 
-    def __init__(self, work: Callable[[], None]) -> None:
+    def __init__(self, work: Callable[[], _Result], finished: queue.SimpleQueue[Task[_Result]] | None = None) -> None:
         self._work = work
+        self._finished = finished
         self._claim = threading.Lock()
         self._ended = Wakeup()
-        self.error: BaseException | None = None
+        self._results: list[_Result] = []
+        self._error: BaseException | None = None
 
     def run(self) -> None:
         if self._claim.acquire(blocking=False):
             try:
-                self._work()
+                self._results.append(self._work())
             except BaseException as error:
-                self.error = error
+                self._error = error
             finally:
                 self._ended.set()
+                if self._finished is not None:
+                    self._finished.put(self)
+
+    def result(self) -> _Result:
+        """What the work gave, once it has ended; its error is raised."""
+        self.wait()
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
 
     def wait(self) -> None:
+        """Until it has ended."""
         while not self._ended.wait(LOOK):
-            pass  # it waits for a disk or a network, and these for nobody here
+            pass  # it waits for a disk or a network, or computes, and waits for nobody here
 
-    def call_off(self) -> None:
-        """Not to be begun any more; wait for it if it has begun."""
-        if not self._claim.acquire(blocking=False):
-            self.wait()
+    def call_off(self) -> bool:
+        """Not to be begun any more; false when it has begun."""
+        return self._claim.acquire(blocking=False)
+
+
+def _call_off(tasks: Sequence[Task[Any]]) -> None:
+    """When it is done, none of these is being done, nor will be: first none is begun any more, then those are awaited
+    that have begun.
+    """
+    for task in [each for each in tasks if not each.call_off()]:
+        task.wait()
+
+
+class Workers(Generic[_Result]):
+    """Threads of a `with` block, for tasks given inside it: a pool of `concurrent.futures` for a thread that may
+    be interrupted at any instruction. When the block is left, nothing is still being done, and no task is begun later.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._waiting: queue.SimpleQueue[Task[_Result] | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[Task[_Result]] = queue.SimpleQueue()
+        self._given: list[Task[_Result]] = []
+
+    def submit(self, work: Callable[[], _Result]) -> Task[_Result]:
+        """Have something done by the next free thread."""
+        task = Task(work, self._done)
+        self._given.append(task)
+        self._waiting.put(task)
+        if len(self._given) <= self._threads:
+            # Not `threading.Thread`: starting one waits for an `Event`.
+            _thread.start_new_thread(_work_off, (self._waiting,))
+        return task
+
+    def finished(self) -> Iterator[Task[_Result]]:
+        """All tasks, as they end."""
+        for _ in range(len(self._given)):
+            yield self._done.get()
+
+    def __enter__(self) -> Workers[_Result]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            _call_off(self._given)
+        finally:
+            for _ in range(min(self._threads, len(self._given))):
+                self._waiting.put(None)
 
 
 class _Pool:
@@ -117,15 +179,15 @@ class _Pool:
 
     def __init__(self) -> None:
         self.process = os.getpid()
-        self.tasks: queue.SimpleQueue[_Task] = queue.SimpleQueue()
+        self.tasks: queue.SimpleQueue[Task[Any] | None] = queue.SimpleQueue()
         for _ in range(THREADS):
-            # Not `threading.Thread`: starting one waits for an `Event`.
             _thread.start_new_thread(_work_off, (self.tasks,))
 
 
-def _work_off(tasks: queue.SimpleQueue[_Task]) -> None:
-    while True:
-        tasks.get().run()
+def _work_off(tasks: queue.SimpleQueue[Task[Any] | None]) -> None:
+    while (task := tasks.get()) is not None:
+        task.run()
+        del task  # what it holds is not to outlive it while the thread waits
 
 
 _pool: _Pool | None = None
@@ -149,7 +211,7 @@ def together(work: Callable[[_Item], None], items: Sequence[_Item]) -> None:
         for item in items:
             work(item)
         return
-    tasks = [_Task(lambda item=item: work(item)) for item in items]  # type: ignore[misc]
+    tasks = [Task(partial(work, item)) for item in items]
     try:
         pool = _the_pool()
         for task in tasks:
@@ -157,8 +219,28 @@ def together(work: Callable[[_Item], None], items: Sequence[_Item]) -> None:
         for task in tasks:
             task.wait()
     finally:
-        for task in tasks:
-            task.call_off()
+        _call_off(tasks)
     for task in tasks:
-        if task.error is not None:
-            raise task.error
+        task.result()
+
+
+def hand_over(work: Callable[[], _Result]) -> Task[_Result]:
+    """Have something done by another thread, where no interrupt comes."""
+    task = Task(work)
+    _the_pool().tasks.put(task)
+    return task
+
+
+_whole: set[str] = set()
+
+
+def import_whole(*modules: str) -> None:
+    """Import modules so that an interrupt can't leave them half imported: on another thread, where none comes.
+
+    The interpreter forgets a package whose import is interrupted, and keeps the modules inside it that were done; what
+    comes out of the next import lacks these. Whoever is first to import a large package does it by this.
+    """
+    missing = [name for name in modules if name not in _whole]
+    if missing and threading.current_thread() is threading.main_thread():
+        hand_over(lambda: [importlib.import_module(name) for name in missing]).result()
+        _whole.update(missing)

@@ -18,9 +18,10 @@ import pyarrow as pa
 
 from strandline.changes import Changes
 from strandline.engine import runs_on_spark
-from strandline.errors import InputError
+from strandline.errors import InputError, InUse
 from strandline.pages import (
     EVERY,
+    MAIN,
     Holding,
     LogEntry,
     PageSnapshot,
@@ -317,7 +318,19 @@ class Store:
 
     def drop_branch(self, name: str) -> None:
         """Drop a version that nothing stands on."""
+        if name != MAIN and name in self.branches():
+            self._refuse_with_copies(self.version(name))
         self.pages.store.drop_version(name)
+
+    @staticmethod
+    def _refuse_with_copies(branch: Store) -> None:
+        """Copies keep snapshots that users don't see."""
+        if any(is_of_views(one.name) for one in branch.pages.snapshots()) and (copies := branch.copies()):
+            raise InUse(
+                f"it has the copies {', '.join(one.name for one in copies)}",
+                doing=f"dropping version {branch.name}",
+                hint="Drop those first, or forget() them",
+            )
 
     # Upkeep
 

@@ -13,9 +13,9 @@ from strandline.changes import Changes
 from strandline.errors import InputError, InUse, NotFound, StrandlineError
 from strandline.pages import TemporaryVersion
 from strandline.relations import parse_address
-from strandline.replication import Copy, ViewSender, copy_definition, dropped_on_error, open_target
+from strandline.replication import Copy, ViewSender, copy_definition, dropped_on_error, open_target, source_of
 from strandline.tables import COPIES, VIEWS, TableTransaction
-from strandline.values import ArrowRows
+from strandline.values import ArrowRows, load_sqlglot
 from strandline.views import (
     AUTO,
     KEEP,
@@ -174,9 +174,13 @@ class View(ArrowRows):
         with read_views(self._host) as known:
             subscription = subscribe(known.definition(self.name), where, columns)
             before = known.copies.get(wanted.name)
+            taken = {one.id for one in known.all_copies.values()}
         _check_same(before, wanted)
         record = before or wanted
         with open_target(address) as replica:
+            left = source_of(replica.state(), self._host.identity) if before is None else None
+            if left is not None and left not in taken:
+                record = replace(record, id=left)  # forgotten, and still there: it goes on as the copy that it was
             # Refuses a target that holds something else, or can't hold a column, before the store knows of it.
             replica.create(copy_definition(subscription, record.id))
         if before is None or before.keep != wanted.keep:
@@ -184,7 +188,7 @@ class View(ArrowRows):
             self._host.autocommit(lambda transaction: _add_copy(transaction, self._host, entered))
         copy = Copy(ViewSender(self._host), record.name, address)
         if copy.record.taken is None:
-            with dropped_on_error(copy, fresh=before is None):
+            with dropped_on_error(copy, fresh=before is None and record == wanted):
                 copy.refresh(runner=runner)
         return copy
 
@@ -300,6 +304,7 @@ def _check_same(known: ViewCopyRecord | None, wanted: ViewCopyRecord) -> None:
 
 
 def _reads(record: ViewRecord, name: str) -> bool:
+    load_sqlglot()
     import sqlglot
     from sqlglot import exp
 

@@ -140,15 +140,15 @@ def _damaged(error: Exception) -> Damaged:
     return Damaged(f"a page is no Parquet file: {error}", doing="reading a page", hint="Run check")
 
 
-def check_storable(schema: pa.Schema) -> None:
+def check_storable(schema: pa.Schema, doing: str = "creating a table") -> None:
     """Refuses types that Parquet can't carry."""
     for field in schema:
         try:
             pq.write_table(no_rows(pa.schema([field])), pa.BufferOutputStream())
-        except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        except (pa.ArrowException, OSError, ValueError, TypeError) as error:
             raise SchemaError(
                 f"column {field.name!r} is {field.type}, which Parquet can't hold: {error}",
-                doing="creating a table",
+                doing=doing,
                 hint="Cast the column to a type that Parquet knows",
             ) from None
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from strandline.engine import DuckdbConnection
 from strandline.pages import Entry
 from strandline.storage import LocalStorage
 from strandline.tables.page import live_base
@@ -23,9 +23,6 @@ from strandline.tables.predicates import ALL
 from strandline.tables.scan import TableReader
 from strandline.tables.schema import DELETED, ROW
 from strandline.values import is_byte_string, no_rows, quoted
-
-if TYPE_CHECKING:
-    import duckdb
 
 LEAST_BYTES = 4 << 20
 """Smaller tables are decoded here and kept: opening files would take longer than reading them."""
@@ -49,19 +46,19 @@ class PageFiles:
     def paths(self) -> tuple[str, ...]:
         return (*self.plain, *self.overlaid)
 
-    def register(self, connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    def register(self, connection: DuckdbConnection, name: str) -> None:
         """Make it a relation of a connection that may read these files."""
         chosen = ", ".join(quoted(column) for column in self.columns)
         own = {part: quoted(f"{name} {part}") for part in ("plain", "overlaid", "replaced", "amended")}
-        connection.register(f"{name} replaced", self.replaced)
-        connection.register(f"{name} amended", self.amended)
+        connection.give(f"{name} replaced", self.replaced)
+        connection.give(f"{name} amended", self.amended)
         # One arm where one is enough: DuckDB plans joins of unions worse.
         selects = [f"SELECT {chosen} FROM {own['amended']}"] if len(self.amended) or not self.paths else []
         if self.plain:
-            connection.read_parquet(list(self.plain)).create_view(f"{name} plain")
+            connection.give_files(f"{name} plain", self.plain, named=False)
             selects.append(f"SELECT {chosen} FROM {own['plain']}")
         if self.overlaid:
-            connection.read_parquet(list(self.overlaid), filename=True).create_view(f"{name} overlaid")
+            connection.give_files(f"{name} overlaid", self.overlaid, named=True)
             selects.append(
                 f"SELECT {chosen} FROM {own['overlaid']} AS page WHERE NOT EXISTS "
                 f"(SELECT 1 FROM {own['replaced']} AS r WHERE r.{ROW} = page.{ROW} AND r.{_FILE} = page.{_FILE})"

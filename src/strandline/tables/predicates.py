@@ -26,7 +26,7 @@ from strandline.relations import convert
 from strandline.tables.incoming_rows import exact_array, is_held
 from strandline.tables.keys import after_prefix, encode_key
 from strandline.tables.schema import TableSchema
-from strandline.values import is_plain_text
+from strandline.values import is_plain_text, load_sqlglot
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -134,6 +134,7 @@ def check_params(params: Mapping[str, Any] | None, expressions: Iterable[TableEx
 @lru_cache(maxsize=1024)
 def _outlined(text: str, names: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
     """The parsed text with the schema's own column names, and the parameters that it names; None if it is no SQL."""
+    load_sqlglot()
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError

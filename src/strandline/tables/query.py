@@ -22,7 +22,7 @@ from strandline.tables.page_cache import PageCache
 from strandline.tables.page_files import PageFiles, page_files
 from strandline.tables.scan import TableReader
 from strandline.tables.schema import TableSchema
-from strandline.values import check_microseconds, free_name, parse_query
+from strandline.values import check_microseconds, free_name, in_sql_type, parse_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -87,20 +87,17 @@ class Query:
 
     def _computed(self, files: Mapping[str, PageFiles]) -> pa.Table:
         """The result by DuckDB, which reads these files itself and is given the other relations."""
-        tables = {name: one.to_arrow(self._columns(one)) for name, one in self._readers.items() if name not in files}
-        for table in tables.values():
-            for field in table.schema:
-                if "duration[ns]" in str(field.type):  # at any depth; DuckDB has intervals in microseconds alone
-                    check_microseconds(table.column(field.name), field.name, _DOING)
+        read = {name: one for name, one in self._readers.items() if name not in files}
+        tables = {name: _in_sql(one.to_arrow(self._columns(one))) for name, one in read.items()}
         # Other names: to DuckDB, names that differ in case alone are one.
         names = own_names(self._tree, list(self._readers))
         tree = relations_called(self._tree, names)
-        registered = {names[name]: table for name, table in tables.items()}
+        given = {names[name]: table for name, table in tables.items()}
         paths = [path for one in files.values() for path in one.paths]
-        with sandboxed_duckdb(registered, files=paths) as connection:
+        with sandboxed_duckdb(files=paths) as connection:
             for name, one in files.items():
                 one.register(connection, names[name])
-            return connection.sql(tree.sql(dialect="duckdb")).to_arrow_table()
+            return connection.query(tree.sql(dialect="duckdb"), given)
 
     @property
     def columns(self) -> dict[str, list[str]]:
@@ -155,6 +152,14 @@ def spark_query(tree: Any, frames: Mapping[str, DataFrame]) -> DataFrame:
         # The plan has found its tables by now.
         for name in names.values():
             session.catalog.dropTempView(name)
+
+
+def _in_sql(table: pa.Table) -> pa.Table:
+    """The columns in types that DuckDB knows; one whose values it would change is refused."""
+    for field in table.schema:
+        if "duration[ns]" in str(field.type):  # at any depth; DuckDB has intervals in microseconds alone
+            check_microseconds(table.column(field.name), field.name, _DOING)
+    return pa.table({name: in_sql_type(table.column(name), name) for name in table.column_names})
 
 
 def own_names(tree: Any, relations: Sequence[str]) -> dict[str, str]:

@@ -146,9 +146,8 @@ def new_table_schema(schema: pa.Schema, key: Sequence[str] = (), not_null: Seque
         )
         for number, f in enumerate(schema, 1)
     )
-    table_schema = TableSchema(columns, tuple(key), 0, len(columns) + 1)
-    check_key_types(table_schema.arrow_schema, key)
-    return table_schema
+    check_key_types(pa.schema([pa.field(column.name, column.type) for column in columns]), key)
+    return TableSchema(columns, tuple(key), 0, len(columns) + 1)
 
 
 def renamed(schema: TableSchema, old: str, new: str) -> TableSchema:
@@ -175,8 +174,8 @@ def widened(schema: TableSchema, name: str, kind: pa.DataType) -> TableSchema:
         raise SchemaError(
             f"{kind} does not hold every value of {column.type}",
             doing=doing,
-            hint="Integers widen to more bits or to decimals, float to double, decimals to more digits, "
-            "string to large_string, times to a finer unit",
+            hint="Integers widen to more bits, to decimals or to floats of twice their bits, floats to more bits, "
+            "decimals to more digits, string and binary to large ones, times of day from s to ms or from us to ns",
         )
     if name in schema.key and not (pt.is_signed_integer(column.type) and pt.is_signed_integer(kind)):
         raise SchemaError("pages are ordered by this column", doing=doing, hint="Of a key only integers widen")
@@ -202,6 +201,8 @@ def _check_new_name(schema: TableSchema, name: str, doing: str) -> None:
 
 def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
     """Whether one type holds every value of another."""
+    if pt.is_null(narrow):
+        return True
     if pt.is_integer(narrow) and pt.is_integer(wide):
         if pt.is_signed_integer(narrow) == pt.is_signed_integer(wide):
             return bool(wide.bit_width >= narrow.bit_width)
@@ -214,8 +215,6 @@ def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
         before = digits[narrow.bit_width] if pt.is_integer(narrow) else narrow.precision - narrow.scale
         scale = 0 if pt.is_integer(narrow) else narrow.scale
         return bool(wide.scale >= scale and wide.precision - wide.scale >= before)
-    if pt.is_null(narrow):
-        return True
     widenings = {
         pa.string(): (pa.large_string(),),
         pa.binary(): (pa.large_binary(),),

@@ -169,9 +169,9 @@ class TableTransaction:
         """A new column at the end. Rows that are there hold `default` in it; no page is written."""
         pending = self._tables.open(table)
         type_ = type_of(kind)
+        check_storable(pa.schema([pa.field(name, type_)]), f"adding column {name!r}")
         value = literal(default, pa.field(name, type_), f"adding column {name!r}")
         schema = with_column(pending.schema, name, type_, value, nullable=True)
-        check_storable(pa.schema([pa.field(name, type_)]))
         self._tables.reshape(pending, schema, lambda rows: rows.append_column(name, repeat(value, len(rows))))
 
     @_whole
@@ -179,6 +179,7 @@ class TableTransaction:
         """Give a column a type that holds all its values and more; no page is written."""
         pending = self._tables.open(table)
         schema = widened(pending.schema, name, type_of(kind))
+        check_storable(pa.schema([pa.field(name, schema.column(name).type)]), f"widening column {name!r}")
         place = schema.names.index(name)
         field = pa.field(name, schema.columns[place].type)
         self._tables.reshape(

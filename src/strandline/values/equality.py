@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from strandline.engine import sandboxed_duckdb
 from strandline.errors import SchemaError
 from strandline.values.type_unification import (
     SPLIT,
@@ -173,12 +174,9 @@ def _entry_order(rows: pa.Array, keys: pa.Array, items: pa.Array) -> pa.Array:
         again = pc.and_(pc.equal(rows.take(first), rows.take(second)), pc.equal(keys.take(first), keys.take(second)))
         if not pc.any(again).as_py():
             return order
-    import duckdb
-
     entries = pa.table([rows, keys, items, pa.array(np.arange(len(rows)))], names=["r", "k", "v", "i"])
-    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
-        connection.register("entries", entries)
-        ordered = connection.sql("SELECT i FROM entries ORDER BY r, k, v").to_arrow_table()
+    with sandboxed_duckdb(threads=1) as connection:
+        ordered = connection.query("SELECT i FROM entries ORDER BY r, k, v", {"entries": entries})
     return pa.concat_arrays(ordered.column(0).chunks)
 
 

@@ -30,6 +30,7 @@ import pyarrow.types as pt
 
 from strandline.engine import PerThread, sandboxed_duckdb
 from strandline.errors import SqlError, did_you_mean
+from strandline.storage import import_whole
 from strandline.values.encoding import no_rows
 from strandline.values.equality import list_lengths, map_entries
 from strandline.values.nanoseconds import (
@@ -112,8 +113,14 @@ def _parse(sql: str, schema: pa.Schema, params: Mapping[str, Any] | None, doing:
     return expression, _run(expression, no_rows(schema), sql).type
 
 
+def load_sqlglot() -> None:
+    """Before the first use of sqlglot, which an interrupt must not leave half imported."""
+    import_whole("sqlglot", "sqlglot.dialects.duckdb")
+
+
 def parse_sql(sql: str, doing: str, dialect: str = "duckdb") -> list[Any]:
     """The statements of a text. A mistake in it is told with its place, and what was expected."""
+    load_sqlglot()
     import sqlglot
     from sqlglot.errors import SqlglotError
 
@@ -330,8 +337,7 @@ def _unknown(place: Any, schema: pa.Schema, sql: str, doing: str) -> SqlError:
 
 def _check(text: str, columns: Sequence[str], sql: str, doing: str) -> None:
     """Refuses what is not a plain function of these columns of a row, as DuckDB itself reads the final text."""
-    # All rows are fetched: a connection with rows left to fetch refuses other work.
-    serialised = _connections.get().execute("SELECT json_serialize_sql(?)", [f"SELECT ({text})"]).fetchall()
+    serialised = _connections.get().execute("SELECT json_serialize_sql(?)", [f"SELECT ({text})"])
     record = json.loads(serialised[0][0])
     if record["error"]:
         raise SqlError(f"{sql!r} is not SQL: {record.get('error_message', 'unknown')}", doing=doing)
@@ -388,15 +394,11 @@ def _run(expression: Expression | Condition, table: pa.Table, sql: str = "") -> 
     for column in exact.nanoseconds:
         columns[column.own_name] = table.column(column.name).cast(pa.int64())
     rows = pa.table(columns)
-    connection = _connections.get()
-    connection.register(_ROWS, rows)
     try:
-        return connection.sql(f'SELECT {exact.sql} AS v FROM "{_ROWS}"').to_arrow_table().column(0)
+        return _connections.get().query(f'SELECT {exact.sql} AS v FROM "{_ROWS}"', {_ROWS: rows}).column(0)
     except duckdb.Error as error:
         message = str(error).split("\n")[0]
         raise SqlError(f"{sql or expression.sql!r} can't be evaluated: {message}", doing="evaluating SQL") from None
-    finally:
-        connection.unregister(_ROWS)
 
 
 @dataclass(frozen=True)
@@ -422,25 +424,60 @@ def _exact_sql(sql: str, fine: frozenset[NanosecondColumn]) -> _ExactSql:
 
 def readable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """The column in a type that DuckDB reads; equal values have one form: one zero, and maps in the order of keys."""
+    column = in_sql_type(column, name)
     type_ = column.type
     if isinstance(type_, pa.BaseExtensionType):
         storage = [chunk.storage for chunk in column.chunks]
         return pa.chunked_array(storage, type=type_.storage_type)
     if pt.is_floating(type_):
-        wide = column.cast(pa.float32()) if pt.is_float16(type_) else column
-        return pc.add(wide, pa.scalar(0.0, wide.type))  # −0.0 + 0.0 is 0.0
+        return pc.add(column, pa.scalar(0.0, type_))  # −0.0 + 0.0 is 0.0
     if pt.is_nested(type_) and _has_forms(type_):
         return pa.chunked_array([_one_form(chunk) for chunk in column.chunks], type=type_)
     if pt.is_date64(type_):
         return column.cast(pa.date32())
     if pt.is_timestamp(type_) and type_.tz and type_.unit == "ns":
         return pc.floor_temporal(column, unit="microsecond").cast(pa.timestamp("us", "UTC"))
-    if pt.is_decimal(type_) and not pt.is_decimal128(type_):
-        try:
-            return column.cast(pa.decimal128(min(type_.precision, 38), type_.scale))
-        except pa.ArrowInvalid as error:
-            raise SqlError(f"column {name!r} holds more than 38 digits: {error}", doing="evaluating SQL") from None
     return column
+
+
+def in_sql_type(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """The column in a type that DuckDB knows: half floats, and decimals of more than 38 digits, in others, at any
+    depth. A value that these can't hold is an error.
+    """
+    type_ = _sql_type(column.type)
+    if type_ == column.type:
+        return column
+    try:
+        return column.cast(type_)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SqlError(
+            f"column {name!r} is {column.type}, and holds what SQL has no type for: {error}",
+            doing="evaluating SQL",
+            hint="SQL has decimals of up to 38 digits; leave the column out",
+        ) from None
+
+
+def _sql_type(type_: pa.DataType) -> pa.DataType:
+    if pt.is_float16(type_):
+        return pa.float32()
+    if pt.is_decimal256(type_):
+        return pa.decimal128(38, min(type_.scale, 38))
+    if pt.is_dictionary(type_):
+        inner = _sql_type(type_.value_type)
+        return type_ if inner == type_.value_type else inner
+    if not pt.is_nested(type_):
+        return type_
+    fields = [type_.field(place) for place in range(type_.num_fields)]
+    held = [field.with_type(_sql_type(field.type)) for field in fields]
+    if held == fields:
+        return type_
+    if pt.is_struct(type_):
+        return pa.struct(held)
+    if pt.is_map(type_):
+        return pa.map_(_sql_type(type_.key_type), _sql_type(type_.item_type))
+    if pt.is_fixed_size_list(type_):
+        return pa.list_(held[0], type_.list_size)
+    return pa.large_list(held[0]) if pt.is_large_list(type_) else pa.list_(held[0])
 
 
 def _has_forms(type_: pa.DataType) -> bool:
@@ -483,7 +520,7 @@ def unsteady_calls(query: str) -> list[str]:
 
     tree = sqlglot.parse_one(query, dialect="duckdb")
     text = tree.sql(dialect="duckdb", identify=True, comments=False)
-    record = json.loads(_connections.get().execute("SELECT json_serialize_sql(?)", [text]).fetchall()[0][0])
+    record = json.loads(_connections.get().execute("SELECT json_serialize_sql(?)", [text])[0][0])
     if record["error"]:
         return [str(record.get("error_message", "unknown"))]
     calls = ["a sample"] if tree.find(exp.TableSample) is not None else []
@@ -502,7 +539,7 @@ def _steady_functions() -> frozenset[str]:
         "SELECT function_name FROM duckdb_functions() WHERE function_type IN ('scalar', 'aggregate', 'window') "
         "GROUP BY function_name HAVING bool_and(stability = 'CONSISTENT')"
     )
-    return (frozenset(name.lower() for (name,) in listed.fetchall()) - _UNSTEADY) | _functions()
+    return (frozenset(name.lower() for (name,) in listed) - _UNSTEADY) | _functions()
 
 
 @cache
@@ -512,7 +549,7 @@ def _functions() -> frozenset[str]:
         "SELECT DISTINCT function_name FROM duckdb_functions() WHERE (function_type = 'scalar' AND "
         f"stability = 'CONSISTENT') OR (function_type = 'macro' AND ({_MACROS}))"
     )
-    return frozenset(name.lower() for (name,) in listed.fetchall()) - _UNSTEADY
+    return frozenset(name.lower() for (name,) in listed) - _UNSTEADY
 
 
 def quoted(*names: str | None) -> str:

@@ -250,8 +250,8 @@ def _exact_numbers(columns: Columns) -> Numbers:
     names = [f"k{number}" for number in range(len(columns))]
     rows = pa.table([*columns, pa.array(np.arange(len(columns[0])))], names=[*names, "place"])
     with kernel_duckdb(machine_memory() // 2, tempfile.gettempdir()) as connection:
-        connection.register("rows", rows)
-        numbered = connection.sql(
-            f"select dense_rank() over (order by {', '.join(names)}) as number, place from rows order by place"
-        ).to_arrow_table()
+        numbered = connection.query(
+            f"select dense_rank() over (order by {', '.join(names)}) as number, place from rows order by place",
+            {"rows": rows},
+        )
     return np.asarray(numbered.column("number").to_numpy(), dtype=np.int64)

@@ -29,6 +29,7 @@ from strandline.changes import COUNT, net_counts, read_parts, write_part
 from strandline.engine import (
     INLINE_LIMIT,
     Attempt,
+    DuckdbConnection,
     PerThread,
     Result,
     Spool,
@@ -60,7 +61,6 @@ from strandline.views.definition import QualifiedColumn, ViewDefinition, sql_tex
 from strandline.views.store_state import StoreState
 
 if TYPE_CHECKING:
-    import duckdb
     from pyspark.sql import SparkSession
 
 
@@ -124,18 +124,14 @@ class QueryEngine:
         self.spill = tempfile.gettempdir() if spill is None else spill
 
     @cached_property
-    def connection(self) -> duckdb.DuckDBPyConnection:
-        return kernel_duckdb(self.memory, self.spill)
+    def _connection(self) -> DuckdbConnection:
+        connection = kernel_duckdb(self.memory, self.spill)
+        connection.execute("SET TimeZone = 'UTC'")
+        return connection
 
     def query(self, sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
         """The result of one query over Arrow tables, which are forgotten again."""
-        for name, table in tables.items():
-            self.connection.register(name, table)
-        try:
-            return self.connection.sql(sql).to_arrow_table()
-        finally:
-            for name in tables:
-                self.connection.unregister(name)
+        return self._connection.query(sql, tables)
 
 
 _engines = PerThread(QueryEngine)
@@ -194,7 +190,6 @@ def _matches(join: Join, tables: Mapping[str, pa.Table], engine: QueryEngine) ->
     mentioned = [f'"{name}" AS {quoted(alias)}' for name, alias in zip(inputs, join.aliases, strict=True)]
     sql = f"SELECT {', '.join(selected)} FROM {', '.join(mentioned)} WHERE {compared.where}"
     try:
-        engine.connection.execute("SET TimeZone = 'UTC'")
         result = engine.query(sql, inputs)
     except duckdb.Error as error:
         message = str(error).strip().splitlines()[0]

@@ -60,9 +60,14 @@ class KnownViews:
         return view_records(self.state.view, self.state.cache)
 
     @cached_property
+    def all_copies(self) -> dict[str, ViewCopyRecord]:
+        """The copies that the state knows, of whichever version they are."""
+        return copy_records(self.state.view, self.state.cache)
+
+    @cached_property
     def copies(self) -> dict[str, ViewCopyRecord]:
         """The copies of views, tables and what-ifs of this version, by name."""
-        records, host = copy_records(self.state.view, self.state.cache), self._host
+        records, host = self.all_copies, self._host
         if host is None or all(record.version == host.name for record in records.values()):
             return records
         # A store that was restored from a branch has its copies as `main`, and no such branch.
@@ -80,7 +85,7 @@ class KnownViews:
         """A copy's record, or an error that says that there is none."""
         record = self.copies.get(name)
         if record is None:
-            inherited = copy_records(self.state.view, self.state.cache).get(name)
+            inherited = self.all_copies.get(name)
             hint = "Replicate a view first" if inherited is None else f"There is one of version {inherited.version!r}"
             raise NotFound(f"there is no copy {name!r}", doing="opening a copy", hint=hint)
         return record

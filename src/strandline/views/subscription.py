@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from strandline.changes import COUNT, COUNTED, ChangeSet, Header, check_columns, finish, to_keyed
 from strandline.errors import SqlError
-from strandline.values import Condition, parse_condition, plain_schema
+from strandline.values import Condition, load_sqlglot, parse_condition, plain_schema
 from strandline.views.definition import Shape, ViewDefinition, define, flattened
 from strandline.views.join import net
 
@@ -69,6 +69,7 @@ def subscribe(whole: ViewDefinition, where: str | None, columns: Sequence[str] |
 
 
 def _query(whole: ViewDefinition, where: str | None, columns: Sequence[str] | None) -> exp.Select:
+    load_sqlglot()
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import duckdb
 import pyarrow as pa
 
+from strandline.engine import DuckdbConnection
 from strandline.errors import NotFound, StorageError
 from strandline.relations.databases.address import Address
 from strandline.relations.databases.database import MOVE_ASIDE, Database, Parameters, Row
+from strandline.storage import Mutex
 from strandline.values import quoted
 
 BATCH = 65_536
+WAIT = 600.0
+"""Seconds that a transaction waits for another one of this process on the same file."""
+
+_turns: dict[str, Mutex] = {}
+
+
+def _turn(location: str) -> Mutex:
+    path = os.path.realpath(location)
+    return _turns.setdefault(path, Mutex(f"the file {location}", WAIT))
 
 
 class DuckdbDatabase(Database):
@@ -25,7 +37,7 @@ class DuckdbDatabase(Database):
         if not create and not os.path.exists(address.location):
             raise NotFound(f"there is no file {address.location}", doing=f"opening {address.shown}")
         try:
-            self._connection = duckdb.connect(address.location, read_only=read_only)
+            self._connection = DuckdbConnection(address.location, read_only=read_only)
         except duckdb.Error as error:
             raise StorageError(
                 f"it can't be opened: {str(error).splitlines()[0]}",
@@ -34,22 +46,23 @@ class DuckdbDatabase(Database):
             ) from None
         self._connection.execute("SET TimeZone = 'UTC'")
 
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """DuckDB locks no rows: of two threads that change the same ones, one would fail. So they take turns."""
+        with _turn(self.address.location).held(), super().transaction():
+            yield
+
     def _execute(self, sql: str, params: Parameters) -> list[Row]:
-        result = self._connection.execute(sql, list(params))
-        return result.fetchall() if result.description else []
+        return self._connection.execute(sql, list(params))
 
     def _batches(self, sql: str, schema: pa.Schema, params: Parameters) -> Iterator[pa.RecordBatch]:
-        reader = self._connection.sql(sql, params=list(params) or None).to_arrow_reader(BATCH)
-        for batch in reader:
+        for batch in self._connection.batches(sql, list(params), BATCH):
             arrays = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _stage(self, name: str, table: pa.Table) -> None:
-        self._connection.register("strandline_staged", table)
-        try:
-            self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {quoted(name)} AS SELECT * FROM strandline_staged")
-        finally:
-            self._connection.unregister("strandline_staged")
+        sql = f"CREATE OR REPLACE TEMP TABLE {quoted(name)} AS SELECT * FROM strandline_staged"
+        self._connection.execute(sql, tables={"strandline_staged": table})
 
     def after_changes(self) -> None:
         """Closing would write every stretch of a table that lost a row anew: what changed stays in DuckDB's log beside

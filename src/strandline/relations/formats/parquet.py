@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from strandline.relations.relation import Bounds, Split
 from strandline.relations.scan import Scan
 from strandline.relations.schema import check_names, one_schema, relation_schema, with_types
 from strandline.relations.statistics import group_bounds
+from strandline.storage import Workers
 from strandline.values import is_variable_width
 
 _FOOTER_THREADS = 8
@@ -165,8 +165,10 @@ def _footers(opened: Sequence[_Opened], constants: Sequence[Mapping[str, str | N
 
 
 def _open_footers(files: Sequence[DataFile]) -> list[_Opened]:
-    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-        return list(zip(files, pool.map(_open_footer, files), strict=True))
+    workers: Workers[tuple[Any, pa.Schema]] = Workers(_FOOTER_THREADS)
+    with workers:
+        tasks = [workers.submit(functools.partial(_open_footer, file)) for file in files]
+        return [(file, task.result()) for file, task in zip(files, tasks, strict=True)]
 
 
 def _open_footer(file: DataFile) -> tuple[Any, pa.Schema]:

@@ -25,7 +25,7 @@ from strandline.replication.senders.annotated import (
     wanted_copy,
 )
 from strandline.replication.senders.sender import AUTO, FIRST, FULL, NOTHING, REPAIR, Plan, Refresh, Sender, Source
-from strandline.replication.senders.view import ViewSender, copy_definition
+from strandline.replication.senders.view import ViewSender, copy_definition, source_of
 
 __all__ = [
     "AUTO",
@@ -60,5 +60,6 @@ __all__ = [
     "obstacle",
     "offer",
     "opened",
+    "source_of",
     "wanted_copy",
 ]

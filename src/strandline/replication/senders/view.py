@@ -262,6 +262,9 @@ class ViewPlan:
         def work(transaction: TableTransaction) -> ViewCopyRecord:
             with read_views(context.host) as newest:
                 record = newest.copy(context.record.name)
+                noted = record.taken if record.taken != context.record.taken else None
+                if noted is not None and noted.commit > position.commit:
+                    return record  # somebody else refreshed it meanwhile
                 measured = with_seen(record.measured, seen)
                 record = replace(record, taken=position, offered=None, last=last, held=held, measured=measured)
                 record = replace(record, seen=context.host.pages.now(), checksum=checksum)
@@ -275,7 +278,10 @@ class ViewPlan:
         changes.release(position)
         retune(context.host, context.known, record)
         expire(context.host, context.known, but=record.name)
-        return "" if checksum is None else unequal(replica, state.definition, checksum, held)
+        if checksum is None:
+            return ""
+        told = unequal(replica, state.definition, checksum, held)
+        return told if told and replica.state() == state else ""  # else it is another content by now
 
     def _checksum(self) -> ContentChecksum | None:
         """What the copy should hold now: of all rows, or what it should hold before with the difference added."""
@@ -343,6 +349,12 @@ def copy_definition(subscription: Subscription, source: str) -> CopyDefinition:
     """What a copy of this subscription holds; `source` is the copy's id."""
     view = subscription.definition
     return CopyDefinition(plain_schema(view.schema), KEYED if view.key else COUNTED, view.key, source)
+
+
+def source_of(state: CopyState | None, store: str) -> str | None:
+    """The id of the copy that a target holds, if this store has filled it; None otherwise."""
+    position = None if state is None or state.position is None else view_position(state.position)
+    return None if state is None or position is None or position.store != store else state.definition.source
 
 
 def recorded_position(position: ViewPosition) -> Position:

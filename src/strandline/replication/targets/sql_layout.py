@@ -14,6 +14,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from strandline.changes import COUNTED
+from strandline.errors import SchemaError
 from strandline.relations import HOLDERS, Address, Held, held_columns
 from strandline.replication.definition import ABOVE, COUNT, PREFIX, UPTO, CopyDefinition
 from strandline.values import free_name, quoted
@@ -39,6 +40,14 @@ class Layout:
     def check_holdable(self) -> Mapping[str, Held]:
         """How each column is held; refuses what this database can't hold exactly, before anything is written."""
         kind = {"duckdb": "DuckDB", "sqlite": "SQLite", "postgres": "PostgreSQL"}[self.dialect]
+        unnamed = [name for name in self.definition.schema.names if name.lower() in ("true", "false")]
+        if unnamed and self.dialect == "sqlite" and self.hides:
+            # It calls them column1 and so on, and takes their quoted names for texts.
+            raise SchemaError(
+                f"SQLite gives no column of a view the name {unnamed[0]!r}",
+                doing=f"replicating to {self.address.shown}",
+                hint="Name it otherwise in the view with AS, or take a key into the view: the copy is a table then",
+            )
         return held_columns(self.definition.stored, HOLDERS[self.dialect], kind)
 
     @property

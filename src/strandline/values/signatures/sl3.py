@@ -45,6 +45,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.errors import InputError, SchemaError, is_installed
+from strandline.storage import import_whole
 from strandline.values.signatures import numpy_engine
 from strandline.values.signatures.decimals import shortest_decimals
 from strandline.values.signatures.numpy_engine import Flags, Offsets, Words, bits, byte_ranges, fixed_width, validity
@@ -124,6 +125,7 @@ def _engine(name: EngineName, values: int) -> Engine:
     if name == "numpy":
         return cast(Engine, numpy_engine)
     if name == "numba":
+        import_whole("strandline.values.signatures.numba_engine")
         from strandline.values.signatures import numba_engine
 
         return cast(Engine, numba_engine)

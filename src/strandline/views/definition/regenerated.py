@@ -63,9 +63,9 @@ def computed(sql: str, tables: Mapping[str, pa.Table], doing: str) -> pa.Table:
     # Other names: to DuckDB, names that differ in case alone are one.
     names = own_names(tree, list(tables))
     given = {names[relation]: table for relation, table in _in_sql(tree, tables, doing).items()}
-    with sandboxed_duckdb(given) as connection:
+    with sandboxed_duckdb() as connection:
         try:
-            return connection.sql(relations_called(tree, names).sql(dialect="duckdb")).to_arrow_table()
+            return connection.query(relations_called(tree, names).sql(dialect="duckdb"), given)
         except duckdb.Error as error:
             raise SqlError(str(error).strip().splitlines()[0], doing=doing) from None
 

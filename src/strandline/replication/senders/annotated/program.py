@@ -38,7 +38,7 @@ from strandline.replication.senders.annotated.statements import (
     Numbers,
     Statements,
 )
-from strandline.values import parse_condition, quoted
+from strandline.values import load_sqlglot, parse_condition, quoted
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ def restriction(where: str | None, schema: pa.Schema, dialect: str) -> Restricti
     if where is None:
         return Restriction("(1 = 1)", ())
     condition = parse_condition(where, schema)
+    load_sqlglot()
     import sqlglot
 
     text = sqlglot.transpile(condition.sql, read="duckdb", write=dialect, identify=True, comments=False)[0]

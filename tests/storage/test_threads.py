@@ -1,0 +1,136 @@
+"""Threads that are handed work: an interrupt at any line leaves nothing running, nothing to be begun, no lock."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import threading
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from strandline.engine import parallel
+from strandline.storage import Workers
+
+
+def squares(numbers: range, threads: int) -> list[int]:
+    workers: Workers[int] = Workers(threads)
+    with workers:
+        tasks = [workers.submit(partial(pow, number, 2)) for number in numbers]
+        assert sorted(task.result() for task in workers.finished()) == sorted(task.result() for task in tasks)
+        return [task.result() for task in tasks]
+
+
+def test_results_come_in_order_or_as_they_are_done() -> None:
+    for threads in (1, 3, 50):
+        assert squares(range(20), threads) == [number * number for number in range(20)]
+    assert squares(range(0), 2) == []
+
+
+def test_the_first_error_is_raised_and_the_rest_is_called_off() -> None:
+    begun: list[int] = []
+    blocked = threading.Lock()
+    blocked.acquire()
+
+    def work(number: int) -> None:
+        begun.append(number)
+        if number == 0:
+            raise ValueError("no")
+        blocked.acquire(timeout=0.2)
+
+    def failing() -> None:
+        workers: Workers[None] = Workers(1)
+        with workers:
+            for number in range(9):
+                workers.submit(partial(work, number))
+            next(workers.finished()).result()
+
+    with pytest.raises(ValueError, match="no"):
+        failing()
+    assert len(begun) < 9
+    with pytest.raises(ZeroDivisionError):
+        parallel(lambda number: 1 // number, [1, 0, 1])
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt in this thread before a line of the code of threads; counts the lines."""
+
+    def __init__(self, at: int | None) -> None:
+        self.lines = 0
+        self._at = at
+
+    def __enter__(self) -> Interrupt:
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
+        if not frame.f_code.co_filename.endswith("/storage/threads.py"):
+            return None
+        if event == "line":
+            self.lines += 1
+            if self.lines - 1 == self._at:
+                raise KeyboardInterrupt
+        return self._trace
+
+
+def test_an_interrupt_at_any_line_leaves_nothing_running() -> None:
+    running: list[int] = []
+
+    def work(number: int) -> int:
+        running.append(number)
+        running.remove(number)
+        return number
+
+    def squared(at: int) -> bool:
+        """Whether it came to its end."""
+        workers: Workers[int] = Workers(2)
+        try:
+            with workers, Interrupt(at):
+                tasks = [workers.submit(partial(work, number)) for number in range(3)]
+                assert [task.result() for task in tasks] == [0, 1, 2]
+        except KeyboardInterrupt:
+            return False
+        return True
+
+    at = 0
+    while not squared(at):
+        assert running == []
+        at += 1
+    assert at > 20
+
+
+def test_an_interrupt_leaves_no_package_half_imported(tmp_path: Path) -> None:
+    code = """
+        import os, signal, sys, time
+        import strandline as sl
+
+        class Presses:
+            def find_spec(self, name, path=None, target=None):
+                if name in ("sqlglot.dialects", "sqlglot.dialects.duckdb"):
+                    os.kill(os.getpid(), signal.SIGINT)
+                    time.sleep(0.2)
+
+        store = sl.create(sys.argv[1])
+        store.create_table("t", [{"id": 1, "x": 1}], key="id")
+        sys.meta_path.insert(0, Presses())
+        pressed = 0
+        for _ in range(2):
+            try:
+                store.table("t").update(where="id = 1", set={"x": "x + 1"})
+                time.sleep(0.5)
+            except KeyboardInterrupt:
+                pressed += 1
+        assert pressed
+        sys.meta_path.pop(0)
+        assert store.table("t").update(where="id = 1", set={"x": "7"}) == 1
+        assert store.table("t").to_arrow().to_pylist() == [{"id": 1, "x": 7}]
+        store.close()
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "store")], check=True, timeout=120)
