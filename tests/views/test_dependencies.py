@@ -90,6 +90,18 @@ def test_a_view_does_not_come_to_read_a_relation_whose_name_differs_in_case_alon
         assert store.view("named").to_arrow().column("x").to_pylist() == [7, 7]
 
 
+def test_a_view_is_dropped_although_a_twin_of_its_name_is_read() -> None:
+    with create_on(MemoryStorage()) as store:
+        store.create_table("t", pa.table({"k": [1, 2], "x": [5, 6]}), key="k")
+        store.view("low", "select k, x from t where x < 6")
+        store.view("Low", "select k, x from t where x < 7")
+        store.view("upper", 'select k from "Low"')
+        store.drop_view("low")
+        with pytest.raises(InUse, match="upper"):
+            store.drop_view("Low")
+        assert store.view("upper").to_arrow().num_rows == 2
+
+
 def test_a_table_under_a_what_if_that_a_view_reads_gets_another_name() -> None:
     with create_on(MemoryStorage()) as store:
         store.create_table("t", pa.table({"k": [1, 2], "x": [5, 6]}), key="k").what_if("plan")

@@ -20,6 +20,7 @@ from strandline.views import (
     AUTO,
     KEEP,
     MAINTAIN,
+    KnownViews,
     TwoStates,
     ViewCopyRecord,
     ViewDefinition,
@@ -247,7 +248,7 @@ def drop_view(host: ViewHost, name: str) -> None:
         held_by = [one.name for one in known.copies.values() if one.view == name]
         if held_by:
             raise InUse(f"there are copies of it: {', '.join(held_by)}", doing=doing, hint="Drop those first")
-        above = [one for one, record in known.records.items() if one != name and _reads(record, name)]
+        above = [one for one in known.records if one != name and _reads(known, one, name)]
         if above:
             raise InUse(f"views stand on it: {', '.join(above)}", doing=doing, hint="Drop those first")
 
@@ -303,10 +304,14 @@ def _check_same(known: ViewCopyRecord | None, wanted: ViewCopyRecord) -> None:
         )
 
 
-def _reads(record: ViewRecord, name: str) -> bool:
-    load_sqlglot()
-    import sqlglot
-    from sqlglot import exp
+def _reads(known: KnownViews, view: str, name: str) -> bool:
+    """Whether a view's text names a relation; where it can't be read any more, whether it may."""
+    try:
+        return name in known.named_by(view)
+    except StrandlineError:
+        load_sqlglot()
+        import sqlglot
+        from sqlglot import exp
 
-    tree = sqlglot.parse_one(record.sql, dialect="duckdb")
-    return any(table.name.lower() == name.lower() for table in tree.find_all(exp.Table))
+        tree = sqlglot.parse_one(known.records[view].sql, dialect="duckdb")
+        return any(table.name.lower() == name.lower() for table in tree.find_all(exp.Table))
