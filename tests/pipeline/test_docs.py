@@ -21,7 +21,7 @@ def test_every_file_on_the_page_is_a_pipeline(tmp_path: Path) -> None:
 
 def test_the_page_names_every_key() -> None:
     told = set(re.findall(r"`(\w+)", PAGE)) | set(re.findall(r"^\[(\w+)", PAGE, re.MULTILINE))
-    assert told >= {*settings._TOP, *settings._SOURCE, *settings._GUARDS} - {"guards"}
+    assert told >= {*settings._TOP, *settings._SOURCE, *settings._GUARDS, *settings._NOTIFY} - {"guards"}
 
 
 def test_commands_on_the_page_of_operations_are_there() -> None:

@@ -81,7 +81,13 @@ def test_the_stages_stand_in_the_order_of_the_run(ran: Any) -> None:
 
 def test_each_step_has_its_page_and_the_latest_is_always_at_hand(ran: Any, shop: Shop) -> None:
     reports = shop.folder / "shop.work" / "reports"
-    assert sorted(path.name for path in reports.iterdir()) == ["latest.html", "step-0001.html", "step-0002.html"]
+    assert sorted(path.name for path in reports.iterdir()) == [
+        "index.html",
+        "latest.html",
+        "step-0001.html",
+        "step-0002-orders.html",
+        "step-0002.html",
+    ]
     again = shop.run()
     assert again.report == str(reports / "latest.html")
     assert "Nothing new came in" in Path(again.report).read_text("utf-8")

@@ -79,7 +79,9 @@ def expect_night(shop: Shop, number: int) -> None:
         assert all(messages.count(journal.message_of(step)) == 1 for step in steps)
         assert store.check().ok
     pages = {path.name for path in (shop.folder / "shop.work" / "reports").iterdir()}
-    assert pages == {"latest.html", *(f"step-{n:04}.html" for n in range(1, number + 1))}
+    of_steps = {f"step-{n:04}.html" for n in range(1, number + 1)}
+    of_tables = {f"step-{n:04}-{name}.html" for n in range(1, number + 1) for name in ("orders", "staff")}
+    assert {"latest.html", "index.html", *of_steps} <= pages <= {"latest.html", "index.html", *of_steps, *of_tables}
     assert all({"extract", "detect", "notice", "replicas"} <= step.stages.keys() for step in steps)
     kept = [path.name for path in (shop.folder / "shop.work" / "signatures").iterdir()]
     assert kept == [steps[-1].sources["orders"]["state"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -116,7 +117,8 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
         if given["raw"]:
             return _raw(older, newer, key, options, as_json=as_json)
         changes = find_changes(older, newer, key or None, runner=runner, **options)
-    facts = facts_of(changes.run)
+    command = shlex.join(("strandline", *(click.get_current_context().find_root().obj or ())))
+    facts = facts_of(changes.run, changes.header.counts, command)
     write_changes(changes, given, facts, renames=dict(changes.run.renames))
     changes.keep_state()
     if piped:

@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     wants_json = "--json" in arguments
     try:
-        code = cli.main(arguments, prog_name="strandline", standalone_mode=False)
+        code = cli.main(arguments, prog_name="strandline", standalone_mode=False, obj=tuple(arguments))
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except (click.Abort, KeyboardInterrupt, Cancelled):

@@ -5,6 +5,7 @@ last runs.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -89,7 +90,7 @@ def run_once(pipeline: Pipeline, *, wait: bool, as_json: bool) -> int:
         emit_json(run_json(result))
     else:
         print_run(result)
-    return FAILED if result.behind else 0
+    return FAILED if result.behind or result.untold else 0
 
 
 def run_options(runner: str, remote: str | None) -> RunOptions:
@@ -103,23 +104,7 @@ def run_options(runner: str, remote: str | None) -> RunOptions:
 
 def run_json(result: RunResult) -> dict[str, Any]:
     """A run as JSON."""
-    outcome = "step" if result.step else "nothing new"
-    return {
-        "outcome": outcome,
-        "pipeline": result.pipeline,
-        "started": iso_time(result.started),
-        "seconds": round(result.seconds, 3),
-        "step": result.step.number if result.step else None,
-        "resumed": result.resumed.number if result.resumed else None,
-        "resumed_sources": dict(result.resumed.sources) if result.resumed else {},
-        "snapshot": result.step.snapshot if result.step else None,
-        "sources": {name: source.to_json() for name, source in result.sources.items()},
-        "stages": dict(result.stages),
-        "replicas": dict(result.last.replicas) if result.last else {},
-        "dumps": dict(result.last.dumps) if result.last else {},
-        "behind": result.behind,
-        "report": result.report,
-    }
+    return {**result.to_json(), "untold": result.untold or None}
 
 
 def print_run(result: RunResult) -> None:
@@ -143,6 +128,8 @@ def print_run(result: RunResult) -> None:
             say(f"{name}: level {dump['level']}, {byte_count(dump['bytes'])}, {dump['id']}.")
     for name, why in result.behind.items():
         say(f"Behind: {name}. {why} The next run tries again.")
+    if result.untold:
+        say(f"Not told: {result.untold}.")
     if result.report:
         say(f"Report: {result.report}")
 
@@ -197,18 +184,25 @@ def plan(file: str, remote: str | None, runner: str, as_json: bool) -> int:
 @click.command()
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.option("--last", type=click.IntRange(min=1), default=10, show_default=True, help="How many runs to show.")
+@click.option("--prometheus", is_flag=True, help="Print gauges in Prometheus's text format.")
 @json_option
-def status(file: str, last: int, as_json: bool) -> int:
+def status(file: str, last: int, prometheus: bool, as_json: bool) -> int:
     """The last runs of the pipeline in FILE, failures included; ages of extracts, lags of copies, sizes of tables.
 
     \b
-    Example:
+    Examples:
       strandline status shop.toml
+      strandline status shop.toml --prometheus > /var/lib/node_exporter/shop.prom
     """
-    from strandline.pipeline import Pipeline, read_settings
+    from strandline.pipeline import Pipeline, prometheus_text, read_settings
 
+    if prometheus and as_json:
+        raise click.UsageError("say --prometheus or --json, not both")
     pipeline = Pipeline(read_settings(file))
     state, runs = pipeline.status(last), pipeline.history(last)
+    if prometheus:
+        sys.stdout.write(prometheus_text(state, runs))
+        return 0
     if as_json:
         emit_json({**asdict(state), "runs": [{**run_, "started": iso_time(run_["started"])} for run_ in runs]})
         return 0

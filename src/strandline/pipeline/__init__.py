@@ -4,8 +4,18 @@ To read the source: `pipeline` (the recipe of a run), `step` (a step up to its c
 `finish` (the rest of it), `detection` (what changed at a source), `settings` (the file).
 """
 
+from strandline.pipeline.alarms import prometheus_text
 from strandline.pipeline.detection import RunOptions
 from strandline.pipeline.pipeline import Pipeline, RunResult, stop_on_signals, watch
 from strandline.pipeline.settings import duration, read_settings
 
-__all__ = ["Pipeline", "RunOptions", "RunResult", "duration", "read_settings", "stop_on_signals", "watch"]
+__all__ = [
+    "Pipeline",
+    "RunOptions",
+    "RunResult",
+    "duration",
+    "prometheus_text",
+    "read_settings",
+    "stop_on_signals",
+    "watch",
+]

@@ -126,7 +126,7 @@ def render(page: RunPage) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{safe(title)} · Strandline</title><style>{STYLE}{PAGE_STYLE}</style></head><body><main>"
-        f"{''.join(parts)}<footer>Strandline {__version__} · {_when(page.started)} · "
+        f"{''.join(parts)}<footer>Strandline {__version__} · {when(page.started)} · "
         f"{page.seconds:.1f} s</footer></main></body></html>\n"
     )
 
@@ -148,7 +148,7 @@ def _head(page: RunPage, title: str) -> str:
     warning = "".join(f'<p class="warning">Behind: {safe(each)} The next run tries again.</p>' for each in trouble)
     return (
         f'<p class="mark">{MARK} a run of a pipeline</p><h1>{safe(title)}</h1>'
-        f'<p class="lead">{words} Snapshot <b>{safe(step.snapshot)}</b>, {_when(step.started)}.</p>{warning}'
+        f'<p class="lead">{words} Snapshot <b>{safe(step.snapshot)}</b>, {when(step.started)}.</p>{warning}'
     )
 
 
@@ -168,7 +168,7 @@ def _sources(step: Step) -> str:
     rows = []
     for name, source in step.sources.items():
         taken = source.get("taken")
-        age = "" if taken is None else f"<br><span class='why'>of {_when(taken)}</span>"
+        age = "" if taken is None else f"<br><span class='why'>of {when(taken)}</span>"
         old = "" if source.get("step") == step.number else f" <span class='why'>(step {source.get('step')})</span>"
         drift = _drift(source)
         rows.append(
@@ -239,7 +239,7 @@ def _copy(name: str, copy: Mapping[str, Any], step: Step) -> str:
     words = f"{safe(copy.get('method'))}: {safe(copy.get('why'))}; {messages:,} messages against {all_messages:,}"
     if copy.get("at") and not _in_step(copy, step):
         # On record is the last refresh that sent something, and that was an earlier step's.
-        sent, words = 0, f"nothing to send; the last that was sent, {_when(copy['at'])}: {words}"
+        sent, words = 0, f"nothing to send; the last that was sent, {when(copy['at'])}: {words}"
     most = max(sent, full)
     bars_ = f"{_versus('sent', sent, most, 'sent')}{_versus('a full copy', full, most, 'full')}"
     if copy.get("method") is None:
@@ -348,7 +348,7 @@ def _tail(path: str) -> str:
     return path if len(path) <= 48 else "…" + path[-47:]
 
 
-def _when(seconds: float) -> str:
+def when(seconds: float) -> str:
     return dt.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
 
 

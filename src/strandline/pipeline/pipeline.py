@@ -11,6 +11,7 @@ period: a run that fails is reported and the next one comes in its time; a signa
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import signal
@@ -24,6 +25,7 @@ from typing import Any
 
 from strandline.errors import InputError, InUse, NotFound, StrandlineError, did_you_mean
 from strandline.pages import ProcessIdentity
+from strandline.pipeline.alarms import tell
 from strandline.pipeline.detection import RunOptions, SourceChanges
 from strandline.pipeline.finish import finish_step, refresh_and_dump
 from strandline.pipeline.journal import Journal, Step
@@ -31,6 +33,7 @@ from strandline.pipeline.page import RunPage, page_path, write_page
 from strandline.pipeline.pictures import lines_of
 from strandline.pipeline.places import Secrets
 from strandline.pipeline.plan import RunPlan, plan_run
+from strandline.pipeline.run_index import write_index, write_stopped_page, write_table_pages
 from strandline.pipeline.settings import PipelineSettings
 from strandline.pipeline.status import PipelineStatus, pipeline_status
 from strandline.pipeline.step import (
@@ -116,6 +119,8 @@ RUNS = "runs.jsonl"
 RUNNING = "running.json"
 """There while a run is under way: who finds it without one knows that the last run was killed."""
 KILLED = "it was killed, or its machine failed"
+INDEXED = 500
+"""How many runs the index of reports has."""
 HISTORY = 30
 """How many steps a page looks back."""
 
@@ -133,6 +138,26 @@ class RunResult:
     sources: Mapping[str, SourceChanges] = field(default_factory=dict)
     stages: Mapping[str, float] = field(default_factory=dict)
     report: str | None = None
+    untold: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The run as one JSON object."""
+        return {
+            "outcome": "step" if self.step else "nothing new",
+            "pipeline": self.pipeline,
+            "started": dt.datetime.fromtimestamp(self.started, dt.UTC).isoformat(),
+            "seconds": round(self.seconds, 3),
+            "step": self.step.number if self.step else None,
+            "resumed": self.resumed.number if self.resumed else None,
+            "resumed_sources": dict(self.resumed.sources) if self.resumed else {},
+            "snapshot": self.step.snapshot if self.step else None,
+            "sources": {name: source.to_json() for name, source in self.sources.items()},
+            "stages": dict(self.stages),
+            "replicas": dict(self.last.replicas) if self.last else {},
+            "dumps": dict(self.last.dumps) if self.last else {},
+            "behind": self.behind,
+            "report": self.report,
+        }
 
     @property
     def behind(self) -> dict[str, str]:
@@ -141,6 +166,11 @@ class RunResult:
             return {}
         results = {**self.last.views, **self.last.replicas, **self.last.dumps}
         return {name: str(result["error"]) for name, result in results.items() if result.get("error")}
+
+    @property
+    def outcome(self) -> str:
+        """`behind` where a copy or dump is, else `step` or `nothing new`."""
+        return "behind" if self.behind else "step" if self.step else "nothing new"
 
 
 class Pipeline:
@@ -172,11 +202,35 @@ class Pipeline:
                     result = self._run(store, started)
             except (StrandlineError, KeyboardInterrupt) as error:
                 text = self.secrets.scrub(str(error)) if str(error) else "it was interrupted"
-                self._end({"started": started, "error": text, "kind": type(error).__name__})
+                self._stopped(started, text, type(error).__name__)
                 raise
             step = None if result.step is None else result.step.number
-            self._end({"started": started, "step": step, "behind": result.behind})
-            return result
+            untold = self._tell({**result.to_json(), "outcome": result.outcome})
+            told = {"untold": untold} if untold else {}
+            self._end({"started": started, "step": step, "behind": result.behind, **told})
+            write_index(self.settings.name, self.history(INDEXED), started, self._reports)
+            return replace(result, untold=untold)
+
+    def _stopped(self, started: float, error: str, kind: str) -> None:
+        """What is left of a run that an error ended: its line in the history, its page, and who was told."""
+        outcome = "stopped" if kind == "GuardTripped" else "failed"
+        when = dt.datetime.fromtimestamp(started, dt.UTC).isoformat()
+        record = {"outcome": outcome, "pipeline": self.settings.name, "started": when, "kind": kind, "error": error}
+        untold = self._tell(record)
+        told = {"untold": untold} if untold else {}
+        self._end({"started": started, "error": error, "kind": kind, **told})
+        last = None
+        with suppress(StrandlineError), self.opened() as store:
+            last = Journal(store, self.settings.name).last()
+        with suppress(OSError):
+            write_stopped_page(self.settings.name, error, started, last, self._reports)
+            write_index(self.settings.name, self.history(INDEXED), started, self._reports)
+
+    def _tell(self, record: Mapping[str, Any]) -> str:
+        try:
+            return tell(self.settings, self.secrets, record)
+        except StrandlineError as error:  # a variable of its address that is not set
+            return self.secrets.scrub(str(error))
 
     def plan(self) -> RunPlan:
         """What a run would do now; does nothing. A store that is not there yet is planned for in memory."""
@@ -270,7 +324,10 @@ class Pipeline:
             new=result.step is not None,
             stages=stages,
         )
-        return write_page(page, self._reports)
+        path = write_page(page, self._reports)
+        if result.step is not None:
+            write_table_pages(result.step, result.sources, self._reports)
+        return path
 
     def _write_page_of_killed_run(self, store: Store, step: Step) -> None:
         """The page of a step that was taken by a run that did not come to write it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -94,6 +95,16 @@ class DumpSettings:
 
 
 @dataclass(frozen=True)
+class NotifySettings:
+    """Who is told of a run: a webhook, a command (JSON on its standard input), a lineage service or file."""
+
+    webhook: str | None = None
+    command: tuple[str, ...] = ()
+    on: str = "trouble"
+    openlineage: str | None = None
+
+
+@dataclass(frozen=True)
 class PipelineSettings:
     """A whole pipeline file. Paths in it are relative to its `folder`."""
 
@@ -108,16 +119,18 @@ class PipelineSettings:
     views: tuple[ViewSettings, ...] = ()
     replicas: tuple[ReplicaSettings, ...] = ()
     dumps: tuple[DumpSettings, ...] = ()
+    notify: NotifySettings = NotifySettings()
 
 
 T = TypeVar("T")
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_TOP = ("name", "store", "work", "snapshot", "keep", "sources", "views", "replicas", "dumps")
+_TOP = ("name", "store", "work", "snapshot", "keep", "sources", "views", "replicas", "dumps", "notify")
 _SOURCE = (
     *("from", "key", "table", "pick", "detect", "drift", "guards"),
     *("format", "types", "delimiter", "header"),
 )
 _GUARDS = ("changed", "deleted", "required", "unique", "fresh", "rows")
+_NOTIFY = ("webhook", "command", "on", "openlineage")
 _EXAMPLE = '[sources.orders]\nfrom = "orders-*.parquet"\nkey = "id"'
 
 
@@ -259,9 +272,21 @@ def _settings(top: Section) -> PipelineSettings:
         views=tuple(_view(name, section) for name, section in top.each("views")),
         replicas=tuple(_replica(name, section) for name, section in top.each("replicas")),
         dumps=tuple(_dump(name, section, folder) for name, section in top.each("dumps")),
+        notify=_notify(top.inner("notify")),
     )
     _check_names(settings, top)
     return settings
+
+
+def _notify(section: Section) -> NotifySettings:
+    section.only(_NOTIFY)
+    command = section.values.get("command", [])
+    if isinstance(command, str):
+        command = shlex.split(command)
+    if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
+        raise section.error(f"'command' has to be text or a list of words, and is {command!r}", "command")
+    on = section.one_of("on", ("trouble", "always"))
+    return NotifySettings(section.text("webhook"), tuple(command), on, section.text("openlineage"))
 
 
 def _source(name: str, section: Section) -> SourceSettings:

@@ -4,6 +4,7 @@ Importing this loads no Spark, DuckDB or sqlglot.
 """
 
 from strandline.report.append import append_changes
+from strandline.report.column_changes import ColumnChange, Transition, column_changes
 from strandline.report.examples import Example, pick_examples
 from strandline.report.html import html_report
 from strandline.report.html_style import STYLE
@@ -45,16 +46,19 @@ __all__ = [
     "STDOUT",
     "STYLE",
     "WHOLE",
+    "ColumnChange",
     "Example",
     "Out",
     "Positions",
     "RunFacts",
+    "Transition",
     "append_changes",
     "cdf",
     "change_positions",
     "changes_html",
     "changes_page",
     "column_by_column",
+    "column_changes",
     "combined",
     "debezium",
     "facts_of",

@@ -13,6 +13,7 @@ from difflib import SequenceMatcher
 import pyarrow as pa
 
 from strandline.changes import COUNTED, DELETE, INSERT, UPDATE, ChangeSet, Header
+from strandline.report.column_changes import ColumnChange, column_changes
 from strandline.report.examples import Cell, Example, by_kind, one_line, pick_examples, shortened, shortened_pair
 from strandline.report.html_style import STYLE
 from strandline.report.positions import MARK, Positions, strip
@@ -89,6 +90,33 @@ def columns_part(header: Header) -> str:
     more = f"<details><summary>{len(rest)} more columns</summary>{_bars(rest, header)}</details>" if rest else ""
     share = f"of {header.counts.updated:,} updates"
     return f"<h2>Columns <small>{share}</small></h2>{_bars(ranked[:COLUMNS_SHOWN], header)}{more}{note}"
+
+
+def transitions_part(found: Sequence[ColumnChange]) -> str:
+    """For each column that updates touched what became of its values, folded up."""
+    if not found:
+        return ""
+    return f"<h2>What became of values</h2>{''.join(_column_changes(one) for one in found)}"
+
+
+def _column_changes(one: ColumnChange) -> str:
+    facts = [f"{one.updates:,} {'update' if one.updates == 1 else 'updates'}"]
+    facts += [f"{one.gained_nulls:,} became null"] if one.gained_nulls else []
+    facts += [f"{one.lost_nulls:,} were null"] if one.lost_nulls else []
+    if one.mean_shift is not None:
+        ends = f" (from {one.least_shift:+.4g} to {one.greatest_shift:+.4g})" if one.updates > 1 else ""
+        facts.append(f"moved by {one.mean_shift:+.4g} on average{ends}")
+    rows = "".join(
+        f"<tr><td>{_whole(each.before, 'del', FLOW_WIDTH)}</td><td>{_whole(each.after, 'ins', FLOW_WIDTH)}</td>"
+        f"<td>{each.count:,} ×</td><td class='soft'>e.g. {safe(shortened(each.key, FLOW_WIDTH))}</td></tr>"
+        for each in one.transitions
+    )
+    left = one.kinds - len(one.transitions)
+    more = f"<p class='note'>and {left:,} other {'pair' if left == 1 else 'pairs'} of values</p>" if left else ""
+    return (
+        f"<details><summary><code>{safe(one.name)}</code> <span class='soft'>{' · '.join(facts)}</span></summary>"
+        f"<div class='card'><table class='plain'>{rows}</table></div>{more}</details>"
+    )
 
 
 def _bars(ranked: Sequence[tuple[str, int]], header: Header) -> str:
@@ -221,6 +249,7 @@ def html_report(
         tiles(header),
         where_part(where, header),
         columns_part(header),
+        transitions_part(column_changes(ChangeSet(header, rows_sample), limit) if limit else []),
         drift_part(drift),
         examples_part(pick_examples(ChangeSet(header, rows_sample), limit, CELLS), header),
         facts_part(facts),

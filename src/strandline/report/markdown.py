@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from strandline.changes import COUNTED, DELETE, INSERT, UPDATE, ChangeSet, Header
+from strandline.report.column_changes import ColumnChange, column_changes
 from strandline.report.examples import Cell, Example, one_line, pick_examples, shortened, shortened_pair
 from strandline.report.run_facts import RunFacts, describe_drift, describe_facts, schema_drift
 from strandline.report.text_report import what_changed
@@ -32,7 +33,7 @@ def markdown_report(
         f"### {prose(title)}",
         prose(what_changed(header)),
         _counts(header),
-        _columns(header),
+        _columns(header, column_changes(changes, 1)),
         "\n".join(f"- {prose(words)}" for words in describe_drift(schema_drift(header, renames))),
         "\n".join(f"> **Warning**: {prose(words)}" for words in (facts.warnings if facts else ())),
         _examples(pick_examples(changes, limit, CELLS), header) if limit else "",
@@ -74,13 +75,20 @@ def _counts(header: Header) -> str:
     return markdown_table([*(name for name, _ in kinds), "unchanged"], [cells], range(len(cells)))
 
 
-def _columns(header: Header) -> str:
+def _columns(header: Header, found: Sequence[ColumnChange]) -> str:
     counts = [(name, count) for name, count in (header.counts.columns or {}).items() if count]
     if not counts or not header.counts.updated:
         return ""
     ranked = sorted(counts, key=lambda each: -each[1])
-    rows = [(code(name), f"{count:,}") for name, count in ranked]
-    return markdown_table(["column", f"of {header.counts.updated:,} updates"], rows, [1])
+    commonest = {one.name: _commonest(one) for one in found}
+    rows = [(code(name), f"{count:,}", commonest.get(name, "")) for name, count in ranked]
+    return markdown_table(["column", f"of {header.counts.updated:,} updates", "most often"], rows, [1])
+
+
+def _commonest(one: ColumnChange) -> str:
+    most = one.transitions[0]
+    before, after = (("*null*" if side is None else code(side, 30)) for side in (most.before, most.after))
+    return f"{before} → {after} ({most.count:,} ×)"
 
 
 def _examples(examples: Sequence[Example], header: Header) -> str:

@@ -55,7 +55,7 @@ def changes_page(changes: Changes, limit: int = EXAMPLES) -> str:
     found = changes if isinstance(changes, Differential) else None
     renames = dict(found.run.renames) if found is not None else None
     whole = changes.to_set()
-    facts = facts_of(found.run) if found is not None else None
+    facts = facts_of(found.run, found.header.counts) if found is not None else None
     where = positions_by_key(whole)
     return html_report(whole.header, whole.rows, facts, where=where, renames=renames, limit=limit)
 

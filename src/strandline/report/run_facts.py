@@ -5,11 +5,14 @@ it is; and the summary of it all as one JSON object.
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from strandline.changes import Header
+from strandline._version import __version__
+from strandline.changes import Counts, Header
 from strandline.report.values import json_value
 
 if TYPE_CHECKING:
@@ -77,8 +80,9 @@ class RunFacts:
 
     `miss_probability` is the probability that this run overlooked an update because two signatures were equal, and
     `runs_to_first_miss` the expected number of such runs up to the first that does; exact algorithms have neither.
-    `distance`, `evictions` and `useless_pairs` are the window algorithm's: how far apart rows of one key lay, rows
-    pushed out of the aging buffers, and delete-insert pairs of one key that were found and removed.
+    `command`, `when` and `version` say who made the page, and when; `distance`, `evictions` and `useless_pairs` are the
+    window algorithm's: how far apart rows of one key lay, rows pushed out of the aging buffers, and delete-insert pairs
+    of one key that were found and removed.
     """
 
     algorithm: str = ""
@@ -96,11 +100,15 @@ class RunFacts:
     evictions: int | None = None
     useless_pairs: int | None = None
     warnings: tuple[str, ...] = ()
+    command: str = ""
+    when: str = ""
+    version: str = ""
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
-def facts_of(run: DiffRun) -> RunFacts:
-    """The facts of a differential that was run."""
+def facts_of(run: DiffRun, counts: Counts | None = None, command: str = "") -> RunFacts:
+    """The facts of a differential that was run just now; `counts` tell how many rows both sides had."""
+    unchanged = None if counts is None else counts.unchanged
     notes = dict(run.work.notes)
     more: dict[str, Any] = {"work items": run.work.items}
     if run.missed is not None:
@@ -119,8 +127,26 @@ def facts_of(run: DiffRun) -> RunFacts:
         evictions=notes.get("evicted"),
         useless_pairs=notes.get("useless pairs removed"),
         warnings=run.warnings,
+        rows_before=None if counts is None or unchanged is None else unchanged + counts.updated + counts.deleted,
+        rows_after=None if counts is None or unchanged is None else unchanged + counts.updated + counts.inserted,
+        command=without_secrets(command),
+        when=dt.datetime.now().astimezone().isoformat(" ", "seconds"),
+        version=__version__,
         more=more,
     )
+
+
+_PASSWORD = re.compile(r"(://[^/@\s:]*):[^/\s]*@")
+_PARAMETER = re.compile(r"((?:password|passwd|pwd|token|secret|key)[\w.]*=)[^&#\s'\"]+", re.IGNORECASE)
+
+
+def without_secrets(command: str) -> str:
+    """A command as a page may show it: passwords in addresses, and values that look like secrets, left out.
+
+    >>> without_secrets("diff postgresql://me:hush@host/db#t x.csv")
+    'diff postgresql://me@host/db#t x.csv'
+    """
+    return _PARAMETER.sub(r"\1…", _PASSWORD.sub(r"\1@", command))
 
 
 def facts_json(facts: RunFacts) -> dict[str, Any]:
@@ -137,6 +163,9 @@ def describe_facts(facts: RunFacts) -> list[tuple[str, str]]:
     if facts.rows_before is not None or facts.rows_after is not None:
         rows = f"{_whole(facts.rows_before)} before, {_whole(facts.rows_after)} after"
     pairs = [
+        ("Command", facts.command),
+        ("When", facts.when),
+        ("Strandline", facts.version),
         ("Algorithm", facts.algorithm),
         ("Chosen because", facts.reason),
         ("Ran on", facts.runner),

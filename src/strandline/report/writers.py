@@ -266,7 +266,9 @@ def write_changes(changes: Changes, out: Out) -> WrittenFile:
     """What `sl.diff` and others give, into a file; pages tell how a differential was found."""
     if not isinstance(changes, Differential):
         return write_out(changes.header, changes.tables(), out)
-    return write_out(changes.header, changes.tables(), out, facts_of(changes.run), dict(changes.run.renames))
+    return write_out(
+        changes.header, changes.tables(), out, facts_of(changes.run, changes.header.counts), dict(changes.run.renames)
+    )
 
 
 def _sql_table(out: Out) -> str:

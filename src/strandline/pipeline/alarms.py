@@ -1,0 +1,129 @@
+"""What others are told of a run: a webhook or a command gets its JSON, a lineage service an OpenLineage event, and
+Prometheus reads how the pipeline stands.
+
+Telling never stops a run: what went wrong with it is given back as words, for the run to say.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import subprocess
+import urllib.request
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from strandline._version import __version__
+from strandline.pipeline.places import Secrets, located
+from strandline.pipeline.settings import NotifySettings, PipelineSettings
+from strandline.pipeline.status import PipelineStatus
+
+SECONDS = 30
+"""How long a webhook may take; a command may take ten times as long."""
+_LINEAGE = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
+TROUBLE = ("stopped", "failed", "behind")
+
+
+def tell(settings: PipelineSettings, secrets: Secrets, record: Mapping[str, Any]) -> str:
+    """Tells of a run as `[notify]` says; what could not be told, in words, or nothing."""
+    wanted, troubles = settings.notify, []
+    if wanted.on == "trouble" and record["outcome"] not in TROUBLE:
+        wanted = NotifySettings(openlineage=wanted.openlineage)
+    body = secrets.scrub(json.dumps(record, default=str)).encode()
+    if wanted.webhook:
+        troubles.append(_posted(secrets.fill(wanted.webhook, "notifying"), body, "the webhook"))
+    if wanted.command:
+        troubles.append(_commanded(wanted.command, body, settings.folder))
+    if wanted.openlineage and record["outcome"] != "nothing new":
+        event = json.dumps(lineage_event(settings, record)).encode()
+        place = secrets.fill(wanted.openlineage, "telling lineage")
+        troubles.append(_lined_up(place, event, settings.folder))
+    return "; ".join(secrets.scrub(each) for each in troubles if each)
+
+
+def lineage_event(settings: PipelineSettings, record: Mapping[str, Any]) -> dict[str, Any]:
+    """The OpenLineage event of a run: its sources are inputs, its tables outputs; addresses are those of the file."""
+    kind = "FAIL" if record["outcome"] in ("stopped", "failed") else "COMPLETE"
+    sources = [source for source in settings.sources if kind == "FAIL" or source.name in record.get("sources", {})]
+    return {
+        "eventType": kind,
+        "eventTime": dt.datetime.now(dt.UTC).isoformat(),
+        "producer": f"urn:strandline:{__version__}",
+        "schemaURL": _LINEAGE,
+        "run": {"runId": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{settings.name} {record['started']}")), "facets": {}},
+        "job": {"namespace": "strandline", "name": settings.name, "facets": {}},
+        "inputs": [{"namespace": "strandline", "name": source.location, "facets": {}} for source in sources],
+        "outputs": [{"namespace": settings.store, "name": source.table, "facets": {}} for source in sources],
+    }
+
+
+def prometheus_text(status: PipelineStatus, runs: list[dict[str, Any]]) -> str:
+    """How a pipeline stands, as Prometheus reads it (the text format, for the node exporter's folder or a push)."""
+    lines: dict[str, list[str]] = {}
+    for name, labels, value in _gauges(status, runs):
+        marks = ",".join(f'{key}="{_escaped(str(label))}"' for key, label in labels.items())
+        lines.setdefault(name, []).append(f"{name}{{{marks}}} {value}")
+    return "".join(f"# TYPE {name} gauge\n" + "".join(f"{line}\n" for line in each) for name, each in lines.items())
+
+
+def _gauges(status: PipelineStatus, runs: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any], Any]]:
+    of = {"pipeline": status.pipeline}
+    ended = [run for run in runs if run.get("kind") != "Running"]
+    if ended:
+        last = ended[-1]
+        yield "strandline_last_run_timestamp_seconds", of, last["started"]
+        yield "strandline_last_run_ok", of, int(not last.get("error") and not last.get("behind"))
+        yield from [("strandline_last_run_seconds", of, last["seconds"])] if last["seconds"] is not None else []
+    if status.steps:
+        yield "strandline_last_step", of, status.steps[-1].number
+        yield "strandline_last_step_timestamp_seconds", of, status.steps[-1].started
+    for source in status.sources:
+        if source["age"] is not None:
+            yield "strandline_extract_age_seconds", {**of, "source": source["name"]}, round(source["age"], 3)
+    for table in status.tables:
+        yield "strandline_table_rows", {**of, "table": table["name"]}, table["rows"]
+    for table in status.tables:
+        yield "strandline_table_bytes", {**of, "table": table["name"]}, table["bytes"]
+    for copy in status.replicas:
+        if copy["lag"] is not None:
+            yield "strandline_copy_lag_steps", {**of, "copy": copy["name"]}, copy["lag"]
+    for dump in status.dumps:
+        if dump["age"] is not None:
+            yield "strandline_dump_age_seconds", {**of, "dumps": dump["name"]}, round(dump["age"], 3)
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _posted(url: str, body: bytes, what: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        return f"{what} has no address that begins with http:// or https://"
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=SECONDS):
+            return ""
+    except (OSError, ValueError) as error:
+        return f"{what} was not reached: {error}"
+
+
+def _commanded(command: tuple[str, ...], body: bytes, folder: str) -> str:
+    try:
+        ran = subprocess.run(command, input=body, capture_output=True, timeout=10 * SECONDS, cwd=folder, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{command[0]} did not run: {error}"
+    said = ran.stderr.decode("utf-8", "replace").strip().splitlines()
+    return f"{command[0]} ended with {ran.returncode}{f': {said[-1]}' if said else ''}" if ran.returncode else ""
+
+
+def _lined_up(place: str, event: bytes, folder: str) -> str:
+    if "://" in place:
+        return _posted(place, event, "the lineage service")
+    try:
+        with open(os.path.join(folder, located(place, folder)), "ab") as file:
+            file.write(event + b"\n")
+    except OSError as error:
+        return f"lineage was not written: {error}"
+    return ""

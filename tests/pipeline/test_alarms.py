@@ -1,0 +1,164 @@
+"""Who is told of a run, by what; what Prometheus reads; and the pages of runs that were stopped."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+from tests.cli.command import Command
+from tests.pipeline.shop import Shop, orders
+
+from strandline.errors import GuardTripped
+
+FILE = """
+store = "shop.store"
+[sources.orders]
+from = "orders.parquet"
+key = "id"
+[sources.orders.guards]
+deleted = "50%"
+"""
+
+
+class Server(HTTPServer):
+    """Keeps what is posted to it."""
+
+    got: list[tuple[str, dict[str, Any]]]
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        assert isinstance(self.server, Server)
+        self.server.got.append((self.path, json.loads(body)))
+        self.send_response(500 if self.path == "/broken" else 204)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(("127.0.0.1", 0), Handler) as serving:
+        serving.got = []
+        thread = threading.Thread(target=serving.serve_forever)
+        thread.start()
+        yield serving
+        serving.shutdown()
+        thread.join()
+
+
+def stopped(shop: Shop) -> None:
+    shop.extract("orders.parquet", orders(1))
+    with pytest.raises(GuardTripped):
+        shop.run()
+
+
+def test_a_webhook_gets_the_run_and_a_command_its_json(shop: Shop, server: Server) -> None:
+    url = f"http://127.0.0.1:{server.server_port}"
+    shop.environment = {"HOOK": "hunter2secret"}
+    shop.write(f'{FILE}[notify]\nwebhook = "{url}/${{HOOK}}"\ncommand = "tee told.json"\non = "always"')
+    shop.extract("orders.parquet", orders(1, 2, 3))
+    assert shop.run().untold == ""
+    stopped(shop)
+    (path, first), (_, second) = server.got
+    assert (path, first["outcome"], first["sources"]["orders"]["inserted"]) == ("/hunter2secret", "step", 3)
+    assert (second["outcome"], second["kind"]) == ("stopped", "GuardTripped")
+    assert json.loads((shop.folder / "told.json").read_text()) == second
+    assert "hunter2secret" not in (shop.folder / "shop.work/runs.jsonl").read_text()
+
+
+def test_only_trouble_is_told_by_default(shop: Shop, server: Server) -> None:
+    shop.write(f'{FILE}[notify]\nwebhook = "http://127.0.0.1:{server.server_port}/x"')
+    shop.extract("orders.parquet", orders(1, 2, 3))
+    shop.run()
+    shop.run()
+    assert server.got == []
+    stopped(shop)
+    assert [told["outcome"] for _, told in server.got] == ["stopped"]
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ('webhook = "{url}/broken"', "the webhook was not reached: HTTP Error 500"),
+        ('webhook = "http://127.0.0.1:1/"', "the webhook was not reached"),
+        ('webhook = "file:///etc/hosts"', "no address that begins with http"),
+        ('webhook = "http://host/${{MISSING}}"', "MISSING"),
+        ('command = ["false"]', "false ended with 1"),
+        ('command = "no-such-command-here"', "no-such-command-here did not run"),
+        ('openlineage = "no/such/folder/x.jsonl"', "lineage was not written"),
+    ],
+)
+def test_what_cant_be_told_stops_no_run_and_is_said(shop: Shop, server: Server, told: str, said: str) -> None:
+    shop.write(f'{FILE}[notify]\non = "always"\n{told.format(url=f"http://127.0.0.1:{server.server_port}")}')
+    shop.extract("orders.parquet", orders(1, 2, 3))
+    result = shop.run()
+    assert result.step is not None
+    assert said in result.untold
+    assert said in shop.pipeline().history(1)[0]["untold"]
+
+
+def test_lineage_has_the_sources_and_tables_of_each_step(shop: Shop) -> None:
+    shop.write(f'{FILE}[notify]\nopenlineage = "lineage.jsonl"')
+    shop.extract("orders.parquet", orders(1, 2, 3))
+    shop.run()
+    shop.run()
+    shop.now += 60
+    stopped(shop)
+    events = [json.loads(line) for line in (shop.folder / "lineage.jsonl").read_text().splitlines()]
+    assert [event["eventType"] for event in events] == ["COMPLETE", "FAIL"]
+    assert len({event["run"]["runId"] for event in events}) == 2
+    assert events[0]["job"] == {"namespace": "strandline", "name": "shop", "facets": {}}
+    assert [one["name"] for one in events[0]["inputs"]] == ["orders.parquet"]
+    assert events[0]["outputs"][0] == {"namespace": "shop.store", "name": "orders", "facets": {}}
+
+
+def test_prometheus_reads_how_the_pipeline_stands(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(shop.folder)
+    command = Command(capsys)
+    shop.write(FILE)
+    shop.extract("orders.parquet", orders(1, 2, 3))
+    shop.run()
+    stopped(shop)
+    text = command("status", "shop.toml", "--prometheus").out
+    gauges = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert gauges['strandline_table_rows{pipeline="shop",table="orders"}'] == "3"
+    assert gauges['strandline_last_run_ok{pipeline="shop"}'] == "0"
+    assert gauges['strandline_last_step{pipeline="shop"}'] == "1"
+    assert all(re.fullmatch(r"strandline_\w+\{[^}]*\}", name) for name in gauges)
+    assert all(text.count(f"# TYPE {name.partition('{')[0]} gauge") == 1 for name in gauges)
+    assert command("status", "shop.toml", "--prometheus", "--json").code == 2
+
+
+def test_a_stopped_run_has_a_page_and_the_index_leads_to_all(shop: Shop) -> None:
+    shop.write(FILE)
+    shop.extract("orders.parquet", orders(1, 2, 3))
+    shop.run()
+    shop.now += 60
+    shop.extract("orders.parquet", orders(1, 2, 3, price=2.0))
+    shop.run()
+    reports = shop.folder / "shop.work" / "reports"
+    assert "step 2" in (reports / "latest.html").read_text("utf-8")
+    assert "3 updates" in (reports / "step-0002-orders.html").read_text("utf-8")
+    shop.now += 60
+    stopped(shop)
+    latest = (reports / "latest.html").read_text("utf-8")
+    assert "2 of 3 rows were deleted" in latest
+    assert 'href="step-0002.html"' in latest
+    index = (reports / "index.html").read_text("utf-8")
+    links = re.findall(r'href="([^"]+)"', index)
+    assert links == [f"stopped-{int(shop.now)}.html", "step-0002.html", "step-0002-orders.html", "step-0001.html"]
+    assert all((reports / link).exists() for link in links)
+    shop.now += 60
+    shop.extract("orders.parquet", orders(1, 2, 3, price=3.0))
+    shop.run()
+    assert "step 3" in (reports / "latest.html").read_text("utf-8")
