@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import LAWS
 
+import strandline as sl
 from strandline.differential.comparators import Comparator, comparators_for, parse_comparator
 from strandline.errors import InputError
 
@@ -178,3 +179,18 @@ def test_an_excluded_bound_is_told_and_0_has_none_below() -> None:
     assert str(parse_comparator("trim abs:<0.01")) == "trim abs:<0.01"
     with pytest.raises(InputError, match="nothing is nearer than 0"):
         parse_comparator("abs:<0")
+
+
+@pytest.mark.parametrize("rules", [{"price": "abs:0.01"}, {"number": "rel:0.001"}, {"*": "trim abs:0.01"}])
+def test_decimals_meet_floats_under_a_tolerance(rules: dict[str, str]) -> None:
+    exact = pa.table(
+        {"id": [1, 2, 3], "cost": pa.array([Decimal("1.10"), Decimal("2.00"), None], pa.decimal128(10, 2))}
+    )
+    rough = pa.table({"id": [1, 2, 3], "price": [1.1000001, 2.5, None]})
+    for old, new, rename in (
+        (exact, rough, {"cost": "price"}),
+        (rough, exact.rename_columns(["id", "price"]), {}),
+    ):
+        found = sl.diff(old, new, key="id", compare=rules, rename=rename, runner="inline")
+        assert (found.summary().updated, found.summary().unchanged, list(found.header.retyped)) == (1, 2, [])
+    assert list(sl.diff(rough, exact.rename_columns(["id", "price"]), key="id").header.retyped) == ["price"]

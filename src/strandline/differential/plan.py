@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.types as pt
 
 from strandline.changes import Header, check_columns, check_key
+from strandline.differential.comparators import parse_comparator
 from strandline.differential.comparison import Comparison, Side
 from strandline.differential.options import DiffOptions
 from strandline.differential.signatures import SignatureState, rename_fields
@@ -34,6 +36,7 @@ from strandline.relations import (
     is_database_url,
     open_relation,
     read_scan,
+    retype,
     share_state,
     shown_stream,
     spool_batches,
@@ -166,6 +169,7 @@ def plan_diff(
     if options.any_case:
         key = _as_spelled(key, new_relation.schema.names)
     check_renames(old_relation.schema, rename)
+    old_relation, new_relation = _meeting_as_doubles(old_relation, new_relation, options, rename)
     key = key or _default_key(old_relation, new_relation, options, rename)
     comparison = _comparison(old_relation.schema, new_relation.schema, key, options, rename)
     frames = [frame for frame in map(flowing_frame, (old_relation, new_relation)) if frame is not None]
@@ -195,6 +199,29 @@ def plan_diff(
     )
     _check_keys_are_not_all_null(plan)
     return plan
+
+
+def _meeting_as_doubles(
+    old: Relation, new: Relation, options: DiffOptions, rename: Mapping[str, str]
+) -> tuple[Relation, Relation]:
+    """Decimals against floats under a tolerance are doubles on both sides: without one, no type holds both exactly.
+
+    Rows of DataFrames flow as they are, and keep their types.
+    """
+    if not options.compare or any(flowing_frame(side) is not None for side in (old, new)):
+        return old, new
+    types: tuple[dict[str, pa.DataType], dict[str, pa.DataType]] = {}, {}
+    for name in old.schema.names:
+        here = rename.get(name, name)
+        rule = options.compare.get(here) or options.compare.get("number") or options.compare.get("*")
+        if here not in new.schema.names or not rule or parse_comparator(rule).tolerance not in ("abs", "rel"):
+            continue
+        kinds = old.schema.field(name).type, new.schema.field(here).type
+        if pt.is_decimal(kinds[0]) and pt.is_floating(kinds[1]):
+            types[0][name] = pa.float64()
+        elif pt.is_floating(kinds[0]) and pt.is_decimal(kinds[1]):
+            types[1][here] = pa.float64()
+    return retype(old, types[0]), retype(new, types[1])
 
 
 def _default_key(old: Relation, new: Relation, options: DiffOptions, rename: Mapping[str, str]) -> tuple[str, ...]:

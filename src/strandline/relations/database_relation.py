@@ -126,6 +126,11 @@ class DatabaseRelation:
     def parts(self, columns: Sequence[str] | None = None) -> list[Split]:
         return self.fetch().parts(columns)
 
+    def retyped(self, schema: pa.Schema) -> DatabaseRelation:
+        """The same rows, nothing of which was read yet, in other types."""
+        self.schema = schema
+        return self
+
     def begin(self, snapshot: str | None = None) -> None:
         """Fixes the state that is read, if that was not done before."""
         if not self._reading:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from strandline.engine import Spool
 from strandline.errors import InputError
-from strandline.relations.database_relation import is_database_url, open_database
+from strandline.relations.database_relation import DatabaseRelation, is_database_url, open_database
 from strandline.relations.databases import parse_address
 from strandline.relations.formats import (
     DataFile,
@@ -248,5 +248,7 @@ def retype(relation: Relation, types: Mapping[str, pa.DataType]) -> Relation:
     schema = with_types(relation.schema, types, relation.name)
     if schema == relation.schema:
         return relation
+    if isinstance(relation, DatabaseRelation):
+        return relation.retyped(schema)
     base = relation.base if isinstance(relation, RetypedRelation) else relation
     return RetypedRelation(base, schema)
