@@ -55,22 +55,27 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Server
 
 
 @pytest.fixture(scope="session")
-def own_disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Server]:
+def object_store() -> Iterator[dict[str, str]]:
+    """What servers and their drivers have in their environment to reach an S3, and the bucket that it has."""
+    with s3.bucket() as name:
+        settings = {key: os.environ.pop(key) for key in list(os.environ) if key.startswith("AWS_")}
+        yield {**settings, "BUCKET": name}
+
+
+@pytest.fixture(scope="session")
+def own_disks(tmp_path_factory: pytest.TempPathFactory, object_store: dict[str, str]) -> Iterator[servers.Server]:
     """The one cluster of this run whose workers share nothing with the driver, but for an S3 that all of them reach."""
     if not servers.can_unshare():
         why = "workers can't have disks of their own here: mount namespaces (unshare --mount) are not permitted"
         if os.environ.get("CI"):
             pytest.fail(why)
         pytest.skip(why)
-    with s3.bucket() as name:
-        settings = {key: os.environ.pop(key) for key in list(os.environ) if key.startswith("AWS_")}
-        folder = tmp_path_factory.mktemp("own-disks")
-        with servers.cluster_of_own_disks(folder, {**settings, "BUCKET": name}) as server:
-            yield server
+    with servers.cluster_of_own_disks(tmp_path_factory.mktemp("own-disks"), object_store) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
-def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Server]:
-    """The one Connect server of this run."""
-    with servers.connect_server(tmp_path_factory.mktemp("connect")) as server:
+def connect(tmp_path_factory: pytest.TempPathFactory, object_store: dict[str, str]) -> Iterator[servers.Server]:
+    """The one Connect server of this run; it reaches the S3, too."""
+    with servers.connect_server(tmp_path_factory.mktemp("connect"), object_store) as server:
         yield server

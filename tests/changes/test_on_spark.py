@@ -91,6 +91,11 @@ def test_a_change_set_becomes_a_dataframe_and_runs_its_verbs_on_spark(spark: Any
     changes = Changes.of(difference(old, new, ["id"]))
     frame = changes.to_spark(spark)
     assert {(row["_change"], row["id"]) for row in frame.collect()} == {("delete", 1), ("update", 3), ("insert", 4)}
+    moments = pa.table(
+        {"id": [1], "at": pa.array([0], pa.timestamp("us")), "utc": pa.array([0], pa.timestamp("us", "UTC"))}
+    )
+    times = Changes.of(difference(moments, moments.slice(0, 0), ["id"])).to_spark(spark)
+    assert {"at": "timestamp_ntz", "utc": "timestamp"}.items() <= dict(times.dtypes).items()
     again = changes.apply(old, runner="spark", session=spark).to_arrow()
     assert model.relation_of(again, ["id"]) == model.relation_of(new, ["id"])
     undone = changes.compose(changes.invert(runner="spark", session=spark), runner="spark", session=spark)

@@ -257,7 +257,7 @@ def test_saves_at_the_same_time_wait_for_each_other(folder: Path, monkeypatch: p
     states = [state_of(table, folder / name) for name, table in (("monday", MONDAY), ("tuesday", TUESDAY))]
     copying, copy = threading.Barrier(2), module._copy_segments
 
-    def slowly(segments: Any, generation: Path) -> Any:
+    def slowly(segments: Any, generation: str) -> Any:
         with contextlib.suppress(threading.BrokenBarrierError):
             copying.wait(timeout=0.3)  # both are here at once, or the other one waits outside
         return copy(segments, generation)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,14 @@ import obstore
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import sample_kernels
 from obstore.store import S3Store
 
 import strandline as sl
 from strandline.differential import plan
-from strandline.engine import delivery
-from strandline.engine.spark_session import session
-from strandline.storage import auditing, open_storage
+from strandline.engine import InlineRunner, SparkRunner, delivery
+from strandline.engine.spark_session import is_connect, session
+from strandline.storage import files_below, replacing
 
 ROWS = 60_000
 
@@ -33,45 +36,139 @@ def main(folder: Path) -> dict[str, Any]:
 
     changes = sl.diff(old, new, key="id")
     check_same(changes, expected)
+    assert changes.to_spark(spark).where("_change = 'delete'").count() == expected.summary().deleted
+    if is_connect(spark):
+        return {"summary": changes.summary().to_json(), **through_s3(old, new, expected)}
     check_same(sl.diff(old, after, key="id"), expected)
     counted = sl.diff(old.select("name", "price"), new.select("name", "price"))
     check_same(counted, sl.diff(before.drop(["id"]), after.drop(["id"]), runner="inline"))
-    check_same(sl.diff(old, new, key="id", algorithm="window", session=spark), expected)
-
-    inverse = changes.invert(session=spark)
-    assert len(changes.compose(inverse, session=spark)) == 0
     applied = changes.apply(old, session=spark)
     assert not sl.diff(applied, after, key="id", session=spark).summary().changed
     changes.save(folder / "saved")
     check_same(sl.Changes.load(folder / "saved"), expected)
-    assert changes.to_spark(spark).where("_change = 'delete'").count() == expected.summary().deleted
     return {
         "workers": workers,
         "summary": changes.summary().to_json(),
         "refused": refused(str(folder / "spool"), old, new),
-        **(through_s3(old, new, expected) if "BUCKET" in os.environ else {}),
+        **through_s3(old, new, expected),
+        **on_files(before, after, expected),
+        **with_lost_executors(spark, old, new, expected),
     }
 
 
 def through_s3(old: Any, new: Any, expected: sl.Changes) -> dict[str, Any]:
-    """The same with a spool on S3, through which large results travel, and with one in a bucket that is not there."""
-    place = f"s3://{os.environ['BUCKET']}/spool"
-    sl.session(spool=place)
-    delivery.RETURN_LIMIT = 1  # nothing large may go through Spark
+    """The same with a spool on S3, in which large results stay, and with one in a bucket that is not there."""
+    with spool_on_s3() as spark:
+        changes = sl.diff(old, new, key="id")
+        check_same(changes, expected)
+        rows_stay_on_s3(spark, changes, expected)
+        del changes
+        store_on_s3(spark, old, new)
+        return {"left": files_below(SPOOL), "no_bucket": refused("s3://no-such-bucket/spool", old, new)}
+
+
+def on_files(before: pa.Table, after: pa.Table, expected: sl.Changes) -> dict[str, Any]:
+    with spool_on_s3():
+        files_on_s3(before, after, expected)
+        state = f"s3://{os.environ['BUCKET']}/orders.state"
+        for rows, changed in ((before, len(before)), (after, expected.summary().changed)):
+            url = f"s3://{os.environ['BUCKET']}/night.parquet"
+            with replacing(url) as file:
+                pq.write_table(rows, file, row_group_size=10_000)
+            night = sl.diff(None, url, key="id", state=state, runner="spark")
+            assert night.summary().changed == changed
+            del night
+        return {"left_of_files": files_below(SPOOL)}
+
+
+def store_on_s3(spark: Any, old: Any, new: Any) -> None:
+    """A store on S3, written and read by workers: load, upsert, apply, a view's copy, a dump, a restore."""
+    module: Any = import_module("strandline.tables.bulk_write")
+    module.INLINE_LIMIT, before = 1000, module.INLINE_LIMIT
+    place = f"s3://{os.environ['BUCKET']}/{type(spark).__module__}"
+    ran: list[tuple[str, str]] = []
+    noted = {kind: _noting(kind, ran) for kind in (SparkRunner, InlineRunner)}
     try:
-        check_same(sl.diff(old, new, key="id"), expected)
-        files_on_s3(old.toArrow(), new.toArrow(), expected)
-        with auditing():
-            left = list(open_storage(place).list(""))
-        return {"left": left, "no_bucket": refused("s3://no-such-bucket/spool", old, new)}
+        with sl.create(f"{place}/shop", session=spark) as store:
+            store.create_table("orders", old, key="id")
+            store.table("orders").upsert(new)
+            assert store.table("orders").to_spark().count() == ROWS + 100
+            written = [how for how, kernel in ran if kernel in ("load_range", "merge_range")]
+            assert written == ["spark", "spark"], ran
+            store.dump(f"{place}/backups", runner="spark")
+            sl.restore(f"{place}/backups", f"{place}/again", runner="spark")
+            assert store.check().ok
+        with sl.open(f"{place}/again", session=spark) as again:
+            assert again.table("orders").count() == ROWS + 100
+    finally:
+        module.INLINE_LIMIT = before
+        for kind, run in noted.items():
+            kind.run = run  # type: ignore[method-assign]
+
+
+def _noting(kind: Any, ran: list[tuple[str, str]]) -> Any:
+    """Lets a runner note which kernels it runs; gives what it ran them with before."""
+    run = kind.run
+
+    def noting(self: Any, kernel: Any, items: Any, spool: Any, title: str) -> Any:
+        ran.append((self.name, kernel.__name__))
+        return run(self, kernel, items, spool, title)
+
+    kind.run = noting
+    return run
+
+
+def with_lost_executors(spark: Any, old: Any, new: Any, expected: sl.Changes) -> dict[str, Any]:
+    """An executor is killed while rows are sent into the exchange, and one while they are compared."""
+    spark.addArtifacts(str(Path(sample_kernels.__file__)), pyfile=True)
+    module: Any = import_module("strandline.differential.partitioned_hash")
+    module.compare_pair, before = sample_kernels.compare_after_loss, module.compare_pair
+    with spool_on_s3():
+        try:
+            dying = old.mapInArrow(sample_kernels.losing_executor, old.schema)
+            check_same(sl.diff(dying, new, key="id"), expected)
+        finally:
+            module.compare_pair = before
+        lost = files_below(f"s3://{os.environ['BUCKET']}/lost")
+        return {"lost": lost, "left_of_lost": files_below(SPOOL)}
+
+
+SPOOL = f"s3://{os.environ['BUCKET']}/spool"
+
+
+@contextlib.contextmanager
+def spool_on_s3() -> Iterator[Any]:
+    """The session with a spool on S3; nothing large may go through Spark."""
+    spark = sl.session(spool=SPOOL)
+    delivery.RETURN_LIMIT = 1
+    try:
+        yield spark
     finally:
         delivery.RETURN_LIMIT = 8 << 30
-        sl.session().conf.unset("spark.strandline.spool")
+        spark.conf.unset("spark.strandline.spool")
+
+
+def rows_stay_on_s3(spark: Any, changes: sl.Changes, expected: sl.Changes) -> None:
+    """The rows are where workers left them, and are read, inverted, saved and made a DataFrame from there."""
+    assert all(part.path.startswith("s3://") for part in changes.parts), changes.parts
+    inverse = changes.invert(session=spark)
+    assert inverse.summary().inserted == expected.summary().deleted
+    saved = f"s3://{os.environ['BUCKET']}/saved.changes"
+    changes.save(saved)
+    modules: list[Any] = [import_module(f"strandline.changes.{name}") for name in ("changes", "execution")]
+    for module in modules:
+        module.INLINE_LIMIT = 1
+    try:
+        frame = sl.Changes.load(saved).to_spark(spark)
+        assert frame.where("_change = 'update'").count() == expected.summary().updated
+    finally:
+        for module in modules:
+            module.INLINE_LIMIT = 64 << 20
 
 
 def files_on_s3(old: pa.Table, new: pa.Table, expected: sl.Changes) -> None:
     """Files on S3, in the order of the key and in none, cut into several work items."""
-    plan.PIECE_BYTES = 100_000
+    plan.PIECE_BYTES = 2_000_000
     store = S3Store(os.environ["BUCKET"])
     for name, algorithm in (("sorted", "merge"), ("mixed", "hash")):
         urls = []
@@ -95,8 +192,13 @@ def ask(spark: Any, mark: Path) -> list[dict[str, Any]]:
             address = os.environ.get("SPARK_LOCAL_IP")
             yield pa.RecordBatch.from_pylist([{"address": address, "sees": os.path.exists(path)}] * batch.num_rows)
 
-    seen = spark.range(0, 16, 1, 16).mapInArrow(look, "address string, sees boolean").distinct().collect()
-    return [row.asDict() for row in seen]
+    found: dict[str, dict[str, Any]] = {}
+    for _ in range(10):
+        rows = spark.range(0, 16, 1, 16).mapInArrow(look, "address string, sees boolean").distinct().collect()
+        found |= {row["address"]: row.asDict() for row in rows}
+        if len(found) == 2:  # a worker that is slow to start may have been overtaken by speculation
+            break
+    return list(found.values())
 
 
 def frames(spark: Any) -> tuple[Any, Any]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from strandline.engine import Attempt, Result, WorkItem, kernel
 from strandline.errors import InputError
+from strandline.storage import file_exists, put_object
 
 
 @kernel
@@ -64,7 +67,8 @@ def slow(item: WorkItem, attempt: Attempt) -> Result:
 @kernel
 def blob(item: WorkItem, attempt: Attempt) -> Result:
     """Two files, one of them empty, and one that nobody speaks of."""
-    names = [attempt.path("blob.bin"), attempt.path("empty.bin"), attempt.path("forgotten.bin")]
+    first = attempt.lasting("blob.bin") if item.get("lasting") else attempt.path("blob.bin")
+    names = [first, attempt.path("empty.bin"), attempt.path("forgotten.bin")]
     for path, size in zip(names, (item["size"], 0, 10), strict=True):
         Path(path).write_bytes(bytes(n * 7 % 251 for n in range(1000)) * (size // 1000))
     return {"nested": [{"path": names[0]}], "empty": names[1], "process": os.getpid(), "folder": attempt.spool}
@@ -75,3 +79,30 @@ def blob_or_fail(item: WorkItem, attempt: Attempt) -> Result:
     if not item["size"]:
         raise OSError("the disk is gone")
     return blob(item, attempt)
+
+
+@kernel
+def compare_after_loss(item: WorkItem, attempt: Attempt) -> Result:
+    """Compares two sides, once an executor was lost while they were compared."""
+    from strandline.differential.partitioned_hash import compare_pair
+
+    lose_executor("comparing")
+    return compare_pair(item, attempt)
+
+
+def losing_executor(batches: Iterator[Any]) -> Iterator[Any]:
+    """Rows as they are, once an executor was lost while they were read."""
+    for batch in batches:
+        lose_executor("reading")
+        yield batch
+
+
+def lose_executor(phase: str) -> None:
+    """Kills the JVM that this task belongs to, once in all."""
+    mark = f"s3://{os.environ['BUCKET']}/lost/{phase}"
+    if file_exists(mark):
+        return
+    put_object(mark, b"")
+    daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
+    os.kill(int(daemon.rpartition(")")[2].split()[1]), signal.SIGKILL)
+    time.sleep(60)

@@ -204,15 +204,19 @@ def cluster_of_own_disks(folder: Path, settings: dict[str, str]) -> Iterator[Ser
             command = [*_unshare(), "sh", "-c", _OWN_DISK, "sh", *worker, f"spark://127.0.0.1:{port}"]
             started = running.enter_context(_process(command, folder, {**inside, "SPARK_LOCAL_IP": address}))
             _wait_for(page, started, address)
-        options = f"--conf 'spark.executor.extraJavaOptions={BRIEF}' --conf spark.driver.host=127.0.0.1"
+        waiting = "spark.scheduler.m{}RegisteredResources{}"
+        both = {"spark.cores.max": "2", waiting.format("in", "Ratio"): "1.0"}  # work begins on both workers
+        both[waiting.format("ax", "WaitingTime")] = "120s"
+        options = " ".join(f"--conf {name}={value}" for name, value in {**SPECULATION, **both}.items())
+        options += f" --conf 'spark.executor.extraJavaOptions={BRIEF}' --conf spark.driver.host=127.0.0.1"
         environment["PYSPARK_SUBMIT_ARGS"] = f"{options} pyspark-shell"
         yield running.enter_context(contextlib.closing(Server(f"spark://127.0.0.1:{port}", environment)))
 
 
 @contextlib.contextmanager
-def connect_server(folder: Path) -> Iterator[Server]:
-    """A Spark Connect server."""
-    environment = _environment(folder, worker_python(folder / "python"))
+def connect_server(folder: Path, settings: dict[str, str]) -> Iterator[Server]:
+    """A Spark Connect server; it and its driver get `settings` in their environment."""
+    environment = {**_environment(folder, worker_python(folder / "python")), **settings}
     port = free_port()
     command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2]"]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]

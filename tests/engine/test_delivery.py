@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 from sample_kernels import blob, blob_or_fail, refuse_odd, square
+from tests.storage import s3
 
 from strandline.engine import InlineRunner, Spool
+from strandline.engine.object_spool import sweep
 from strandline.engine.spark_runner import SparkRunner
 from strandline.engine.spark_session import SPOOL_SETTING, session
 from strandline.errors import EngineError, InputError
+from strandline.storage import files_below, put_object
 
 BYTES = bytes(n * 7 % 251 for n in range(1000))
 
@@ -77,6 +80,38 @@ def test_large_files_travel_through_a_storage_that_was_named_and_leave_nothing_t
         with pytest.raises(EngineError, match="the disk is gone"):
             SparkRunner(spark, shared=False).run(blob_or_fail, [{"size": 3_000_000}, {"size": 0}], spool, "writing")
     assert not [path for path in transit.rglob("*") if path.is_file()]
+
+
+def test_files_whose_readers_take_urls_stay_where_they_were_stored_as_long_as_the_spool(
+    spark: Any, transit: Path
+) -> None:
+    items = [{"size": 300_000, "lasting": True}, {"size": 400_000}]
+    spool = Spool()
+    lasting, other = SparkRunner(spark, shared=False).run(blob, items, spool, "writing")
+    path = Path(lasting.result["nested"][0]["path"])
+    assert path.is_relative_to(transit)
+    assert path.read_bytes() == BYTES * 300
+    assert Path(other.result["nested"][0]["path"]).is_relative_to(spool.path)
+    assert [found for found in transit.rglob("*") if found.is_file()] == [path]
+    spool.close()
+    assert not path.exists()
+
+
+def test_what_killed_drivers_left_is_swept_by_age_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    with s3.bucket() as name:
+        place = f"s3://{name}/spool"
+        for key in (
+            "strandline-dead/0/rows.parquet",
+            "strandline-dead/1/rows.parquet",
+            "mine.parquet",
+            "x/strandline-a/b",
+        ):
+            put_object(f"{place}/{key}", b"rows")
+        sweep(place)
+        assert len(files_below(place)) == 4
+        monkeypatch.setattr(import_module("strandline.engine.object_spool"), "SWEPT_DAYS", -1)
+        sweep(place)
+        assert files_below(place) == ["mine.parquet", "x/strandline-a/b"]
 
 
 def test_a_storage_that_workers_cannot_write_is_refused_with_what_to_set(spark: Any, transit: Path) -> None:

@@ -31,12 +31,19 @@ def test_a_spool_that_workers_do_not_see_is_refused_with_what_to_do(told: Any) -
     assert "unset it" in told["refused"]
 
 
-def test_large_results_travel_through_a_spool_on_s3_and_leave_nothing_there(told: Any) -> None:
-    assert told["left"] == []
+def test_large_results_stay_in_a_spool_on_s3_as_long_as_somebody_holds_them(told: Any) -> None:
+    # So do stores, dumps, files and states on S3 (own_disks.py).
+    assert told["left"] == told["left_of_files"] == []
     assert "there is no such bucket" in told["no_bucket"]
     assert "spark.strandline.spool" in told["no_bucket"]
 
 
-def test_the_same_over_connect_with_nothing_set(connect: servers.Server, told: Any, tmp_path: Path) -> None:
+def test_lost_executors_change_nothing_and_leave_nothing(told: Any) -> None:
+    assert told["lost"] == ["comparing", "reading"]
+    assert told["left_of_lost"] == []
+
+
+def test_the_same_over_connect(connect: servers.Server, told: Any, tmp_path: Path) -> None:
     over_connect = connect.run(Path(servers.__file__).with_name("own_disks.py"), tmp_path, spool=False)
     assert over_connect["summary"] == told["summary"]
+    assert over_connect["left"] == []

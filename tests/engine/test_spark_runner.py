@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sample_kernels import always_fail, fail_once, refuse_odd, slow, square
 
-from strandline.engine import InlineRunner, Spool, choose_runner
+from strandline.engine import InlineRunner, Spool, choose_runner, task_memory
 from strandline.engine.spark_runner import SparkRunner
 from strandline.engine.spark_session import ask_worker, check_worker, prepare
 from strandline.errors import Cancelled, EngineError, InputError
@@ -83,3 +83,7 @@ def test_workers_that_lack_or_differ_in_a_library_are_refused_by_name(spark: Any
         check_worker({**found, "duckdb": "missing: no module"}, where="here")
     with pytest.raises(EngineError, match=r"strandline is 0\.0\.1"):
         check_worker({**found, "strandline": "0.0.1"}, where="here")
+
+
+def test_a_worker_tells_what_memory_a_task_has_there(spark: Any) -> None:
+    assert SparkRunner(spark).task_memory == task_memory()

@@ -1,7 +1,14 @@
-"""Parquet in an object store: an object, a prefix, a glob, hive folders; read by ranges, noticed when it changes."""
+"""Files at URLs: an object, a prefix, a glob, hive folders, tables; read by ranges, noticed when they change."""
 
 from __future__ import annotations
 
+import contextlib
+import gzip
+import http.server
+import os
+import re
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +22,10 @@ from tests.differential.test_diff_on_spark import extracts
 from tests.storage import s3
 
 import strandline as sl
-from strandline.errors import FormatError, InputError, NotFound
+from strandline.errors import FormatError, InputError, NotFound, StorageError
 from strandline.relations import ReadOptions, open_relation, read_relation, read_scan
-from strandline.storage import object_version, open_object
+from strandline.storage import object_file, object_version, open_object, put_object
+from strandline.storage.object_file import refusal
 
 
 @pytest.fixture(scope="module")
@@ -93,17 +101,136 @@ def test_an_object_that_is_replaced_while_it_is_read_is_noticed(bucket: str) -> 
         file.read(4)
 
 
-def test_what_is_not_there_or_no_parquet_or_holds_a_secret_is_told(bucket: str) -> None:
-    put(bucket, "rows.csv", b"id\n1\n")
+def test_what_is_not_there_or_holds_a_secret_is_told(bucket: str) -> None:
     for url, error, why in (
         (f"s3://{bucket}/nothing.parquet", NotFound, "no such object"),
         (f"s3://{bucket}/nothing/*.parquet", NotFound, "no such object"),
         ("s3://no-such-bucket-here/t", NotFound, "no such bucket"),
-        (f"s3://{bucket}/rows.csv", FormatError, "not Parquet"),
+        ("https://somewhere.org/t.csv?signature=secret", InputError, "with a query"),
         (f"s3://me:secret@{bucket}/t", InputError, "must not hold credentials"),
         ("s3:///t", InputError, "names no bucket"),
-        ("gs://bucket/t", InputError, "gs:// is not supported"),
+        ("ftp://bucket/t", InputError, "ftp:// is not supported"),
     ):
         with pytest.raises(error, match=why) as caught:
             open_relation(url)
         assert "secret" not in str(caught.value)
+
+
+def test_text_and_arrow_are_read_from_urls_as_from_disk(bucket: str, tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2, 3], "name": ["a", "b", None], "x": [1.5, 2.5, 3.0]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    lines = b'{"id":1,"name":"a","x":1.5}\n{"id":2,"name":"b","x":2.5}\n{"id":3,"name":null,"x":3.0}\n'
+    text = b"id,name,x\n1,a,1.5\n2,b,2.5\n3,NULL,3.0\n"
+    for name, value in {
+        "rows.jsonl": lines,
+        "rows.jsonl.gz": gzip.compress(lines),
+        "rows.csv": text,
+        "rows.csv.gz": gzip.compress(text),
+        "rows.arrow": sink.getvalue().to_pybytes(),
+    }.items():
+        relation = open_relation(put(bucket, f"text/{name}", value), options=ReadOptions(nulls=("NULL",)))
+        assert read_relation(relation).equals(rows), name
+    put(bucket, "hive/day=1/a.csv", text)
+    put(bucket, "hive/day=2/b.csv", text)
+    found = read_relation(open_relation(f"s3://{bucket}/hive", options=ReadOptions(nulls=("NULL",))))
+    assert found["day"].to_pylist() == [1, 1, 1, 2, 2, 2]
+
+
+def test_delta_and_iceberg_tables_are_read_from_urls(bucket: str) -> None:
+    import deltalake
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    rows = pa.table({"id": list(range(10)), "part": ["x", "y"] * 5})
+    delta = f"s3://{bucket}/delta"
+    deltalake.write_deltalake(delta, rows, partition_by=["part"], storage_options={"conditional_put": "etag"})
+    assert read_relation(open_relation(delta)).sort_by("id").equals(rows)
+    endpoint = {f"s3.{name}": os.environ[f"AWS_{key}"] for name, key in ICEBERG_SETTINGS.items()}
+    catalog = SqlCatalog("c", uri="sqlite:///:memory:", warehouse=f"s3://{bucket}/warehouse", **endpoint)
+    catalog.create_namespace("n")
+    table = catalog.create_table("n.t", rows.schema, location=f"s3://{bucket}/warehouse/t")
+    table.append(rows)
+    for url in (f"s3://{bucket}/warehouse/t", table.metadata_location):
+        assert read_relation(open_relation(url)).sort_by("id").equals(rows)
+
+
+ICEBERG_SETTINGS = {
+    "endpoint": "ENDPOINT",
+    "region": "REGION",
+    "access-key-id": "ACCESS_KEY_ID",
+    "secret-access-key": "SECRET_ACCESS_KEY",
+}
+
+
+def test_a_file_that_changed_since_it_was_planned_is_refused_by_name(bucket: str, tmp_path: Path) -> None:
+    url = put(bucket, "planned.parquet", pa.table({"id": [1]}))
+    path = tmp_path / "planned.jsonl"
+    path.write_text('{"id": 1}\n')
+    planned = [open_relation(url), open_relation(path)]
+    put(bucket, "planned.parquet", pa.table({"id": [2]}))
+    path.write_text('{"id": 22}\n')
+    for relation in planned:
+        with pytest.raises(FormatError, match=r"planned\.(parquet|jsonl): it was replaced or changed"):
+            read_relation(relation)
+
+
+def test_a_web_server_is_read_by_ranges(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2]})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    with web_server(tmp_path) as root:
+        assert read_relation(open_relation(f"{root}/rows.parquet")).equals(rows)
+        with pytest.raises(NotFound, match="no such object"):
+            open_relation(f"{root}/nothing.parquet")
+        with pytest.raises(InputError, match="a web server is only read"):
+            put_object(f"{root}/x", b"x")
+
+
+def test_no_credentials_and_an_endpoint_that_hangs_are_told(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as deaf, monkeypatch.context() as changed:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        changed.setattr(object_file, "REQUEST_SECONDS", 1)
+        changed.setattr(object_file, "RETRY_SECONDS", 1)
+        changed.setenv("AWS_ENDPOINT", f"http://127.0.0.1:{deaf.getsockname()[1]}")
+        with pytest.raises(StorageError, match=r"did not answer in time.*Check the endpoint"):
+            open_relation(f"s3://{bucket}/t.parquet")
+    with pytest.raises(StorageError, match=r"no credentials were found.*AWS_ACCESS_KEY_ID"):
+        raise refusal(OSError("Error performing PUT http://169.254.169.254/latest/api/token?key=secret"), "reading x")
+
+
+@contextlib.contextmanager
+def web_server(folder: Path) -> Iterator[str]:
+    """A web server that answers whole requests and ranges."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self._answer(body=False)
+
+        def do_GET(self) -> None:
+            self._answer(body=True)
+
+        def _answer(self, *, body: bool) -> None:
+            path = folder / self.path.lstrip("/")
+            if not path.is_file():
+                self.send_error(404)
+                return
+            value = path.read_bytes()
+            asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+            start, end = (int(asked[1]), int(asked[2]) + 1) if asked else (0, len(value))
+            self.send_response(206 if asked else 200)
+            self.send_header("Content-Length", str(len(value[start:end])))
+            self.send_header("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")
+            if asked:
+                self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(value)}")
+            self.end_headers()
+            if body:
+                self.wfile.write(value[start:end])
+
+        def log_message(self, format: str, *args: Any) -> None:
+            del format, args
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()

@@ -327,9 +327,9 @@ def test_texts_with_few_values_are_decoded_as_dictionaries_and_come_out_as_they_
     asked: list[list[str] | None] = []
     opened = parquet.parquet_file
 
-    def noted(path: str, *, dictionaries: list[str] | None = None) -> Any:
+    def noted(path: str, mark: str | None, *, dictionaries: list[str] | None = None) -> Any:
         asked.append(dictionaries)
-        return opened(path, dictionaries=dictionaries)
+        return opened(path, mark, dictionaries=dictionaries)
 
     monkeypatch.setattr(parquet, "parquet_file", noted)
     found = rows_of(open_relation(tmp_path / "t.parquet"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
@@ -17,6 +16,7 @@ from strandline.changes.execution import (
     VerbRunner,
     apply_set,
     frame_of,
+    keep_for_frames,
     met_by,
     part_of,
     rows_record,
@@ -26,7 +26,7 @@ from strandline.changes.shape import COUNTED
 from strandline.engine import Spool
 from strandline.errors import InputError
 from strandline.relations import BUCKET_SCANS, Exchange, Relation, Scan, Split, run_exchanged
-from strandline.storage import building, replacing
+from strandline.storage import absolute, building, copy_file, file_exists, files_below, is_object_url, replacing
 from strandline.values import plain_schema
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class Applied:
         """The rows as a Spark DataFrame, in Spark's types."""
         schema = plain_schema(self.schema)
         items = [rows_record(schema, [part_scan(file, schema)]) for file in self.files]
+        keep_for_frames(self.spool)
         return frame_of(items, self.schema, self.bytes, session)
 
     @property
@@ -70,24 +71,34 @@ class Applied:
         return self.to_spark()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes one Parquet file, or where `path` does not end in `.parquet` a folder of them; whole or not at all."""
-        target = os.path.abspath(os.fspath(path))
-        if os.path.lexists(target):
+        """Writes one Parquet file, or where `path` does not end in `.parquet` a folder of them; whole or not at all,
+        but for a folder under a URL, whose files come one after the other.
+        """
+        target = absolute(path)
+        if file_exists(target) or files_below(target) or os.path.lexists(target):
             raise InputError(
                 "there is something there already", doing=f"saving rows to {target}", hint="Remove it first"
             )
-        os.makedirs(os.path.dirname(target), exist_ok=True)
+        if not is_object_url(target):
+            os.makedirs(os.path.dirname(target), exist_ok=True)
         if target.endswith(".parquet"):
             with replacing(target) as whole:
                 self._write_file(whole)
             return
+        if is_object_url(target):
+            self._write_folder(target)
+            return
         with building(target) as folder:
-            for number, file in enumerate(self.files):
-                shutil.copyfile(file.path, os.path.join(folder, f"part-{number:05d}.parquet"))
-            if not self.files:
-                self._write_file(os.path.join(folder, "part-00000.parquet"))
+            self._write_folder(folder)
 
-    def _write_file(self, path: str | BinaryIO) -> None:
+    def _write_folder(self, folder: str) -> None:
+        for number, file in enumerate(self.files):
+            copy_file(file.path, f"{folder}/part-{number:05d}.parquet")
+        if not self.files:
+            with replacing(f"{folder}/part-00000.parquet") as whole:
+                self._write_file(whole)
+
+    def _write_file(self, path: BinaryIO) -> None:
         schema = plain_schema(self.schema)
         with pq.ParquetWriter(path, schema, compression="zstd") as writer:
             for batch in read_batches([file.path for file in self.files], schema):

@@ -21,6 +21,7 @@ from strandline.changes.execution import (
     StoredChanges,
     VerbRunner,
     frame_of,
+    keep_for_frames,
     rows_record,
     run_by_part,
     run_by_value,
@@ -199,6 +200,7 @@ class Changes(ArrowRows):
         """The change rows as a Spark DataFrame, in Spark's types (the table is in docs/changes.md)."""
         if self._stored.bytes < INLINE_LIMIT:
             return small_frame(self.to_arrow(), session)
+        keep_for_frames(self._spool)
         items = [rows_record(self.header.rows_schema, [scan]) for scan in self._stored.scans()]
         return frame_of(items, self.header.rows_schema, self._stored.bytes, session)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,19 @@ from strandline.changes.part_files import (
 from strandline.changes.project import project
 from strandline.changes.restrict import restrict
 from strandline.changes.shape import ChangeSet, Header, empty, total
-from strandline.engine import INLINE_LIMIT, Attempt, Outcome, Result, Runner, Spool, WorkItem, choose_runner, kernel
+from strandline.engine import (
+    INLINE_LIMIT,
+    Attempt,
+    Outcome,
+    Result,
+    Runner,
+    Spool,
+    WorkItem,
+    choose_runner,
+    encode,
+    kernel,
+    speaks_of_spools,
+)
 from strandline.relations import (
     BUCKET_SCANS,
     Exchange,
@@ -54,7 +66,7 @@ from strandline.relations import (
     schema_to_text,
     written_out,
 )
-from strandline.values import Condition, no_rows, plain, restore, spark_schema, spark_table
+from strandline.values import Condition, no_rows, plain, restore, spark_schema, spark_struct, spark_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,7 +93,7 @@ def run_verb(item: WorkItem, attempt: Attempt) -> Result:
     result = VERBS[item["verb"]](sets, item["options"])
     return {
         "counts": counts_to_json(result.header.counts),
-        **_record(write_changes(result, attempt.path("rows.parquet"))),
+        **_record(write_changes(result, attempt.lasting("rows.parquet"))),
         "rows_read": sum(len(each) for each in sets),
         "bytes_read": sum(_bytes(record) for record in item["sets"]),
     }
@@ -130,7 +142,7 @@ def _bytes(record: Mapping[str, Any]) -> int:
 
 
 def _write(rows: pa.Table, attempt: Attempt) -> dict[str, Any]:
-    path = attempt.path("rows.parquet")
+    path = attempt.lasting("rows.parquet")
     return _record(PartFile(path, len(rows), write_part(rows, path)) if len(rows) else None)
 
 
@@ -272,11 +284,29 @@ _pinned: list[Spool] = []
 """Spools that DataFrames read: Spark reads late, and may read again, so they stay until Python exits."""
 
 
+@dataclass(frozen=True)
+class RowsReading:
+    """What a task of a DataFrame does: the rows that its item names, in Spark's types. It is pickled."""
+
+    items: list[dict[str, Any]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from spark_table(_read_rows(self.items[number])).to_batches()
+
+
+def keep_for_frames(spool: Spool | None) -> None:
+    """A spool whose files a DataFrame will read."""
+    if spool is not None:
+        _pinned.append(spool)
+
+
 def small_frame(rows: pa.Table, session: SparkSession | None) -> DataFrame:
     """Rows of this process as a DataFrame in Spark's types, in their order."""
-    spark_schema(rows.schema)  # refuses before any job what Spark can't hold
+    types = spark_struct(rows.schema)  # refuses before any job what Spark can't hold
     spark: SparkSession = VerbRunner.choose("spark", 0, session).runner.spark  # type: ignore[attr-defined]
-    return spark.createDataFrame(spark_table(rows))
+    return spark.createDataFrame(spark_table(rows), types)
 
 
 def frame_of(items: Sequence[dict[str, Any]], schema: pa.Schema, size: int, session: SparkSession | None) -> DataFrame:
@@ -284,17 +314,19 @@ def frame_of(items: Sequence[dict[str, Any]], schema: pa.Schema, size: int, sess
 
     Small sets travel to Spark as they are; larger ones are cast by Spark's tasks into files that the frame reads.
     """
-    target = spark_schema(schema)  # refuses before any job what Spark can't hold
+    types = spark_struct(schema)  # refuses before any job what Spark can't hold
     running = VerbRunner.choose("spark", size, session)
     spark: SparkSession = running.runner.spark  # type: ignore[attr-defined]
     shared: bool = running.runner.shares(running.spool)  # type: ignore[attr-defined]
+    if size >= INLINE_LIMIT and not shared and not any(speaks_of_spools(encode(item)) for item in items):
+        # Workers read the rows where they lie.
+        return spark.range(0, len(items), 1, len(items)).mapInArrow(RowsReading(list(items)), types)
     if size < INLINE_LIMIT or not items:
         running = VerbRunner.choose("inline", size, None)
     outcomes = running.runner.run(cast_for_spark, items, running.spool, "casting to Spark's types")
     paths = [part_of(outcome).path for outcome in outcomes if outcome.result["path"]]
     if size < INLINE_LIMIT or not paths or not shared:
         # Where workers don't see this machine's files, the rows themselves are handed to Spark.
-        return spark.createDataFrame(spark_table(read_parts(paths, target)))
+        return spark.createDataFrame(read_parts(paths, spark_schema(schema)), types)
     _pinned.append(running.spool)
-    empty = spark.createDataFrame(no_rows(target))
-    return spark.read.schema(empty.schema).parquet(*paths)
+    return spark.read.schema(types).parquet(*paths)

@@ -1,4 +1,4 @@
-"""Saved change sets: a folder of Parquet parts and one `manifest.json`.
+"""Saved change sets: a folder, on disk or in an object store, of Parquet parts and one `manifest.json`.
 
 The manifest names the parts with their sizes and SHA-256 sums, holds everything that the header says, and carries a
 sum of itself; it is written in one canonical way, so that not a byte of it can change unseen. Saving is atomic: a new
@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import secrets
-import shutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +20,18 @@ import pyarrow as pa
 from strandline.changes.execution import StoredChanges
 from strandline.changes.part_files import PartFile, header_from_json, header_to_json
 from strandline.errors import FormatError, InputError, NotFound
-from strandline.storage import building, replacing
+from strandline.storage import (
+    absolute,
+    building,
+    copy_file,
+    file_exists,
+    file_size,
+    files_below,
+    is_object_url,
+    open_version,
+    remove_files,
+    replacing,
+)
 
 FORMAT = 1
 KIND = "strandline changes"
@@ -29,11 +39,12 @@ MANIFEST = "manifest.json"
 
 
 def save(changes: StoredChanges, path: str | os.PathLike[str]) -> None:
-    """Writes a change set to the folder `path`, replacing a change set that is there, and nothing else."""
-    folder = os.path.abspath(os.fspath(path))
+    """Writes a change set to a folder, or under a URL, replacing a change set that is there, and nothing else."""
+    folder = absolute(path)
     replaced = _check_target(folder)
-    os.makedirs(os.path.dirname(folder), exist_ok=True)
-    if replaced:
+    if not is_object_url(folder):
+        os.makedirs(os.path.dirname(folder), exist_ok=True)
+    if replaced or is_object_url(folder):
         names = _write_parts(changes, folder)
         _replace_manifest(_manifest(changes, names, folder), folder)
         _remove_others(folder, {*names, MANIFEST})
@@ -45,7 +56,7 @@ def save(changes: StoredChanges, path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str]) -> StoredChanges:
     """The change set in the folder `path`, once every byte of it is checked."""
-    folder = os.path.abspath(os.fspath(path))
+    folder = absolute(path)
     doing = f"loading {os.fspath(path)}"
     manifest = _read_manifest(folder, doing)
     try:
@@ -59,9 +70,9 @@ def load(path: str | os.PathLike[str]) -> StoredChanges:
     parts = []
     for name, rows, size, digest in files:
         part = _inside(folder, name, doing)
-        if not os.path.isfile(part):
+        if not file_exists(part):
             raise FormatError(f"part {name} is missing", doing=doing, hint="Save the change set again")
-        if os.path.getsize(part) != size or _sha256(part) != digest:
+        if file_size(part) != size or _sha256(part) != digest:
             raise FormatError(f"part {name} is damaged: its checksum differs", doing=doing, hint="Save it again")
         parts.append(PartFile(part, rows, size))
     return StoredChanges(header, tuple(parts))
@@ -70,17 +81,17 @@ def load(path: str | os.PathLike[str]) -> StoredChanges:
 def is_saved(path: str | os.PathLike[str]) -> bool:
     """Whether a folder looks like a saved change set, without checking it."""
     try:
-        with open(os.path.join(os.fspath(path), MANIFEST), "rb") as file:
+        with open_version(f"{absolute(path)}/{MANIFEST}")[0] as file:
             return bool(json.loads(file.read()).get("kind") == KIND)
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, NotFound):
         return False
 
 
 def _check_target(folder: str) -> bool:
     """Whether there is a change set to replace; refuses anything else that is in the way."""
-    if not os.path.lexists(folder):
+    if not (files_below(folder) if is_object_url(folder) else os.path.lexists(folder)):
         return False
-    if os.path.isdir(folder) and is_saved(folder):
+    if is_saved(folder):
         return True
     raise InputError(
         "there is something else in the way that is not a change set",
@@ -95,17 +106,14 @@ def _write_parts(changes: StoredChanges, folder: str) -> list[str]:
     names = []
     for number, part in enumerate(changes.parts):
         name = f"part-{number:05d}-{token}.parquet"
-        with open(part.path, "rb") as source, open(os.path.join(folder, name), "xb") as target:
-            shutil.copyfileobj(source, target, 1 << 20)
-            target.flush()
-            os.fsync(target.fileno())
+        copy_file(part.path, f"{folder}/{name}")
         names.append(name)
     return names
 
 
 def _manifest(changes: StoredChanges, names: list[str], folder: str) -> bytes:
     parts = [
-        {"name": name, "rows": part.rows, "bytes": part.bytes, "sha256": _sha256(os.path.join(folder, name))}
+        {"name": name, "rows": part.rows, "bytes": part.bytes, "sha256": _sha256(f"{folder}/{name}")}
         for name, part in zip(names, changes.parts, strict=True)
     ]
     return _canonical({"kind": KIND, "format": FORMAT, "header": header_to_json(changes.header), "parts": parts})
@@ -122,12 +130,12 @@ def _dump(record: Mapping[str, Any]) -> bytes:
 
 
 def _read_manifest(folder: str, doing: str) -> dict[str, Any]:
-    if not os.path.lexists(folder):
+    if not is_object_url(folder) and not os.path.lexists(folder):
         raise NotFound("there is no such folder", doing=doing)
     try:
-        with open(os.path.join(folder, MANIFEST), "rb") as file:
+        with open_version(f"{folder}/{MANIFEST}")[0] as file:
             raw = file.read()
-    except OSError:
+    except (OSError, NotFound):
         raise FormatError("it is no saved change set: it has no manifest", doing=doing) from None
     try:
         manifest = json.loads(raw)
@@ -150,25 +158,25 @@ def _read_manifest(folder: str, doing: str) -> dict[str, Any]:
 
 def _inside(folder: str, name: str, doing: str) -> str:
     """The path of a part; refuses names and links that lead out of the folder."""
-    path = os.path.join(folder, name)
+    path = f"{folder}/{name}"
     plain = name and name == os.path.basename(name) and name not in (".", "..") and "\x00" not in name
-    if not plain or os.path.realpath(path) != os.path.join(os.path.realpath(folder), name):
+    local = not is_object_url(folder)
+    if not plain or (local and os.path.realpath(path) != os.path.join(os.path.realpath(folder), name)):
         raise FormatError(f"the manifest names {name!r}, which is not in the folder", doing=doing)
     return path
 
 
 def _replace_manifest(manifest: bytes, folder: str) -> None:
-    with replacing(os.path.join(folder, MANIFEST)) as file:
+    with replacing(f"{folder}/{MANIFEST}") as file:
         file.write(manifest)
 
 
 def _remove_others(folder: str, kept: set[str]) -> None:
     """Removes parts that the manifest no longer names; files that are no parts of ours stay."""
-    for name in os.listdir(folder):
-        if name not in kept and name.startswith("part-") and name.endswith(".parquet"):
-            os.unlink(os.path.join(folder, name))
+    ours = [name for name in files_below(folder) if name.startswith("part-") and name.endswith(".parquet")]
+    remove_files([f"{folder}/{name}" for name in ours if name not in kept and "/" not in name])
 
 
 def _sha256(path: str) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    with open_version(path)[0] as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]

@@ -26,6 +26,7 @@ from strandline.relations import (
     table_from_text,
     table_to_text,
 )
+from strandline.storage import is_object_url, open_version
 from strandline.values import (
     Hashes,
     HashWriter,
@@ -119,7 +120,7 @@ def check_net(header: Header, parts: Sequence[PartFile]) -> None:
 
 def _hashes(part: PartFile, header: Header) -> list[Hashes]:
     """The hashes of a part's keys, in runs that ascend; those of a part that comes without them are made."""
-    if os.path.exists(part.path + HASHES):
+    if not is_object_url(part.path) and os.path.exists(part.path + HASHES):
         runs = read_hashes(part.path + HASHES)
         if sum(len(run) for run in runs) == part.rows:
             return runs
@@ -151,7 +152,7 @@ def read_parts(paths: Iterable[str], schema: pa.Schema) -> pa.Table:
 def read_batches(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of several parts, a batch at a time, in exactly the types of `schema`."""
     for path in paths:
-        with pq.ParquetFile(path) as file:
+        with _opened(path) as file:
             # pyarrow takes a dot in a name for a step into a struct: such files are read whole.
             dotted = any("." in name for name in file.schema_arrow.names)
             for batch in file.iter_batches(columns=None if dotted else schema.names):
@@ -186,9 +187,13 @@ def check_carried(schema: pa.Schema) -> None:
             ) from None
 
 
+def _opened(path: str) -> pq.ParquetFile:
+    return pq.ParquetFile(open_version(path)[0] if is_object_url(path) else path)
+
+
 def _read(path: str) -> pa.Table:
     try:
-        with pq.ParquetFile(path) as file:
+        with _opened(path) as file:
             return file.read()
     except (OSError, pa.ArrowInvalid) as error:
         raise FormatError(f"{os.path.basename(path)} can't be read: {error}", doing="reading a change set") from None

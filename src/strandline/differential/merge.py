@@ -128,7 +128,7 @@ def merge_range(item: WorkItem, attempt: Attempt) -> Result:
         tables[name], result[f"rest_{name}"] = table, None
         if not piece.whole:
             tables[name], rest = _split(table, piece)
-            scan = spill(rest, attempt.path(f"rest-{name}.arrow"))
+            scan = spill(rest, attempt.handed_on(f"rest-{name}.arrow"))
             result[f"rest_{name}"] = scan.to_json() if scan else None
     changes = compare(comparison, tables["old"], tables["new"])
     return {**result, **write_part(changes, attempt)}

@@ -187,7 +187,7 @@ def plan_diff(
         if flows
         else choose_runner(runner_name, fetched.old.bytes + fetched.new.bytes, session)
     )
-    memory = options.memory or machine_memory() // 2
+    memory = options.memory or runner.task_memory * runner.parallelism
     plan = DiffPlan(
         comparison=comparison,
         old=fetched.old,

@@ -63,7 +63,7 @@ class DiffResult:
 def write_part(changes: ChangeSet, attempt: Attempt, name: str = "changes.parquet") -> dict[str, Any]:
     """Writes change rows, if there are any, and gives the record of it that a kernel returns."""
     counts = changes.header.counts
-    return part_record(write_changes(changes, attempt.path(name)), counts)
+    return part_record(write_changes(changes, attempt.lasting(name)), counts)
 
 
 def part_record(part: PartFile | None, counts: Counts) -> dict[str, Any]:

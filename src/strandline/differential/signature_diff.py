@@ -118,7 +118,7 @@ def compare_with_state(item: WorkItem, attempt: Attempt) -> Result:
     np.savez(met, **differences.met)
     return {
         **write_part(replace(changes, header=replace(changes.header, counts=counts)), attempt),
-        "segment": write_segment(segment, attempt.path("segment.arrow")).to_json(),
+        "segment": write_segment(segment, attempt.lasting("segment.arrow")).to_json(),
         "blocks": [block.to_json() for block in (*marked.known, *marked.fresh)],
         "known": [[block.least, block.greatest] for block in marked.known],
         "met": met,

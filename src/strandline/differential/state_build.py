@@ -62,7 +62,7 @@ def sign_scans(item: WorkItem, attempt: Attempt) -> Result:
         tables.append(sign(rows, spec, file=item["first"] + place))
     signed = sort_segment(concat_segments(tables, spec))
     check_unique(signed, spec, item["name"])
-    segment = write_segment(signed, attempt.path("segment.arrow"))
+    segment = write_segment(signed, attempt.handed_on("segment.arrow"))
     return {"segment": segment.to_json(), "rows_read": segment.rows, "bytes_read": side.bytes}
 
 
@@ -102,7 +102,7 @@ def merge_segments(item: WorkItem, attempt: Attempt) -> Result:
     pieces = [between(segment, item["least"], item["greatest"])[1] for segment in opened]
     merged = sort_segment(concat_segments(pieces, spec))
     check_unique(merged, spec, item["side"])
-    return {"segment": write_segment(merged, attempt.path("merged.arrow")).to_json()}
+    return {"segment": write_segment(merged, attempt.lasting("merged.arrow")).to_json()}
 
 
 def check_unique(segment: pa.Table, spec: SignatureSpec, side: str) -> None:

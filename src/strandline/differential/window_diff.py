@@ -88,7 +88,7 @@ def slide(item: WorkItem, attempt: Attempt) -> Result:
     spilled = with_positions(schema)
     spills = {name: Spill(attempt.path(f"left-{name}.arrow"), spilled, compressed=True) for name in SIDES}
     hashes = {name: HashWriter(attempt.path(f"keys-{name}")) for name in SIDES}
-    part = PartWriter(attempt.path("changes.parquet"), comparison.header)
+    part = PartWriter(attempt.lasting("changes.parquet"), comparison.header)
     counts = [empty(comparison.header).header.counts]
     window = Window(schema, comparison.key, options)
     batches = (_noting_keys(_batches(sides[name], schema), comparison.key, hashes[name]) for name in SIDES)

@@ -6,6 +6,7 @@ from strandline.engine.duckdb_connections import (
     kernel_duckdb,
     machine_memory,
     sandboxed_duckdb,
+    task_memory,
 )
 from strandline.engine.progress import Progress, byte_count, is_quiet, set_quiet
 from strandline.engine.runner import (
@@ -58,4 +59,5 @@ __all__ = [
     "set_quiet",
     "spark_at_hand",
     "speaks_of_spools",
+    "task_memory",
 ]

@@ -7,7 +7,7 @@ puts the files into its own spool: the paths in an outcome then mean these.
 
 Rows that travel are cached on the workers' disks until the driver has them, so that all partitions are computed at
 once and the driver holds one piece of a file at a time. Where an object store was named, large files travel through
-that instead, without a limit: each run has a prefix of its own there, which is empty again when the run ends.
+that instead, without a limit, or stay there (`object_spool`).
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strandline.engine.object_spool import fetch, put_files, remove_run, stays
 from strandline.engine.progress import byte_count
 from strandline.engine.runner import parallel
 from strandline.engine.spool import SPOOL_VARIABLE, Spool, scratch_folder
-from strandline.engine.work import Attempt, Kernel, WorkItem, encode, run_attempt
+from strandline.engine.work import HANDED_ON, Attempt, Kernel, WorkItem, encode, run_attempt
 from strandline.errors import EngineError, InputError, StrandlineError
-from strandline.storage import auditing, open_storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 DELIVERED = "record string, file string, start bigint, late boolean, data binary"
 """A row is a record, or a piece of a file of the attempt whose record stands in the same partition."""
@@ -65,7 +65,7 @@ def worker_folder() -> Iterator[str]:
 class Delivery:
     """What a worker is told: the spool if it sees it, else None, and how much memory an attempt may use.
 
-    `remote` is the storage that large files travel through, if there is one.
+    `remote` is the URL under which this run stores large files, if there is an object store.
     """
 
     spool: str | None
@@ -89,8 +89,9 @@ class Delivery:
             files: dict[str, int] = {}
             record = _walk(record, lambda text: _homeless(text, folder, files))
             late = sum(files.values()) > AT_ONCE_BYTES
-            if late and self.remote is not None:
-                objects = _put(self.remote, folder, files)
+            if self.remote is not None and (late or any(f"/{HANDED_ON}/" in name for name in files)):
+                late = True
+                objects = put_files(self.remote, folder, files)
                 yield _row(record=encode({**record, "files": files, "late": late, "objects": objects}))
                 return
             yield _row(record=encode({**record, "files": files, "late": late}))
@@ -118,15 +119,6 @@ def _pieces(path: str, name: str, *, late: bool) -> Iterator[pa.RecordBatch]:
         while piece := file.read(PIECE_BYTES):
             yield _row(file=name, start=start, late=late, data=piece)
             start += len(piece)
-
-
-def _put(remote: str, folder: str, files: Iterable[str]) -> dict[str, str]:
-    """Stores files, under names that no other attempt has; which object is which file."""
-    objects = {name: f"{secrets.token_hex(6)}/{name}" for name in files}
-    storage = open_storage(remote)
-    for name, placed in objects.items():
-        storage.put_if_absent(placed, Path(folder, name).read_bytes())
-    return objects
 
 
 def _row(**values: Any) -> pa.RecordBatch:
@@ -177,65 +169,41 @@ def take_files(frame: DataFrame, spool: Spool, title: str) -> list[dict[str, Any
     finally:
         kept.unpersist()
     _check_whole(home, records, title)
-    return [_walk(record, lambda text: _at_home(text, home)) for record in records]
+    return [_walk(record, lambda text: _at_home(text, home, {})) for record in records]
 
 
-def take_objects(frame: DataFrame, spool: Spool, remote: str, title: str) -> list[dict[str, Any]]:
-    """The same where large files were stored under `remote`, which is empty afterwards."""
+def take_objects(frame: DataFrame, spool: Spool, run: str, title: str) -> list[dict[str, Any]]:
+    """The same where large files were stored under `run`: those that may stay do, as long as the spool is there."""
     home = os.path.join(spool.path, f"from-workers-{secrets.token_hex(6)}")
-    storage = open_storage(remote)
-    try:
-        records = []
-        for row in frame.collect():
-            if row["record"] is None:
-                _write_piece(home, row)
-            else:
-                records.append(json.loads(row["record"]))
-        objects = [pair for record in records for pair in record.get("objects", {}).items()]
-        size = sum(sum(record["files"].values()) for record in records if record["late"])
-        if size > (room := shutil.disk_usage(spool.path).free):
-            why = f"the result has {byte_count(size)}, and {byte_count(room)} of disk are left in {spool.path}"
-            raise InputError(why, doing=title, hint="Make room there, or let TMPDIR name a larger disk")
-        parallel(lambda pair: _write_piece(home, {"file": pair[0], "start": 0, "data": storage.get(pair[1])}), objects)
-    finally:
-        # Under this run's own random name, so nobody else's are among them.
-        with auditing():
-            for name in list(storage.list("")):
-                storage.delete(name)
+    spool.hold(run)
+    records, stored = [], {}
+    for row in frame.collect():
+        if row["record"] is None:
+            _write_piece(home, row)
+            continue
+        record = json.loads(row["record"])
+        records.append(record)
+        stored.update(record.get("objects", {}))
+        if "objects" in record:
+            record["files"] = {name: size for name, size in record["files"].items() if not stays(name)}
+    staying = {name: url for name, url in stored.items() if stays(name)}
+    size = sum(sum(record["files"].values()) for record in records if record["late"])
+    if size > (room := shutil.disk_usage(spool.path).free):
+        why = f"the result has {byte_count(size)}, and {byte_count(room)} of disk are left in {spool.path}"
+        raise InputError(why, doing=title, hint="Make room there, or let TMPDIR name a larger disk")
+    fetched = [(name, url) for name, url in stored.items() if name not in staying]
+    parallel(lambda pair: _write_piece(home, {"file": pair[0], "start": 0, "data": fetch(pair[1])}), fetched)
+    remove_run(run, kept=staying.values())
     _check_whole(home, records, title)
-    return [_walk(record, lambda text: _at_home(text, home)) for record in records]
+    return [_walk(record, lambda text: _at_home(text, home, staying)) for record in records]
 
 
-def is_reached(spark: SparkSession, remote: str) -> str:
-    """Why what a worker stores under a URL can't be read here; nothing where it can."""
-    name, value = f"reached-{secrets.token_hex(6)}", b"from a worker"
-
-    def leave(batches: Any) -> Iterator[Any]:
-        import pyarrow as pa
-
-        for _ in batches:
-            why = ""
-            try:
-                open_storage(remote).put_if_absent(name, value)
-            except Exception as error:
-                why = str(error)
-            yield pa.RecordBatch.from_pydict({"why": [why]})
-
-    row = spark.range(0, 1, 1, 1).mapInArrow(leave, "why string").collect()[0]
-    if row["why"]:
-        return f"a worker could not write there: {row['why']}"
-    try:
-        storage = open_storage(remote)
-        if storage.get(name) != value:
-            return "this machine reads something else there than a worker wrote"
-        storage.delete(name)
-    except StrandlineError as error:
-        return f"this machine could not read there what a worker wrote: {error}"
-    return ""
-
-
-def _at_home(text: str, home: str) -> str:
-    return os.path.join(home, text.removeprefix(_HOME)) if text.startswith(_HOME) else text
+def _at_home(text: str, home: str, staying: Mapping[str, str]) -> str:
+    """Where a file of an attempt is now: in the object store, or in the driver's spool."""
+    if not text.startswith(_HOME):
+        return text
+    name = text.removeprefix(_HOME)
+    return staying.get(name) or os.path.join(home, name)
 
 
 def _write_piece(home: str, row: Any) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import resource
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,6 +51,16 @@ def machine_memory() -> int:
         if text.isdigit():
             return min(total, int(text))
     return total
+
+
+def task_memory() -> int:
+    """What one task may use on the machine that this is called on: its share of half the memory.
+
+    Less where the process has a limit of its own, as Spark's `spark.executor.pyspark.memory` gives it.
+    """
+    share = machine_memory() // 2 // (os.cpu_count() or 1)
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return share if limit == resource.RLIM_INFINITY else min(share, limit // 2)
 
 
 class DuckdbConnection:

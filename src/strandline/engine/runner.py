@@ -40,6 +40,11 @@ class Runner(Protocol):
         """How many items run at once: plans aim at a small multiple of it."""
         ...
 
+    @property
+    def task_memory(self) -> int:
+        """Bytes that one item may use where it runs."""
+        ...
+
     def run(self, kernel: Kernel, items: Sequence[WorkItem], spool: Spool, title: str) -> list[Outcome]: ...
 
 
@@ -54,6 +59,10 @@ class InlineRunner:
     @property
     def parallelism(self) -> int:
         return self._threads
+
+    @property
+    def task_memory(self) -> int:
+        return machine_memory() // 2 // self._threads
 
     def run(self, kernel: Kernel, items: Sequence[WorkItem], spool: Spool, title: str) -> list[Outcome]:
         threads = min(self._threads, len(items)) or 1

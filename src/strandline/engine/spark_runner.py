@@ -24,16 +24,24 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from strandline.engine.delivery import (
     DELIVERED,
     Delivery,
-    is_reached,
     take_files,
     take_objects,
     take_records,
     worker_folder,
 )
-from strandline.engine.duckdb_connections import MIB, machine_memory
+from strandline.engine.duckdb_connections import MIB
+from strandline.engine.object_spool import is_reached, run_prefix, sweep
 from strandline.engine.progress import Progress
 from strandline.engine.runner import InlineRunner
-from strandline.engine.spark_session import SPOOL_SETTING, is_connect, prepare, session, session_name, where
+from strandline.engine.spark_session import (
+    SPOOL_SETTING,
+    is_connect,
+    prepare,
+    session,
+    session_name,
+    where,
+    worker_memory,
+)
 from strandline.engine.spool import SPOOL_VARIABLE, Spool, speaks_of_spools
 from strandline.engine.work import Kernel, Outcome, WorkItem, encode, find_kernel, kernel_name, outcome_of
 from strandline.errors import Cancelled, EngineError, InputError, StrandlineError
@@ -69,6 +77,11 @@ class SparkRunner:
         if is_connect(self.spark):
             return int(self.spark.conf.get("spark.default.parallelism", str(os.cpu_count() or 1)))
         return max(int(self.spark.sparkContext.defaultParallelism), 1)
+
+    @property
+    def task_memory(self) -> int:
+        """What one task may use, as the worker said that was asked when the session was prepared."""
+        return max(worker_memory(self.spark), 64 * MIB)
 
     def shares(self, spool: Spool) -> bool:
         """Whether the workers see a spool: on a local master all of them, elsewhere one that was named."""
@@ -118,10 +131,9 @@ class SparkRunner:
 
     def _delivery(self, spool: Spool, *, watched: bool) -> Delivery:
         if self.shares(spool):
-            return Delivery(spool.path, self._task_memory(), watched)
+            return Delivery(spool.path, self.task_memory, watched)
         remote = self._remote(spool)
-        own = None if remote is None else f"{remote.rstrip('/')}/strandline-{uuid.uuid4().hex}"
-        return Delivery(None, self._task_memory(), watched, own)
+        return Delivery(None, self.task_memory, watched, None if remote is None else run_prefix(remote))
 
     def _remote(self, spool: Spool) -> str | None:
         """The object store that results travel through, if one was named; it is tried once for each session."""
@@ -131,6 +143,8 @@ class SparkRunner:
         key = (session_name(self.spark), remote)
         if key not in _reached:
             _reached[key] = is_reached(self.spark, remote)
+            if not _reached[key]:
+                sweep(remote)
         if _reached[key]:
             raise InputError(
                 _reached[key],
@@ -163,10 +177,6 @@ class SparkRunner:
             raise
         except Exception as error:
             raise _readable(error, title) from None
-
-    def _task_memory(self) -> int:
-        """What one task may use: a share of half the machine, as a worker on this machine would have it."""
-        return max(machine_memory() // 2 // (os.cpu_count() or 1), 256 * MIB)
 
 
 def _is_seen(spark: SparkSession, folder: str) -> bool:

@@ -81,7 +81,10 @@ MASTERS = re.compile(r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[.*\]|spark://.
 WORKERS_NEED = ("pyarrow", "duckdb", "numpy", "sqlglot", "obstore")
 """What kernels import on a worker; numba makes them faster where it is."""
 
-_prepared: set[str] = set()
+MEMORY = "memory of a task"
+
+_prepared: dict[str, int] = {}
+"""What one task may use on the workers of each session that was prepared, in bytes."""
 
 
 def session(master: str | None = None, *, spool: str | None = None) -> SparkSession:
@@ -191,6 +194,7 @@ def _launch_settings(master: str) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "OFF",
         "spark.sql.artifact.isolation.enabled": "false",
+        "spark.python.worker.faulthandler.enabled": "true",
         "spark.executorEnv.PYTHONHASHSEED": "0",
     }
     if master.startswith("local"):
@@ -217,6 +221,7 @@ def _runtime_settings() -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
 
@@ -230,9 +235,16 @@ def prepare(spark: SparkSession) -> SparkSession:
     name = session_name(spark)
     if name not in _prepared:
         spark.addArtifacts(str(package_archive()), pyfile=True)
-        check_worker(ask_worker(spark), where=where(spark))
-        _prepared.add(name)
+        worker = ask_worker(spark)
+        check_worker(worker, where=where(spark))
+        _prepared[name] = int(worker[MEMORY])
     return spark
+
+
+def worker_memory(spark: SparkSession) -> int:
+    """What one task may use on the session's workers, as far as the one that was asked stands for all of them."""
+    prepare(spark)
+    return _prepared[session_name(spark)]
 
 
 @functools.cache
@@ -265,11 +277,12 @@ def _compiled(path: Path) -> bytes:
 
 
 def ask_worker(spark: SparkSession) -> dict[str, str]:
-    """What one worker has: Python, this package, and the libraries that kernels need."""
-    needs = WORKERS_NEED
+    """What one worker has: Python, this package, the libraries that kernels need, and memory for a task."""
+    needs, memory = WORKERS_NEED, MEMORY
 
     # A nested function travels by value, so it runs even where the package can't be imported.
     def report(batches: Any) -> Iterator[Any]:
+        import contextlib
         import importlib
         import importlib.metadata
         import sys
@@ -291,6 +304,10 @@ def ask_worker(spark: SparkSession) -> dict[str, str]:
                     version = f"missing: {error}"
                 names.append(name)
                 versions.append(version)
+            with contextlib.suppress(ImportError):
+                facts = importlib.import_module("strandline.engine.duckdb_connections")
+                names.append(memory)
+                versions.append(str(facts.task_memory()))
             yield pa.RecordBatch.from_pydict({"name": names, "version": versions})
 
     try:

@@ -2,10 +2,10 @@
 
 A spool is a folder of the driver: one in the temporary folder, or in the folder named by `STRANDLINE_SPOOL`. On one
 machine kernels write into it. On a cluster they do if it was named, and workers see it; otherwise what they write
-travels to it, through Spark or through the object store that was named instead (`delivery`). A spool lives as long as
-something made from it is alive (a change set reads its rows from there) and is removed with the last of them, or at
-exit. What a process that was killed has left is removed by the next one on the same machine that makes a folder in the
-same place.
+travels to it, through Spark or through the object store that was named instead (`delivery`), where large results may
+also stay. A spool, with what lies in the object store for it, lives as long as something made from it is alive (a
+change set reads its rows from there) and is removed with the last of them, or at exit. What a process that was killed
+has left is removed by the next one on the same machine that makes a folder in the same place.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import tempfile
 import weakref
 from contextlib import suppress
 
+from strandline.engine.object_spool import remove_run
 from strandline.errors import InputError
 
 SPOOL_VARIABLE = "STRANDLINE_SPOOL"
@@ -62,6 +63,12 @@ def _has_ended(process: int) -> bool:
     return False
 
 
+def _remove(path: str, runs: list[str]) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    for run in runs:
+        remove_run(run)
+
+
 _live: weakref.WeakSet[Spool] = weakref.WeakSet()
 
 
@@ -87,7 +94,12 @@ class Spool:
             ) from error
         os.chmod(self.path, 0o700)
         _live.add(self)
-        self._finalizer = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+        self._runs: list[str] = []
+        self._finalizer = weakref.finalize(self, _remove, self.path, self._runs)
+
+    def hold(self, run: str) -> None:
+        """What a run stores under a URL of its own goes with this spool."""
+        self._runs.append(run)
 
     def close(self) -> None:
         self._finalizer()

@@ -23,6 +23,8 @@ from strandline.errors import StrandlineError
 
 WorkItem = Mapping[str, Any]
 Result = Mapping[str, Any]
+LASTING, HANDED_ON = "lasting", "handed-on"
+"""The folders of an attempt for files that may stay where they were stored: results, and what later items read."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,19 @@ class Attempt:
         folder = os.path.join(self.spool, f"{self.item:05d}-{self.token}")
         os.makedirs(folder, exist_ok=True)
         return os.path.join(folder, name)
+
+    def lasting(self, name: str) -> str:
+        """The same for a file whose readers take a URL as well as a path: it may stay where it was stored."""
+        return self._below(LASTING, name)
+
+    def handed_on(self, name: str) -> str:
+        """The same for one that later work items read: it stays where workers reach it, however small it is."""
+        return self._below(HANDED_ON, name)
+
+    def _below(self, folder: str, name: str) -> str:
+        place = self.path(folder)
+        os.makedirs(place, exist_ok=True)
+        return os.path.join(place, name)
 
 
 Kernel = Callable[[WorkItem, Attempt], Result]

@@ -1,7 +1,7 @@
 """Extracts: what a source holds now, opened as a relation, with an identity that tells whether it was seen before.
 
-The identity of files is the path, size and time of each; a database's table has none, since only reading shows whether
-it changed. Tables of one database are read in one transaction, so that their extracts are one state of it.
+The identity of files is the path, size and time of each; a table of a database or of Spark has none, since only reading
+shows whether it changed. Tables of one database are read in one transaction, so that they are one state of it.
 
 Text holds no types, and what is guessed from the values of one night (an empty column, codes that happen to be
 numbers, a file without a row) may differ from the night before though nothing drifted. So where the guess differs from
@@ -16,6 +16,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -32,6 +33,9 @@ from strandline.relations import (
     Split,
     SpooledRelation,
     connect,
+    find_objects,
+    flowing_frame,
+    is_spark_table,
     open_relation,
     parse_address,
     relation_over,
@@ -39,8 +43,12 @@ from strandline.relations import (
     typed_batch,
 )
 from strandline.replication import BASE_DIALECTS, BaseTable, describe
+from strandline.storage import is_object_url, list_objects, object_version
 from strandline.tables import TableSchema
 from strandline.values import common_type, plain_type, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -59,14 +67,16 @@ class Extract:
         return self.relation.schema
 
 
-def open_extracts(sources: Sequence[SourceSettings], secrets: Secrets) -> dict[str, Extract]:
+def open_extracts(
+    sources: Sequence[SourceSettings], secrets: Secrets, session: SparkSession | None
+) -> dict[str, Extract]:
     """The extracts of all sources, by the sources' names; those of one database in one state of it."""
     with ExitStack() as open_:
         databases: dict[str, Database] = {}
         by_name = {}
         for source in sources:
             if not is_database(secrets.fill(source.location, f"opening the source {source.name!r}")):
-                by_name[source.name] = open_extract(source, secrets)
+                by_name[source.name] = open_extract(source, secrets, session)
                 continue
             address = address_of(source, secrets)
             if address.location not in databases:
@@ -77,14 +87,16 @@ def open_extracts(sources: Sequence[SourceSettings], secrets: Secrets) -> dict[s
         return by_name
 
 
-def open_extract(source: SourceSettings, secrets: Secrets) -> Extract:
-    """The extract of one source, files or a table."""
+def open_extract(source: SourceSettings, secrets: Secrets, session: SparkSession | None) -> Extract:
+    """The extract of one source: files, a table of a database, or one that Spark knows."""
     doing = f"extracting the source {source.name!r}"
     path = secrets.fill(source.location, doing)
     if is_database(path):
         address = address_of(source, secrets)
         with connect(address, create=False) as database:
             return _of_table(source, database, address)
+    if is_spark_table(path):
+        return Extract(source, open_relation(path, session=session, options=_options(source)), secrets.scrub(path))
     path = _pick_path(source, path)
     identity, taken = _identity(path)
     return Extract(source, _opened(source, path), secrets.scrub(path), identity, taken, path)
@@ -98,13 +110,24 @@ def with_types(extract: Extract, types: Mapping[str, pa.DataType]) -> Extract:
 
 
 def _opened(source: SourceSettings, path: str, types: Mapping[str, pa.DataType] | None = None) -> Relation:
+    return open_relation(path, format=source.reading.format, options=_options(source, types))
+
+
+def _options(source: SourceSettings, types: Mapping[str, pa.DataType] | None = None) -> ReadOptions:
     reading = source.reading
-    options = ReadOptions(types={**(types or {}), **reading.types}, header=reading.header, delimiter=reading.delimiter)
-    return open_relation(path, format=reading.format, options=options)
+    return ReadOptions(types={**(types or {}), **reading.types}, header=reading.header, delimiter=reading.delimiter)
 
 
-def describe_extract(source: SourceSettings, secrets: Secrets) -> Extract:
-    """A table of a database without its rows: its columns, how many rows it has, and about how many bytes."""
+def describe_extract(source: SourceSettings, secrets: Secrets, session: SparkSession | None) -> Extract:
+    """What a plan needs to know of an extract; of a table its columns and how many rows it has, but no row of it."""
+    place = secrets.fill(source.location, f"opening the source {source.name!r}")
+    if is_spark_table(place):
+        relation = open_relation(place, session=session, options=_options(source))
+        frame = flowing_frame(relation)
+        rows = relation.rows or 0 if frame is None else int(frame.count())
+        return Extract(source, _Described(place, relation.schema, rows), place)
+    if not is_database(place):
+        return open_extract(source, secrets, session)
     address = address_of(source, secrets)
     with connect(address, create=False) as database:
         rows = int(database.execute(f"SELECT count(*) FROM {quoted(address.schema, address.table)}")[0][0])
@@ -180,15 +203,30 @@ def _pick_path(source: SourceSettings, path: str) -> str:
     """The path to read: of a glob with `pick = "latest"` the newest match, later names first where times are equal."""
     if source.pick != "latest":
         return path
+    if is_object_url(path):
+        return _latest_object(source, path)
     pattern = os.path.join(path, "*") if os.path.isdir(path) else path
     matches = [match for match in glob.glob(pattern) if not os.path.basename(match).startswith((".", "_"))]
     if not matches:
-        raise NotFound(
-            "there is no file that matches",
-            doing=f"picking the latest of {source.location}",
-            hint="See what the folder holds, or write the pattern anew",
-        )
+        raise _no_match(source)
     return max(matches, key=lambda match: (_newest(match), match))
+
+
+def _no_match(source: SourceSettings) -> NotFound:
+    return NotFound(
+        "there is no file that matches",
+        doing=f"picking the latest of {source.location}",
+        hint="See what the folder holds, or write the pattern anew",
+    )
+
+
+def _latest_object(source: SourceSettings, url: str) -> str:
+    """The same in an object store, where a prefix holds files and no folders."""
+    try:
+        files = find_objects(url, hive=False)
+    except NotFound:
+        raise _no_match(source) from None
+    return max(files, key=lambda file: (object_version(file.path).modified, file.path)).path
 
 
 def _newest(path: str) -> float:
@@ -197,12 +235,23 @@ def _newest(path: str) -> float:
 
 def _identity(path: str) -> tuple[str, float | None]:
     """A digest of the path, size and time of every file, the logs of tables included; and the newest time."""
+    if is_object_url(path):
+        return _identity_of_objects(path)
     facts = []
     for file in _files(path):
         status = os.stat(file)
         facts.append((file, status.st_size, status.st_mtime_ns))
     digest = hashlib.sha256(repr(sorted(facts)).encode()).hexdigest()[:32]
     return digest, max((fact[2] / 1e9 for fact in facts), default=None)
+
+
+def _identity_of_objects(url: str) -> tuple[str, float | None]:
+    root = url.rstrip("/")
+    while glob.has_magic(root):
+        root = root.rpartition("/")[0]
+    found = [object_version(url)] if url.startswith(("http://", "https://")) else list_objects(root)
+    digest = hashlib.sha256(repr([(one.url, one.bytes, one.mark) for one in found]).encode()).hexdigest()[:32]
+    return digest, max((one.modified.timestamp() for one in found if one.modified), default=None)
 
 
 def _files(path: str) -> list[str]:

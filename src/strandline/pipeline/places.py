@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from strandline.errors import InputError, StrandlineError
-from strandline.relations import is_database_url
+from strandline.relations import is_database_url, is_spark_table
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _FILES = ("sqlite", "duckdb", "strandline")
@@ -56,6 +56,8 @@ class Secrets:
 def located(text: str, folder: str) -> str:
     """A path or a file's URL relative to a folder; other URLs as they are."""
     scheme, separator, rest = text.partition("://")
+    if is_spark_table(text):
+        return text
     if not separator:
         return os.path.join(folder, os.path.expanduser(text))
     if scheme == "parquet":

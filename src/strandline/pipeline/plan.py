@@ -14,11 +14,10 @@ from strandline.engine import runs_on_spark
 from strandline.errors import Cancelled, StrandlineError
 from strandline.pipeline import annotated_source
 from strandline.pipeline.detection import TableState, plan_detection, read_table_state
-from strandline.pipeline.extracts import Extract, address_of, describe_extract, open_extract, typed_as_the_table
+from strandline.pipeline.extracts import Extract, address_of, describe_extract, typed_as_the_table
 from strandline.pipeline.finish import is_due
 from strandline.pipeline.guards import guard_extract
 from strandline.pipeline.journal import Journal, Step
-from strandline.pipeline.places import is_database
 from strandline.pipeline.settings import DumpSettings, ReplicaSettings, SourceSettings
 from strandline.pipeline.step import PipelineContext, is_annotated, snapshot_name
 
@@ -88,8 +87,7 @@ def _source(context: PipelineContext, source: SourceSettings, last: Step | None,
 
 
 def _plan_source(context: PipelineContext, source: SourceSettings, table: TableState, now: float) -> SourcePlan:
-    place = context.secrets.fill(source.location, f"opening the source {source.name!r}")
-    extract = (describe_extract if is_database(place) else open_extract)(source, context.secrets)
+    extract = describe_extract(source, context.secrets, context.options.session)
     guard_extract(extract, now, rows_too=False)
     base = SourcePlan(source.name, source.table, extract.shown, extract.relation.rows, extract.relation.bytes)
     if is_annotated(context, source):

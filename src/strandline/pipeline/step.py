@@ -114,7 +114,7 @@ def collect_changes(context: PipelineContext, last: Step | None, stages: Stages,
     plain = [source for source in sources if source not in bases]
     by_source: dict[str, SourceChanges] = {}
     with stages.stage("extract"):
-        extracted = open_extracts(plain, context.secrets)
+        extracted = open_extracts(plain, context.secrets, context.options.session)
         for extract in extracted.values():
             guard_extract(extract, now, accepted=extract.source.name in context.options.accept)
     with stages.stage("detect"):

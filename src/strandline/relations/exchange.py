@@ -187,7 +187,7 @@ def write_buckets(
     rows: Iterable[tuple[int, pa.RecordBatch]], schema: pa.Schema, buckets: int, attempt: Attempt
 ) -> dict[str, Any]:
     """Writes rows, each batch with the number of its bucket, to one Arrow file; the result for `bucket_scans`."""
-    path = attempt.path("buckets.arrow")
+    path = attempt.handed_on("buckets.arrow")
     places: list[list[int]] = [[] for _ in range(buckets)]
     counts, sizes = [0] * buckets, [0] * buckets
     written = 0

@@ -17,7 +17,6 @@ from strandline.relations.formats import (
     DataFile,
     ParquetRelation,
     catch_stream,
-    check_parquet,
     delta_relation,
     find_files,
     find_objects,
@@ -27,6 +26,7 @@ from strandline.relations.formats import (
     is_delta_table,
     is_iceberg_table,
     is_spark_frame,
+    is_spark_table,
     is_stream,
     local_path,
     missing,
@@ -37,6 +37,7 @@ from strandline.relations.formats import (
     open_json,
     open_parquet,
     open_spark_frame,
+    open_spark_table,
     said_format,
     shown_stream,
 )
@@ -65,15 +66,16 @@ def open_relation(
     options: ReadOptions | None = None,
     spool: Spool | None = None,
 ) -> Relation:
-    """The relation that `source` means: a path, folder, glob, `file://` or `s3://` URL, `-` or a pipe, a database by
-    its URL, a list of files, a table or frame in memory, a table of deltalake or pyiceberg, a Spark DataFrame, a
-    relation, or what has one by its `relation()`: a table of a store, as it is now.
+    """The relation that `source` means: a path, folder, glob or URL, `-` or a pipe, `spark:catalog.schema.table`, a
+    database by its URL, a list of files, a table or frame in memory, a table of deltalake or pyiceberg, a Spark
+    DataFrame, a relation, or what has one by its `relation()`: a table of a store, as it is now.
 
     `format` says what a path holds when name and content don't. `spool` is where rows are put that kernels could not
-    read otherwise; without one the relation makes and holds its own. `session` is kept for sources that need Spark.
+    read otherwise; without one the relation makes and holds its own. `session`: whose catalogs know `spark:…`.
     """
-    del session
     options = options or ReadOptions()
+    if is_spark_table(source):
+        return open_spark_table(source, session, options, spool)
     if isinstance(source, (str, os.PathLike)):
         return _open_path(source, format, options, spool)
     if isinstance(source, (list, tuple)) and source and all(isinstance(one, (str, os.PathLike)) for one in source):
@@ -109,13 +111,11 @@ def _open_path(
         return _open_path(parse_address(name).location, format or "parquet", options, spool)
     if is_stream(name):
         return _open_stream(name, format, options, spool or Spool())
-    if is_object_url(name):
-        return _open_objects(name, format, options)
-    path = local_path(source)
+    path = _place(name)
     kind = said_format(format) if format else format_of_folder(path)
     if kind in ("delta", "iceberg"):
         return _open_table(kind, path, name, options, spool)
-    files = find_files(path, hive=options.hive)
+    files = _found(name, options)
     kind = kind or one_format(files, name)
     if kind == "iceberg":
         return _open_table(kind, path, name, options, spool)
@@ -127,19 +127,26 @@ def _open_files(
 ) -> Relation:
     """Several files, folders or globs as one relation, in the order given."""
     names = [os.fspath(source) for source in sources]
-    odd = [name for name in names if is_database_url(name) or is_stream(name) or format_of_folder(local_path(name))]
+    odd = [name for name in names if is_database_url(name) or is_stream(name) or format_of_folder(_place(name))]
     if odd and len(names) > 1:
         raise InputError(
             f"{odd[0]} is no file, and stands in a list of files", doing="opening a relation", hint="Name it alone"
         )
     if len(names) == 1:
         return _open_path(names[0], format, options, spool)
-    if any(map(is_object_url, names)):
-        files = [file for name in names for file in find_objects(name, hive=options.hive)]
-    else:
-        files = [file for name in names for file in find_files(local_path(name), hive=options.hive)]
+    files = [file for name in names for file in _found(name, options)]
     shown = f"{names[0]} and {len(names) - 1} more"
     return _opened(files, said_format(format) if format else one_format(files, shown), shown, options, spool)
+
+
+def _place(name: str) -> str:
+    """The URL of an object, or the absolute path of a file."""
+    return name if is_object_url(name) else local_path(name)
+
+
+def _found(name: str, options: ReadOptions) -> list[DataFile]:
+    find = find_objects if is_object_url(name) else find_files
+    return find(_place(name), hive=options.hive)
 
 
 def _opened(files: list[DataFile], kind: str, name: str, options: ReadOptions, spool: Spool | None) -> Relation:
@@ -167,16 +174,8 @@ def _open_stream(path: str, format: str | None, options: ReadOptions, spool: Spo
         return replace(_OPENERS[kind](files, name, options), spool=spool)
 
 
-def _open_objects(url: str, format: str | None, options: ReadOptions) -> Relation:
-    """Parquet in an object store."""
-    files = find_objects(url, hive=options.hive)
-    if format is None or said_format(format) != "parquet":
-        check_parquet(files, url)
-    return open_parquet(files, url, options)
-
-
 def _open_table(kind: str, path: str, name: str, options: ReadOptions, spool: Spool | None) -> Relation:
-    if not os.path.exists(path):
+    if not is_object_url(path) and not os.path.exists(path):
         raise missing(path)
     if kind == "delta":
         from strandline.relations.formats import open_delta

@@ -22,6 +22,7 @@ class Scan(JsonRecord):
     """One file to read, with the relation's whole schema.
 
     `row_groups` counts row groups of a Parquet file or record batches of an Arrow file; None means all of them.
+    `mark` tells the version of the file that was planned with; another one is refused. None: the file never changes.
     `constants` holds columns that are not in the file, as text (None is null), such as the values of hive folders.
     `spool` keeps a scratch file alive while this object lives; it does not travel: whoever sends a scan to a worker
     holds it meanwhile.
@@ -35,6 +36,7 @@ class Scan(JsonRecord):
     options: Mapping[str, Any] = field(default_factory=dict)
     rows: int | None = None
     bytes: int = 0
+    mark: str | None = None
     spool: Spool | None = field(default=None, compare=False, repr=False)
 
 

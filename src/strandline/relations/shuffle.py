@@ -38,8 +38,8 @@ from strandline.engine import (
     byte_count,
     cut_evenly,
     encode,
-    machine_memory,
     speaks_of_spools,
+    task_memory,
 )
 from strandline.errors import InputError, StrandlineError
 from strandline.relations.exchange import (
@@ -241,11 +241,6 @@ class FrameSplitting:
 
 def _group_bytes() -> int:
     return min(GROUP_BYTES, max(task_memory() // 8, 1 << 20))
-
-
-def task_memory() -> int:
-    """What a task may use, as far as the machine that it runs on tells."""
-    return machine_memory() // 2 // (os.cpu_count() or 1)
 
 
 _VALUES_SCHEMA = pa.schema(

@@ -29,7 +29,7 @@ from strandline.report.positions import positions_by_key
 from strandline.report.run_facts import RunFacts, facts_of
 from strandline.report.sql import sql_merge
 from strandline.report.values import json_lines, texts
-from strandline.storage import replacing
+from strandline.storage import absolute, file_size, files_below, is_object_url, replacing
 from strandline.values import is_plain_text, no_rows
 
 FORMATS = {
@@ -53,7 +53,7 @@ _FLUSHED = 4096  # rows of JSON lines put together before they are written
 class WrittenFile:
     """What was written: how many rows, into which file, of what size (0 for pipes)."""
 
-    path: Path
+    path: str
     rows: int
     bytes: int
 
@@ -93,7 +93,7 @@ def write_rows(tables: pa.Table | Iterable[pa.Table], path: str | Path, format: 
     parts = iter([tables] if isinstance(tables, pa.Table) else tables)
     with report_file(path) as file:
         rows = writers[format](parts, file)
-    return WrittenFile(Path(path), rows, _size(path))
+    return WrittenFile(str(path), rows, _size(path))
 
 
 def write_text(pieces: Iterable[str], path: str | Path) -> WrittenFile:
@@ -103,16 +103,23 @@ def write_text(pieces: Iterable[str], path: str | Path) -> WrittenFile:
         for piece in pieces:
             file.write(piece.encode("utf-8", "backslashreplace"))
             count += 1
-    return WrittenFile(Path(path), count, _size(path))
+    return WrittenFile(str(path), count, _size(path))
 
 
 @contextmanager
 def report_file(path: str | Path) -> Iterator[BinaryIO]:
-    """A file to write that takes the place of `path` when the block ends well; a pipe or a device is written to."""
+    """A file to write that takes the place of `path` when the block ends well; a pipe or a device is written to.
+
+    What is to stand at a URL is stored there at the end.
+    """
     if str(path) == STDOUT:
         sys.stdout.flush()
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
+        return
+    if is_object_url(path):
+        with replacing(path) as file:
+            yield file
         return
     # Asked of the name itself: what /dev/stdout leads to has no path of its own when it is a pipe.
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
@@ -212,6 +219,8 @@ def _json_lines(tables: Iterable[pa.Table], file: BinaryIO) -> int:
 
 
 def _size(path: str | Path) -> int:
+    if is_object_url(path):
+        return file_size(str(path))
     return Path(path).stat().st_size if Path(path).is_file() else 0
 
 
@@ -286,8 +295,8 @@ def _save(changes: ChangeSet, path: str) -> WrittenFile:
     if path == STDOUT:
         raise InputError("a saved change set is a folder", doing="writing changes", hint="Name it: --out x.changes")
     Changes.of(changes).save(path)
-    size = sum(part.stat().st_size for part in Path(path).iterdir())
-    return WrittenFile(Path(path), len(changes), size)
+    size = sum(file_size(f"{absolute(path)}/{name}") for name in files_below(absolute(path)))
+    return WrittenFile(path, len(changes), size)
 
 
 def at_least_one(header: Header, tables: Iterable[pa.Table]) -> Iterable[pa.Table]:

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from strandline.errors import InputError, SchemaError, StrandlineError
@@ -43,7 +42,7 @@ from strandline.spark_source.readers import (
 )
 from strandline.spark_source.stream import COMMIT, ChangeStream, RefusedStream
 from strandline.spark_source.writer import TableWriter, check_write
-from strandline.values import spark_schema
+from strandline.values import spark_struct
 
 
 class TableSource(DataSource):  # type: ignore[misc]
@@ -124,11 +123,6 @@ class TableSource(DataSource):  # type: ignore[misc]
 
 def _stream_columns(rows: pa.Schema) -> pa.Schema:
     return rows.append(pa.field(COMMIT, pa.int64()))
-
-
-def spark_struct(schema: pa.Schema) -> StructType:
-    """Spark's schema for rows of this one."""
-    return from_arrow_schema(spark_schema(schema), prefer_timestamp_ntz=True)
 
 
 def select_fields(schema: pa.Schema, asked: StructType, doing: str) -> pa.Schema:

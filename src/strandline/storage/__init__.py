@@ -6,17 +6,39 @@
     stored = storage.get_with_token("MASTER")
     storage.compare_and_swap("MASTER", stored.token, new_value)
 
-See `seam.py` for what every backend promises. Backends are local files, S3-compatible object stores and memory.
+Data that lies at a URL is read by ranges, and written whole, by `object_file`, files
+by a path or a URL alike by `file_access`. See `seam.py` for what every backend
+promises. Backends are local files, S3-compatible object stores and memory.
 Beside it stand files and folders that appear whole (`durable_file`), a lock on one machine (`file_lock`), trying again
 (`retry`), waits that an interrupt leaves whole (`threads`) and records as JSON (`json_codec`).
 """
 
 from strandline.storage.durable_file import building, flush, put_in_place, replacing, write_flushed
+from strandline.storage.file_access import (
+    absolute,
+    check_mark,
+    copy_file,
+    file_exists,
+    file_mark,
+    file_size,
+    files_below,
+    open_version,
+    remove_files,
+    stat_mark,
+)
 from strandline.storage.file_lock import locked
 from strandline.storage.json_codec import JsonRecord, text_form
 from strandline.storage.local import LocalStorage, get_in_passing, put_in_passing
 from strandline.storage.memory import MemoryStorage, OverlayStorage
-from strandline.storage.object_file import ObjectVersion, is_object_url, list_objects, object_version, open_object
+from strandline.storage.object_file import (
+    ObjectVersion,
+    delete_objects,
+    is_object_url,
+    list_objects,
+    object_version,
+    open_object,
+    put_object,
+)
 from strandline.storage.object_store import ObjectStorage
 from strandline.storage.retry import completed, retried, swap_if_first
 from strandline.storage.seam import Storage, Stored, Token, auditing, checked_name
@@ -36,10 +58,18 @@ __all__ = [
     "Token",
     "Wakeup",
     "Workers",
+    "absolute",
     "auditing",
     "building",
+    "check_mark",
     "checked_name",
     "completed",
+    "copy_file",
+    "delete_objects",
+    "file_exists",
+    "file_mark",
+    "file_size",
+    "files_below",
     "flush",
     "get_in_passing",
     "hand_over",
@@ -50,10 +80,14 @@ __all__ = [
     "object_version",
     "open_object",
     "open_storage",
+    "open_version",
     "put_in_passing",
     "put_in_place",
+    "put_object",
+    "remove_files",
     "replacing",
     "retried",
+    "stat_mark",
     "swap_if_first",
     "text_form",
     "together",

@@ -1,4 +1,4 @@
-"""Files and folders on a local disk that are there whole or not at all, also after a crash.
+"""Files and folders that are there whole or not at all, also after a crash: on a local disk, files also at a URL.
 
 The order is always the same: the bytes are written beside their place, the file is flushed, it is renamed over the
 place, and the folder that names it is flushed. A reader meets the old or the new, and what returned is durable.
@@ -12,10 +12,13 @@ import os
 import secrets
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+from strandline.storage.object_file import is_object_url, put_object
 
 StrPath = str | os.PathLike[str]
 
@@ -57,8 +60,14 @@ def put_in_place(written: StrPath, place: StrPath) -> None:
 def replacing(path: StrPath) -> Iterator[BinaryIO]:
     """A file to write that takes the place of `path` when the block ends well, and leaves no trace otherwise.
 
-    A file that was there before hands on its permissions.
+    A file that was there before hands on its permissions. What is to stand at a URL is stored there at the end.
     """
+    if is_object_url(path):
+        with tempfile.TemporaryFile() as file:
+            yield file
+            file.seek(0)
+            put_object(os.fspath(path), file)
+        return
     place = Path(path)
     beside = place.with_name(f".{place.name}.{secrets.token_hex(4)}.part")
     try:

@@ -14,6 +14,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost, Unanswered
+from strandline.storage.object_file import refusal
 from strandline.storage.seam import Stored, Token, checked_name, require_auditing
 from strandline.storage.threads import together
 
@@ -127,4 +128,4 @@ def _refusals(doing: str, name: str) -> Iterator[None]:
     except PreconditionError as error:
         raise SwapLost(f"{name} holds another value than expected", doing=f"{doing} {name}") from error
     except (BaseError, OSError) as error:
-        raise StorageError(str(error).splitlines()[0], doing=f"{doing} {name}") from error
+        raise refusal(error, f"{doing} {name}") from error

@@ -7,10 +7,9 @@ from urllib.parse import urlsplit
 
 from strandline.errors import InputError
 from strandline.storage.local import LocalStorage
+from strandline.storage.object_file import S3, bucket_store, shown
 from strandline.storage.object_store import ObjectStorage
 from strandline.storage.seam import Storage
-
-_OBJECT_STORES = ("s3", "s3a")
 
 
 def open_storage(where: str | os.PathLike[str]) -> Storage:
@@ -21,21 +20,18 @@ def open_storage(where: str | os.PathLike[str]) -> Storage:
         return _local(url)
     if parts.scheme == "file":
         return _local(parts.path)
-    if parts.scheme in _OBJECT_STORES:
+    if parts.scheme in S3:
         if parts.username or parts.password:
             raise InputError(
                 "a URL must not hold credentials",
-                doing=f"opening {parts.scheme}://{parts.hostname}{parts.path}",
+                doing=f"opening {shown(url)}",
                 hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment",
             )
-        # Imported here: obstore's stores take a while to load, and local stores don't need them.
-        from obstore.store import S3Store
-
         prefix = parts.path.strip("/") or None
-        return ObjectStorage(S3Store(parts.netloc, prefix=prefix), url.rstrip("/"))
+        return ObjectStorage(bucket_store(f"{parts.scheme}://{parts.netloc}", prefix), url.rstrip("/"))
     raise InputError(
         f"{parts.scheme}:// is not known",
-        doing=f"opening {url}",
+        doing=f"opening {shown(url)}",
         hint="Use a folder or an s3://bucket/prefix URL",
     )
 

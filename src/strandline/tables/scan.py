@@ -30,7 +30,7 @@ from strandline.tables.page import Columns, Overlay, PageContents, live_base
 from strandline.tables.page_cache import PageCache
 from strandline.tables.predicates import ALL, KeyBounds, TableExpression, check_params, key_bounds
 from strandline.tables.schema import ROW, TableSchema
-from strandline.values import Condition, is_plain_text, no_rows, spark_schema, spark_table
+from strandline.values import Condition, is_plain_text, no_rows, spark_schema, spark_struct, spark_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -296,16 +296,15 @@ def page_frame(
     from strandline.engine import SparkRunner
 
     wanted = pa.schema([relation.schema.field(name) for name in columns])
-    target = spark_schema(wanted)  # refuses before any job what Spark can't hold
+    struct = spark_struct(wanted)  # refuses before any job what Spark can't hold
     runner = SparkRunner(session)
-    empty = runner.spark.createDataFrame(no_rows(target))
     groups = cut_evenly(
         [part.scan for part in relation.parts([])], lambda scan: scan.bytes, runner.parallelism * TASKS_PER_CORE
     )
     if not groups:
-        return empty
+        return runner.spark.createDataFrame(no_rows(spark_schema(wanted)), struct)
     task = _ReadPages([[scan.to_json() for scan in group] for group in groups], list(columns), condition)
-    return runner.spark.range(0, len(groups), 1, len(groups)).mapInArrow(task, empty.schema)
+    return runner.spark.range(0, len(groups), 1, len(groups)).mapInArrow(task, struct)
 
 
 class _ReadPages:

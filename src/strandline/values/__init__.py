@@ -52,7 +52,7 @@ from strandline.values.signatures import (
     signature,
     validity,
 )
-from strandline.values.spark_types import spark_schema, spark_table
+from strandline.values.spark_types import spark_schema, spark_struct, spark_table
 from strandline.values.text import TextGuess, convert_text, guess_type
 from strandline.values.type_unification import (
     Incomparable,
@@ -139,6 +139,7 @@ __all__ = [
     "second_seed",
     "signature",
     "spark_schema",
+    "spark_struct",
     "spark_table",
     "sql_rounds",
     "unequal",

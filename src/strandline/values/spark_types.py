@@ -6,12 +6,17 @@ that Spark can't hold at all is refused before any job. Every field becomes null
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 import pyarrow.types as pt
 
-from strandline.errors import SchemaError
+from strandline.errors import SchemaError, extra
 from strandline.values.encoding import plain_type, restore
 from strandline.values.type_unification import is_plain_bytes, is_plain_text
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 _UNSIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
 
@@ -43,6 +48,18 @@ def spark_schema(schema: pa.Schema) -> pa.Schema:
                 hint="Use to_arrow(), or project the column away",
             ) from None
     return pa.schema(fields)
+
+
+def spark_struct(schema: pa.Schema) -> StructType:
+    """Spark's own schema for rows of this one; a time without a zone stays one, whatever the session prefers.
+
+    A DataFrame of no rows needs it said: over Connect nothing is inferred from an empty table.
+    """
+    target = spark_schema(schema)
+    with extra("spark", "making a Spark DataFrame"):
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(target, prefer_timestamp_ntz=True)
 
 
 def spark_table(table: pa.Table) -> pa.Table:

@@ -50,10 +50,10 @@ def on_spark(
 ) -> DataFrame:
     """All rows of the view as a Spark DataFrame, computed by the kernels on Spark, in Spark's types."""
     from strandline.engine import session as own_session
-    from strandline.values import spark_table
+    from strandline.values import spark_struct, spark_table
 
     rows = regenerate(definition, state, JoinRunner("spark", session, running.storage))
-    return (session or own_session()).createDataFrame(spark_table(rows))
+    return (session or own_session()).createDataFrame(spark_table(rows), spark_struct(rows.schema))
 
 
 def in_spark_sql(definition: ViewDefinition, frames: Mapping[str, DataFrame]) -> DataFrame:

@@ -28,8 +28,8 @@ from strandline.differential.signatures.signature_file import (
     signature_names,
     sort_segment,
 )
-from strandline.relations import Scan, open_bytes, parquet_file
-from strandline.storage import JsonRecord
+from strandline.relations import Scan, parquet_file
+from strandline.storage import JsonRecord, open_version
 from strandline.values import no_rows
 
 READ_BYTES = 1 << 22
@@ -98,14 +98,14 @@ def _mark(scan: Scan, columns: Sequence[str]) -> tuple[str, str] | None:
     """Shape and digest of the one row group that a scan reads; None where there is nothing to mark."""
     if scan.format != "parquet" or scan.row_groups is None or len(scan.row_groups) != 1 or scan.constants:
         return None
-    group = parquet_file(scan.path).metadata.row_group(scan.row_groups[0])
+    group = parquet_file(scan.path, scan.mark).metadata.row_group(scan.row_groups[0])
     chunks = [group.column(place) for place in range(group.num_columns)]
     sizes = [chunk.total_compressed_size for chunk in chunks]
     layouts = [f"{c.path_in_schema}{c.physical_type}{c.compression}{c.encodings}" for c in chunks]
     shape = f"{group.num_rows}{sizes}{layouts}{list(columns)}{scan.schema}"
     starts = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
     digest = hashlib.sha1(usedforsecurity=False)
-    with open_bytes(scan.path) as file:
+    with open_version(scan.path, scan.mark)[0] as file:
         for start, size in zip(starts, sizes, strict=True):
             file.seek(start)
             for offset in range(0, size, READ_BYTES):

@@ -26,7 +26,7 @@ import pyarrow.types as pt
 
 from strandline.differential.comparators import Comparator, parse_comparator
 from strandline.errors import FormatError
-from strandline.storage import JsonRecord
+from strandline.storage import JsonRecord, file_size, is_object_url, open_version
 from strandline.values import (
     DEFAULT_SEED,
     Scheme,
@@ -187,7 +187,7 @@ def write_segment(segment: pa.Table, path: str) -> SignatureSegment:
 
 
 def open_segment(segment: SignatureSegment) -> pa.Table:
-    """The segment mapped into memory, once its checksum is found right."""
+    """The segment mapped into memory, or read from its URL, once its checksum is found right."""
     try:
         if not _is_whole(segment.path, segment.bytes, segment.checksum):
             raise FormatError(
@@ -195,13 +195,20 @@ def open_segment(segment: SignatureSegment) -> pa.Table:
                 doing=f"reading saved signatures {segment.path}",
                 hint="Compute the signatures anew from the old extract",
             )
-        return pa.ipc.open_file(pa.memory_map(segment.path)).read_all()
+        return pa.ipc.open_file(_mapped(segment.path)).read_all()
     except (OSError, pa.ArrowInvalid) as error:
         raise FormatError(
             f"the file can't be read: {error}",
             doing=f"reading saved signatures {segment.path}",
             hint="Compute the signatures anew from the old extract",
         ) from error
+
+
+def _mapped(path: str) -> pa.NativeFile:
+    if not is_object_url(path):
+        return pa.memory_map(path)
+    with open_version(path)[0] as file:
+        return pa.BufferReader(file.read())
 
 
 def between(segment: pa.Table, least: int, greatest: int) -> tuple[int, pa.Table]:
@@ -248,13 +255,13 @@ def _signatures(table: pa.Table, spec: SignatureSpec) -> dict[str, Any]:
 @functools.lru_cache(maxsize=4096)
 def _is_whole(path: str, size: int, checksum: int) -> bool:
     """Whether a file is as it was written; asked once in a process, for a worker may look into it many times."""
-    return os.path.getsize(path) == size and _checksum(path) == checksum
+    return file_size(path) == size and _checksum(path) == checksum
 
 
 def _checksum(path: str) -> int:
     """A CRC of the file: it tells damage, not malice, and costs less than reading."""
     checksum = 0
-    with open(path, "rb") as file:
+    with open_version(path)[0] as file:
         while block := file.read(1 << 22):
             checksum = zlib.crc32(block, checksum)
     return checksum

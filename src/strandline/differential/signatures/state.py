@@ -8,6 +8,7 @@ leaves the old state or the new one, and what it may leave besides is removed by
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import hashlib
 import json
 import os
@@ -23,13 +24,27 @@ import pyarrow as pa
 
 from strandline.differential.signatures.known_blocks import KnownBlock
 from strandline.differential.signatures.signature_file import SignatureSegment, SignatureSpec, rename_fields
-from strandline.errors import FormatError, InputError, NotFound, StateError
+from strandline.errors import FormatError, InputError, NotFound, StateError, StorageError
 from strandline.relations import schema_from_text, schema_to_text
-from strandline.storage import flush, locked, replacing
+from strandline.storage import (
+    absolute,
+    copy_file,
+    files_below,
+    flush,
+    is_object_url,
+    list_objects,
+    locked,
+    open_version,
+    remove_files,
+    replacing,
+)
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 KIND = "strandline signatures"
+LEFT_DAYS = 1
+"""How old what a save that was stopped left in an object store must be to be removed."""
+
 _GENERATION = re.compile("[0-9a-f]{12}")
 _DOING = "reading saved signatures"
 
@@ -86,24 +101,29 @@ class SignatureState:
 
 def is_state(path: object) -> bool:
     """Whether a path is a folder of saved signatures (or was meant as one: a folder with our manifest)."""
-    if not isinstance(path, (str, os.PathLike)):
+    if not isinstance(path, (str, os.PathLike)) or str(path).startswith(("http://", "https://")):
         return False
     try:
-        return bool(json.loads((Path(path) / MANIFEST).read_text()).get("kind") == KIND)
-    except (OSError, ValueError, AttributeError):
-        return False
+        return bool(json.loads(_read_manifest(absolute(path))).get("kind") == KIND)
+    except (OSError, ValueError, AttributeError, NotFound, StorageError):
+        return False  # who opens it as data then says what is wrong with the storage
+
+
+def _read_manifest(folder: str) -> bytes:
+    with open_version(f"{folder}/{MANIFEST}")[0] as file:
+        return file.read()
 
 
 def load_state(path: str | os.PathLike[str]) -> SignatureState:
-    """The state in a folder; a damaged, foreign or newer one is refused."""
-    folder = Path(path)
-    if not folder.is_dir():
+    """The state in a folder, or under a URL; a damaged, foreign or newer one is refused."""
+    folder = absolute(path)
+    if not has_state(folder):
         raise NotFound(f"there is no folder {folder}", doing=_DOING, hint="Make one with --save-state")
     try:
-        record = json.loads((folder / MANIFEST).read_bytes())
+        record = json.loads(_read_manifest(folder))
         checksum = record.pop("checksum")
         newer = record.get("format", 0) > FORMAT
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, NotFound) as error:
         raise FormatError(f"{folder} is no state, or its manifest is damaged ({error})", doing=_DOING) from error
     if record.get("kind") != KIND:
         raise FormatError(f"{folder} is not a folder of saved signatures", doing=_DOING)
@@ -123,39 +143,56 @@ def load_state(path: str | os.PathLike[str]) -> SignatureState:
 
 
 def save_state(state: SignatureState, path: str | os.PathLike[str]) -> SignatureState:
-    """Puts a state in a folder, replacing the one that may be there, atomically."""
-    folder = Path(path)
-    if folder.exists() and not _is_ours(folder):
+    """Puts a state in a folder, or under a URL, replacing the one that may be there, atomically."""
+    place = absolute(path)
+    if has_state(place) and not is_state(place):
         raise InputError(
-            f"{folder} exists and is not a folder of saved signatures",
+            f"{place} exists and is not a folder of saved signatures",
             doing="saving signatures",
             hint="Name another folder",
         )
+    if is_object_url(place):
+        return _save_objects(state, place)
+    folder = Path(place)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):  # sweeping must not meet a generation that another process is writing
         try:
-            return _save_generation(state, folder)
+            (folder / (generation := secrets.token_hex(6))).mkdir()
+            return _save_generation(state, place, generation)
         finally:
             # Also after a failure, which may have come after the manifest was replaced: what it names stays.
             _sweep(folder)
 
 
-def _save_generation(state: SignatureState, folder: Path) -> SignatureState:
-    generation = folder / secrets.token_hex(6)
-    generation.mkdir()
-    segments = _copy_segments(state.segments, generation)
-    saved = SignatureState(state.spec, state.schema, segments, state.blocks, state.source, state.where, str(folder))
+def _save_objects(state: SignatureState, url: str) -> SignatureState:
+    """The same in an object store, which has no locks: only the generation that was replaced goes, and old ones."""
+    before = _read_manifest(url).decode() if is_state(url) else ""
+    saved = _save_generation(state, url, secrets.token_hex(6))
+    now = _read_manifest(url).decode()
+    old = dt.datetime.now(dt.UTC) - dt.timedelta(days=LEFT_DAYS)
+    gone = []
+    for found in list_objects(f"{url}/"):
+        generation = found.url.removeprefix(f"{url}/").partition("/")[0]
+        left = generation in before or (found.modified is not None and found.modified < old)
+        if _GENERATION.fullmatch(generation) and generation not in now and left:
+            gone.append(found.url)
+    remove_files(gone)
+    return saved
+
+
+def _save_generation(state: SignatureState, folder: str, generation: str) -> SignatureState:
+    segments = _copy_segments(state.segments, f"{folder}/{generation}")
+    saved = SignatureState(state.spec, state.schema, segments, state.blocks, state.source, state.where, folder)
     _replace_manifest(folder, _record(saved, folder))
     return saved
 
 
 def has_state(path: str | os.PathLike[str]) -> bool:
     """Whether something stands where a state is asked for; what a first save left when it was stopped is nothing."""
+    if is_object_url(path):
+        names = {name.partition("/")[0] for name in files_below(absolute(path))}
+        return any(not _GENERATION.fullmatch(name) for name in names)
     return Path(path).exists() and not _is_unfinished(Path(path))
-
-
-def _is_ours(folder: Path) -> bool:
-    return is_state(folder) or _is_unfinished(folder)
 
 
 def _is_unfinished(folder: Path) -> bool:
@@ -184,26 +221,32 @@ def _sweep(folder: Path) -> None:
             inner.unlink(missing_ok=True)
 
 
-def _copy_segments(segments: Sequence[SignatureSegment], folder: Path) -> tuple[SignatureSegment, ...]:
+def _copy_segments(segments: Sequence[SignatureSegment], folder: str) -> tuple[SignatureSegment, ...]:
     copied = []
     for place, segment in enumerate(segments):
-        target = folder / f"{place:05d}.arrow"
-        with contextlib.suppress(OSError):
-            os.link(segment.path, target)
-        if not target.exists():
-            shutil.copyfile(segment.path, target)
-        flush(target)
-        copied.append(SignatureSegment(**{**vars(segment), "path": str(target)}))
-    flush(folder)
+        target = f"{folder}/{place:05d}.arrow"
+        _link_or_copy(segment.path, target)
+        copied.append(SignatureSegment(**{**vars(segment), "path": target}))
+    if not is_object_url(folder):
+        flush(folder)
     return tuple(copied)
 
 
-def _replace_manifest(folder: Path, record: dict[str, Any]) -> None:
-    with replacing(folder / MANIFEST) as file:
+def _link_or_copy(path: str, target: str) -> None:
+    if not is_object_url(target):
+        with contextlib.suppress(OSError):
+            os.link(path, target)
+            flush(target)
+            return
+    copy_file(path, target)
+
+
+def _replace_manifest(folder: str, record: dict[str, Any]) -> None:
+    with replacing(f"{folder}/{MANIFEST}") as file:
         file.write(json.dumps({**record, "checksum": _digest(record)}, indent=1).encode())
 
 
-def _record(state: SignatureState, folder: Path) -> dict[str, Any]:
+def _record(state: SignatureState, folder: str) -> dict[str, Any]:
     return {
         "kind": KIND,
         "format": FORMAT,
@@ -212,21 +255,17 @@ def _record(state: SignatureState, folder: Path) -> dict[str, Any]:
         "source": state.source,
         "where": state.where,
         "segments": [
-            {**segment.to_json(), "path": Path(segment.path).relative_to(folder).as_posix()}
-            for segment in state.segments
+            {**segment.to_json(), "path": segment.path.removeprefix(f"{folder}/")} for segment in state.segments
         ],
         "blocks": [block.to_json() for block in state.blocks],
     }
 
 
-def _from_record(record: Mapping[str, Any], folder: Path) -> SignatureState:
+def _from_record(record: Mapping[str, Any], folder: str) -> SignatureState:
     try:
         segments = []
         for entry in record["segments"]:
-            path = (folder / entry["path"]).resolve()
-            if not path.is_relative_to(folder.resolve()):
-                raise FormatError(f"the manifest of {folder} names a file outside of it", doing=_DOING)
-            segments.append(SignatureSegment.from_json({**entry, "path": str(path)}))
+            segments.append(SignatureSegment.from_json({**entry, "path": _inside(folder, entry["path"])}))
         return SignatureState(
             spec=SignatureSpec.from_json(record["making"]),
             schema=schema_from_text(record["schema"]),
@@ -234,10 +273,22 @@ def _from_record(record: Mapping[str, Any], folder: Path) -> SignatureState:
             blocks=tuple(KnownBlock(**block) for block in record["blocks"]),
             source=record["source"],
             where=record["where"],
-            path=str(folder),
+            path=folder,
         )
     except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise FormatError(f"the manifest of {folder} can't be read: {error!r}", doing=_DOING) from error
+
+
+def _inside(folder: str, name: str) -> str:
+    """The path of a file that the manifest names; refuses one outside of the folder."""
+    if is_object_url(folder):
+        path, within = f"{folder}/{name}", ".." not in name.split("/") and not name.startswith("/")
+    else:
+        found = (Path(folder) / name).resolve()
+        path, within = str(found), found.is_relative_to(Path(folder).resolve())
+    if not within:
+        raise FormatError(f"the manifest of {folder} names a file outside of it", doing=_DOING)
+    return path
 
 
 def _digest(record: Mapping[str, Any]) -> str:

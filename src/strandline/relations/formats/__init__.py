@@ -22,13 +22,15 @@ if TYPE_CHECKING:
     )
     from strandline.relations.formats.iceberg import iceberg_relation, is_iceberg_table, open_iceberg
     from strandline.relations.formats.json import open_json, read_json
-    from strandline.relations.formats.objects import check_parquet, find_objects, open_bytes
+    from strandline.relations.formats.objects import find_objects
     from strandline.relations.formats.parquet import ParquetRelation, open_parquet, parquet_file, read_parquet
     from strandline.relations.formats.spark import (
         flowing_frame,
         frame_columns,
         is_spark_frame,
+        is_spark_table,
         open_spark_frame,
+        open_spark_table,
         written_out,
     )
     from strandline.relations.formats.streams import (
@@ -43,14 +45,14 @@ _HOMES = {
     "DataFile": "strandline.relations.formats.files",
     "ParquetRelation": "strandline.relations.formats.parquet",
     "flowing_frame": "strandline.relations.formats.spark",
-    "check_parquet": "strandline.relations.formats.objects",
     "find_objects": "strandline.relations.formats.objects",
-    "open_bytes": "strandline.relations.formats.objects",
     "find_files": "strandline.relations.formats.files",
     "frame_columns": "strandline.relations.formats.spark",
     "format_of_file": "strandline.relations.formats.files",
     "format_of_folder": "strandline.relations.formats.files",
     "is_spark_frame": "strandline.relations.formats.spark",
+    "is_spark_table": "strandline.relations.formats.spark",
+    "open_spark_table": "strandline.relations.formats.spark",
     "local_path": "strandline.relations.formats.files",
     "missing": "strandline.relations.formats.files",
     "one_format": "strandline.relations.formats.files",
@@ -83,7 +85,6 @@ __all__ = [
     "DataFile",
     "ParquetRelation",
     "catch_stream",
-    "check_parquet",
     "delta_relation",
     "find_files",
     "find_objects",
@@ -95,19 +96,20 @@ __all__ = [
     "is_delta_table",
     "is_iceberg_table",
     "is_spark_frame",
+    "is_spark_table",
     "is_stream",
     "local_path",
     "missing",
     "naming_stream",
     "one_format",
     "open_arrow",
-    "open_bytes",
     "open_csv",
     "open_delta",
     "open_iceberg",
     "open_json",
     "open_parquet",
     "open_spark_frame",
+    "open_spark_table",
     "parquet_file",
     "read_arrow",
     "read_json",

@@ -11,11 +11,12 @@ from strandline.relations.read_options import ReadOptions
 from strandline.relations.relation import ScannedRelation
 from strandline.relations.scan import Scan
 from strandline.relations.schema import check_names, one_schema, relation_schema, with_types
+from strandline.storage import check_mark, is_object_url, open_version
 
 
 def open_arrow(files: Sequence[DataFile], name: str, options: ReadOptions) -> ScannedRelation:
     """The relation of these files. Counting rows maps the files; it reads no values unless they are compressed."""
-    opened = [_schema_and_rows(file.path) for file in files]
+    opened = [_schema_and_rows(file) for file in files]
     schemas = {file.path: relation_schema(schema) for file, (schema, _) in zip(files, opened, strict=True)}
     body = one_schema(schemas, union_by_name=options.union_by_name)
     constants, hive = hive_constants(files, body.names, options)
@@ -26,27 +27,36 @@ def open_arrow(files: Sequence[DataFile], name: str, options: ReadOptions) -> Sc
         name,
         schema,
         tuple(
-            Scan("arrow", file.path, schema, constants=held, rows=rows, bytes=file.bytes)
+            Scan("arrow", file.path, schema, constants=held, rows=rows, bytes=file.bytes, mark=file.mark)
             for file, held, (_, rows) in zip(files, constants, opened, strict=True)
         ),
     )
 
 
 def read_arrow(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """The wanted columns; uncompressed files are mapped, not copied."""
-    with reading(scan.path, "Arrow"), pa.memory_map(scan.path) as source:
+    """The wanted columns; uncompressed files on disk are mapped, not copied."""
+    with reading(scan.path, "Arrow"), _open(scan.path, scan.mark) as source:
         for batch in _batches(source, scan.row_groups):
             chosen = batch.select([name for name in columns if name in batch.schema.names])
             for start in range(0, chosen.num_rows, batch_rows):
                 yield chosen.slice(start, batch_rows)
 
 
-def _schema_and_rows(path: str) -> tuple[pa.Schema, int]:
-    with reading(path, "Arrow"), pa.memory_map(path) as source:
+def _schema_and_rows(file: DataFile) -> tuple[pa.Schema, int]:
+    path = file.path
+    with reading(path, "Arrow"), _open(path, file.mark) as source:
         schema = pa.ipc.open_file(source).schema if _is_file(source) else pa.ipc.open_stream(source).schema
         check_names(schema.names, path)
         source.seek(0)
         return schema, sum(batch.num_rows for batch in _batches(source, None))
+
+
+def _open(path: str, mark: str | None) -> pa.NativeFile:
+    """A local file is mapped, an object is read by ranges."""
+    if is_object_url(path):
+        return pa.PythonFile(open_version(path, mark)[0], mode="r")
+    check_mark(path, mark)
+    return pa.memory_map(path)
 
 
 def _batches(source: pa.NativeFile, chosen: Sequence[int] | None) -> Iterator[pa.RecordBatch]:

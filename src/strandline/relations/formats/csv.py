@@ -42,6 +42,7 @@ class _Layout:
     """How one file is cut into fields."""
 
     path: str
+    mark: str | None
     names: tuple[str, ...]
     delimiter: str
     options: ReadOptions
@@ -52,7 +53,7 @@ def open_csv(files: Sequence[DataFile], name: str, options: ReadOptions, spool: 
     filled = [file for file in files if file.bytes > 0]
     if not filled:
         raise FormatError("it is empty: not even a header", doing=f"reading {name}", hint="Give names= and types=")
-    layouts = [_layout(file.path, options) for file in filled]
+    layouts = [_layout(file, options) for file in filled]
     schemas = {layout.path: pa.schema([(column, pa.string()) for column in layout.names]) for layout in layouts}
     columns = one_schema(schemas, union_by_name=options.union_by_name).names
     constants, hive = hive_constants(filled, columns, options)
@@ -95,7 +96,8 @@ def _spool_text(
     return scans
 
 
-def _layout(path: str, options: ReadOptions) -> _Layout:
+def _layout(file: DataFile, options: ReadOptions) -> _Layout:
+    path = file.path
     with reading(path, "CSV"):
         with _lines(path, options.encoding) as lines:
             first = lines.readline()
@@ -110,7 +112,7 @@ def _layout(path: str, options: ReadOptions) -> _Layout:
             doing=f"reading {path}",
             hint="Give as many names as there are columns, or another delimiter",
         )
-    return _Layout(path, tuple(names), delimiter, options)
+    return _Layout(path, file.mark, tuple(names), delimiter, options)
 
 
 def _text_batches(layout: _Layout) -> Iterator[pa.RecordBatch]:
@@ -136,7 +138,7 @@ def _text_batches(layout: _Layout) -> Iterator[pa.RecordBatch]:
         quoted_strings_can_be_null=False,
     )
     try:
-        with reading(layout.path, "CSV"), open_stream(layout.path) as stream:
+        with reading(layout.path, "CSV"), open_stream(layout.path, layout.mark) as stream:
             yield from pa_csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert)
     except FormatError as error:
         raise _ragged(layout) or error from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote
@@ -19,6 +18,7 @@ from strandline.relations.read_options import ReadOptions
 from strandline.relations.relation import Relation
 from strandline.relations.schema import check_names, relation_schema, with_types
 from strandline.relations.spooled import spool_batches
+from strandline.storage import is_object_url
 
 # Reader features that don't change how a data file is read.
 _PLAIN_FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "columnMapping"}
@@ -125,7 +125,9 @@ def _files(table: Any, path: str, partitioned: Sequence[str]) -> list[DataFile]:
 
 def _file_path(table_path: str, logged: str) -> str:
     """The log holds paths as URLs, relative to the table unless the table was cloned."""
-    return local_path(logged) if "://" in logged else os.path.join(table_path, unquote(logged))
+    if is_object_url(logged):
+        return logged
+    return local_path(logged) if "://" in logged else f"{table_path.rstrip('/')}/{unquote(logged)}"
 
 
 def _as_text_possible(kind: pa.DataType) -> bool:

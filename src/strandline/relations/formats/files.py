@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from strandline.errors import FormatError, InputError, NotFound, SchemaError, did_you_mean
 from strandline.relations.read_options import ReadOptions
+from strandline.storage import check_mark, is_object_url, list_objects, open_version, stat_mark
 from strandline.values import convert_text, guess_type
 
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
@@ -30,11 +31,15 @@ _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file of a source. `hive` holds the text of the `column=value` folders above it; None is null."""
+    """One file of a source. `hive` holds the text of the `column=value` folders above it; None is null.
+
+    `mark` tells its version, None of a file that never changes, such as one of a Delta table.
+    """
 
     path: str
     bytes: int
     hive: dict[str, str | None] = field(default_factory=dict)
+    mark: str | None = None
 
 
 def local_path(source: str | os.PathLike[str]) -> str:
@@ -47,7 +52,7 @@ def local_path(source: str | os.PathLike[str]) -> str:
         raise InputError(
             f"the scheme {url.scheme}:// is not supported",
             doing=f"reading {text}",
-            hint="Give a local path, a file:// or an s3:// URL",
+            hint="Give a local path, a file:// URL, or one of s3://, gs://, az://, abfss:// and https://",
         )
     if url.netloc not in ("", "localhost"):
         raise InputError(f"the host {url.netloc!r} is not this machine", doing=f"reading {text}")
@@ -58,7 +63,7 @@ def find_files(path: str, *, hive: bool = True) -> list[DataFile]:
     """The data files of a path, a folder or a glob; at least one."""
     with reading(path):
         if os.path.isfile(path):
-            files = [DataFile(path, os.path.getsize(path))]
+            files = [_data_file(path, os.path.dirname(path), False)]
         elif os.path.isdir(path):
             files = sorted(_inside(path, path, hive), key=lambda file: file.path)
             if not files:
@@ -71,7 +76,7 @@ def find_files(path: str, *, hive: bool = True) -> list[DataFile]:
 
 def check_readable(files: list[DataFile]) -> None:
     for file in files:
-        if not os.access(file.path, os.R_OK):
+        if not is_object_url(file.path) and not os.access(file.path, os.R_OK):
             raise _forbidden(file.path) if os.path.exists(file.path) else missing(file.path)
 
 
@@ -158,7 +163,8 @@ def _check_loops(above: str, folders: list[str]) -> None:
 
 def _data_file(path: str, root: str, hive: bool) -> DataFile:
     folders = os.path.relpath(os.path.dirname(path), root).split(os.sep)
-    return DataFile(path, os.path.getsize(path), dict(hive_values(folders)) if hive else {})
+    stat = os.stat(path)
+    return DataFile(path, stat.st_size, dict(hive_values(folders)) if hive else {}, stat_mark(stat))
 
 
 def hive_values(folders: list[str]) -> Iterator[tuple[str, str | None]]:
@@ -191,9 +197,14 @@ def _no_data(path: str) -> NotFound:
     return NotFound(why, doing=f"reading {path}", hint="Name a folder with data files, or a file")
 
 
-def open_stream(path: str) -> pa.NativeFile:
-    """The unpacked bytes of a file."""
-    return pa.input_stream(path, compression=_codec(path))
+def open_stream(path: str, mark: str | None = None) -> pa.NativeFile:
+    """The unpacked bytes of a file, on disk or at a URL, if it is still the version that `mark` tells."""
+    codec = _codec(path)
+    if is_object_url(path):
+        source = pa.PythonFile(open_version(path, mark)[0], mode="r")
+        return source if codec is None else pa.CompressedInputStream(source, codec)
+    check_mark(path, mark)
+    return pa.input_stream(path, compression=codec)
 
 
 def is_packed(path: str) -> bool:
@@ -207,7 +218,7 @@ _BZ2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")  # a first block, or the end of an em
 
 def _codec(path: str) -> str | None:
     """How a file is packed, by its first bytes."""
-    with open(path, "rb") as file:
+    with open_version(path)[0] as file:
         head = file.read(10)
     codec = next((codec for mark, codec in _CODECS.items() if head.startswith(mark)), None)
     return None if codec == "bz2" and head[4:10] not in _BZ2_BLOCKS else codec
@@ -273,13 +284,25 @@ def said_format(name: str) -> str:
 
 
 def format_of_folder(path: str) -> str | None:
-    """`delta` or `iceberg` for the folder of such a table, else None."""
+    """`delta` or `iceberg` for the folder of such a table, on disk or at a URL, else None."""
+    if is_object_url(path):
+        return _format_of_prefix(path)
     if os.path.isdir(os.path.join(path, "_delta_log")):
         return "delta"
     metadata = os.path.join(path, "metadata")
     if os.path.isdir(metadata) and any(name.endswith(".metadata.json") for name in os.listdir(metadata)):
         return "iceberg"
     return None
+
+
+def _format_of_prefix(url: str) -> str | None:
+    if glob.has_magic(url) or url.startswith(("http://", "https://")) or _by_name(url):
+        return None
+    root = url.rstrip("/")
+    if list_objects(f"{root}/_delta_log/"):
+        return "delta"
+    named = any(found.url.endswith(".metadata.json") for found in list_objects(f"{root}/metadata/"))
+    return "iceberg" if named else None
 
 
 def format_of_file(path: str) -> str:
@@ -314,7 +337,7 @@ def _head(path: str) -> bytes:
     if is_packed(path):
         with suppress(OSError), open_stream(path) as unpacked:
             return bytes(unpacked.read(4096))
-    with open(path, "rb") as file:
+    with open_version(path)[0] as file:
         return file.read(4096)
 
 

@@ -19,6 +19,7 @@ from strandline.relations.read_options import ReadOptions
 from strandline.relations.relation import Relation
 from strandline.relations.schema import check_names, relation_schema, with_types
 from strandline.relations.spooled import spool_batches
+from strandline.storage import is_object_url, list_objects, open_version
 
 
 def open_iceberg(path: str, name: str, options: ReadOptions, spool: Spool | None) -> Relation:
@@ -60,18 +61,43 @@ def _tasks(scan: Any, name: str) -> list[Any]:
 
 def metadata_file(folder: str) -> str:
     """The newest metadata file of a table's folder: the one its hint names, else the one with the highest number."""
+    if is_object_url(folder):
+        return _metadata_object(folder)
     metadata = os.path.join(folder, "metadata")
     hint = os.path.join(metadata, "version-hint.text")
     if os.path.isfile(hint):
         with open(hint, encoding="utf-8") as file:
             named = file.read().strip()
-        for candidate in (named, f"v{named}.metadata.json", f"{named}.metadata.json"):
+        for candidate in _hinted(named):
             if candidate.endswith(".metadata.json") and os.path.isfile(os.path.join(metadata, candidate)):
                 return os.path.join(metadata, candidate)
     entries = [entry for entry in os.scandir(metadata) if entry.name.endswith(".metadata.json")]
     if not entries:
-        raise NotFound("its folder metadata/ holds no metadata file", doing=f"reading the Iceberg table {folder}")
+        raise _no_metadata(folder)
     return max(entries, key=lambda entry: (_number(entry.name), entry.stat().st_mtime_ns, entry.name)).path
+
+
+def _metadata_object(url: str) -> str:
+    """The same in an object store."""
+    found = {each.url.rpartition("/")[2]: each for each in list_objects(f"{url.rstrip('/')}/metadata/")}
+    if "version-hint.text" in found:
+        with open_version(found["version-hint.text"].url)[0] as file:
+            for candidate in _hinted(file.read().decode().strip()):
+                if candidate.endswith(".metadata.json") and candidate in found:
+                    return found[candidate].url
+    named = [name for name in found if name.endswith(".metadata.json")]
+    if not named:
+        raise _no_metadata(url)
+    return found[max(named, key=lambda name: (_number(name), str(found[name].modified), name))].url
+
+
+def _hinted(named: str) -> tuple[str, ...]:
+    """The names of the file that a hint may mean."""
+    return named, f"v{named}.metadata.json", f"{named}.metadata.json"
+
+
+def _no_metadata(folder: str) -> NotFound:
+    return NotFound("its folder metadata/ holds no metadata file", doing=f"reading the Iceberg table {folder}")
 
 
 def _load(path: str) -> Any:
@@ -80,15 +106,29 @@ def _load(path: str) -> Any:
         from pyiceberg.table import StaticTable
 
     with reading(path, "Iceberg"):
-        location = metadata_file(path) if os.path.isdir(path) else path
+        is_folder = not path.endswith(".metadata.json") if is_object_url(path) else os.path.isdir(path)
+        location = metadata_file(path) if is_folder else path
         try:
-            return StaticTable.from_metadata(location)
+            return StaticTable.from_metadata(location, _settings())
         except (ValidationError, ValueError, KeyError, TypeError) as error:
             raise FormatError(
                 f"its metadata can't be read: {' '.join(str(error).split())[:300]}",
                 doing=f"reading the Iceberg table {path}",
                 hint="Name the table's folder or one of its .metadata.json files",
             ) from None
+
+
+def _settings() -> dict[str, str]:
+    """What pyiceberg does not take from the environment by itself."""
+    names = {
+        "s3.endpoint": ("AWS_ENDPOINT", "AWS_ENDPOINT_URL"),
+        "s3.region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+        "s3.access-key-id": ("AWS_ACCESS_KEY_ID",),
+        "s3.secret-access-key": ("AWS_SECRET_ACCESS_KEY",),
+        "s3.session-token": ("AWS_SESSION_TOKEN",),
+    }
+    found = {name: [os.environ[key] for key in keys if os.environ.get(key)] for name, keys in names.items()}
+    return {name: values[0] for name, values in found.items() if values}
 
 
 def _snapshot(table: Any, name: str, version: int | dt.datetime | None) -> int | None:
@@ -119,7 +159,7 @@ def _is_plain(task: Any, projection: Any, table: Any) -> bool:
 
     if task.delete_files or task.file.file_format != FileFormat.PARQUET:
         return False
-    if not os.path.isabs(_path(task)):
+    if not (os.path.isabs(_path(task)) or is_object_url(_path(task))):
         return False
     with reading(_path(task), "Parquet"):
         held = _field_ids(parquet_file(_path(task)).schema_arrow)

@@ -44,7 +44,7 @@ def open_json(files: Sequence[DataFile], name: str, options: ReadOptions) -> Sca
     """The relation of these files; opening reads them once, for the types and the count of rows."""
     given = options.arrow_types()
     decimals = [(column, kind) for column, kind in given.items() if pat.is_decimal(kind)]
-    studied = [_study(file.path, pa.schema(decimals)) for file in files]
+    studied = [_study(file, pa.schema(decimals)) for file in files]
     schemas = {file.path: schema for file, (schema, _) in zip(files, studied, strict=True)}
     held = one_schema(schemas, union_by_name=True)
     body = pa.schema([pa.field(field.name, _settled(field.type)) for field in held])
@@ -70,7 +70,8 @@ def read_json(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[p
     # An object's fields can't all be left out: rows would not be counted.
     asked = wanted if len(wanted) else pa.schema([held.field(0)])
     parse = pa_json.ParseOptions(explicit_schema=asked, unexpected_field_behavior="ignore")
-    for _, line, chunk in _chunks(scan.path, scan.options["start"], scan.options["length"], scan.options["line"]):
+    place = (scan.options["start"], scan.options["length"], scan.options["line"])
+    for _, line, chunk in _chunks(scan.path, scan.mark, place):
         table = _parse(scan.path, line, chunk, parse).select(wanted.names)
         yield from table.to_batches(max_chunksize=batch_rows)
 
@@ -83,15 +84,16 @@ def _scans(file: DataFile, held: pa.Schema, pieces: Sequence[_Piece]) -> Iterato
     for piece in pieces:
         place = {"held": text, "start": piece.start, "length": piece.length, "line": piece.line}
         size = file.bytes if piece.length is None else piece.length
-        yield Scan("json", file.path, held, options=place, rows=piece.rows, bytes=size)
+        yield Scan("json", file.path, held, options=place, rows=piece.rows, bytes=size, mark=file.mark)
 
 
-def _study(path: str, decimals: pa.Schema) -> tuple[pa.Schema, list[_Piece]]:
+def _study(file: DataFile, decimals: pa.Schema) -> tuple[pa.Schema, list[_Piece]]:
     """The schema that one file's lines have together, strings as text, and the pieces that it can be read in."""
+    path = file.path
     schemas: dict[str, pa.Schema] = {}
     pieces: list[_Piece] = []
     parse = pa_json.ParseOptions(explicit_schema=decimals, unexpected_field_behavior="infer")
-    for start, line, chunk in _chunks(path, 0, None, 1):
+    for start, line, chunk in _chunks(path, file.mark, (0, None, 1)):
         table = _parse(path, line, chunk, parse)
         pieces.append(_Piece(start, len(chunk), line, table.num_rows))
         found = pa.schema([pa.field(field.name, _text_for_times(field.type)) for field in table.schema])
@@ -101,9 +103,13 @@ def _study(path: str, decimals: pa.Schema) -> tuple[pa.Schema, list[_Piece]]:
     return next(iter(schemas.values()), pa.schema([])), pieces
 
 
-def _chunks(path: str, start: int, length: int | None, line: int) -> Iterator[tuple[int, int, bytes]]:
-    """`length` bytes of the file from `start`, in pieces of whole lines; each with its first byte and line."""
-    with reading(path, "JSON lines"), open_stream(path) as stream:
+def _chunks(path: str, mark: str | None, place: tuple[int, int | None, int]) -> Iterator[tuple[int, int, bytes]]:
+    """Bytes of the file in pieces of whole lines, each with its first byte and line.
+
+    `place` says where they begin, how many they are (None: all), and the number of their first line.
+    """
+    start, length, line = place
+    with reading(path, "JSON lines"), open_stream(path, mark) as stream:
         if start:
             stream.seek(start)
         rest, left = b"", length

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,16 +15,15 @@ import pyarrow.parquet as pq
 from strandline.engine import Spool
 from strandline.errors import FormatError
 from strandline.relations.formats.files import DataFile, hive_constants, reading
-from strandline.relations.formats.objects import open_source
 from strandline.relations.read_options import ReadOptions
 from strandline.relations.relation import Bounds, Split
 from strandline.relations.scan import Scan
 from strandline.relations.schema import check_names, one_schema, relation_schema, with_types
 from strandline.relations.statistics import group_bounds
-from strandline.storage import Workers
+from strandline.storage import Workers, check_mark, is_object_url, open_version
 from strandline.values import is_variable_width
 
-_FOOTER_THREADS = 8
+_FOOTER_THREADS, _FOOTER_REQUESTS = 8, 32
 _ROWS_PER_BYTE = 8
 """A column has few values when a row group has so many rows for each byte of its dictionary."""
 
@@ -62,7 +62,14 @@ class ParquetRelation:
 
     def _parts(self, footer: Footer, columns: list[str]) -> Iterator[Split]:
         metadata = footer.metadata
-        whole = Scan("parquet", footer.file.path, self.schema, constants=dict(footer.constants), spool=self.spool)
+        whole = Scan(
+            "parquet",
+            footer.file.path,
+            self.schema,
+            constants=dict(footer.constants),
+            spool=self.spool,
+            mark=footer.file.mark,
+        )
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         weight = max(sum(group.total_byte_size for group in groups), 1)
         for number, group in enumerate(groups):
@@ -97,7 +104,7 @@ def parquet_relation(
 def read_parquet(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
     """The wanted columns of the scan's row groups, as the file types them; absent ones are left out."""
     with reading(scan.path, "Parquet"):
-        file = parquet_file(scan.path)
+        file = parquet_file(scan.path, scan.mark)
         held = file.schema_arrow.names
         present = [name for name in columns if name in held]
         # pyarrow takes a dot in a name for a step into a struct: such files are read whole.
@@ -105,7 +112,7 @@ def read_parquet(scan: Scan, columns: Sequence[str], batch_rows: int) -> Iterato
         groups = list(scan.row_groups) if scan.row_groups is not None else None
         repeating = _repeating(file, present, range(file.num_row_groups) if groups is None else groups)
         if repeating:
-            file = parquet_file(scan.path, dictionaries=repeating)
+            file = parquet_file(scan.path, scan.mark, dictionaries=repeating)
         _check_int96(file, scan.path, [name for name in held if dotted or name in present], groups)
         batches = file.iter_batches(
             batch_size=batch_rows, row_groups=groups, columns=None if dotted else present, use_threads=False
@@ -165,7 +172,8 @@ def _footers(opened: Sequence[_Opened], constants: Sequence[Mapping[str, str | N
 
 
 def _open_footers(files: Sequence[DataFile]) -> list[_Opened]:
-    workers: Workers[tuple[Any, pa.Schema]] = Workers(_FOOTER_THREADS)
+    at_urls = any(is_object_url(file.path) for file in files[:1])
+    workers: Workers[tuple[Any, pa.Schema]] = Workers(_FOOTER_REQUESTS if at_urls else _FOOTER_THREADS)
     with workers:
         tasks = [workers.submit(functools.partial(_open_footer, file)) for file in files]
         return [(file, task.result()) for file, task in zip(files, tasks, strict=True)]
@@ -173,17 +181,22 @@ def _open_footers(files: Sequence[DataFile]) -> list[_Opened]:
 
 def _open_footer(file: DataFile) -> tuple[Any, pa.Schema]:
     with reading(file.path, "Parquet"):
-        opened = parquet_file(file.path)
+        opened = parquet_file(file.path, file.mark)
         schema = relation_schema(opened.schema_arrow)
     check_names(schema.names, file.path)
     return opened.metadata, schema
 
 
-def parquet_file(path: str, *, dictionaries: Sequence[str] | None = None, int96_unit: str = "us") -> pq.ParquetFile:
-    """A Parquet file opened to be read in streams; columns of text that are to be read as dictionaries are named."""
+def parquet_file(
+    path: str, mark: str | None = None, *, dictionaries: Sequence[str] | None = None, int96_unit: str = "us"
+) -> pq.ParquetFile:
+    """A Parquet file opened to be read in streams; columns of text that are to be read as dictionaries are named.
+
+    One that is not the version that `mark` tells is refused.
+    """
     # Microseconds hold every date that INT96 is used for; nanoseconds end in 2262. `_check_int96` sees what is cut.
     # Buffering ahead would hold the bytes of all chosen row groups at once, and is no faster on local files.
-    source, version = open_source(path)
+    source, version = _open_source(path, mark)
     return pq.ParquetFile(
         source,
         metadata=_metadata(path, *version),
@@ -196,7 +209,17 @@ def parquet_file(path: str, *, dictionaries: Sequence[str] | None = None, int96_
 @functools.lru_cache(maxsize=64)
 def _metadata(path: str, *_version: str | int | None) -> pq.FileMetaData:
     """The footer of a version of a file: a worker opens a file again for every row group that it reads."""
-    return pq.read_metadata(open_source(path)[0])
+    return pq.read_metadata(_open_source(path, None)[0])
+
+
+def _open_source(path: str, mark: str | None) -> tuple[pa.NativeFile, tuple[str | int | None, ...]]:
+    """A file for pyarrow, on disk or at a URL, with what tells this version of it from others."""
+    if is_object_url(path):
+        file, found = open_version(path, mark)
+        return pa.PythonFile(file, mode="r"), (found,)
+    check_mark(path, mark)
+    stat = os.stat(path)
+    return pa.OSFile(path), (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
 
 
 def _repeating(file: pq.ParquetFile, names: Sequence[str], groups: Iterable[int]) -> list[str]:

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from strandline.engine import Attempt, Result, SparkAction, SparkRunner, Spool, WorkItem, kernel
-from strandline.errors import Cancelled, EngineError
+from strandline.errors import Cancelled, EngineError, NotFound
 from strandline.relations.formats.files import find_files
 from strandline.relations.formats.parquet import ParquetRelation, open_parquet
 from strandline.relations.read_options import ReadOptions
@@ -28,6 +28,9 @@ from strandline.relations.scan import Scan, schema_from_text, schema_to_text
 from strandline.relations.schema import check_names, conform, relation_schema, with_types
 
 NAME = "a Spark DataFrame"
+SPARK_TABLE = "spark:"
+"""What stands before the name of a table that Spark knows."""
+
 _TIMES = "spark.sql.parquet.outputTimestampType"
 
 
@@ -80,6 +83,32 @@ def open_spark_frame(frame: Any, options: ReadOptions, spool: Spool | None) -> R
         written = _write_parquet(frame, spool or Spool())
         return replace(written, schema=with_types(written.schema, options.arrow_types(), NAME))
     return FrameRelation(frame, with_types(schema, options.arrow_types(), NAME), spool)
+
+
+def is_spark_table(source: Any) -> bool:
+    """Whether `source` is the name of a table that Spark knows: `spark:catalog.schema.table`."""
+    return isinstance(source, str) and source.startswith(SPARK_TABLE) and "/" not in source
+
+
+def open_spark_table(source: str, session: Any, options: ReadOptions, spool: Spool | None) -> Relation:
+    """A table of the session's catalogs, read with the session's rights, as the DataFrame of it is."""
+    spark = SparkRunner(session).spark
+    name = source.removeprefix(SPARK_TABLE)
+    try:
+        frame = spark.table(name)
+        frame.columns  # noqa: B018 - over Connect, only now it is looked up
+    except Exception as error:
+        # pyspark's exceptions are its own; the first line says what is wrong with the name.
+        why = str(error).strip().split("\n", 1)[0] or type(error).__name__
+        raise NotFound(
+            f"Spark can't open it: {why}",
+            doing=f"reading {source}",
+            hint="Name it as spark.table does: spark:catalog.schema.table; see SHOW TABLES in that session",
+        ) from None
+    relation = open_spark_frame(frame, options, spool)
+    if isinstance(relation, FrameRelation):
+        relation.name = source
+    return relation
 
 
 def flowing_frame(relation: Relation) -> Any:
@@ -181,6 +210,6 @@ class RowsUnpacking:
 @kernel
 def keep_rows(item: WorkItem, attempt: Attempt) -> Result:
     """Puts a file of rows among the attempt's results."""
-    path = attempt.path("rows.arrow")
+    path = attempt.handed_on("rows.arrow")
     shutil.move(item["path"], path)
     return {"path": path, "rows": item["rows"], "bytes": os.path.getsize(path), "rows_read": item["rows"]}
