@@ -15,6 +15,7 @@ import importlib
 import io
 import re
 import shlex
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from strandline.differential.options import DiffOptions
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^(<!-- spark -->\n)?```(python|text|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-PAGES = ("README.md", "docs/guide.md", "docs/differentials.md", "docs/changes.md")
+PAGES = ("README.md", "PACKAGE.md", "docs/guide.md", "docs/differentials.md", "docs/changes.md")
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -170,3 +171,9 @@ def test_every_folder_that_the_papers_page_names_is_there() -> None:
 def test_the_site_leads_to_every_page() -> None:
     listed = set(re.findall(r"[\w/.-]+\.md", (ROOT / "mkdocs.yml").read_text("utf-8")))
     assert listed == {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+
+
+def test_the_page_of_the_package_index_links_to_nothing_that_is_not_there() -> None:
+    """A package index shows the page alone: what is linked relatively leads nowhere there."""
+    named = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["readme"]
+    assert not LINK.findall((ROOT / named).read_text("utf-8"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import strandline as sl
-from strandline.errors import MissingExtra
+from strandline.errors import InputError, MissingExtra
 
 EVIL = "<script>alert('x')</script>"
 
@@ -121,3 +123,9 @@ def test_changes_write_themselves(tmp_path: Path, capsys: pytest.CaptureFixture[
     changes.write("-", format="jsonl", layout="sparse")
     assert capsys.readouterr().out.splitlines()[1].startswith('{"id": 2, "_change": "update", "_changed": ["v"]')
     assert "How this was found out" not in changes.invert().to_html()
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        changes.write("-", layout="right")
+        with pytest.raises(InputError, match="takes text alone"):
+            changes.write("-", format="parquet")
+    assert out.getvalue().startswith('"id","_change","v"')

@@ -8,6 +8,7 @@ leaves the old one. A regular file of that name is replaced; a folder never is. 
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -113,9 +114,7 @@ def report_file(path: str | Path) -> Iterator[BinaryIO]:
     What is to stand at a URL is stored there at the end.
     """
     if str(path) == STDOUT:
-        sys.stdout.flush()
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        yield from _standard_output()
         return
     if is_object_url(path):
         with replacing(path) as file:
@@ -133,6 +132,23 @@ def report_file(path: str | Path) -> Iterator[BinaryIO]:
             yield file
     except OSError as error:
         raise StorageError(str(error.strerror or error), doing=f"writing {path}") from error
+
+
+def _standard_output() -> Iterator[BinaryIO]:
+    """Standard output as it takes bytes; that of a notebook takes text alone, all at once."""
+    sys.stdout.flush()
+    if hasattr(sys.stdout, "buffer"):
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    held = io.BytesIO()
+    yield held
+    try:
+        sys.stdout.write(held.getvalue().decode("utf-8"))
+    except UnicodeDecodeError:
+        raise InputError(
+            "standard output takes text alone here", doing="writing to standard output", hint="Name a file"
+        ) from None
 
 
 def _check_target(target: Path, path: str | Path) -> None:
