@@ -27,7 +27,7 @@ from strandline.pages.snapshots import check_new_name
 from strandline.pages.state_edit import Draft, StateEdit, TableEdit
 from strandline.pages.swap import SwapAttempt, SwapPlan
 from strandline.pages.transaction import PageChange, Transaction, TransactionResources
-from strandline.storage import completed
+from strandline.storage import completed, taking_turn
 
 if TYPE_CHECKING:
     from strandline.pages.version import Version
@@ -121,17 +121,21 @@ class Committer:
 
     def commit_batch(self, batch: Sequence[PendingCommit]) -> None:
         """The recipe. After a lost swap it begins again, on the state that another process has put in place."""
+        storage, batched = self._version.context.storage, _numbers(batch)
         while True:
-            with self._version.attempt() as attempt, batch_locks(self._version.locks, _numbers(batch)) as locks:
-                live = self._validate(batch)
-                if not live:
-                    return
-                with _blaming(live):
-                    edit = self._install(live, attempt, locks)
-                    self._derive(live, edit)
-                written = self._write(live, edit, attempt)
-                if not written or attempt.swap():
-                    break
+            with taking_turn(storage) as waited:
+                if waited:
+                    self._version.refresh()
+                with self._version.attempt() as attempt, batch_locks(self._version.locks, batched) as locks:
+                    live = self._validate(batch)
+                    if not live:
+                        return
+                    with _blaming(live):
+                        edit = self._install(live, attempt, locks)
+                        self._derive(live, edit)
+                    written = self._write(live, edit, attempt)
+                    if not written or attempt.swap():
+                        break
         self._publish(live, edit.commit if written else attempt.base.pointer.commit, edit.named)
         self._reclaim(swapped=written)
         logger.debug("commit %s for %d transactions", edit.commit if written else "not needed", len(live))

@@ -18,16 +18,18 @@ from __future__ import annotations
 import ctypes
 import errno
 import hashlib
+import math
 import mmap
 import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost, Unanswered
+from strandline.errors import AlreadyExists, NotFound, StorageBusy, StorageError, SwapLost, Unanswered
 from strandline.storage.durable_file import flush, write_flushed, write_pieces
+from strandline.storage.file_lock import locked
 from strandline.storage.seam import Storage, Stored, Token, checked_name, require_auditing
 from strandline.storage.swap_folder import SwapFolder
 from strandline.storage.threads import together
@@ -35,6 +37,8 @@ from strandline.storage.threads import together
 _UNNAMED = getattr(os, "O_TMPFILE", 0)
 SWAP_LIMIT = 60.0
 """Seconds for which a swap waits for those of other processes."""
+TURN, NO_TURNS = 0.5, 10.0
+"""Seconds for which a commit waits for its turn, and for which it goes without turns after it has waited in vain."""
 
 
 def cached_share(descriptor: int, size: int) -> float:
@@ -69,6 +73,7 @@ class LocalStorage:
         """Folders whose last flush failed."""
         self._swaps = SwapFolder(self._root)
         self._mutex = threading.Lock()
+        self._turns_from = 0.0
         self._unnamed_works = bool(_UNNAMED)
 
     @property
@@ -164,6 +169,28 @@ class LocalStorage:
                     hint="Whether it survives a crash is not known until the disk takes it; look at the disk",
                 ) from error
         return True
+
+    @contextmanager
+    def turn(self) -> Iterator[bool]:
+        """Whoever prepares a swap inside has others wait who want to, so that few prepare one in vain. Gives whether
+        one has waited: then somebody may have swapped meanwhile.
+
+        Nothing depends on it: who has waited for `TURN` seconds goes on, and waits no more for `NO_TURNS` seconds.
+        """
+        with ExitStack() as held:
+            waited = False
+            try:
+                if time.monotonic() >= self._turns_from:
+                    held.enter_context(locked(self._root, folder=True, wait=False))
+            except BlockingIOError:
+                waited = True
+                try:
+                    held.enter_context(locked(self._root, folder=True, limit=TURN))
+                except StorageBusy:
+                    self._turns_from = time.monotonic() + NO_TURNS
+            except OSError:
+                self._turns_from = math.inf  # a file system that locks no folders
+            yield waited
 
     def delete(self, name: str) -> None:
         path = self.path(name)
@@ -296,6 +323,11 @@ def _refusals(doing: str, name: str) -> Iterator[None]:
             doing=f"{doing} {name}",
             hint="Free some space and try again; what was stored before stands" if full else "",
         ) from error
+
+
+def taking_turn(storage: Storage) -> AbstractContextManager[bool]:
+    """`turn` where a storage has turns; see there."""
+    return storage.turn() if isinstance(storage, LocalStorage) else nullcontext(enter_result=False)
 
 
 def get_in_passing(storage: Storage, name: str) -> bytes:
