@@ -170,7 +170,7 @@ class ViewSource:
                 doing = f"refreshing {record.name!r}"
                 raise StateError(f"no difference is known: {net}", doing=doing, hint="Say method='repair'")
             return ViewPlan(self, REPAIR, net)
-        return self._difference(net)
+        return replace(self._difference(net), since=position)
 
     def _computed_anew(self, claimed: Claimed) -> ViewPlan:
         """What the copy holds is compared: an older state would be computed with the clock of now, not of then."""
@@ -220,7 +220,8 @@ class ViewSource:
 class ViewPlan:
     """How a copy comes to the view's present state.
 
-    `net` is the difference to send, where it is known; `differing` what the copy was seen to differ in already.
+    `net` is the difference to send, where it is known, and `since` where it starts; `differing` what the copy was seen
+    to differ in already.
     """
 
     source: ViewSource
@@ -228,6 +229,7 @@ class ViewPlan:
     why: str
     net: NetDifference | None = None
     differing: CopyDifference | None = None
+    since: ViewPosition | None = None
 
     def send(self, replica: CopyTarget, state: CopyState) -> tuple[CopyState, Sent]:
         """Nothing is sent before its position is one that the store keeps."""
@@ -288,8 +290,10 @@ class ViewPlan:
         schema = self.source.context.wanted.schema
         if self.net is None:
             return content_checksum(schema, self.source.content)
-        before = self.source.context.record.checksum
-        return None if before is None else content_checksum(schema, self.net.rows, before)
+        record = self.source.context.record
+        if record.checksum is not None and record.taken != self.since:
+            return content_checksum(schema, self.source.content)  # what the copy took last was never noted, or not yet
+        return None if record.checksum is None else content_checksum(schema, self.net.rows, record.checksum)
 
     def _note_seen(self) -> None:
         """Nothing was sent: that the copy was here is written down now and then, as its time begins anew."""
