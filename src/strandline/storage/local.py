@@ -24,7 +24,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from strandline.errors import AlreadyExists, NotFound, StorageBusy, StorageError, SwapLost, Unanswered
@@ -81,9 +81,13 @@ class LocalStorage:
         return str(self._root)
 
     def leave(self) -> None:
-        """Remove what is kept here for swaps, where nothing is stored any more; the folder itself stays."""
+        """Remove what is kept here for swaps, and empty folders, where nothing is stored any more; the root stays."""
         with _refusals("leaving", self.url):
             self._swaps.remove()
+        for folder, _, _ in os.walk(self._root, topdown=False):
+            if Path(folder) != self._root:
+                with suppress(OSError):  # it is not empty
+                    os.rmdir(folder)
 
     def get(self, name: str) -> bytes:
         with _refusals("reading", name):
