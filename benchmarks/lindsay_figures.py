@@ -1,22 +1,19 @@
 """Figures 8 and 9 of Lindsay and others, drawn again: by simulation, and from real refreshes of a database.
 
-    python -m benchmarks.lindsay_figures [--rows 20000] [--out docs/pictures]
-
 How much of the base a refresh sends, against how much of it was updated since the last one, for six restrictions.
 Updates are random and keep what qualifies; the message that ends a refresh is left out, as in the paper.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 import sqlite3
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.charts import Axes, Curve, chart
 from tests.oracles import annotated as paper
 from tests.oracles.annotated import Entry
 from tests.oracles.annotated_marked import Marked, Tail, marked_fix_up, marked_refresh
@@ -26,7 +23,6 @@ from strandline.replication import Copy
 from strandline.replication.senders.annotated.cost import (
     QUALIFYING,
     expected_differential,
-    expected_full,
     expected_ideal,
 )
 
@@ -100,84 +96,18 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
-WIDTH, HEIGHT, LEFT, TOP = 420, 300, 60, 40
-
-
-@dataclass(frozen=True)
-class Axes:
-    """Where parts of the base updated (x) and sent (y) stand in the picture; `decades` makes y logarithmic."""
-
-    left: int
-    decades: int = 0
-
-    def place(self, x: float, y: float) -> str:
-        import math
-
-        height = 1 + math.log10(max(y, 10.0**-self.decades)) / self.decades if self.decades else y
-        return f"{self.left + x * WIDTH:.1f},{TOP + HEIGHT - max(height, 0) * HEIGHT:.1f}"
-
-    def line(self, points: Sequence[tuple[float, float]], style: str) -> str:
-        return f'<polyline fill="none" {style} points="{" ".join(self.place(x, y) for x, y in points)}"/>'
-
-    def frame(self, title: str) -> str:
-        box = f'<rect x="{self.left}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}" fill="none" stroke="#999"/>'
-        labels = [f'<text x="{self.left}" y="{TOP - 12}" font-weight="bold">{title}</text>']
-        marks = [10.0**-d for d in range(self.decades, -1, -1)] if self.decades else [0, 0.25, 0.5, 0.75, 1.0]
-        for y in marks:
-            x_at, y_at = self.place(0, y).split(",")
-            labels.append(f'<text x="{float(x_at) - 6}" y="{float(y_at) + 4}" text-anchor="end">{100 * y:g} %</text>')
-        for x in (0, 0.25, 0.5, 0.75, 1.0):
-            x_at = self.place(x, 0).split(",")[0]
-            labels.append(f'<text x="{x_at}" y="{TOP + HEIGHT + 18}" text-anchor="middle">{100 * x:g} %</text>')
-        return box + "".join(labels)
-
-
-def draw(points: Sequence[Point]) -> str:
-    """One SVG with both figures: lines are the formulas, rings simulated, dots real refreshes (the last points)."""
-    wide, narrow = Axes(LEFT), Axes(2 * LEFT + WIDTH + 20, decades=5)
-    parts = [wide.frame("Figure 8: 25, 50, 75, 100 % qualify"), narrow.frame("Figure 9: 1 and 5 % qualify")]
+def draw(points: Sequence[Point], number: int) -> str:
+    """Figure 8 (much qualifies) or 9 (little; logarithmic): the formulas as lines, real refreshes as dots."""
+    chosen = [q for q in QUALIFYING if (q < 0.2) == (number == 9)]
     steps = [step / 100 for step in range(101)]
-    for q in QUALIFYING:
-        axes = narrow if q < 0.2 else wide
-        parts.append(axes.line([(u, expected_full(q)) for u in (0.0, 1.0)], 'stroke="#bbb"'))
-        parts.append(axes.line([(u, expected_differential(q, u)) for u in steps], 'stroke="#06c" stroke-width="1.5"'))
-        parts.append(axes.line([(u, expected_ideal(q, u)) for u in steps], 'stroke="#080" stroke-dasharray="4 3"'))
-    for point in points:
-        axes = narrow if point.qualifying < 0.2 else wide
-        for value, colour in ((point.paper, "#06c"), (point.marked, "#080")):
-            x, y = axes.place(point.activity, value).split(",")
-            parts.append(f'<circle cx="{x}" cy="{y}" r="2.5" fill="{colour}"/>')
-    legend = "part of the base sent, against the part of it updated: grey full, blue the paper's, green ideal (dashed)"
-    legend += " and marked; dots are real refreshes"
-    parts.append(f'<text x="{LEFT}" y="{TOP + HEIGHT + 42}">{legend}</text>')
-    size = f'width="{2 * WIDTH + 3 * LEFT + 40}" height="{HEIGHT + TOP + 60}"'
-    font = 'font-family="sans-serif" font-size="11"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font}>{"".join(parts)}</svg>\n'
-
-
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    arguments.add_argument("--rows", type=int, default=20_000)
-    arguments.add_argument("--out", type=Path, default=None, help="a folder for the picture")
-    chosen = arguments.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        points = list(refreshed(Path(folder), chosen.rows, ACTIVITIES, QUALIFYING))
-    print("| qualify | updated | ideal | marked | paper | expected | simulated | full |\n" + "|---" * 8 + "|")
-    for point in sorted(points, key=lambda point: (point.qualifying, point.activity)):
-        q, u = point.qualifying, point.activity
-        sent = (
-            point.ideal,
-            point.marked,
-            point.paper,
-            expected_differential(q, u),
-            simulated(q, u, chosen.rows).paper,
-            q,
-        )
-        print(f"| {q:.0%} | {u:.0%} | " + " | ".join(f"{100 * part:.3f}" for part in sent) + " |")
-    if chosen.out is not None:
-        chosen.out.mkdir(parents=True, exist_ok=True)
-        (chosen.out / "lindsay-8-9.svg").write_text(draw(points))
-
-
-if __name__ == "__main__":
-    main()
+    curves = []
+    for colour, q in enumerate(chosen):
+        own = [point for point in points if point.qualifying == q]
+        curves += [
+            Curve(f"{q:.0%} qualify: differential", [(u, expected_differential(q, u)) for u in steps], colour=colour),
+            Curve(f"{q:.0%}: the paper's, refreshed", [(p.activity, p.paper) for p in own], True, colour),
+            Curve(f"{q:.0%}: ideal", [(u, expected_ideal(q, u)) for u in steps[1:]], colour=colour + 3),
+            Curve(f"{q:.0%}: marked, refreshed", [(p.activity, p.marked) for p in own], True, colour + 3),
+        ]
+    axes = Axes("part of the base updated", "part of the base sent", decades=4 if number == 9 else 0)
+    return chart(f"Figure {number}: messages of a refresh", axes, curves)

@@ -22,16 +22,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from benchmarks.ylonen_claims import store_of
 from rich.console import Console
 from rich.table import Table as Shown
 
-from strandline.pages import Draft, Visits
-from strandline.storage import MemoryStorage
-from strandline.store import Store, create, create_on
-from strandline.tables import TableSchema, page_writer
-from strandline.tables.keys import encode_key
-from strandline.tables.page import encode_page
-from strandline.tables.schema import new_table_schema
+from strandline.pages import Visits
+from strandline.store import Store, create
+from strandline.tables import page_writer
 
 Line = tuple[str, str, str]
 """What, the figure to reach, what was measured."""
@@ -43,7 +40,7 @@ def snapshot_lines(options: argparse.Namespace) -> Iterator[Line]:
     """Taking and closing a temporary snapshot."""
     seconds = {}
     for pages in (10, 100_000):
-        with _store_of(pages) as store:
+        with store_of(pages) as store:
             best = float("inf")
             for _ in range(5):
                 started = time.perf_counter()
@@ -57,7 +54,7 @@ def snapshot_lines(options: argparse.Namespace) -> Iterator[Line]:
 
 def drop_lines(options: argparse.Namespace) -> Iterator[Line]:
     """Dropping a named snapshot between two others, after a few pages changed."""
-    with _store_of(100_000) as store:
+    with store_of(100_000) as store:
         for number, name in enumerate(("one", "two", "three")):
             store.snapshot(name)
             store.table("t").update(where=f"id in ({number * 37}, {50_000 + number})", values={"v": number})
@@ -214,22 +211,6 @@ def ten_lines(options: argparse.Namespace) -> Iterator[Line]:
             "a sane number of pages",
             (f"{_root(store).sums.pages} page(s), {files} files, {10_000 / took:,.0f} commits/s"),
         )
-
-
-@contextmanager
-def _store_of(pages: int) -> Iterator[Store]:
-    """A store in memory with a table of so many pages of one row."""
-    record: TableSchema = new_table_schema(pa.schema([("id", pa.int64()), ("v", pa.int64())]), ["id"])
-    with create_on(MemoryStorage()) as store:
-        inner = store.pages.begin()
-        domain = inner.create_domain("t", record.to_bytes())
-        for number in range(pages):
-            row = pa.table({"_row": [number], "id": [number], "v": [0]}, schema=record.row_schema)
-            key = encode_key([number], record.key_types)
-            page = inner.write_page(encode_page(row, record), 1)
-            inner.add_page(domain, Draft(page, rows=1, least=key, greatest=key), key if number else b"")
-        inner.commit()
-        yield store
 
 
 def _root(store: Store) -> Any:

@@ -260,14 +260,8 @@ def main() -> None:
     arguments.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000])
     arguments.add_argument("--turns", type=int, default=3)
     arguments.add_argument("--peers", type=int, nargs="+", default=[1_000_000], help="rows for the peers; 0: none")
-    arguments.add_argument("--figures", type=Path, help="the folder to draw figures 1 and 2 into")
     arguments.add_argument("--ranges", type=int, help="measure nothing but range modifications, on so many rows")
     chosen = arguments.parse_args()
-    if chosen.figures is not None:
-        from benchmarks.view_figures import draw
-
-        draw(chosen.figures)
-        return
     if chosen.ranges is not None:
         range_stream.show(chosen.ranges)
         return

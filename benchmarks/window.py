@@ -1,11 +1,11 @@
-"""Figures 11 to 13 of Labio and Garcia-Molina, and the window's speed against merely reading the files.
+"""The window's extra messages (Labio and Garcia-Molina), and its speed against merely reading the files.
 
-    python -m benchmarks.window                  every figure with the paper's sizes
+    python -m benchmarks.window                  speed, then memory
     python -m benchmarks.window speed 5000000    2 × 5 M rows × 8 columns of Parquet through the window
     python -m benchmarks.window memory 500000    peak memory at 1 × and at 10 × so many rows
 
-A record counts as 156 bytes (figure 10) without being that long, so the figures take seconds. *Extra
-messages* are those beyond the updates that the generator made: two for each useless pair, one of which
+The figures of the paper are drawn by `benchmarks.papers`. A record counts as 156 bytes (figure 10) without being that
+long. *Extra messages* are those beyond the updates that the generator made: two for each useless pair, one of which
 would have been an update if the record had changed.
 """
 
@@ -15,13 +15,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from benchmarks.labio_generator import Snapshots, generate
+from benchmarks.labio_generator import Snapshots
 
 from strandline.differential.window.algorithm import Window
 from strandline.differential.window.options import WindowOptions, WindowReport
@@ -48,44 +48,6 @@ def run(snapshots: Snapshots, options: WindowOptions) -> WindowReport:
     for _ in window.messages(old, new):
         pass
     return window.report()
-
-
-def figure_11(sizes: Iterable[int] = (325_000, 487_500, 650_000)) -> None:
-    """Extra messages by distance, with aging buffers of 8 MB."""
-    print("\nFigure 11: extra messages by distance (aging buffers of 8 MB)")
-    first: dict[int, float | None] = {}
-    for records in sizes:
-        first[records] = None
-        for average in range(10_000, 260_001, 10_000):
-            snapshots = generate(records, average)
-            extra = extra_messages(snapshots)
-            if extra and first[records] is None:
-                first[records] = snapshots.distance
-            print(f"  {records:>9,} records  distance {snapshots.distance:5.3f}  extra {extra:>9,}")
-            if extra > records // 3:
-                break
-    print("\nFigure 12: the critical distance, and the displacement that it means")
-    for records, critical in first.items():
-        if critical is not None:
-            megabytes = critical * records / 2 * RECORD_BYTES / MEGABYTE
-            print(f"  {records:>9,} records  distance {critical:4.2f}  displacement {megabytes:5.1f} MB")
-
-
-def figure_13(records: int = 650_000, average: int = 120_000) -> None:
-    """Extra messages by the size of the aging buffers, at distance 0.34."""
-    snapshots = generate(records, average)
-    print(f"\nFigure 13: extra messages by aging buffer, at distance {snapshots.distance:.2f}")
-    for megabytes in (1, 2, 4, 6, 8, 9, 10, 11, 12, 12.8, 14, 16):
-        print(f"  {megabytes:>5} MB  extra {extra_messages(snapshots, round(megabytes * MEGABYTE)):>9,}")
-    print("\nInput block size (no effect), with aging buffers of 8 MB")
-    for kilobytes in (8, 16, 32, 48, 80):
-        print(f"  {kilobytes:>3} K  extra {extra_messages(snapshots, block_bytes=kilobytes * 1024):>9,}")
-    print("\nRecord size (no effect), with aging buffers for as many records as 8 MB hold at 156 bytes")
-    for size in (78, 156, 312):
-        aging = 8 * MEGABYTE * size // RECORD_BYTES
-        block = 16 * 1024 * size // RECORD_BYTES
-        extra = extra_messages(snapshots, aging, record_bytes=size, block_bytes=block)
-        print(f"  {size:>3} bytes  extra {extra:>9,}")
 
 
 def speed(rows: int = 5_000_000) -> None:
@@ -185,8 +147,6 @@ def main(arguments: Sequence[str]) -> None:
         case ["peak", old, new]:
             _peak(old, new)
         case _:
-            figure_11()
-            figure_13()
             speed()
             memory()
 

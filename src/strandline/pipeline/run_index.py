@@ -8,15 +8,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from strandline._version import __version__
-from strandline.changes import Changes, ChangeSet
 from strandline.pipeline.detection import SourceChanges
 from strandline.pipeline.journal import Step
 from strandline.pipeline.page import page_path, when
 from strandline.pipeline.pictures import safe
-from strandline.report import MARK, STYLE, html_report, positions_by_key
+from strandline.report import MARK, STYLE, html_report, positions_by_key, sample_changes
 from strandline.storage import replacing
 
 SAMPLED = 100_000
@@ -28,7 +25,7 @@ def write_table_pages(step: Step, sources: Mapping[str, SourceChanges], folder: 
     for name, source in sources.items():
         if source.changes is None or not source.counts.rows:
             continue
-        sample = _sample(source.changes)
+        sample = sample_changes(source.changes, SAMPLED)
         where = positions_by_key(sample) if len(sample.rows) < SAMPLED else None
         _write(table_page_path(step.number, name, folder), html_report(sample.header, sample.rows, where=where))
 
@@ -80,18 +77,6 @@ def _run(run: Mapping[str, Any], pages: set[str]) -> str:
     tables = sorted(page for page in pages if page.startswith(begin))
     links = " ".join(f'<a href="{safe(page)}">{safe(page[len(begin) : -5])}</a>' for page in tables)
     return f"<tr><td>{when(run['started'])}</td><td>{told}</td><td>{links}</td></tr>"
-
-
-def _sample(changes: Changes | ChangeSet) -> ChangeSet:
-    if isinstance(changes, ChangeSet):
-        return ChangeSet(changes.header, changes.rows.slice(0, SAMPLED))
-    found, count = [changes.header.rows_schema.empty_table()], 0
-    for rows in changes.tables():
-        found.append(rows.slice(0, SAMPLED - count))
-        count += len(found[-1])
-        if count >= SAMPLED:
-            break
-    return ChangeSet(changes.header, pa.concat_tables(found))
 
 
 def _page(title: str, body: str, started: float) -> str:

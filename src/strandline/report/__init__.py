@@ -5,7 +5,7 @@ Importing this loads no Spark, DuckDB or sqlglot.
 
 from strandline.report.append import append_changes
 from strandline.report.column_changes import ColumnChange, Transition, column_changes
-from strandline.report.examples import Example, pick_examples
+from strandline.report.examples import Example, pick_examples, sample_changes
 from strandline.report.html import html_report
 from strandline.report.html_style import STYLE
 from strandline.report.layouts import (
@@ -72,6 +72,7 @@ __all__ = [
     "positions_by_key",
     "right",
     "rows_html",
+    "sample_changes",
     "schema_html",
     "side_by_side",
     "sparse",

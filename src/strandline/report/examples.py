@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from strandline.changes import COUNT, COUNTED, INSERT, KINDS, UPDATE, ChangeSet
+from strandline.changes import COUNT, COUNTED, INSERT, KINDS, UPDATE, Changes, ChangeSet
 from strandline.report.layouts import cell_differences, differing, of_kind
 from strandline.report.values import python_values, text
 
@@ -44,6 +45,19 @@ class Example:
     hidden: int = 0
     count: int | None = None
     knows_before: bool = True
+
+
+def sample_changes(changes: Changes | ChangeSet, limit: int) -> ChangeSet:
+    """The first rows of a change set; of one whose rows lie in files, no more is read than that takes."""
+    if isinstance(changes, ChangeSet):
+        return ChangeSet(changes.header, changes.rows.slice(0, limit))
+    sampled, count = [changes.header.rows_schema.empty_table()], 0
+    for rows in changes.tables():
+        sampled.append(rows.slice(0, limit - count))
+        count += len(sampled[-1])
+        if count >= limit:
+            break
+    return ChangeSet(changes.header, pa.concat_tables(sampled))
 
 
 def pick_examples(changes: ChangeSet, limit: int = 3, cells: int = 8) -> list[Example]:
