@@ -121,7 +121,7 @@ def test_an_interrupted_leader_fails_nobody_else_and_the_next_thread_leads() -> 
 
         class Slow(ToyInstaller):
             def install(self, edit: TableEdit, changes: object) -> None:
-                if threading.current_thread() is threading.main_thread():
+                if threading.current_thread() is threading.main_thread() and not inside.is_set():
                     inside.set()
                     threading.Event().wait(20)
                 super().install(edit, changes)  # type: ignore[arg-type]
