@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import os
+import signal
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -13,8 +17,9 @@ from typing import Any
 
 import pytest
 
+import strandline as sl
 from strandline.engine import parallel
-from strandline.storage import Workers
+from strandline.storage import Workers, cached_property
 
 
 def squares(numbers: range, threads: int) -> list[int]:
@@ -134,3 +139,61 @@ def test_an_interrupt_leaves_no_package_half_imported(tmp_path: Path) -> None:
         store.close()
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "store")], check=True, timeout=120)
+
+
+class Slow:
+    """Properties that are computed once; one of them takes its time."""
+
+    def __init__(self, begun: threading.Event, go_on: threading.Event) -> None:
+        self.begun, self.go_on = begun, go_on
+
+    @cached_property
+    def slow(self) -> int:
+        """What takes long."""
+        self.begun.set()
+        self.go_on.wait(30)
+        return 1
+
+    @cached_property
+    def quick(self) -> list[int]:
+        return []
+
+
+def test_a_child_that_was_forked_while_a_property_was_computed_computes_it() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    slow = Slow(begun, go_on)
+    thread = threading.Thread(target=lambda: slow.slow)
+    thread.start()
+    begun.wait()
+    child = os.fork()
+    if child == 0:
+        other = Slow(begun, threading.Event())
+        other.go_on.set()
+        os._exit(0 if other.slow == 1 else 1)
+    go_on.set()
+    thread.join()
+    for _ in range(600):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            break
+        time.sleep(0.05)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert ended
+    assert status == 0
+    assert slow.quick is slow.quick
+    assert Slow.__dict__["slow"].__doc__ == "What takes long."
+
+
+def test_no_property_of_functools_is_used() -> None:
+    """Its lock may be taken for ever, before Python 3.12, after a fork or an interrupt."""
+    source = Path(sl.__file__).parent
+    uses = [
+        str(path)
+        for path in source.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module == "functools"
+        if "cached_property" in [name.name for name in node.names]
+    ]
+    assert not uses

@@ -84,7 +84,7 @@ class Worker:
 
     def fork(self, chance: random.Random, turn: int) -> None:
         """A child may not use the store of its parent; it opens the store itself and writes."""
-        child = os.fork()
+        child = fork_undisturbed()
         if child == 0:
             self.be_child(turn)
         for _ in range(400):
@@ -111,6 +111,17 @@ class Worker:
         except BaseException:
             os.write(self.acks, f"error in a child {traceback.format_exc()!r}\n".encode())
         os._exit(0)
+
+
+def fork_undisturbed() -> int:
+    """What Python itself does around a fork is no place for an interrupt: it leaves the lock of `logging` taken."""
+    pressed: list[int] = []
+    former = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    child = os.fork()
+    signal.signal(signal.SIGINT, former)
+    if child and pressed:
+        signal.raise_signal(signal.SIGINT)
+    return child
 
 
 def move(tx, one: int, other: int) -> None:  # type: ignore[no-untyped-def]

@@ -96,6 +96,7 @@ def test_a_killed_process_leaves_whole_states_and_nothing_else(tmp_path: Path, n
         lines = kill_one(nursery, path, trial, tmp_path / f"acks{trial}")
         errors = [line for line in lines if line.startswith("error")]
         assert not errors, errors[0]
+        assert "fork killed" not in lines, "a forked child hung"
         over.update(line for line in lines if not line.isdecimal())
         acknowledged |= {int(line) for line in lines if line.isdecimal()}
         clock = Clock()

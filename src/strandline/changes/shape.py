@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.errors import ChangesError, InputError, KeysError, NoBeforeImages, SchemaError, did_you_mean
+from strandline.storage import cached_property
 from strandline.values import (
     Flags,
     Incomparable,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ import pyarrow as pa
 from strandline.changes import COUNTED, ChangeSet, Header, counted_header, difference, keyed_difference, keyed_header
 from strandline.differential.comparators import Comparator, comparators_for
 from strandline.relations import Scan, read_scan, read_table
-from strandline.storage import JsonRecord
+from strandline.storage import JsonRecord, cached_property
 from strandline.values import Numbers, comparable, free_name, key_numbers, no_rows, parse_condition
 
 COPY = "_copy"

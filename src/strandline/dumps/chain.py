@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from strandline.dumps.catalog import DumpCatalog, DumpEntry
 from strandline.dumps.manifest import DumpManifest, Pack, RecordedState, StateChanges, StateKey, TableSet, covers
 from strandline.dumps.target import Target
 from strandline.errors import Damaged
 from strandline.pages import CommitNumber, Entry, LogicalPage, PageRef, TableEntry, TableId
+from strandline.storage import cached_property
 
 _VERIFY = "Run dumps --verify to see which dumps are whole"
 

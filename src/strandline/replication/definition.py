@@ -14,14 +14,13 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from strandline.changes import COUNTED, KEYED, OURS, check_key, check_schema
 from strandline.errors import InputError, KeysError, SchemaError
-from strandline.storage import JsonRecord
+from strandline.storage import JsonRecord, cached_property
 from strandline.values import plain_schema, row_signatures, scheme_of
 
 RANGES = "ranges"

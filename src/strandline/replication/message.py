@@ -15,7 +15,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from strandline.changes import CHANGE, COUNTED, DELETE, KEYED, ChangeSet
 from strandline.changes import COUNT as CHANGES_COUNT
 from strandline.errors import ChangesError, FormatError
 from strandline.replication.definition import ABOVE, COUNT, UPTO, CopyDefinition
+from strandline.storage import cached_property
 from strandline.values import no_rows
 from strandline.views import RangeStatement
 

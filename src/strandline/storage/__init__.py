@@ -42,7 +42,7 @@ from strandline.storage.object_file import (
 from strandline.storage.object_store import ObjectStorage
 from strandline.storage.retry import completed, retried, swap_if_first
 from strandline.storage.seam import Storage, Stored, Token, auditing, checked_name
-from strandline.storage.threads import Mutex, Wakeup, Workers, hand_over, import_whole, together
+from strandline.storage.threads import Mutex, Wakeup, Workers, cached_property, hand_over, import_whole, together
 from strandline.storage.url import open_storage
 
 __all__ = [
@@ -61,6 +61,7 @@ __all__ = [
     "absolute",
     "auditing",
     "building",
+    "cached_property",
     "check_mark",
     "checked_name",
     "completed",

@@ -30,6 +30,28 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
+class cached_property(Generic[_Result]):  # noqa: N801, it stands in for that of functools
+    """A property that is computed once.
+
+    That of functools takes a lock of its class before Python 3.12. An interrupt may leave it taken, and so may a fork
+    while another thread computes: the child would wait for ever. Here two threads may both compute it.
+    """
+
+    def __init__(self, compute: Callable[[Any], _Result]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> _Result:
+        """The instance has the value under the same name from then on, and this is not called again."""
+        if instance is None:
+            return self  # type: ignore[return-value]
+        value = self._compute(instance)
+        return instance.__dict__.setdefault(self._name, value)  # type: ignore[no-any-return]
+
+
 class Wakeup:
     """Something that happens once, and that one thread waits for."""
 

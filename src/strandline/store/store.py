@@ -7,10 +7,10 @@ store have in common (decoded pages, the Spark session, what DataFrames read) is
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
@@ -35,7 +35,7 @@ from strandline.pages import (
 )
 from strandline.pages import check_store as check_pages
 from strandline.pages import space_held as page_space
-from strandline.storage import Storage, retried
+from strandline.storage import Storage, cached_property, retried
 from strandline.store.history import StoreChanges, all_changes
 from strandline.store.snapshot import Snapshot, user_tables
 from strandline.store.table import Table
@@ -88,6 +88,9 @@ class Store:
         self.session = session
         self.frames = [] if frames is None else frames
         """What DataFrames read. Spark reads late, and may read again: it is kept until the store is closed."""
+        with suppress(OSError):
+            # Python looks for the folder once, under a lock that a child would find taken if it was forked meanwhile.
+            tempfile.gettempdir()
 
     @property
     def name(self) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from strandline.changes import BEFORE, CHANGE, KeyedImages, check_fit
 from strandline.engine import Attempt, Result, WorkItem, kernel
 from strandline.pages import UNBORN, Draft, Entry, Grant, LogicalPage, PageRef, TableId, WorkerOutput
 from strandline.relations import Scan, read_table
+from strandline.storage import cached_property
 from strandline.tables.changes import compared
 from strandline.tables.incoming_rows import in_order, taken_keys
 from strandline.tables.keys import encode_keys, sort_order

@@ -11,7 +11,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ import pyarrow.types as pt
 
 from strandline.errors import Damaged, SchemaError
 from strandline.pages import Entry, PageRef
+from strandline.storage import cached_property
 from strandline.tables.keys import encode_keys, sort_order, word_array, words
 from strandline.tables.schema import DELETED, FIELD_ID, ROW, Column, TableSchema
 from strandline.values import no_rows

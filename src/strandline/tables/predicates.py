@@ -13,7 +13,7 @@ import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ import pyarrow.types as pt
 
 from strandline.errors import SchemaError, SqlError
 from strandline.relations import convert
+from strandline.storage import cached_property
 from strandline.tables.incoming_rows import exact_array, is_held
 from strandline.tables.keys import after_prefix, encode_key
 from strandline.tables.schema import TableSchema

@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +28,7 @@ from strandline.relations import (
     register_reader,
     write_buckets,
 )
+from strandline.storage import cached_property
 from strandline.tables.incoming_rows import check_not_null, fitted
 from strandline.tables.keys import encode_keys, key_number, number_array
 from strandline.tables.row_changes import LocalPage

@@ -15,7 +15,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -23,6 +23,7 @@ import pyarrow.types as pt
 from strandline.changes import OURS, RESERVED, check_key
 from strandline.errors import SchemaError, did_you_mean
 from strandline.relations import check_names, relation_type
+from strandline.storage import cached_property
 from strandline.tables.keys import check_key_types
 
 ROW = "_row"

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Protocol
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ import pyarrow as pa
 from strandline.changes import COUNT
 from strandline.errors import StateError
 from strandline.pages import PageSnapshot
+from strandline.storage import cached_property
 from strandline.tables import TableTransaction
 from strandline.values import no_rows
 from strandline.views import catalog, difference_table

@@ -13,11 +13,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from strandline.errors import InUse, NotFound, StrandlineError
 from strandline.pages import StateEdit, TableEdit, TableId
+from strandline.storage import cached_property
 from strandline.tables import VIEWS, PageCache, RowShape, TableSchema, is_of_views, rows_of_pairs
 from strandline.views.catalog import ViewRecord
 from strandline.views.known_views import KnownViews

@@ -19,7 +19,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,7 +42,7 @@ from strandline.engine import (
 )
 from strandline.errors import SqlError
 from strandline.relations import Scan, open_relation, read_scan
-from strandline.storage import JsonRecord, Storage
+from strandline.storage import JsonRecord, Storage, cached_property
 from strandline.tables import table_relation
 from strandline.values import (
     NanosecondColumn,

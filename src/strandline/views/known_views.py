@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from strandline.errors import NotFound, SqlError
 from strandline.pages import MAIN
+from strandline.storage import cached_property
 from strandline.tables import TableTransaction
 from strandline.values import quoted
 from strandline.views.catalog import ViewCopyRecord, ViewRecord, copy_records, view_records

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 
 from strandline.changes import ChangeSet, difference
 from strandline.errors import ChangesError, InputError
+from strandline.storage import cached_property
 from strandline.tables import ALL, MOST_POINTS, KeyBounds, TableSchema, encode_keys
 from strandline.values import free_name, match, unequal
 from strandline.whatif.catalog import SignedShape, WhatIfDefinition

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ import pyarrow as pa
 from strandline.errors import InputError, NotFound
 from strandline.pages import Entry, PageSnapshot, ReadView, State
 from strandline.relations import Scan, Split, register_reader
+from strandline.storage import cached_property
 from strandline.tables import (
     ALL,
     KEPT_ROWS,

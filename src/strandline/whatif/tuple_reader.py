@@ -9,7 +9,6 @@ into chunks, so that an update writes only the chunks whose ids it adds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -18,6 +17,7 @@ import pyarrow.types as pt
 
 from strandline.engine import parallel
 from strandline.pages import Entry, ReadView
+from strandline.storage import cached_property
 from strandline.tables import ALL, KeyBounds, PageCache, TableReader, TableSchema, TableTransaction
 from strandline.values import no_rows
 from strandline.whatif.catalog import IDS, WhatIfDefinition, in_table_shape

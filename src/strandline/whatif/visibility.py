@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from strandline.storage import cached_property
 from strandline.tables import ROW, repeats, sort_order
 from strandline.values import no_rows
 from strandline.whatif.placement import LEVEL_BITS, key_numbers

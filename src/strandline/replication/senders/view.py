@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +34,7 @@ from strandline.replication.verification import (
     mended,
     unequal,
 )
+from strandline.storage import cached_property
 from strandline.tables import COPIES, TableTransaction
 from strandline.values import plain_schema
 from strandline.views import (

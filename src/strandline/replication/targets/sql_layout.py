@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import pyarrow as pa
 
@@ -17,6 +16,7 @@ from strandline.changes import COUNTED
 from strandline.errors import SchemaError
 from strandline.relations import HOLDERS, Address, Held, held_columns
 from strandline.replication.definition import ABOVE, COUNT, PREFIX, UPTO, CopyDefinition
+from strandline.storage import cached_property
 from strandline.values import free_name, quoted
 
 STATES = f"{PREFIX}replicas"

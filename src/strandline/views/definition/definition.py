@@ -13,12 +13,12 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from strandline.changes import COUNTED, KEYED
+from strandline.storage import cached_property
 from strandline.values import SIGNATURE_ALGORITHM
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from strandline.storage import cached_property
 from strandline.views.relevance.negative_cycles import (
     ZERO,
     Edge,

@@ -13,7 +13,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import pyarrow as pa
 
@@ -21,6 +20,7 @@ from strandline.errors import InputError
 from strandline.relations import Address, Database, TableColumn, no_table, table_column
 from strandline.replication.definition import PREFIX
 from strandline.replication.targets import own_name
+from strandline.storage import cached_property
 from strandline.values import quoted
 
 ADDRESS = f"{PREFIX}address"
