@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from tests.pages.toy import Clock, ToyInstaller, ToyValidator, all_rows, assert_sound, created, opened, put
 from tests.storage.test_swap_folder import stopped
 
+from strandline.errors import StoreError
 from strandline.pages import Environment, PageSnapshot, PageStore, open_store, read_registry
+from strandline.pages.forks import MasterAttempt
 from strandline.pages.liveness import DeathWatch, ProcessIdentity
 from strandline.storage import LocalStorage, MemoryStorage, Storage
 
@@ -78,6 +80,30 @@ input()
     with opened(storage) as store:
         put(store.version(), "t", a=3)
         assert processes(storage) == [store.process]
+    assert_sound(storage)
+
+
+def test_who_left_while_it_was_fenced_is_fenced_with_the_one_who_died_at_it() -> None:
+    """The fencer is killed between MASTER and the pointers, and whom it fenced has left meanwhile."""
+    clock = Clock()
+    storage = MemoryStorage()
+    created(storage, clock).close()
+    fencer, leaver = opened(storage, clock), opened(storage, clock)
+    left = leaver.process
+    while True:
+        with MasterAttempt(fencer.context) as attempt:
+            if attempt.swap(replace(attempt.base, fenced=attempt.base.fenced | {left})):
+                break
+    with suppress(StoreError):
+        leaver.close()
+    registry = read_registry(storage).registry.processes
+    assert fencer.process in registry
+    with opened(storage, clock) as other:
+        for _ in range(3):
+            clock.time += 61
+            other.beat()
+        pointer = other.version().current.pointer
+        assert {left, fencer.process} <= pointer.fenced
     assert_sound(storage)
 
 

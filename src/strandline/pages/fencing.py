@@ -3,7 +3,8 @@
 The order is the argument. It is fenced first in MASTER (so that no fork under way can escape), then in
 every pointer by a swap; from then on no swap of its own can succeed. Only then is it known which of its
 names are reachable, and the others are deleted. Every step may be repeated, and done by several processes
-at once.
+at once. Whoever dies in the middle is fenced in turn, and with him whoever MASTER names: also a process that was taken
+for dead while it left.
 """
 
 from __future__ import annotations
@@ -56,25 +57,25 @@ def fence_process(store: PageStore, number: ProcessId) -> int:
 def _fence(store: PageStore, number: ProcessId) -> None:
     """Swap every pointer. Versions entered meanwhile copied the fence from MASTER."""
     objects = store.context.objects
-    versions = _versions(objects)
+    versions, fenced = _versions(objects), read_master(objects).master.fenced
     for name in versions:
         if _pointer(objects, name).dropped:
             clear_dropped(store, name, number)
             continue
         version = store.open(name)
-        _fence_pointer(version, number)
+        _fence_pointer(version, number, fenced)
         tidy_forks(version, versions, number)
 
 
-def _fence_pointer(version: Version, number: ProcessId) -> None:
+def _fence_pointer(version: Version, number: ProcessId, fenced: frozenset[ProcessId]) -> None:
     while True:
         with version.attempt() as attempt:
             pointer = attempt.base.pointer
             kept = tuple(one for one in pointer.reservations if one.process != number)
-            if number in pointer.fenced and kept == pointer.reservations:
+            if fenced <= pointer.fenced and kept == pointer.reservations:
                 return
-            fenced = replace(pointer, fenced=pointer.fenced | {number}, reservations=kept)
-            attempt.write(SwapPlan(fenced, "fence", f"process {number}"))
+            after = replace(pointer, fenced=pointer.fenced | fenced, reservations=kept)
+            attempt.write(SwapPlan(after, "fence", f"process {number}"))
             if attempt.swap():
                 break
     version.reclaim()
