@@ -38,7 +38,7 @@ class cached_property(Generic[_Result]):  # noqa: N801, it stands in for that of
     """
 
     def __init__(self, compute: Callable[[Any], _Result]) -> None:
-        self._compute = compute
+        self.func = compute
         self.__doc__ = compute.__doc__
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -48,7 +48,7 @@ class cached_property(Generic[_Result]):  # noqa: N801, it stands in for that of
         """The instance has the value under the same name from then on, and this is not called again."""
         if instance is None:
             return self  # type: ignore[return-value]
-        value = self._compute(instance)
+        value = self.func(instance)
         return instance.__dict__.setdefault(self._name, value)  # type: ignore[no-any-return]
 
 
