@@ -146,7 +146,6 @@ def net(
       strandline net topic.jsonl -k id --format sql --sql-table orders --dialect postgres
     """
     import strandline as sl
-    from strandline.report import summary_json, summary_words
 
     piped = takes_stdout(given, as_json=as_json)
     names = [name for text in key for name in text.split(",") if name]
@@ -159,14 +158,7 @@ def net(
         result = sl.Changes.from_cdf(source, since or 0, until, key=names)
     else:
         result = sl.Changes.from_debezium(source, key=names)
-    write_changes(result, given)
-    if piped:
-        say(summary_words(result.header))
-    elif as_json:
-        emit_json(summary_json(result.header))
-    else:
-        _print(result, given["limit"])
-    return 1 if result.header.counts.rows else 0
+    return _deliver(result, given, piped=piped, as_json=as_json)
 
 
 @click.command()
@@ -193,7 +185,6 @@ def changes(
     if runner != "auto":
         raise click.UsageError("changes chooses by size where its work runs; leave --runner out")
     from strandline.pages import parse_at
-    from strandline.report import summary_json, summary_words
 
     piped = takes_stdout(given, as_json=as_json)
     if table is None and (piped or given["out"] or given["append_path"] or given["html_path"]):
@@ -203,14 +194,7 @@ def changes(
         if table is None:
             return _show_all(opened.all_changes(since=older, until=newer), as_json=as_json)
         result = opened.changes(table, since=older, until=newer)
-    write_changes(result, given)
-    if piped:
-        say(summary_words(result.header))
-    elif as_json:
-        emit_json(summary_json(result.header))
-    else:
-        _print(result, given["limit"])
-    return 1 if result.header.counts.rows else 0
+    return _deliver(result, given, piped=piped, as_json=as_json)
 
 
 def _show_all(found: StoreChanges, *, as_json: bool) -> int:
@@ -237,6 +221,20 @@ def _show_all(found: StoreChanges, *, as_json: bool) -> int:
 
 def _drifted(header: Header) -> tuple[str, ...]:
     return (*header.added, *header.removed, *header.retyped)
+
+
+def _deliver(result: Changes, given: dict[str, Any], *, piped: bool, as_json: bool) -> int:
+    """Write a change set where it was asked for, and say what it holds; the exit code."""
+    from strandline.report import summary_json, summary_words
+
+    write_changes(result, given)
+    if piped:
+        say(summary_words(result.header))
+    elif as_json:
+        emit_json(summary_json(result.header))
+    else:
+        _print(result, given["limit"])
+    return 1 if result.header.counts.rows else 0
 
 
 def _print(result: Changes, limit: int) -> None:
