@@ -24,6 +24,8 @@ HASH, ROW, SIZE, OLDER, YOUNGER, CHAIN = range(6)
 NODE_FIELDS = 6
 OLDEST, YOUNGEST, FREE, COUNT, BYTES = range(5)
 COUNTERS = 5
+OLD, NEW = 1, 2
+"""The lines of an event that hold the rows of the two sides."""
 
 _I8 = types.int64
 _LINE = types.Array(_I8, 1, "C")
@@ -31,6 +33,8 @@ _READ = types.Array(_I8, 1, "C", readonly=True)
 _PLANE = types.Array(_I8, 2, "C")
 _FLAGS = types.Array(types.boolean, 1, "C")
 _FLAGS_READ = types.Array(types.boolean, 1, "C", readonly=True)
+_SPAN = types.UniTuple(_I8, 3)
+"""An input buffer: its first row, the row that it ends before, and where row 0 stands in the snapshot."""
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 
 
@@ -135,6 +139,104 @@ def entered_since(nodes: Any, counters: Any, start: Any, out: Any) -> Any:
     return count
 
 
+@_compiled(types.void(_PLANE, _I8, _I8, _I8, _I8, _I8))
+def note(events: Any, noted: Any, kind: Any, own: Any, row: Any, other: Any) -> None:
+    """An event: its kind, the row of the side `own`, and the row of the other side, −1 where there is none."""
+    events[0, noted] = kind
+    events[own, noted] = row
+    events[OLD + NEW - own, noted] = other
+
+
+@_compiled(_I8(_READ, _SPAN, _FLAGS, _READ, _SPAN, _FLAGS, _LINE, _LINE, _PLANE, _I8))
+def meet(
+    hashes_1: Any,
+    span_1: Any,
+    matched_1: Any,
+    hashes_2: Any,
+    span_2: Any,
+    matched_2: Any,
+    first: Any,
+    following: Any,
+    events: Any,
+    noted: Any,
+) -> Any:
+    """Two input buffers against each other; chains (`first`, `following`) hold the earliest row first."""
+    begin_2 = span_2[0]
+    slots = first.shape[0]
+    first[:] = -1
+    for j in range(span_2[1] - 1, begin_2 - 1, -1):
+        slot = hashes_2[j] & (slots - 1)
+        following[j - begin_2] = first[slot]
+        first[slot] = j
+    for i in range(span_1[0], span_1[1]):
+        slot = hashes_1[i] & (slots - 1)
+        before = -1
+        j = first[slot]
+        while j >= 0 and hashes_2[j] != hashes_1[i]:
+            before = j
+            j = following[j - begin_2]
+        if j >= 0:
+            if before < 0:
+                first[slot] = following[j - begin_2]
+            else:
+                following[before - begin_2] = following[j - begin_2]
+            matched_1[i] = True
+            matched_2[j] = True
+            note(events, noted, UPDATE, OLD, span_1[2] + i, span_2[2] + j)
+            noted += 1
+    return noted
+
+
+@_compiled(_I8(_READ, _SPAN, _FLAGS, _PLANE, _LINE, _LINE, _PLANE, _I8, _I8))
+def probe(
+    hashes: Any,
+    span: Any,
+    matched: Any,
+    nodes: Any,
+    buckets: Any,
+    counters: Any,
+    events: Any,
+    noted: Any,
+    own: Any,
+) -> Any:
+    """What remains of an input buffer against the aging buffer of the other side."""
+    for i in range(span[0], span[1]):
+        if not matched[i]:
+            node = find_oldest(nodes, buckets, hashes[i])
+            if node >= 0:
+                matched[i] = True
+                note(events, noted, UPDATE, own, span[2] + i, nodes[node, ROW])
+                noted += 1
+                remove(nodes, buckets, counters, node)
+    return noted
+
+
+@_compiled(_I8(_READ, _READ, _SPAN, _FLAGS, _PLANE, _LINE, _LINE, _I8, _PLANE, _I8, _I8))
+def age(
+    hashes: Any,
+    sizes: Any,
+    span: Any,
+    matched: Any,
+    nodes: Any,
+    buckets: Any,
+    counters: Any,
+    limit: Any,
+    events: Any,
+    noted: Any,
+    own: Any,
+) -> Any:
+    """What remains of an input buffer ages; the oldest records make room for it, as deletes or inserts."""
+    for i in range(span[0], span[1]):
+        if not matched[i]:
+            while counters[COUNT] > 0 and counters[BYTES] + sizes[i] > limit:
+                node = counters[OLDEST]
+                note(events, noted, DELETE if own == OLD else INSERT, own, nodes[node, ROW], -1)
+                noted += 1
+                remove(nodes, buckets, counters, node)
+            append(nodes, buckets, counters, hashes[i], span[2] + i, sizes[i])
+    return noted
+
+
 @_compiled(
     _I8(
         _READ,
@@ -194,78 +296,18 @@ def turn(
     begin_1 = 0
     begin_2 = 0
     for k in range(ends_1.shape[0]):
-        end_1 = ends_1[k]
-        end_2 = ends_2[k]
-        # (4) the input buffers against each other; chains hold the earliest row first
-        first[:] = -1
-        for j in range(end_2 - 1, begin_2 - 1, -1):
-            slot = hashes_2[j] & (slots - 1)
-            following[j - begin_2] = first[slot]
-            first[slot] = j
-        for i in range(begin_1, end_1):
-            slot = hashes_1[i] & (slots - 1)
-            before = -1
-            j = first[slot]
-            while j >= 0 and hashes_2[j] != hashes_1[i]:
-                before = j
-                j = following[j - begin_2]
-            if j >= 0:
-                if before < 0:
-                    first[slot] = following[j - begin_2]
-                else:
-                    following[before - begin_2] = following[j - begin_2]
-                matched_1[i] = True
-                matched_2[j] = True
-                events[0, noted] = UPDATE
-                events[1, noted] = start_1 + i
-                events[2, noted] = start_2 + j
-                noted += 1
-        # (5) input buffer 1 against aging buffer 2
-        for i in range(begin_1, end_1):
-            if not matched_1[i]:
-                node = find_oldest(nodes_2, buckets_2, hashes_1[i])
-                if node >= 0:
-                    matched_1[i] = True
-                    events[0, noted] = UPDATE
-                    events[1, noted] = start_1 + i
-                    events[2, noted] = nodes_2[node, ROW]
-                    noted += 1
-                    remove(nodes_2, buckets_2, counters_2, node)
-        # (6) input buffer 2 against aging buffer 1
-        for j in range(begin_2, end_2):
-            if not matched_2[j]:
-                node = find_oldest(nodes_1, buckets_1, hashes_2[j])
-                if node >= 0:
-                    matched_2[j] = True
-                    events[0, noted] = UPDATE
-                    events[1, noted] = nodes_1[node, ROW]
-                    events[2, noted] = start_2 + j
-                    noted += 1
-                    remove(nodes_1, buckets_1, counters_1, node)
-        # (7) what remains of input buffer 1 ages
-        for i in range(begin_1, end_1):
-            if not matched_1[i]:
-                while counters_1[COUNT] > 0 and counters_1[BYTES] + sizes_1[i] > limit:
-                    node = counters_1[OLDEST]
-                    events[0, noted] = DELETE
-                    events[1, noted] = nodes_1[node, ROW]
-                    events[2, noted] = -1
-                    noted += 1
-                    remove(nodes_1, buckets_1, counters_1, node)
-                append(nodes_1, buckets_1, counters_1, hashes_1[i], start_1 + i, sizes_1[i])
-        # (8) what remains of input buffer 2 ages
-        for j in range(begin_2, end_2):
-            if not matched_2[j]:
-                while counters_2[COUNT] > 0 and counters_2[BYTES] + sizes_2[j] > limit:
-                    node = counters_2[OLDEST]
-                    events[0, noted] = INSERT
-                    events[1, noted] = -1
-                    events[2, noted] = nodes_2[node, ROW]
-                    noted += 1
-                    remove(nodes_2, buckets_2, counters_2, node)
-                append(nodes_2, buckets_2, counters_2, hashes_2[j], start_2 + j, sizes_2[j])
-        begin_1 = end_1
-        begin_2 = end_2
+        span_1 = (begin_1, ends_1[k], start_1)
+        span_2 = (begin_2, ends_2[k], start_2)
+        # (4)
+        noted = meet(hashes_1, span_1, matched_1, hashes_2, span_2, matched_2, first, following, events, noted)
+        # (5) and (6)
+        noted = probe(hashes_1, span_1, matched_1, nodes_2, buckets_2, counters_2, events, noted, OLD)
+        noted = probe(hashes_2, span_2, matched_2, nodes_1, buckets_1, counters_1, events, noted, NEW)
+        # (7) and (8)
+        noted = age(hashes_1, sizes_1, span_1, matched_1, nodes_1, buckets_1, counters_1, limit, events, noted, OLD)
+        noted = age(hashes_2, sizes_2, span_2, matched_2, nodes_2, buckets_2, counters_2, limit, events, noted, NEW)
+        begin_1 = ends_1[k]
+        begin_2 = ends_2[k]
     return noted
 
 
