@@ -2,7 +2,7 @@
 
     python -m benchmarks.store                   everything; 5 M rows
     python -m benchmarks.store --rows 500000     smaller
-    python -m benchmarks.store --only hot merge  some of it: snapshot, drop, hot, merge, changes, ten
+    python -m benchmarks.store --only hot merge  some of it: snapshot, drop, hot, merge, verbs, changes, ten
 
 Stores stand on local disk, with every flush that a commit needs; only the one of 100,000 pages is in memory.
 """
@@ -149,6 +149,19 @@ def merge_lines(options: argparse.Namespace) -> Iterator[Line]:
         yield "reading it all afterwards, overlays applied", "", f"{read:.2f} s"
 
 
+def verbs_lines(options: argparse.Namespace) -> Iterator[Line]:
+    """An update of all rows, of a fifth of them, and a delete of a fifth and of the rest: page by page."""
+    with _folder() as folder, create(folder / "shop") as store:
+        table = store.create_table("t", _orders(np.arange(options.rows)), key="id")
+        for what, goal, verb in (
+            ("updating all", "≤ 2.5 s", lambda: table.update(set={"qty": "qty + 1"})),
+            ("updating a fifth of", "", lambda: table.update(where="id % 5 = 0", set={"qty": "qty + 1"})),
+            ("deleting a fifth of", "", lambda: table.delete(where="id % 5 = 0")),
+            ("deleting all of what is left of", "≤ 1 s", table.delete),
+        ):
+            yield f"{what} {options.rows:,} rows", goal, f"{_seconds(verb):.2f} s"
+
+
 def changes_lines(options: argparse.Namespace) -> Iterator[Line]:
     """What changed between two snapshots when 1 % of the pages did, against the differential of the same as files."""
     import strandline as sl
@@ -273,6 +286,7 @@ def _folder() -> Iterator[Path]:
 SECTIONS: dict[str, Callable[[argparse.Namespace], Iterator[Line]]] = {
     "hot": hot_lines,
     "merge": merge_lines,
+    "verbs": verbs_lines,
     "changes": changes_lines,
     "ten": ten_lines,
     "snapshot": snapshot_lines,

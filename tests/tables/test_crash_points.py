@@ -96,6 +96,8 @@ OPERATIONS: dict[str, Operation] = {
     "insert": lambda store: store.table("t").insert(numbered(1, 50)),
     "update": lambda store: store.table("t").update(where="id = 5", values={"v": 0}),
     "update of many rows": lambda store: store.table("t").update(set={"v": "v + 1"}),
+    "delete of many rows": lambda store: store.table("t").delete(where="id < 18"),
+    "delete of all rows": lambda store: store.table("t").delete(),
     "split": lambda store: store.table("t").insert([{"id": 1000 + n, "v": n} for n in range(20)]),
     "join": lambda store: store.table("t").delete(where="id between 2 and 17"),
     "several tables": several,
@@ -120,7 +122,7 @@ def _small_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         page_writer, "BULK", Limits(page_rows=14, cut_rows=10, most_in_overlay=4, fewest_for_overlay=4, by_bytes=True)
     )
-    monkeypatch.setattr(row_locks, "MANY_ROWS", 20)
+    monkeypatch.setattr(row_locks, "MANY_ROWS", 15)
 
 
 def opened(storage: Storage, clock: Clock | None = None) -> Store:

@@ -12,8 +12,9 @@ from strandline.tables import row_locks
 from strandline.tables.page_cache import PageCache
 from strandline.tables.page_rewrite import change_pages, draft_of
 from strandline.tables.page_writer import PageIO
+from strandline.tables.predicates import TableExpression
 from strandline.tables.row_changes import Expected, LocalPage, PendingWrites
-from strandline.tables.row_locks import LockingReader
+from strandline.tables.row_locks import LockingReader, Matches
 from strandline.tables.scan import tables_hint
 from strandline.tables.schema import TableSchema
 from strandline.tables.validation import Footprint
@@ -123,6 +124,20 @@ class OpenTables:
             self._find_pages(pending)
         if pending.net:
             change_pages(pending, self.page_io())
+
+    def find_many(self, pending: PendingWrites, condition: TableExpression | None) -> Matches:
+        """The rows to change that satisfy a condition; where they are many, all pages are this transaction's to change.
+
+        Nothing is kept apart then: `pending.net` is empty.
+        """
+        matches = self.reader.find(pending, condition, Mode.X)
+        if not matches.are_many:
+            return matches
+        own = bool(pending.net)
+        if own:
+            self.reader.note_freed(pending)
+        self.to_pages(pending)
+        return self.reader.find(pending, condition, Mode.X) if own else matches
 
     def _find_pages(self, pending: PendingWrites) -> None:
         pending.pages = []

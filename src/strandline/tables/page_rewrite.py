@@ -8,19 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
 
 from strandline.engine import parallel
 from strandline.pages import UNBORN, Draft, Entry, LogicalPage, TableId
-from strandline.tables.keys import provisional_start
+from strandline.tables.keys import encode_keys, provisional_start
 from strandline.tables.page import live_base
 from strandline.tables.page_update import split_by_page
-from strandline.tables.page_writer import SMALL_WRITES, EncodedPage, PageIO, PageWriter, bulk_writer, resolve
-from strandline.tables.row_changes import Delta, LocalPage, PendingWrites, with_numbers
+from strandline.tables.page_writer import (
+    SMALL_WRITES,
+    EncodedPage,
+    PageIO,
+    PageWriter,
+    ResolvedDelta,
+    bulk_writer,
+    resolve,
+)
+from strandline.tables.row_changes import NONE, Delta, LeftPage, LocalPage, PendingWrites, with_numbers
+from strandline.tables.row_locks import MarkedPage
 from strandline.tables.schema import ROW
+from strandline.values import Flags
+
+if TYPE_CHECKING:
+    from strandline.tables.update import Assignments
 
 
 def load(pending: PendingWrites, table: pa.Table, io: PageIO) -> None:
@@ -53,6 +66,76 @@ def change_pages(pending: PendingWrites, io: PageIO) -> None:
     replace_pages(pending, made, writer)
     if any(not len(change.put) and len(change.gone) for change in resolved):
         join_pages(pending, writer)
+
+
+def update_pages(pending: PendingWrites, io: PageIO, marked: Sequence[MarkedPage], assigned: Assignments) -> int:
+    """Set columns of marked rows, page by page; their keys stay. How many rows they are."""
+    writer = bulk_writer(pending.schema, io)
+
+    def updated(page: MarkedPage) -> list[EncodedPage]:
+        rows = writer.rows(page.entry)
+        chosen = rows if page.chosen is None else rows.filter(pa.array(page.chosen))
+        new = assigned.made(chosen.drop_columns([ROW]), pending.schema)
+        if writer.overlays(page.entry, page.count):
+            numbers = np.asarray(chosen.column(ROW), dtype=np.int64)
+            delta = Delta(encode_keys(chosen, pending.schema.order), None, numbers, new.combine_chunks())
+            resolved = ResolvedDelta(delta, delta.put, numbers, numbers[:0], page.entry.rows)
+            return writer.revise(page.entry, resolved, writer.keys_of(page.entry))
+        return writer.base_pages(writer.cut(_with_columns(rows, new, assigned.columns, page.chosen), appended=False))
+
+    _replace_marked(pending, marked, parallel(updated, marked), writer)
+    return sum(page.count for page in marked)
+
+
+def delete_pages(pending: PendingWrites, io: PageIO, marked: Sequence[MarkedPage]) -> int:
+    """Delete marked rows, page by page; a page that loses all of them is not even read. How many rows they are."""
+    writer = bulk_writer(pending.schema, io)
+
+    def left(page: MarkedPage) -> list[EncodedPage]:
+        if page.chosen is None:
+            return []
+        if writer.overlays(page.entry, page.count):
+            contents = writer.keys_of(page.entry)
+            gone = contents.table.filter(pa.array(page.chosen))
+            numbers = np.asarray(gone.column(ROW), dtype=np.int64)
+            delta = Delta(
+                encode_keys(gone, pending.schema.order), np.full(len(gone), NONE), numbers, pending.no_images()
+            )
+            resolved = ResolvedDelta(delta, delta.put, numbers[:0], numbers, page.entry.rows - len(gone))
+            return writer.revise(page.entry, resolved, contents)
+        rows = writer.rows(page.entry).filter(pa.array(~page.chosen))
+        return writer.base_pages(writer.cut(rows, appended=False))
+
+    made = parallel(left, marked)
+    before = [LeftPage(page.entry, page.chosen, pending.schema) for page in marked]
+    pending.freed.note_pages(before, io.cache, io.read)
+    _replace_marked(pending, marked, made, writer)
+    join_pages(pending, writer)
+    return sum(page.count for page in marked)
+
+
+def _with_columns(rows: pa.Table, new: pa.Table, names: Sequence[str], chosen: Flags | None) -> pa.Table:
+    """Rows whose chosen ones have these columns from `new`."""
+    places = np.arange(len(rows))
+    if chosen is not None:
+        places[chosen] = len(rows) + np.arange(len(new))
+    for name in names:
+        column = new.column(name)
+        if chosen is not None:
+            column = pa.chunked_array([*rows.column(name).chunks, *column.chunks], column.type)
+            column = column.combine_chunks().take(pa.array(places))
+        rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), column)
+    return rows
+
+
+def _replace_marked(
+    pending: PendingWrites, marked: Sequence[MarkedPage], made: Sequence[Sequence[EncodedPage]], writer: PageWriter
+) -> None:
+    separators = {page.entry.pages: page.separator for page in pending.pages or ()}
+    written = {
+        separators[page.entry.pages]: _written(pending, writer, pages) for page, pages in zip(marked, made, strict=True)
+    }
+    replace_pages(pending, written, writer)
 
 
 def replace_pages(pending: PendingWrites, made: Mapping[bytes, Sequence[Entry]], writer: PageWriter) -> None:

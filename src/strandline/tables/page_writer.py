@@ -123,6 +123,10 @@ class PageWriter:
     def contents(self, entry: Entry) -> PageContents:
         return self._io.cache.contents(entry, self._schema, self._io.read)
 
+    def rows(self, entry: Entry) -> pa.Table:
+        """All rows of a page that is about to be replaced: it is not kept."""
+        return self._io.cache.chosen(entry, self._schema, self._io.read, self._schema.names).table
+
     def keys_of(self, entry: Entry) -> PageContents:
         """A page with no more than the columns that it is ordered by: enough to resolve changes."""
         return self._io.cache.chosen(entry, self._schema, self._io.read, self._schema.order)
@@ -139,6 +143,11 @@ class PageWriter:
                 return [self._overlay_page(entry, overlay, resolved)]
         is_whole = contents.base.table.num_columns > len(self._schema.names)
         return self.fold(contents if is_whole else self.contents(entry), resolved)
+
+    def overlays(self, entry: Entry, changed: int) -> bool:
+        """Whether so many changed rows go to the page's overlay, if that has room for them."""
+        base = live_base(entry).rows
+        return changed < entry.rows and changed <= self._limits.overlay_rows(base)
 
     def fold(self, contents: PageContents, resolved: ResolvedDelta) -> list[EncodedPage]:
         """Base pages of all rows with their changes made; one without rows when none are left."""

@@ -6,7 +6,8 @@ explicit number comes with a row whose key changed.
 
 Deleting a key and putting a row under it again, in one transaction, is an update, so the new row takes over the number
 that the deleted one freed. Rows that are kept apart see to that by themselves. When whole pages are changed in between,
-the freed numbers are noted in files of the spool, and read only if the transaction goes on.
+the freed numbers are noted in files of the spool, or as the pages that had them, and read only if the transaction goes
+on.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ import pyarrow as pa
 from strandline.engine import Spool
 from strandline.errors import Conflict
 from strandline.pages import Entry, TableEdit, TableId
-from strandline.tables.keys import encode_rows, is_provisional, provisional_key, provisional_start
-from strandline.tables.schema import TableSchema
-from strandline.values import no_rows
+from strandline.tables.keys import encode_keys, encode_rows, is_provisional, provisional_key, provisional_start
+from strandline.tables.page_cache import PageCache, Read
+from strandline.tables.schema import ROW, TableSchema
+from strandline.values import Flags, no_rows
 
 Numbers = npt.NDArray[np.int64]
 
@@ -187,12 +189,27 @@ class SharedFreedNumbers:
         return [self.path, start, end] if start < end else []
 
 
+@dataclass(frozen=True)
+class LeftPage:
+    """A page whose chosen rows (None: all) were deleted, as it was before; it is there until the transaction ends."""
+
+    entry: Entry
+    chosen: Flags | None
+    schema: TableSchema
+
+    def freed(self, cache: PageCache, read: Read) -> dict[bytes, int]:
+        rows = cache.chosen(self.entry, self.schema, read, self.schema.order).table
+        gone = rows if self.chosen is None else rows.filter(pa.array(self.chosen))
+        return dict(zip(encode_keys(gone, self.schema.order), gone.column(ROW).to_pylist(), strict=True))
+
+
 class FreedNumbers:
     """What one table's rows left behind in one transaction."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, int] = {}
         self._files: list[tuple[str, Spool]] = []
+        self._pages: list[tuple[LeftPage, PageCache, Read]] = []
 
     def note(self, freed: Mapping[bytes, int]) -> None:
         self._known.update(freed)
@@ -201,10 +218,17 @@ class FreedNumbers:
         """The file is read when it is needed; its spool is held until then."""
         self._files.append((path, spool))
 
+    def note_pages(self, pages: Sequence[LeftPage], cache: PageCache, read: Read) -> None:
+        """The pages are read when the numbers are needed."""
+        self._pages += [(page, cache, read) for page in pages]
+
     def all(self) -> dict[bytes, int]:
         files, self._files = self._files, []
         for path, _ in files:
             self._known |= read_freed(path)
+        pages, self._pages = self._pages, []
+        for page, cache, read in pages:
+            self._known |= page.freed(cache, read)
         return self._known
 
 
@@ -303,6 +327,10 @@ class PendingWrites:
         """No rows, in the row schema."""
         return no_rows(self.schema.row_schema)
 
+    def no_images(self) -> pa.Table:
+        """No rows, without `_row`."""
+        return no_rows(pa.schema(list(self.schema.row_schema)[1:]))
+
     def clear(self) -> None:
         self.images.clear()
         self.net.clear()
@@ -314,7 +342,7 @@ class PendingWrites:
 
     def _rows(self, where: Places) -> pa.Table:
         if not len(where):
-            return no_rows(pa.schema(list(self.schema.row_schema)[1:]))
+            return self.no_images()
         starts = np.cumsum([0, *(len(table) for table in self.images[:-1])])
         places = starts[where[:, 0]] + where[:, 1]
         if len(self.images) == 1 and np.array_equal(places, np.arange(len(self.images[0]))):

@@ -14,8 +14,9 @@ tables below them.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,10 @@ from strandline.tables.predicates import ALL, KeyBounds, TableExpression, key_bo
 from strandline.tables.row_changes import FRESH, NONE, PendingWrites
 from strandline.tables.schema import ROW
 from strandline.tables.validation import Footprint
-from strandline.values import no_rows
+from strandline.values import Flags, no_rows
+
+P = TypeVar("P")
+R = TypeVar("R")
 
 PAGE_LOCKS_FROM = 200
 """More keys than this are locked page by page."""
@@ -46,6 +50,28 @@ class Selection:
     keys: list[bytes]
     numbers: list[int]
     rows: pa.Table
+
+
+@dataclass(frozen=True)
+class MarkedPage:
+    """A page with rows that a condition chose: which they are (None: all of them), and how many."""
+
+    entry: Entry
+    chosen: Flags | None
+    count: int
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Where the rows that satisfy a condition stand among the committed ones: on these pages, or at single keys."""
+
+    condition: TableExpression | None
+    bounds: KeyBounds
+    pages: Sequence[MarkedPage]
+
+    @property
+    def are_many(self) -> bool:
+        return sum(page.count for page in self.pages) > MANY_ROWS
 
 
 class LockingReader:
@@ -129,16 +155,36 @@ class LockingReader:
 
     def select(self, pending: PendingWrites, condition: TableExpression | None, mode: Mode) -> Selection:
         """The rows that satisfy a condition, locked in `mode` (S or X), own changes included."""
+        return self.rows_of(pending, self.find(pending, condition, mode), mode)
+
+    def find(self, pending: PendingWrites, condition: TableExpression | None, mode: Mode) -> Matches:
+        """Lock all pages that a condition may touch, and mark the rows that satisfy it; single keys come later."""
         bounds = key_bounds(condition, pending.schema)
         if condition is not None and not bounds.exact:
             condition.check()
         if bounds.points is not None:
+            return Matches(condition, bounds, ())
+        if not pending.created:
+            self._inner.view()
+            self._footprint.note_scan(pending.table_id, condition, bounds)
+        locked = self._lock_range(pending, bounds, Mode.S if mode is Mode.S else Mode.SIX)
+        entries = [entry for entry in locked if entry.rows and bounds.meets(entry.least, entry.greatest)]
+        rows = sum(entry.rows for entry in entries)
+        marked = self._each(lambda entry: self._mark(pending, entry, condition), entries, rows)
+        return Matches(condition, bounds, [page for page in marked if page.count])
+
+    def rows_of(self, pending: PendingWrites, matches: Matches, mode: Mode) -> Selection:
+        """The rows that were found, locked in `mode` (S or X), own changes included."""
+        bounds = matches.bounds
+        if bounds.points is not None:
             keys, rows = self._select_points(pending, bounds, mode)
         else:
-            rows = self._select_range(pending, condition, bounds, mode)
+            read = sum(page.entry.rows for page in matches.pages)
+            tables = self._each(lambda page: self._chosen_rows(pending, page), matches.pages, read)
+            rows = pa.concat_tables([no_rows(pending.schema.row_schema), *tables])
             keys = encode_keys(rows, pending.schema.order)
         numbers: list[int] = rows.column(ROW).to_pylist()
-        test = None if bounds.exact else condition
+        test = None if bounds.exact else matches.condition
         chosen = self._with_own(pending, Selection(keys, numbers, rows.drop_columns([ROW])), test, bounds)
         if bounds.points is None and mode is Mode.X:
             self.lock_keys(pending, chosen.keys, Mode.X)
@@ -159,34 +205,25 @@ class LockingReader:
             return [], no_rows(pending.schema.row_schema)
         return there, tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
-    def _select_range(
-        self, pending: PendingWrites, condition: TableExpression | None, bounds: KeyBounds, mode: Mode
-    ) -> pa.Table:
-        if not pending.created:
-            self._inner.view()
-            self._footprint.note_scan(pending.table_id, condition, bounds)
-        locked = self._lock_range(pending, bounds, Mode.S if mode is Mode.S else Mode.SIX)
-        entries = [entry for entry in locked if entry.rows and bounds.meets(entry.least, entry.greatest)]
+    def _each(self, read: Callable[[P], R], pages: Sequence[P], rows: int) -> list[R]:
+        """Read pages of so many rows, on several threads if that is worth it."""
+        return parallel(read, pages) if rows > self._cache.kept_rows else [read(page) for page in pages]
 
-        def read(entry: Entry) -> pa.Table:
-            return self._select_on(pending, entry, condition)
-
-        many = sum(entry.rows for entry in entries) > self._cache.kept_rows
-        tables = parallel(read, entries) if many else [read(entry) for entry in entries]
-        return pa.concat_tables([no_rows(pending.schema.row_schema), *tables])
-
-    def _select_on(self, pending: PendingWrites, entry: Entry, condition: TableExpression | None) -> pa.Table:
-        """The rows of one page that satisfy a condition; a large page is decoded whole only if it holds any."""
+    def _mark(self, pending: PendingWrites, entry: Entry, condition: TableExpression | None) -> MarkedPage:
+        """The rows of one page that satisfy a condition; of a large page only the columns that it names are decoded."""
         if condition is None:
-            return self._contents(pending, entry).table
-        needed = (*condition.condition.columns, *pending.schema.order)
-        rows = self._cache.at_least(entry, pending.schema, self._inner.output.read, needed).table
-        chosen = condition.mask(rows)
-        if rows.num_columns <= len(pending.schema.names):
-            if not chosen.any():
-                return no_rows(pending.schema.row_schema)
+            return MarkedPage(entry, None, entry.rows)
+        needed = {*condition.condition.columns, *pending.schema.order}
+        if needed >= {*pending.schema.names}:
             rows = self._contents(pending, entry).table
-        return rows.filter(pa.array(chosen))
+        else:
+            rows = self._cache.at_least(entry, pending.schema, self._inner.output.read, tuple(needed)).table
+        chosen = condition.mask(rows)
+        return MarkedPage(entry, None if chosen.all() else chosen, int(np.count_nonzero(chosen)))
+
+    def _chosen_rows(self, pending: PendingWrites, page: MarkedPage) -> pa.Table:
+        rows = self._contents(pending, page.entry).table
+        return rows if page.chosen is None else rows.filter(pa.array(page.chosen))
 
     def _lock_range(self, pending: PendingWrites, bounds: KeyBounds, mode: Mode) -> list[Entry]:
         if pending.pages is not None:

@@ -34,6 +34,7 @@ from strandline.tables.update import (
     assignments,
     check_applicable,
     condition_of,
+    delete_rows,
     overwrite_rows,
     update_rows,
 )
@@ -242,15 +243,13 @@ class TableTransaction:
         if set and not values:
             self._inner.statement = UpdateStatement(table, dict(set), where, dict(params or {}))
         condition = condition_of(where, pending.schema, params, assigned)
-        return update_rows(self.reader, pending, condition, assigned, doing)
+        return update_rows(self._tables, pending, condition, assigned)
 
     @_whole
     def delete(self, table: str, *, where: str | None = None, params: Mapping[str, Any] | None = None) -> int:
         """Delete the rows that satisfy `where`, or all; how many they were."""
         pending = self._tables.open(table)
-        chosen = self.reader.select(pending, condition_of(where, pending.schema, params), Mode.X)
-        pending.remove(chosen.keys, chosen.numbers)
-        return len(chosen.keys)
+        return delete_rows(self._tables, pending, condition_of(where, pending.schema, params))
 
     @_whole
     def apply(self, table: str, changes: Changes | ChangeSet, *, lenient: bool = False) -> int:

@@ -35,6 +35,7 @@ from strandline.errors import ChangesError, InputError
 from strandline.pages import Mode
 from strandline.tables.incoming_rows import check_distinct, check_not_null, taken_keys
 from strandline.tables.keys import encode_keys, show_keys
+from strandline.tables.page_rewrite import delete_pages, update_pages
 from strandline.tables.predicates import TableExpression, check_params, literal, repeat
 from strandline.tables.routing import DELETE
 from strandline.tables.row_changes import PendingWrites
@@ -43,6 +44,7 @@ from strandline.tables.schema import TableSchema
 from strandline.values import Flags, Positions, first_occurrences, restore
 
 if TYPE_CHECKING:
+    from strandline.tables.open_tables import OpenTables
     from strandline.tables.transaction import TableTransaction
 
 
@@ -92,9 +94,14 @@ class Assignments:
 
     expressions: Mapping[str, TableExpression]
     values: Mapping[str, pa.Array]
+    doing: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.expressions, *self.values)
 
     def made(self, rows: pa.Table, schema: TableSchema) -> pa.Table:
-        """The rows with their columns set."""
+        """The rows with their columns set; none is null that must not be."""
         new = rows
         for name, expression in self.expressions.items():
             place = schema.names.index(name)
@@ -102,10 +109,11 @@ class Assignments:
         for name, value in self.values.items():
             place = schema.names.index(name)
             new = new.set_column(place, pa.field(name, new.schema.types[place]), repeat(value, len(new)))
+        check_not_null(new, schema, self.doing)
         return new
 
     def concern(self, names: tuple[str, ...]) -> bool:
-        return bool({*self.expressions, *self.values} & {*names})
+        return bool({*self.columns} & {*names})
 
 
 def assignments(
@@ -123,7 +131,7 @@ def assignments(
         schema.column(name)
     sets = {name: TableExpression(text, schema.arrow_schema, params) for name, text in (set or {}).items()}
     plain = {name: literal(value, schema.arrow_schema.field(name), doing) for name, value in (values or {}).items()}
-    return Assignments(sets, plain)
+    return Assignments(sets, plain, doing)
 
 
 def condition_of(
@@ -137,19 +145,31 @@ def condition_of(
 
 
 def update_rows(
-    reader: LockingReader, pending: PendingWrites, condition: TableExpression | None, assigned: Assignments, doing: str
+    tables: OpenTables, pending: PendingWrites, condition: TableExpression | None, assigned: Assignments
 ) -> int:
-    """Change the rows that satisfy a condition; how many they were."""
-    chosen = reader.select(pending, condition, Mode.X)
-    if not chosen.keys:
-        return 0
-    new = assigned.made(chosen.rows, pending.schema)
-    check_not_null(new, pending.schema, doing)
+    """Change the rows that satisfy a condition, page by page where they are many and keep their keys; how many."""
     if assigned.concern(pending.schema.key):
-        _move(reader, pending, chosen, new, doing)
-    else:
-        pending.put(chosen.keys, new, chosen.numbers)
-    return len(new)
+        chosen = tables.reader.select(pending, condition, Mode.X)
+        if chosen.keys:
+            _move(tables.reader, pending, chosen, assigned.made(chosen.rows, pending.schema), assigned.doing)
+        return len(chosen.keys)
+    matches = tables.find_many(pending, condition)
+    if matches.are_many:
+        return update_pages(pending, tables.page_io(), matches.pages, assigned)
+    chosen = tables.reader.rows_of(pending, matches, Mode.X)
+    if chosen.keys:
+        pending.put(chosen.keys, assigned.made(chosen.rows, pending.schema), chosen.numbers)
+    return len(chosen.keys)
+
+
+def delete_rows(tables: OpenTables, pending: PendingWrites, condition: TableExpression | None) -> int:
+    """Delete the rows that satisfy a condition, page by page where they are many; how many."""
+    matches = tables.find_many(pending, condition)
+    if matches.are_many:
+        return delete_pages(pending, tables.page_io(), matches.pages)
+    chosen = tables.reader.rows_of(pending, matches, Mode.X)
+    pending.remove(chosen.keys, chosen.numbers)
+    return len(chosen.keys)
 
 
 def _move(reader: LockingReader, pending: PendingWrites, chosen: Selection, new: pa.Table, doing: str) -> None:
