@@ -2,7 +2,7 @@
 
     python -m benchmarks.store                   everything; 5 M rows
     python -m benchmarks.store --rows 500000     smaller
-    python -m benchmarks.store --only hot merge  some of it: snapshot, drop, hot, merge, verbs, changes, ten
+    python -m benchmarks.store --only hot merge  some of it: snapshot, drop, hot, processes, merge, …
 
 Stores stand on local disk, with every flush that a commit needs; only the one of 100,000 pages is in memory.
 """
@@ -10,6 +10,7 @@ Stores stand on local disk, with every flush that a commit needs; only the one o
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import shutil
 import tempfile
 import threading
@@ -26,6 +27,7 @@ from benchmarks.ylonen_claims import store_of
 from rich.console import Console
 from rich.table import Table as Shown
 
+import strandline as sl
 from strandline.pages import Visits
 from strandline.store import Store, create
 from strandline.tables import page_writer
@@ -122,6 +124,38 @@ def _hammer(update: Callable[[int, int], None], seconds: float) -> tuple[int, in
     for thread in threads:
         thread.join()
     return sum(counts), sum(lost)
+
+
+def processes_lines(options: argparse.Namespace) -> Iterator[Line]:
+    """Single-row updates from 1 to 8 processes, each on rows of its own, on pages that they share."""
+    context = multiprocessing.get_context("spawn")
+    alone = 0.0
+    for count in (1, 2, 4, 8):
+        with _folder() as folder:
+            with create(folder / "shop") as store:
+                store.create_table("t", _accounts(1000), key="id")
+            with context.Pool(count) as pool:
+                work = [(str(folder / "shop"), number, count, options.seconds) for number in range(count)]
+                done = pool.starmap(_commit_alone, work, chunksize=1)
+        speed = sum(commits for commits, _ in done) / options.seconds
+        alone = alone or speed
+        told = f"{speed:.0f} commits/s, the longest took {max(longest for _, longest in done):.2f} s"
+        goal = "≥ 150 commits/s" if count == 1 else "not below one process, none over 1 s"
+        yield f"{count} process(es), single-row updates", goal, f"{told}, {speed / alone:.2f} × one process"
+
+
+def _commit_alone(path: str, number: int, count: int, seconds: float) -> tuple[int, float]:
+    """How many commits a process makes in so many seconds, and the longest."""
+    commits, longest = 0, 0.0
+    with sl.open(path) as store:
+        store.table("t").update(where="id = :k", values={"v": -1}, params={"k": number})
+        end = time.perf_counter() + seconds
+        while (started := time.perf_counter()) < end:
+            key = number + count * (commits % (1000 // count))
+            store.table("t").update(where="id = :k", values={"v": commits}, params={"k": key})
+            longest = max(longest, time.perf_counter() - started)
+            commits += 1
+    return commits, longest
 
 
 def merge_lines(options: argparse.Namespace) -> Iterator[Line]:
@@ -285,6 +319,7 @@ def _folder() -> Iterator[Path]:
 
 SECTIONS: dict[str, Callable[[argparse.Namespace], Iterator[Line]]] = {
     "hot": hot_lines,
+    "processes": processes_lines,
     "merge": merge_lines,
     "verbs": verbs_lines,
     "changes": changes_lines,

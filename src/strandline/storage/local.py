@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from strandline.errors import AlreadyExists, NotFound, StorageBusy, StorageError, SwapLost, Unanswered
+from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost, Unanswered
 from strandline.storage.durable_file import flush, write_flushed, write_pieces
 from strandline.storage.file_lock import locked
 from strandline.storage.seam import Storage, Stored, Token, checked_name, require_auditing
@@ -37,8 +37,10 @@ from strandline.storage.threads import together
 _UNNAMED = getattr(os, "O_TMPFILE", 0)
 SWAP_LIMIT = 60.0
 """Seconds for which a swap waits for those of other processes."""
-TURN, NO_TURNS = 0.5, 10.0
+TURN, NO_TURNS = 0.8, 10.0
 """Seconds for which a commit waits for its turn, and for which it goes without turns after it has waited in vain."""
+PAUSE, AGING = 0.004, 20.0
+"""Seconds between two looks at whose turn it is, at first; how much oftener one looks with each second of waiting."""
 
 
 def cached_share(descriptor: int, size: int) -> float:
@@ -188,13 +190,21 @@ class LocalStorage:
                     held.enter_context(locked(self._root, folder=True, wait=False))
             except BlockingIOError:
                 waited = True
-                try:
-                    held.enter_context(locked(self._root, folder=True, limit=TURN))
-                except StorageBusy:
+                if not self._wait_for_turn(held):
                     self._turns_from = time.monotonic() + NO_TURNS
             except OSError:
                 self._turns_from = math.inf  # a file system that locks no folders
             yield waited
+
+    def _wait_for_turn(self, held: ExitStack) -> bool:
+        """Whether a turn came in time. Who has waited longer looks more often, so that turns go round."""
+        started = time.monotonic()
+        while (waited := time.monotonic() - started) < TURN:
+            time.sleep(PAUSE / (1 + waited * AGING))
+            with suppress(BlockingIOError):
+                held.enter_context(locked(self._root, folder=True, wait=False))
+                return True
+        return False
 
     def delete(self, name: str) -> None:
         path = self.path(name)
