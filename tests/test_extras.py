@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -93,6 +95,8 @@ def test_a_command_that_needs_an_extra_names_it(extracts: Path, extra: str, word
     [
         ("delta", "sl.diff('delta', 'delta', key='id')"),
         ("iceberg", "sl.diff('ice', 'ice', key='id')"),
+        ("delta", "sl.base('sqlite:///f.db#t').replicate('delta://copy')"),
+        ("iceberg", "sl.base('sqlite:///f.db#t').replicate('iceberg://copy')"),
         ("encrypt", "sl.create('shop').dump('dumps', key_file='key')"),
         ("spark", "sl.session()"),
         ("spark", "sl.register()"),
@@ -102,6 +106,8 @@ def test_a_call_that_needs_an_extra_names_it(tmp_path: Path, extra: str, program
     (tmp_path / "delta" / "_delta_log").mkdir(parents=True)
     (tmp_path / "ice" / "metadata").mkdir(parents=True)
     (tmp_path / "ice" / "metadata" / "v1.metadata.json").write_text("{}")
+    with contextlib.closing(sqlite3.connect(tmp_path / "f.db")) as database:
+        database.execute("create table t (id integer primary key)")
     (tmp_path / "key").write_bytes(b"k" * 32)
     lines = ["import strandline as sl", "try:", f"    {program}", "except sl.StrandlineError as error:"]
     ran = without(list(EXTRAS[extra]), "\n".join([*lines, "    print(type(error).__name__, error)"]), tmp_path)

@@ -160,6 +160,8 @@ class World:
             "sqlite": ("keyless", "sqlite:///copy.db#copy"),
             "postgres": ("annotated_server", "${DATABASE}#" + self.server.schema + ".copy"),
             "parquet": ("delta", "parquet://copies/rows"),
+            "to_delta": ("parquet", "delta://copies/delta"),
+            "to_iceberg": ("iceberg", "iceberg://copies/iceberg"),
             "store": ("lines", "strandline:///other.store#copy"),
             "joined": ("joined", "duckdb:///views.duckdb#joined"),
             "joined_again": ("joined", "sqlite:///views.db#joined"),

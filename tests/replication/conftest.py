@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.replication.folders import tmp_path
 from tests.replication.servers import Postgres, postgres
 
 __all__ = ["postgres", "tmp_path"]
 
-KINDS = ["duckdb", "sqlite", "parquet", "postgres", "store"]
+KINDS = ["duckdb", "sqlite", "parquet", "delta", "iceberg", "postgres", "store"]
+FOLDERS = ("parquet", "delta", "iceberg")
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,9 @@ def place_of(kind: str, folder: Path, server: Postgres | None) -> Place:
             lambda: _sqlite(folder, 'SELECT * FROM "my copy"'),
             lambda sql: _sqlite(folder, sql),
         )
-    if kind == "parquet":
-        return Place(kind, f"parquet:///{folder}/rows", lambda: _parquet(folder), lambda sql: None)
+    if kind in FOLDERS:
+        read = {"parquet": _parquet, "delta": _delta, "iceberg": _iceberg}[kind]
+        return Place(kind, f"{kind}:///{folder}/rows", lambda: read(folder), lambda sql: None)
     if kind == "store":
         return Place(kind, f"strandline:///{folder}/shop#my copy", lambda: _store(folder), lambda sql: None)
     assert server is not None
@@ -70,6 +73,19 @@ def _parquet(folder: Path) -> list[tuple[Any, ...]]:
     import pyarrow.dataset as ds
 
     table = ds.dataset(folder / "rows", format="parquet").to_table()
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def _delta(folder: Path) -> list[tuple[Any, ...]]:
+    from deltalake import DeltaTable
+
+    return [tuple(row.values()) for row in pa.table(DeltaTable(folder / "rows").scan()).to_pylist()]
+
+
+def _iceberg(folder: Path) -> list[tuple[Any, ...]]:
+    from pyiceberg.table import StaticTable
+
+    table = StaticTable.from_metadata(str(folder / "rows")).scan().to_arrow()
     return [tuple(row.values()) for row in table.to_pylist()]
 
 

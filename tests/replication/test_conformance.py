@@ -10,10 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.replication.conftest import Place
+from tests.replication.conftest import FOLDERS, Place
 from tests.replication.senders import COUNTED, KEYED, RANGES, SCHEMA, change, envelope, load, piece_of, ranges, rows
 
 from strandline.errors import ChangesError, Fenced, FormatError, InputError, KeysError, NotFound, SchemaError
+from strandline.relations import iceberg_catalog
 from strandline.replication.definition import CopyDefinition
 from strandline.replication.message import Message
 from strandline.replication.targets.target import open_target
@@ -199,10 +200,10 @@ def test_making_a_copy_twice_is_the_same_copy_and_another_one_is_refused(place: 
 
 
 def test_a_target_that_holds_something_else_is_refused(place: Place) -> None:
-    if place.kind == "parquet":
+    if place.kind in FOLDERS:
         import os
 
-        folder = place.url.removeprefix("parquet:///")
+        folder = place.url.removeprefix(f"{place.kind}:///")
         os.makedirs(folder)
         with open(os.path.join(folder, "mine.txt"), "w") as file:
             file.write("mine")
@@ -263,6 +264,16 @@ def test_an_altered_table_is_found_before_anything_is_written(place: Place) -> N
 
         with sl.open(place.url.removeprefix("strandline:///").partition("#")[0]) as store, store.transaction() as tx:
             tx.add_column("my copy", "extra", pa.int32())
+    elif place.kind == "delta":
+        from deltalake import DeltaTable, Field
+
+        DeltaTable(place.url.removeprefix("delta://")).alter.add_columns([Field("extra", "integer")])
+    elif place.kind == "iceberg":
+        from pyiceberg.types import IntegerType
+
+        table = iceberg_catalog(place.url.removeprefix("iceberg://"), "").load_table()
+        with table.update_schema() as update:
+            update.add_column("extra", IntegerType())
     else:
         place.run('ALTER TABLE "my copy" ADD COLUMN extra int')
     with open_target(place.url) as copy, pytest.raises(SchemaError, match="altered"):
@@ -311,6 +322,8 @@ REFUSED = {
     "sqlite": pa.list_(pa.int64()),
     "postgres": pa.struct([("x", pa.int64())]),
     "parquet": pa.month_day_nano_interval(),
+    "delta": pa.timestamp("ns"),
+    "iceberg": pa.duration("us"),
     "store": pa.month_day_nano_interval(),
 }
 

@@ -16,7 +16,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.pages.faults import Crash
-from tests.replication.conftest import KINDS, Place, place_of
+from tests.replication.conftest import FOLDERS, KINDS, Place, place_of
 from tests.replication.servers import Postgres, postgres
 from tests.views.histories import multiset
 from tests.views.test_replica_kinds import held
@@ -36,7 +36,7 @@ from strandline.views.definition import ViewDefinition
 __all__ = ["postgres"]
 
 CHEAP = "select id, price from orders where price < 10"
-APPLYING = {"parquet": ParquetTarget, "store": StoreTarget}
+APPLYING = {**dict.fromkeys(FOLDERS, ParquetTarget), "store": StoreTarget}
 
 
 @pytest.fixture
@@ -360,7 +360,7 @@ def test_whatever_it_is_redefined_to_a_copy_equals_its_view(
 ) -> None:
     folder = tmp_path_factory.mktemp("redefined")
     urls = {"duckdb": f"duckdb:///{folder}/f.duckdb#v", "sqlite": f"sqlite:///{folder}/f.db#v"}
-    urls |= {"parquet": f"parquet:///{folder}/rows"}
+    urls |= {kind: f"{kind}:///{folder}/{kind}" for kind in ("parquet", "delta", "iceberg")}
     note("\n".join(sqls))
     with create_on(MemoryStorage()) as store:
         store.create_table("t", ROWS, key="id")

@@ -42,6 +42,7 @@ class Targets:
             "parquet": f"parquet:///{folder}/rows",
             "store": f"strandline:///{folder}/shop#copy",
             "postgres": self.server.table(f"copy_{number}"),
+            "delta": f"delta:///{folder}/delta",
         }
 
 
@@ -103,7 +104,9 @@ def test_each_copy_may_have_a_restriction_of_its_own(targets: Targets, data: st.
         name = sorted(known.keys)[0]
         urls = targets.urls()
         view = store.view(name)
-        restrictions = dict(zip(urls, ("x = 1", "y IS NULL", "x < 2 OR s = 'a'", "d > 0", "NOT x = y"), strict=True))
+        restrictions = dict(
+            zip(urls, ("x = 1", "y IS NULL", "x < 2 OR s = 'a'", "d > 0", "NOT x = y", "x = 0"), strict=True)
+        )
         copies = {kind: view.replicate(url, name=kind, where=restrictions[kind]) for kind, url in urls.items()}
         perform(store, known, data.draw(transactions(known)))
         for kind, copy in copies.items():

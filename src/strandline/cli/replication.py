@@ -89,8 +89,8 @@ def replicate(places: tuple[str, ...], columns: tuple[str, ...], method: str, as
 
     `strandline refresh` keeps it fresh.
 
-    TARGET is duckdb:///file#table, sqlite:///file#table, postgresql://…#table or parquet:///folder or
-    strandline:///store#table. Stopped, the same command goes on.
+    TARGET is duckdb:///file#table, sqlite:///file#table, postgresql://…#table, strandline:///store#table, or
+    parquet:///folder, delta:///folder, iceberg:///folder. Stopped, the same command goes on.
 
     \b
     Example:

@@ -159,7 +159,7 @@ def _relations(store: Store, view: ReadView) -> list[str]:
     return [*store.tables(at=view), *definitions(view, store.cache)]
 
 
-_DATABASES = ("postgresql://", "postgres://", "sqlite://", "duckdb://", "parquet://")
+_DATABASES = ("postgresql://", "postgres://", "sqlite://", "duckdb://", "parquet://", "delta://", "iceberg://")
 
 
 def _names_a_relation(text: str) -> bool:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from strandline.errors import InputError, StrandlineError
-from strandline.relations import is_database_url, is_spark_table
+from strandline.relations import FOLDERS, is_database_url, is_spark_table
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _FILES = ("sqlite", "duckdb", "strandline")
@@ -60,8 +60,8 @@ def located(text: str, folder: str) -> str:
         return text
     if not separator:
         return os.path.join(folder, os.path.expanduser(text))
-    if scheme == "parquet":
-        return f"parquet://{os.path.join(folder, rest)}"
+    if scheme in FOLDERS:
+        return f"{scheme}://{os.path.join(folder, rest)}"
     if scheme not in _FILES or not rest.startswith("/") or rest.startswith("//"):
         return text
     return f"{scheme}:///{os.path.join(folder, rest[1:])}"

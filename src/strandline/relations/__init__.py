@@ -9,6 +9,7 @@ from strandline.relations.database_relation import (
 )
 from strandline.relations.databases import (
     CANONICAL,
+    FOLDERS,
     HOLDERS,
     Address,
     Database,
@@ -43,7 +44,9 @@ from strandline.relations.exchange import (
 from strandline.relations.formats import (
     find_objects,
     flowing_frame,
+    iceberg_catalog,
     is_spark_table,
+    metadata_file,
     parquet_file,
     shown_stream,
     stream_identity,
@@ -71,6 +74,7 @@ from strandline.relations.unequal_ranges import EqualRanges, UnequalRows, unequa
 __all__ = [
     "BUCKET_SCANS",
     "CANONICAL",
+    "FOLDERS",
     "HOLDERS",
     "Address",
     "Bounds",
@@ -108,12 +112,14 @@ __all__ = [
     "flowing_frame",
     "groups_of",
     "held_columns",
+    "iceberg_catalog",
     "in_duckdb",
     "in_order_of",
     "inside",
     "is_database_url",
     "is_spark_table",
     "merged",
+    "metadata_file",
     "moment",
     "no_table",
     "open_relation",

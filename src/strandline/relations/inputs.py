@@ -12,7 +12,7 @@ import pyarrow as pa
 from strandline.engine import Spool
 from strandline.errors import InputError
 from strandline.relations.database_relation import DatabaseRelation, is_database_url, open_database
-from strandline.relations.databases import parse_address
+from strandline.relations.databases import FOLDERS, parse_address
 from strandline.relations.formats import (
     DataFile,
     ParquetRelation,
@@ -107,8 +107,9 @@ def _open_path(
             doing="opening a relation",
             hint="Name a database, as postgresql://…, sqlite:///file or duckdb:///file",
         )
-    if name.startswith("parquet://"):
-        return _open_path(parse_address(name).location, format or "parquet", options, spool)
+    scheme, mark, _ = name.partition("://")
+    if mark and scheme in FOLDERS:
+        return _open_path(parse_address(name).location, format or scheme, options, spool)
     if is_stream(name):
         return _open_stream(name, format, options, spool or Spool())
     path = _place(name)

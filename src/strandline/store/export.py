@@ -1,7 +1,7 @@
 """A table of a store, at a state, as a table of others: a Parquet file, a Delta table, an Iceberg table.
 
-Parquet and Delta take the rows page by page; pyiceberg takes them whole. A file or a table that is there is replaced
-only if that is wanted; a Delta table then gets a new version, and keeps its old ones.
+Rows are taken page by page. A file or a table that is there is replaced only if that is wanted; a Delta table then gets
+a new version, and keeps its old ones.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from strandline.errors import InputError, extra
-from strandline.relations import Relation, read_scan
+from strandline.relations import Relation, iceberg_catalog, read_scan
 from strandline.tables import TableRelation
 
 EXPORTS = ("parquet", "delta", "iceberg")
@@ -68,29 +66,18 @@ def _to_delta(relation: Relation, path: str) -> None:
 
 
 def _to_iceberg(relation: Relation, path: str) -> None:
-    with extra("iceberg", "exporting to Iceberg"):
-        from pyiceberg.catalog import MetastoreCatalog
-        from pyiceberg.catalog.noop import NoopCatalog
-        from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
-        from pyiceberg.table import CommitTableResponse, Table
-
-    class OneTable(MetastoreCatalog, NoopCatalog):  # type: ignore[misc]
-        """Commits to the one table that is being made; its metadata files are all that stays."""
-
-        def commit_table(self, table: Any, requirements: Any, updates: Any) -> Any:
-            staged = self._update_and_stage_table(table, table.name(), requirements, updates)
-            self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
-            return CommitTableResponse(metadata=staged.metadata, metadata_location=staged.metadata_location)
-
-    catalog = OneTable("export")
-    name = ("export", relation.name)
-    try:
-        staged = catalog._create_staged_table(name, relation.schema, Path(path).absolute().as_uri())
-    except UnsupportedPyArrowTypeException as error:
-        raise ValueError(str(error)) from None
-    catalog._write_metadata(staged.metadata, staged.io, staged.metadata_location)
-    table = Table(name, staged.metadata, staged.metadata_location, staged.io, catalog)
-    table.append(pa.Table.from_batches(_batches(relation), relation.schema))
+    catalog = iceberg_catalog(path, "exporting to Iceberg")
+    table = catalog.create(relation.schema)
+    transaction, files = table.transaction(), []
+    for number, split in enumerate(relation.parts([])):
+        batches = [batch.cast(relation.schema) for batch in read_scan(split.scan, relation.schema.names)]
+        file = os.path.join(catalog.folder, "data", f"{number:05}.parquet")
+        catalog.write_data_file(table.metadata, pa.Table.from_batches(batches, relation.schema), file)
+        files.append(catalog.data_file(table.metadata, file))
+    with transaction.update_snapshot().fast_append() as appended:
+        for one in files:
+            appended.append_data_file(one)
+    transaction.commit_transaction()
 
 
 def _batches(relation: Relation) -> Iterator[pa.RecordBatch]:

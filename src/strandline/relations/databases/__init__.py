@@ -1,6 +1,6 @@
 """Connections to databases: one small face over SQLite, PostgreSQL and DuckDB."""
 
-from strandline.relations.databases.address import Address, parse_address
+from strandline.relations.databases.address import FOLDERS, Address, parse_address
 from strandline.relations.databases.column_types import (
     CANONICAL,
     HOLDERS,
@@ -15,6 +15,7 @@ from strandline.relations.databases.table_columns import TableColumn, table_colu
 
 __all__ = [
     "CANONICAL",
+    "FOLDERS",
     "HOLDERS",
     "Address",
     "Database",

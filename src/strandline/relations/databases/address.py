@@ -1,5 +1,5 @@
 """Where a table is: `sqlite:///f.db#t`, `duckdb:///f.duckdb#t`, `postgresql://…/db#schema.t`, `parquet:///data/dir`,
-`strandline:///shop#t` or `strandline+s3://bucket/shop#t`.
+`delta:///data/dir`, `iceberg:///data/dir`, `strandline:///shop#t` or `strandline+s3://bucket/shop#t`.
 
 A password in a URL stays in memory: `shown` has none, and is all that ever reaches errors, logs or stored state. A
 PostgreSQL URL without a password uses what PostgreSQL's own client finds: `PGPASSWORD`, `PGPASSFILE`, `~/.pgpass`.
@@ -17,12 +17,16 @@ KINDS = {
     "sqlite": "sqlite",
     "duckdb": "duckdb",
     "parquet": "parquet",
+    "delta": "delta",
+    "iceberg": "iceberg",
     "postgresql": "postgres",
     "postgres": "postgres",
     "strandline": "store",
     "strandline+s3": "store",
 }
-SHOWN_KINDS = ("sqlite", "duckdb", "postgresql", "parquet", "strandline")
+SHOWN_KINDS = ("sqlite", "duckdb", "postgresql", "parquet", "delta", "iceberg", "strandline")
+FOLDERS = {"parquet": "a folder of Parquet", "delta": "a Delta table", "iceberg": "an Iceberg table"}
+"""Kinds of one table each, whose URL names a folder."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +73,9 @@ def parse_address(url: str, table: str | None = None) -> Address:
     kind = KINDS[parts.scheme]
     named = table or unquote(parts.fragment)
     secret, location, shown = _parts(kind, url)
-    if kind == "parquet":
+    if kind in FOLDERS:
         if named:
-            raise InputError("a folder of Parquet holds one table and takes no name", doing=f"reading {shown}")
+            raise InputError(f"{FOLDERS[kind]} is named by its folder and takes no name", doing=f"reading {shown}")
         return Address(kind, location, os.path.basename(location.rstrip("/")), None, shown)
     schema, name = _table(named, kind, shown)
     return Address(kind, location, name, schema, f"{shown}#{named}", secret)
@@ -86,8 +90,8 @@ def _parts(kind: str, url: str) -> tuple[str | None, str, str]:
         return None, f"s3://{parts.netloc}{parts.path}", f"{parts.scheme}://{host}{parts.path}"
     if kind != "postgres":
         path = unquote(parts.netloc + parts.path)
-        if kind == "parquet":
-            return None, _folder(path, url), f"parquet://{_folder(path, url)}"
+        if kind in FOLDERS:
+            return None, _folder(path, url), f"{kind}://{_folder(path, url)}"
         # sqlite:///f.db is a path relative to the working folder, sqlite:////x/f.db an absolute one.
         path = path[1:] if path.startswith("/") and not parts.netloc else path
         if not path:
@@ -107,7 +111,9 @@ def _folder(path: str, url: str) -> str:
     """parquet:///data/x is an absolute path, as file:///data/x is; parquet://x is below the working folder."""
     if not path.strip("/"):
         raise InputError(
-            "it names no folder", doing=f"reading {url}", hint="Say parquet:///data/name or parquet://name"
+            "it names no folder",
+            doing=f"reading {url}",
+            hint="Say {0}:///data/name or {0}://name".format(url.partition(":")[0]),
         )
     return f"/{path.lstrip('/')}" if path.startswith("/") else path
 

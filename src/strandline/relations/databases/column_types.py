@@ -1,6 +1,6 @@
-"""How databases hold the columns of a relation: exactly, wider, as canonical text, or not at all.
+"""How targets hold the columns of a relation: exactly, wider, as canonical text, or not at all.
 
-DuckDB, SQLite and PostgreSQL have one function each from an Arrow type to `Held`, or to None for what they can't hold,
+Databases and table formats have one function each from an Arrow type to `Held`, or to None for what they can't hold,
 which is refused, naming the column. Together they are the type tables of docs/refresh.md.
 """
 
@@ -248,5 +248,73 @@ def in_postgres(type_: pa.DataType) -> Held | None:
     return None
 
 
+def in_delta(type_: pa.DataType) -> Held | None:
+    """What Delta has, nested values included; times of day as canonical text."""
+    if pt.is_time(type_) and type_ != pa.time64("ns"):
+        return Held("string", pa.string(), CANONICAL, out=time_from_text)
+    return _in_lake(type_, in_delta, pa.int8())
+
+
+def in_iceberg(type_: pa.DataType) -> Held | None:
+    """What Iceberg has, nested values included."""
+    if pt.is_time(type_) and type_ != pa.time64("ns"):
+        return Held("time", pa.time64("us"), WIDER if pt.is_time32(type_) else EXACT)
+    return _in_lake(type_, in_iceberg, pa.int32())
+
+
+def _in_lake(type_: pa.DataType, holder: Holder, least: pa.DataType) -> Held | None:
+    """`least` is the smallest integer of the format; `sql` is not used: its columns are declared in Arrow's types."""
+    same = (pa.bool_(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.date32(), _US)
+    wider = {
+        pa.uint16(): pa.int32(),
+        pa.uint32(): pa.int64(),
+        pa.uint64(): pa.decimal128(20, 0),
+        pa.float16(): pa.float32(),
+        pa.date64(): pa.date32(),
+        pa.timestamp("s"): _US,
+        pa.timestamp("ms"): _US,
+    }
+    if type_ in same:
+        return Held("", type_)
+    if type_ in wider:
+        return Held("", wider[type_], WIDER)
+    if pt.is_integer(type_):  # of 8 or 16 bits
+        whole = pa.int16() if type_ == pa.uint8() else type_
+        whole = whole if whole.bit_width >= least.bit_width else least
+        return Held("", whole, EXACT if whole == type_ else WIDER)
+    if pt.is_decimal(type_) and type_.precision <= 38 and 0 <= type_.scale <= type_.precision:
+        return Held("", pa.decimal128(type_.precision, type_.scale))
+    if is_plain_text(type_) or is_plain_bytes(type_):
+        return Held("", pa.string() if is_plain_text(type_) else pa.binary())
+    if pt.is_timestamp(type_) and type_.tz is not None and type_.unit != "ns":
+        return Held("", _INSTANT, EXACT if type_.unit == "us" else WIDER)
+    return _nested_in_lake(type_, holder)
+
+
+def _nested_in_lake(type_: pa.DataType, holder: Holder) -> Held | None:
+    """Lists, structs and maps of what is held by a cast."""
+    inside: list[pa.DataType] = []
+    for field in type_ if pt.is_nested(type_) else ():
+        held = holder(field.type)
+        if held is None or held.how == CANONICAL:
+            return None
+        inside.append(held.stored)
+    if pt.is_list(type_) or pt.is_large_list(type_):
+        return Held("", pa.list_(inside[0]))
+    if pt.is_struct(type_) and inside and len({field.name.lower() for field in type_}) == len(inside):
+        return Held("", pa.struct([(field.name, kind) for field, kind in zip(type_, inside, strict=True)]))
+    if pt.is_map(type_):
+        key, item = (holder(kind) for kind in (type_.key_type, type_.item_type))
+        plain = key is not None and item is not None and CANONICAL not in (key.how, item.how)
+        return Held("", pa.map_(key.stored, item.stored)) if plain and key and item else None
+    return None
+
+
 _INTEGERS = {8: "TINYINT", 16: "SMALLINT", 32: "INTEGER", 64: "BIGINT"}
-HOLDERS: dict[str, Holder] = {"duckdb": in_duckdb, "sqlite": in_sqlite, "postgres": in_postgres}
+HOLDERS: dict[str, Holder] = {
+    "duckdb": in_duckdb,
+    "sqlite": in_sqlite,
+    "postgres": in_postgres,
+    "delta": in_delta,
+    "iceberg": in_iceberg,
+}

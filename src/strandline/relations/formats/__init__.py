@@ -20,7 +20,13 @@ if TYPE_CHECKING:
         said_format,
         with_constants,
     )
-    from strandline.relations.formats.iceberg import iceberg_relation, is_iceberg_table, open_iceberg
+    from strandline.relations.formats.iceberg import (
+        iceberg_catalog,
+        iceberg_relation,
+        is_iceberg_table,
+        metadata_file,
+        open_iceberg,
+    )
     from strandline.relations.formats.json import open_json, read_json
     from strandline.relations.formats.objects import find_objects
     from strandline.relations.formats.parquet import ParquetRelation, open_parquet, parquet_file, read_parquet
@@ -54,6 +60,7 @@ _HOMES = {
     "is_spark_table": "strandline.relations.formats.spark",
     "open_spark_table": "strandline.relations.formats.spark",
     "local_path": "strandline.relations.formats.files",
+    "metadata_file": "strandline.relations.formats.iceberg",
     "missing": "strandline.relations.formats.files",
     "one_format": "strandline.relations.formats.files",
     "open_arrow": "strandline.relations.formats.arrow",
@@ -72,6 +79,7 @@ _HOMES = {
     "naming_stream": "strandline.relations.formats.streams",
     "delta_relation": "strandline.relations.formats.delta",
     "is_delta_table": "strandline.relations.formats.delta",
+    "iceberg_catalog": "strandline.relations.formats.iceberg",
     "iceberg_relation": "strandline.relations.formats.iceberg",
     "is_iceberg_table": "strandline.relations.formats.iceberg",
     "said_format": "strandline.relations.formats.files",
@@ -92,6 +100,7 @@ __all__ = [
     "format_of_file",
     "format_of_folder",
     "frame_columns",
+    "iceberg_catalog",
     "iceberg_relation",
     "is_delta_table",
     "is_iceberg_table",
@@ -99,6 +108,7 @@ __all__ = [
     "is_spark_table",
     "is_stream",
     "local_path",
+    "metadata_file",
     "missing",
     "naming_stream",
     "one_format",

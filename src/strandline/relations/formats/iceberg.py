@@ -6,7 +6,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -21,10 +21,20 @@ from strandline.relations.schema import check_names, relation_schema, with_types
 from strandline.relations.spooled import spool_batches
 from strandline.storage import is_object_url, list_objects, open_version
 
+if TYPE_CHECKING:
+    from strandline.relations.formats.iceberg_folder import IcebergFolderCatalog
+
 
 def open_iceberg(path: str, name: str, options: ReadOptions, spool: Spool | None) -> Relation:
     """The table at snapshot `options.version`, or its current state; `path` is its folder or a metadata file."""
     return iceberg_relation(_load(path), name, options, spool)
+
+
+def iceberg_catalog(folder: str, doing: str) -> IcebergFolderCatalog:
+    """For writing the table of a local folder."""
+    with extra("iceberg", doing):
+        from strandline.relations.formats.iceberg_folder import IcebergFolderCatalog
+    return IcebergFolderCatalog(folder)
 
 
 def is_iceberg_table(source: Any) -> bool:
@@ -70,11 +80,18 @@ def metadata_file(folder: str) -> str:
             named = file.read().strip()
         for candidate in _hinted(named):
             if candidate.endswith(".metadata.json") and os.path.isfile(os.path.join(metadata, candidate)):
-                return os.path.join(metadata, candidate)
+                return os.path.join(metadata, _newest_after(candidate, metadata))
     entries = [entry for entry in os.scandir(metadata) if entry.name.endswith(".metadata.json")]
     if not entries:
         raise _no_metadata(folder)
-    return max(entries, key=lambda entry: (_number(entry.name), entry.stat().st_mtime_ns, entry.name)).path
+    return max(entries, key=lambda entry: (metadata_number(entry.name), entry.stat().st_mtime_ns, entry.name)).path
+
+
+def _newest_after(name: str, metadata: str) -> str:
+    """A commit that was stopped before it wrote its hint counts: files of a folder's own catalog are numbered."""
+    number = re.fullmatch(r"v(\d+)\.metadata\.json", name)
+    following = f"v{int(number[1]) + 1}.metadata.json" if number else ""
+    return _newest_after(following, metadata) if following and os.path.isfile(f"{metadata}/{following}") else name
 
 
 def _metadata_object(url: str) -> str:
@@ -88,7 +105,7 @@ def _metadata_object(url: str) -> str:
     named = [name for name in found if name.endswith(".metadata.json")]
     if not named:
         raise _no_metadata(url)
-    return found[max(named, key=lambda name: (_number(name), str(found[name].modified), name))].url
+    return found[max(named, key=lambda name: (metadata_number(name), str(found[name].modified), name))].url
 
 
 def _hinted(named: str) -> tuple[str, ...]:
@@ -221,6 +238,7 @@ def _small(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _number(name: str) -> int:
+def metadata_number(name: str) -> int:
+    """N of `vN.metadata.json`, or of the names that catalogs give; -1 without one."""
     number = re.match(r"v?(\d+)", name)
     return int(number[1]) if number else -1

@@ -1,4 +1,5 @@
-"""Copies as folders of Parquet. A message rewrites the parts that hold rows it takes away, and adds one of its own.
+"""Copies as folders of Parquet, bare or as Delta and Iceberg tables. A message rewrites the parts that hold rows it
+takes away, and adds one of its own.
 
 Parts are small enough to rewrite and large enough to read (`PART_ROWS`); small ones are folded together once there are
 several. With addresses, the manifest's bounds keep parts that a message can't concern from being opened.
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.changes import COUNTED, KEYED, check_carried
+from strandline.changes import COUNTED, KEYED
 from strandline.errors import ChangesError, Damaged, InputError, NotFound
 from strandline.relations import Address
 from strandline.replication.copy_state import CopyState, Evolution, after, is_new, the_same
@@ -28,11 +29,11 @@ SMALL_PARTS = 8
 
 
 class ParquetTarget:
-    """A copy as a folder of Parquet."""
+    """A copy as a folder of Parquet, bare or with a log that says which files count."""
 
-    def __init__(self, address: Address, *, create: bool = True) -> None:
+    def __init__(self, address: Address, folder: ParquetFolder, *, create: bool = True) -> None:
         self._address = address
-        self._folder = ParquetFolder(address.location)
+        self._folder = folder
         if not create and not os.path.isdir(address.location):
             raise NotFound(f"there is no folder {address.location}", doing=f"opening {address.shown}")
 
@@ -44,7 +45,7 @@ class ParquetTarget:
         return CopyState.from_text(self._folder.read().state) if self._folder.exists() else None
 
     def create(self, definition: CopyDefinition) -> CopyState:
-        check_carried(definition.stored)
+        self._folder.check_holdable(definition)
         if os.path.isdir(self._folder.path) and self._folder.is_foreign():
             raise InputError(
                 "the folder already holds something that is no copy of ours",
@@ -62,8 +63,9 @@ class ParquetTarget:
 
     def evolve(self, definition: CopyDefinition) -> str:
         """Its files are written again, at the target; the manifest takes them all at once."""
-        check_carried(definition.stored)
+        self._folder.check_holdable(definition)
         with self._writing() as (manifest, state):
+            self._folder.check_layout(state.definition)
             evolution = Evolution(state.definition, definition)
             parts: list[FolderPart] = []
             for part in manifest.parts:
@@ -83,6 +85,7 @@ class ParquetTarget:
             if not is_new(state, message):
                 return state
             refuse_statements(message)
+            self._folder.check_layout(state.definition)
             check_no_null_keys(state.definition, message.rows)
             manifest = replace(manifest, going=())
             if message.kind == LOAD:
@@ -96,6 +99,7 @@ class ParquetTarget:
     def rows(self) -> Iterator[pa.RecordBatch]:
         state = self.state()
         if state is not None:
+            self._folder.check_layout(state.definition)
             for part in self._folder.read().parts:
                 yield from self._read(part, state.definition).to_batches()
 
@@ -240,7 +244,8 @@ class _Going:
         """Which rows of the part go, or (counted) change; None when none can."""
         definition = self._definition
         if definition.form == RANGES:
-            if part.least is None or part.greatest is None or not self._emptying.concerns(part.least, part.greatest):
+            known = part.least is not None and part.greatest is not None
+            if known and not self._emptying.concerns(part.least or 0, part.greatest or 0):
                 return None
             chosen = pa.schema([definition.schema.field(name) for name in definition.key])
             addresses = folder.load(part, chosen, definition.ours).column(definition.identity[0])

@@ -24,7 +24,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from strandline.changes import check_carried
 from strandline.errors import Damaged, StorageError
+from strandline.replication.definition import CopyDefinition
 from strandline.storage import flush, locked, put_in_place, write_flushed
 from strandline.values import restore
 
@@ -51,7 +53,7 @@ class FolderManifest:
     loading: tuple[FolderPart, ...] = ()
     going: tuple[str, ...] = ()
 
-    def to_bytes(self) -> bytes:
+    def to_text(self) -> str:
         record = {
             "format": FORMAT,
             "state": self.state,
@@ -59,8 +61,19 @@ class FolderManifest:
             "loading": [part.__dict__ for part in self.loading],
             "going": list(self.going),
         }
-        body = json.dumps(record, sort_keys=True)
-        return json.dumps({"sha256": _digest(body), "body": body}).encode()
+        return json.dumps(record, sort_keys=True)
+
+    @staticmethod
+    def from_text(text: str) -> FolderManifest:
+        record = json.loads(text)
+        if record["format"] != FORMAT:
+            raise ValueError("its format differs")
+        return FolderManifest(
+            record["state"],
+            tuple(FolderPart(**part) for part in record["parts"]),
+            tuple(FolderPart(**part) for part in record["loading"]),
+            tuple(record["going"]),
+        )
 
 
 class ParquetFolder:
@@ -95,15 +108,9 @@ class ParquetFolder:
         try:
             with open(self._inside(MANIFEST), "rb") as file:
                 record = json.loads(file.read())
-            body = json.loads(record["body"])
-            if _digest(record["body"]) != record["sha256"] or body["format"] != FORMAT:
-                raise ValueError("its checksum or format differs")
-            return FolderManifest(
-                body["state"],
-                tuple(FolderPart(**part) for part in body["parts"]),
-                tuple(FolderPart(**part) for part in body["loading"]),
-                tuple(body["going"]),
-            )
+            if _digest(record["body"]) != record["sha256"]:
+                raise ValueError("its checksum differs")
+            return FolderManifest.from_text(record["body"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise Damaged(
                 f"the manifest can't be read: {error}",
@@ -115,7 +122,8 @@ class ParquetFolder:
         """The one step that changes what counts; then the folder is brought to show it."""
         successor = self._inside(f".{MANIFEST}.next")
         self.watch("write the manifest")
-        write_flushed(successor, [manifest.to_bytes()])
+        body = manifest.to_text()
+        write_flushed(successor, [json.dumps({"sha256": _digest(body), "body": body}).encode()])
         self.watch("swap the manifest")
         put_in_place(successor, self._inside(MANIFEST))
         self.watch("after commit")
@@ -142,17 +150,15 @@ class ParquetFolder:
         self.watch(f"write {name}")
         if ids is not None:
             self._write_table(ids, self._inside(IDS, name))
-        self._write_table(rows, self._inside(NEW, name))
+        self._write_rows(rows, name)
         least, greatest = addresses or (None, None)
         return FolderPart(name, len(rows), least, greatest)
 
     def load(self, part: FolderPart, schema: pa.Schema, ids: pa.Schema) -> pa.Table:
         """The chosen columns of a part, ours first, in exactly these types."""
-        shown = os.path.join(self.path, part.name)
-        path = shown if os.path.exists(shown) else self._inside(NEW, part.name)
         tables = [self._read_table(self._inside(IDS, part.name), ids)] if len(ids) else []
         if len(schema) or not tables:
-            tables.append(self._read_table(path, schema))
+            tables.append(self._read_rows(self._file(part), schema))
         whole = tables[0]
         for table in tables[1:]:
             for name in table.column_names:
@@ -167,7 +173,7 @@ class ParquetFolder:
 
     def has(self, part: FolderPart) -> bool:
         """Whether the part's file is there."""
-        return os.path.exists(os.path.join(self.path, part.name)) or os.path.exists(self._inside(NEW, part.name))
+        return os.path.exists(self._file(part))
 
     def strays(self, manifest: FolderManifest) -> list[str]:
         """Files that readers of the folder take for the copy's, and that are not."""
@@ -182,6 +188,23 @@ class ParquetFolder:
             self._forget(self._inside(NEW, part.name))
             self._forget(self._inside(IDS, part.name))
         self._forget(self._inside(MANIFEST))
+
+    def check_holdable(self, definition: CopyDefinition) -> None:
+        """Refuses columns that its files can't hold exactly."""
+        check_carried(definition.stored)
+
+    def check_layout(self, definition: CopyDefinition) -> None:
+        """Refuses a table whose columns somebody altered; bare files have no columns but their own."""
+
+    def _file(self, part: FolderPart) -> str:
+        shown = os.path.join(self.path, part.name)
+        return shown if os.path.exists(shown) else self._inside(NEW, part.name)
+
+    def _write_rows(self, rows: pa.Table, name: str) -> None:
+        self._write_table(rows, self._inside(NEW, name))
+
+    def _read_rows(self, path: str, schema: pa.Schema) -> pa.Table:
+        return self._read_table(path, schema)
 
     def _inside(self, *names: str) -> str:
         return os.path.join(self.path, INSIDE, *names)

@@ -8,15 +8,19 @@ positions are pure functions of `copy_state`, which every kind asks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from strandline.relations import Address, parse_address
+from strandline.errors import extra
+from strandline.relations import FOLDERS, Address, parse_address
 from strandline.replication.copy_state import CopyState
 from strandline.replication.definition import CopyDefinition
 from strandline.replication.message import Message
 from strandline.replication.targets.range_checksums import RangeChecksums
+
+if TYPE_CHECKING:
+    from strandline.replication.targets.parquet_folder import ParquetFolder
 
 
 class CopyTarget(Protocol):
@@ -84,10 +88,10 @@ class CopyTarget(Protocol):
 def open_target(url: str | Address, *, create: bool = True) -> CopyTarget:
     """The copy at `url`; with `create` a file or folder that is not there yet is made."""
     address = parse_address(url) if isinstance(url, str) else url
-    if address.kind == "parquet":
+    if address.kind in FOLDERS:
         from strandline.replication.targets.parquet import ParquetTarget
 
-        return ParquetTarget(address, create=create)
+        return ParquetTarget(address, _folder_of(address), create=create)
     if address.kind == "store":
         from strandline.replication.targets.store import StoreTarget
 
@@ -95,3 +99,18 @@ def open_target(url: str | Address, *, create: bool = True) -> CopyTarget:
     from strandline.replication.targets.sql import SqlTarget
 
     return SqlTarget(address, create=create)
+
+
+def _folder_of(address: Address) -> ParquetFolder:
+    if address.kind == "parquet":
+        from strandline.replication.targets.parquet_folder import ParquetFolder
+
+        return ParquetFolder(address.location)
+    with extra(address.kind, f"opening {address.shown}"):
+        if address.kind == "delta":
+            from strandline.replication.targets.delta_folder import DeltaFolder
+
+            return DeltaFolder(address.location)
+        from strandline.replication.targets.iceberg_folder import IcebergFolder
+
+        return IcebergFolder(address.location)
