@@ -43,6 +43,7 @@ from strandline.changes.shape import (
     flagged_names,
     keyed_header,
     kinds,
+    show,
     total,
 )
 from strandline.changes.table_difference import difference, keyed_difference, net_counts, repeated_keys
@@ -91,6 +92,7 @@ __all__ = [
     "read_batches",
     "read_parts",
     "repeated_keys",
+    "show",
     "to_keyed",
     "total",
     "write_changes",

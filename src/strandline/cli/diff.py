@@ -43,7 +43,12 @@ SAMPLE = 2000
 @click.option("--columns", multiple=True, help="Compare only these columns.")
 @click.option("--ignore", multiple=True, help="Leave these columns out.")
 @click.option("--rename", multiple=True, metavar="OLD=NEW", help="A column of the old side by its new name.")
-@click.option("--compare", multiple=True, metavar="COLUMN=RULE", help="E.g. price=abs:0.01, string=trim, *=empty.")
+@click.option(
+    "--compare",
+    multiple=True,
+    metavar="COLUMN=RULE",
+    help="E.g. price=abs:0.01, string=trim, *=empty; for keys id=trim.",
+)
 @click.option("--where", help="Compare only rows that meet this SQL condition.")
 @click.option(
     "--duplicates",

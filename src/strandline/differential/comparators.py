@@ -8,7 +8,8 @@ exactly; floats with what their own rounding adds. The bound is included, and ex
 the same as itself alone.
 
 A rule is text: one comparator or several, as in `trim casefold` or `abs:0.01`. Rules are given by column name, by
-type (`string`, `number`, `time`) or for all (`*`); the column's own rule wins over its type's, that over `*`.
+type (`string`, `number`, `time`) or for all (`*`); the column's own rule wins over its type's, that over `*`. A key
+column takes `trim` and `casefold`, by its own name alone: rows are then matched by what these make of it.
 """
 
 from __future__ import annotations
@@ -114,6 +115,23 @@ def comparators_for(schema: pa.Schema, rules: Mapping[str, str]) -> dict[str, Co
         elif "*" in rules:
             chosen[field.name] = _fitting(parse_comparator(rules["*"]), field, named=False)
     return {name: comparator for name, comparator in chosen.items() if comparator != Comparator()}
+
+
+def key_comparators(schema: pa.Schema, rules: Mapping[str, str]) -> dict[str, Comparator]:
+    """The comparators of key columns, which are those of `schema`: normalising ones, given by name."""
+    chosen = {}
+    for field in schema:
+        if field.name in rules:
+            comparator = _fitting(parse_comparator(rules[field.name]), field, named=True)
+            if comparator.tolerance or "empty" in comparator.normalise:
+                raise InputError(
+                    f"the rule {rules[field.name]!r} is not for key column {field.name!r}: rows are matched by values "
+                    "that are the same or not",
+                    doing="reading --compare",
+                    hint="Keys take trim and casefold",
+                )
+            chosen[field.name] = comparator
+    return chosen
 
 
 def _fitting(comparator: Comparator, field: pa.Field, *, named: bool) -> Comparator:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes import COUNTED, ChangeSet, Header, counted_header, difference, keyed_difference, keyed_header
-from strandline.differential.comparators import Comparator, comparators_for
+from strandline.differential.comparators import Comparator, comparators_for, key_comparators
 from strandline.relations import Scan, read_scan, read_table
 from strandline.storage import JsonRecord, cached_property
 from strandline.values import Numbers, comparable, free_name, key_numbers, no_rows, parse_condition
@@ -124,7 +124,8 @@ def _values(table: pa.Table, other: pa.Table, names: Sequence[str], places: Numb
 class Comparison(JsonRecord):
     """What is compared. `old_schema` and `new_schema` are the sides' columns that take part, under their common names.
 
-    Without a key rows are compared as a whole and counted. `rules` are comparators by column, kind or `*`. With `pair`
+    Without a key rows are compared as a whole and counted. `rules` are comparators by column, kind or `*`; those of key
+    columns fold the keys of both sides, which stand folded in the result. With `pair`
     the key need not be unique: rows of one key are paired by likeness, and `_copy` numbers them in the result.
     """
 
@@ -151,13 +152,20 @@ class Comparison(JsonRecord):
         """The comparator of each value column that has one."""
         return self._comparators(self.header)
 
+    @cached_property
+    def folding(self) -> dict[str, Comparator]:
+        """The comparator of each key column that has one: its values are folded before anything else is done."""
+        sides = [pa.schema([side.field(name) for name in self.key]) for side in (self.old_schema, self.new_schema)]
+        return [key_comparators(side, self.rules) for side in sides][1]
+
     def _comparators(self, header: Header) -> dict[str, Comparator]:
-        if not self.rules:
+        rules = {name: rule for name, rule in self.rules.items() if name not in self.key}
+        if not rules:
             return {}
         values = pa.schema(
             [field for field in header.after_schema if header.form == COUNTED or field.name in header.values]
         )
-        return comparators_for(values, self.rules)
+        return comparators_for(values, rules)
 
     @cached_property
     def copy_column(self) -> str:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 from strandline.changes import Changes, Counts, StoredChanges
 from strandline.differential import cost
 from strandline.differential.cost import choose_algorithm
+from strandline.differential.folded_keys import keys_made_one
 from strandline.differential.merge import merge
 from strandline.differential.options import DiffKeywords, DiffOptions, names_of, options_from
 from strandline.differential.partitioned_hash import partitioned_hash
@@ -148,7 +150,8 @@ def find_changes(
     renames = _renames(plan, chosen, state)
     estimate, estimates = choose_algorithm(plan, chosen, state)
     logger.info("comparing by %s (%s), %s", estimate.algorithm, estimate.why, plan.runner.name)
-    result = run_algorithm(plan, chosen, state, estimate.algorithm)
+    with _naming_keys_made_one(plan):
+        result = run_algorithm(plan, chosen, state, estimate.algorithm)
     result, missed = _verified(plan, chosen, result, estimate.algorithm)
     result, estimate = _with_equal_ranges(plan, result, estimate)
     if old is not None:
@@ -164,6 +167,21 @@ def find_changes(
         replace(run, seconds=time.perf_counter() - started, missed=missed, renames=renames),
         _next_state(plan, chosen, result, estimate.algorithm),
     )
+
+
+@contextmanager
+def _naming_keys_made_one(plan: DiffPlan) -> Iterator[None]:
+    """A key that a side holds twice may be two that folding made one: the error names these."""
+    try:
+        yield
+    except KeysError:
+        for side, given, relation in zip(("old", "new"), (plan.old, plan.new), plan.unfolded or (), strict=False):
+            names = given.file_names()
+            rules = {names[name]: rule for name, rule in plan.comparison.folding.items()}
+            found = keys_made_one(side, relation, [names[name] for name in plan.comparison.key], rules)
+            if rules and found is not None:
+                raise found from None
+        raise
 
 
 def _with_equal_ranges(
@@ -262,7 +280,8 @@ def _signature_spec(
     saved = state.spec if state else None
     rows = plan.new.relation.rows or 10**6
     bits = options.bits or (bits_for(rows, options.miss_probability) if options.miss_probability else None)
-    rules = [(name, str(rule)) for name, rule in plan.comparison.comparators.items()]
+    comparators = {**plan.comparison.comparators, **plan.comparison.folding}
+    rules = [(name, str(rule)) for name, rule in comparators.items()]
     return SignatureSpec(
         key=plan.comparison.key,
         key_schema=pa.schema([plain_schema(plan.comparison.new_schema).field(name) for name in header.key]),

@@ -18,6 +18,7 @@ import pyarrow.types as pt
 from strandline.changes import Header, check_columns, check_key
 from strandline.differential.comparators import parse_comparator
 from strandline.differential.comparison import Comparison, Side
+from strandline.differential.folded_keys import fold_relations
 from strandline.differential.options import DiffOptions
 from strandline.differential.signatures import SignatureState, rename_fields
 from strandline.engine import Runner, SparkRunner, Spool, choose_runner, machine_memory
@@ -103,6 +104,8 @@ class DiffPlan:
     spool: Spool
     memory: int = field(default_factory=lambda: machine_memory() // 2)
     equal: EqualRanges | None = None
+    unfolded: tuple[Relation, Relation] | None = None
+    """Both sides as they were before their keys were folded."""
 
     @property
     def flows(self) -> bool:
@@ -173,9 +176,12 @@ def plan_diff(
     key = key or _default_key(old_relation, new_relation, options, rename)
     comparison = _comparison(old_relation.schema, new_relation.schema, key, options, rename)
     frames = [frame for frame in map(flowing_frame, (old_relation, new_relation)) if frame is not None]
-    flows = bool(frames) and _can_flow(frames, old, options, running)
+    flows = bool(frames) and not comparison.folding and _can_flow(frames, old, options, running)
     if not flows:
         old_relation, new_relation = written_out(old_relation), written_out(new_relation)
+    unfolded = (old_relation, new_relation)
+    if comparison.folding:
+        old_relation, new_relation = _folded(unfolded, comparison, options, rename, spool)
     fetched = _fetched(
         _input(old_relation, comparison.old_schema_shared, options, rename),
         _input(new_relation, comparison.new_schema_shared, options, {}),
@@ -196,9 +202,29 @@ def plan_diff(
         equal=fetched.equal,
         spool=spool,
         memory=memory,
+        unfolded=unfolded,
     )
     _check_keys_are_not_all_null(plan)
     return plan
+
+
+def _folded(
+    sides: tuple[Relation, Relation],
+    comparison: Comparison,
+    options: DiffOptions,
+    rename: Mapping[str, str],
+    spool: Spool,
+) -> list[Relation]:
+    """Both sides with folded keys."""
+    if options.keep_sorted is not None:
+        raise InputError(
+            "keep_sorted would keep folded keys instead of the extract's",
+            doing="reading options",
+            hint="Leave it out, or the rule of the key",
+        )
+    back = {new: old for old, new in rename.items()}
+    of_old = {back.get(name, name): rule for name, rule in comparison.folding.items()}
+    return fold_relations(sides, (of_old, comparison.folding), spool)
 
 
 def _meeting_as_doubles(
@@ -319,7 +345,7 @@ def _comparison(
         pair=options.duplicates == "pair" and bool(key),
     )
     comparison.header  # noqa: B018 - raises what is wrong with the schemas
-    if not comparison.comparators and options.compare:
+    if not comparison.comparators and not comparison.folding and options.compare:
         raise InputError("no column is left to compare by these rules", doing="reading --compare")
     if not comparison.key and comparison.rules and any(not r.is_equivalence for r in comparison.comparators.values()):
         raise InputError(

@@ -235,7 +235,8 @@ def normalise(table: pa.Table, scheme: Scheme) -> pa.Table:
     for name, rule in scheme.normalisation:
         comparator: Comparator = parse_comparator(rule)
         place = table.schema.get_field_index(name)
-        table = table.set_column(place, name, comparator.normalised(table.column(place)))
+        if place >= 0:  # a key's rule is among them, and keys come folded
+            table = table.set_column(place, name, comparator.normalised(table.column(place)))
     return table
 
 
