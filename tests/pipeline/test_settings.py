@@ -12,6 +12,7 @@ from strandline.errors import InputError, NotFound
 from strandline.pipeline import duration, read_settings
 from strandline.pipeline.places import Secrets
 from strandline.pipeline.settings import Guards, PipelineSettings
+from strandline.relations import open_relation, read_relation
 
 GOOD = """
 store = "shop.store"
@@ -153,3 +154,14 @@ def test_durations_are_read_as_people_write_them() -> None:
     for wrong in ("", "5", "m", "1.2.3h", "0s", "5 parsecs"):
         with pytest.raises(InputError, match="is no duration"):
             duration(wrong)
+
+
+def test_how_text_is_read_is_said_for_each_source(tmp_path: Path) -> None:
+    (tmp_path / "old.csv").write_bytes("id\tname\n1\tJosé\n2\tNA\n".encode("cp1252"))
+    lines = ['store = "s"', "[sources.old]", 'from = "old.csv"', 'key = "id"', 'delimiter = "\\t"']
+    text = "\n".join([*lines, 'encoding = "cp1252"', 'nulls = "NA"'])
+    (source,) = settings(tmp_path, text).sources
+    read = read_relation(open_relation(tmp_path / "old.csv", options=source.reading.options))
+    assert read.to_pylist() == [{"id": 1, "name": "José"}, {"id": 2, "name": None}]
+    with pytest.raises(InputError, match=r"line 6: 'encoding': the encoding 'klingon' is not known"):
+        settings(tmp_path, text.replace("cp1252", "klingon"))

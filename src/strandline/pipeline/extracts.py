@@ -114,8 +114,8 @@ def _opened(source: SourceSettings, path: str, types: Mapping[str, pa.DataType] 
 
 
 def _options(source: SourceSettings, types: Mapping[str, pa.DataType] | None = None) -> ReadOptions:
-    reading = source.reading
-    return ReadOptions(types={**(types or {}), **reading.types}, header=reading.header, delimiter=reading.delimiter)
+    options = source.reading.options
+    return replace(options, types={**(types or {}), **options.types})
 
 
 def describe_extract(source: SourceSettings, secrets: Secrets, session: SparkSession | None) -> Extract:
@@ -286,7 +286,7 @@ def typed_as_the_table(extract: Extract, record: TableSchema | None) -> Extract:
 def _types_guessed_otherwise(extract: Extract, record: TableSchema) -> dict[str, pa.DataType]:
     types = {}
     for field in extract.schema:
-        if field.name in record.names and field.name not in extract.source.reading.types:
+        if field.name in record.names and field.name not in extract.source.reading.options.types:
             kind = record.arrow_schema.field(field.name).type
             if plain_type(field.type) != plain_type(kind) and common_type(kind, field.type) != kind:
                 types[field.name] = kind

@@ -12,12 +12,13 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from strandline.dumps import PERIODS, SCHEDULE, parse_rule, parse_schedule
 from strandline.errors import InputError, NotFound, StrandlineError, did_you_mean
 from strandline.pipeline.places import located
+from strandline.relations import ReadOptions
 
 DETECTORS = ("auto", "store", "signatures", "annotated")
 PICKS = ("all", "latest")
@@ -43,9 +44,7 @@ class ReadSettings:
     """How a file is read, where name and content don't show it."""
 
     format: str | None = None
-    types: Mapping[str, str] = field(default_factory=dict)
-    delimiter: str | None = None
-    header: bool = True
+    options: ReadOptions = field(default_factory=ReadOptions)
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _TOP = ("name", "store", "work", "snapshot", "keep", "sources", "views", "replicas", "dumps", "notify")
 _SOURCE = (
     *("from", "key", "table", "pick", "detect", "drift", "guards"),
-    *("format", "types", "delimiter", "header"),
+    *("format", "types", "delimiter", "header", "encoding", "nulls"),
 )
 _GUARDS = ("changed", "deleted", "required", "unique", "fresh", "rows")
 _NOTIFY = ("webhook", "command", "on", "openlineage")
@@ -291,7 +290,6 @@ def _notify(section: Section) -> NotifySettings:
 
 def _source(name: str, section: Section) -> SourceSettings:
     section.only(_SOURCE, ("from",))
-    types = section.inner("types").values
     return SourceSettings(
         name=name,
         location=section.text("from"),
@@ -300,11 +298,19 @@ def _source(name: str, section: Section) -> SourceSettings:
         pick=section.one_of("pick", PICKS),
         detect=section.one_of("detect", DETECTORS),
         drift=section.one_of("drift", DRIFTS),
-        reading=ReadSettings(
-            section.text("format"), dict(types), section.text("delimiter"), bool(section.values.get("header", True))
-        ),
+        reading=ReadSettings(section.text("format"), _read_options(section)),
         guards=_guards(section.inner("guards")),
     )
+
+
+def _read_options(section: Section) -> ReadOptions:
+    options = ReadOptions(
+        types=dict(section.inner("types").values),
+        header=bool(section.values.get("header", True)),
+        nulls=section.names("nulls"),
+    )
+    options = section.read("delimiter", lambda text: replace(options, delimiter=str(text))) or options
+    return section.read("encoding", lambda text: replace(options, encoding=str(text))) or options
 
 
 def _guards(section: Section) -> Guards:
