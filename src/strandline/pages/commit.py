@@ -37,6 +37,9 @@ logger = logging.getLogger(__name__)
 UNTIDIED = 8
 """So many batches may leave deleting to the next while many threads commit: deleting makes them all wait."""
 
+TIDY_SECONDS = 0.25
+"""For so long a commit deletes what earlier ones freed; the rest is left to the commits that follow."""
+
 
 class _InstallFailed(Exception):
     """A batch of several can't be installed together; its cause is one of them."""
@@ -244,7 +247,7 @@ class Committer:
         self._untidied = self._untidied + 1 if self.queue.crowded else UNTIDIED
         if swapped and self._untidied >= UNTIDIED:
             self._untidied = 0
-            self._version.reclaim()
+            self._version.reclaim(TIDY_SECONDS)
         self._leftovers.clear()
 
     def abort(self, transaction: Transaction) -> None:

@@ -20,6 +20,7 @@ taken off the list by a later swap. Whoever stops in between leaves a list that 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -215,6 +216,8 @@ class PointerLedger:
         self._deleted: set[PhysicalPage] = set()
         self._emptied: set[PhysicalPage] = set()
         """Extension pages of freed objects worked off."""
+        self._begun: dict[PhysicalPage, int] = {}
+        """How many objects of an extension page are worked off, where it is begun."""
 
     def enter(self, base: Pointer, plan: SwapPlan, output: ObjectWriter) -> Pointer:
         """The plan's pointer with the swap's id, its log entry, and what was freed; without what was deleted."""
@@ -238,25 +241,36 @@ class PointerLedger:
             freed=ChunkedList(inline, kept).extended(rows, output.chunk),
         )
 
-    def delete(self, pointer: Pointer, test: DeletionTest) -> None:
-        """Delete what a pointer lists as freed and the test allows."""
+    def delete(self, pointer: Pointer, test: DeletionTest, seconds: float) -> None:
+        """Delete what a pointer lists as freed and the test allows, for so many seconds; the rest is left for later."""
+        end = time.monotonic() + seconds
         load = self._context.objects.chunk
         for chunk in pointer.freed.chunks:
-            if chunk.name not in self._emptied and test.allows_all(load(chunk)):
-                self._delete([row[3] for row in load(chunk)])
-                self._emptied.add(chunk.name)
+            if chunk.name in self._emptied or not test.allows_all(rows := load(chunk)):
+                continue
+            begun = self._begun.get(chunk.name, 0)
+            begun += len(self._delete([row[3] for row in rows[begun:]], end))
+            if begun < len(rows):
+                self._begun[chunk.name] = begun
+                return
+            self._emptied.add(chunk.name)
         names = [row[3] for row in pointer.freed.inline if row[3] not in self._deleted and test.allows(row)]
-        self._delete(names)
-        self._deleted.update(names)
+        self._deleted.update(self._delete(names, end))
 
     def forget(self, pointer: Pointer) -> None:
         """A swap stands: what its pointer no longer lists needs no remembering."""
         self._deleted &= {row[3] for row in pointer.freed.inline}
-        self._emptied &= {chunk.name for chunk in pointer.freed.chunks}
+        chunks = {chunk.name for chunk in pointer.freed.chunks}
+        self._emptied &= chunks
+        self._begun = {name: count for name, count in self._begun.items() if name in chunks}
 
-    def _delete(self, names: Iterable[PhysicalPage]) -> None:
-        for name in names:
+    def _delete(self, names: Sequence[PhysicalPage], end: float) -> Sequence[PhysicalPage]:
+        """Those that were deleted: the first ones, until the time is over."""
+        for place, name in enumerate(names):
+            if time.monotonic() >= end:
+                return names[:place]
             self._context.objects.delete(name)
+        return names
 
 
 def _chunk_names(pointer: Pointer) -> set[PhysicalPage]:

@@ -7,6 +7,7 @@ advances by own swaps (`advance`) and by those of other processes (`absorb`); on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING
@@ -200,14 +201,15 @@ class Version:
         self.context.membership.refuse_inherited()
         return swap_attempt(self)
 
-    def reclaim(self) -> None:
+    def reclaim(self, seconds: float = math.inf) -> None:
         """After a swap: delete what was freed and nobody reads, then look for dead processes.
 
-        The swap stands whatever happens here; what can't be deleted stays in the pointer's list for the next one.
+        The swap stands whatever happens here. What can't be deleted, or not within so many seconds, stays in the
+        pointer's list for the next one.
         """
         with self.exclusive.held():
             try:
-                registry = self.collect()
+                registry = self.collect(seconds)
             except StrandlineError:
                 return
         # Fencing a process swaps all pointers, so it must not happen while one of them is taken.
@@ -216,7 +218,7 @@ class Version:
     def _after_swap(self, registry: ProcessRegistry) -> None:
         self.store.after_swap(registry)
 
-    def collect(self) -> ProcessRegistry:
+    def collect(self, seconds: float) -> ProcessRegistry:
         """Delete what was freed and nobody reads (invariant 7). The order is what makes it safe:
 
         after the swap that freed, the registry is read, and after the registry the pointer again. Who named a
@@ -230,7 +232,7 @@ class Version:
             load = self.context.objects.chunk
             readers = readers_of(self.object, registry, self.context.membership.number, self.pins.readers())
             test = DeletionTest(readers, newest.chain(load), {one.name for one in newest.all_freed(load)})
-            self.ledger.delete(pointer, test)
+            self.ledger.delete(pointer, test, seconds)
         return registry
 
     def read(self, known: Current | None = None) -> Current:
