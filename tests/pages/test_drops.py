@@ -7,10 +7,10 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.pages.toy import all_rows, assert_sound, created, domain_of, opened, put
+from tests.pages.toy import all_rows, assert_sound, created, domain_of, opened, put, write
 
 from strandline.errors import InUse
-from strandline.pages import CATALOG, PageSnapshot, PageStore, TableId, Visits
+from strandline.pages import CATALOG, PageSnapshot, PageStore, TableId, Version, Visits
 from strandline.pages.format.node import NodeRef, TableEntry
 from strandline.pages.format.page_table import find, items, only_in
 from strandline.pages.format.pointer import Pointer, SnapshotRecord
@@ -75,6 +75,30 @@ def oracle(store: PageStore, pointer: Pointer, dropped: SnapshotRecord) -> set[s
     return freed
 
 
+def commit_dropping(version: Version, name: str, value: object) -> None:
+    """A commit that writes a row and drops a snapshot, by one swap."""
+    swaps = len(version.log())
+    with version.begin() as transaction:
+        write(transaction, domain_of(version, "a"), "k000", value)
+        transaction.dropped_snapshots.append(name)
+    assert len(version.log()) == swaps + 1
+
+
+def test_a_commit_leaves_a_snapshot_that_is_being_read_or_was_dropped_already() -> None:
+    storage = MemoryStorage()
+    with created(storage) as store:
+        main = store.version()
+        put(main, "a", k000=0)
+        main.name_snapshot("read")
+        with main.at("read") as snapshot:
+            commit_dropping(main, "read", 1)
+            assert all_rows(snapshot.view) == {"a": {"k000": 0}}
+        commit_dropping(main, "gone", 2)
+        assert [one.name for one in main.snapshots()] == ["read"]
+        assert all_rows(main.view()) == {"a": {"k000": 2}}
+    assert_sound(storage)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_dropping_frees_the_intersection_of_the_change_sets(seed: int) -> None:
     chance = random.Random(seed)
@@ -107,9 +131,13 @@ def test_dropping_frees_the_intersection_of_the_change_sets(seed: int) -> None:
             assert len({one.name for one in freed}) == len(freed)
             in_domains = {str(one.name) for one in freed if one.domain >= CATALOG}
             assert in_domains == oracle(store, pointer, record)
-            main.drop_snapshot(name)
+            if chance.random() < 0.5:
+                main.drop_snapshot(name)
+                put(main, "a", k000=chance.random())
+            else:
+                commit_dropping(main, name, chance.random())
+            assert all(one.name != name for one in main.snapshots())
             del models[name]
-            put(main, "a", k000=chance.random())
             assert_sound(storage)
             for other, rows in models.items():
                 with main.at(other) as snapshot:

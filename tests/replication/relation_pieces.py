@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from strandline.engine import Attempt, Result, WorkItem, cut_by_bytes, kernel
 from strandline.relations import Relation, Scan, read_scan
-from strandline.replication.full_copy import Pieces, write_piece
+from strandline.replication.delivery import Pieces, write_piece
 from strandline.values import no_rows
 
 PIECE_BYTES = 2000

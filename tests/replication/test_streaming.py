@@ -14,7 +14,7 @@ import strandline as sl
 from strandline.engine import InlineRunner
 from strandline.errors import ChangesError
 from strandline.replication.copy_state import CopyState
-from strandline.replication.full_copy import stream
+from strandline.replication.delivery import stream
 from strandline.replication.message import Message, Position
 from strandline.replication.targets.sql import SqlTarget
 from strandline.replication.targets.target import open_target

@@ -1,8 +1,10 @@
-"""Difference tables kept at every commit: what deferred computes, in the same commit, in segments that collapse."""
+"""Difference tables kept at every commit: what deferred computes, in the same commit, in segments."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,12 +15,12 @@ from tests.views.histories import TINY, Relations, multiset, perform, relations,
 from tests.views.test_deltas import after, counted
 
 from strandline.errors import InputError
-from strandline.pages import check_store
+from strandline.pages import PageSnapshot, check_store
 from strandline.storage import MemoryStorage
 from strandline.store import Store, create_on
 from strandline.tables.schema import SEGMENTS
 from strandline.views.delta_query import TwoStates, delta_rows
-from strandline.views.difference_table import all_segments, difference
+from strandline.views.difference_table import OLDER_FORM, all_segments, difference
 from strandline.views.store_state import StoreState
 
 
@@ -41,7 +43,7 @@ def test_eager_is_deferred_is_regenerated(data: st.DataObject) -> None:
                     definition = view.definition
                     with store.state(then) as older, store.state() as newer:
                         assert not all_segments(newer, store.cache)[view.name].broken
-                        eager = counted(difference(newer, store.cache, definition, 1))
+                        eager = counted(difference(newer, store.cache, definition, 0))
                         sides = TwoStates(StoreState(older, store.cache), StoreState(newer, store.cache))
                         assert eager == counted(delta_rows(definition, sides))
                     assert after(before, eager) == known.query(sql) == multiset(view.to_arrow())
@@ -59,10 +61,10 @@ def test_changes_that_cancel_out_leave_nothing_behind(tmp_path: Path) -> None:
         for sql in ("x + 1", "x - 1"):
             store.table("t").update(set={"x": sql})
         with store.state() as view:
-            assert len(difference(view, store.cache, store.view("v").definition, 1)) == 0
+            assert len(difference(view, store.cache, store.view("v").definition, 0)) == 0
         store.table("t").upsert([{"k": 4, "x": 1}, {"k": 3, "x": 10}])
         with store.state() as view:
-            assert difference(view, store.cache, store.view("v").definition, 1).to_pylist() == [
+            assert difference(view, store.cache, store.view("v").definition, 0).to_pylist() == [
                 {"k": 4, "x": 1, "_count": 1}
             ]
 
@@ -76,7 +78,7 @@ def test_a_bulk_load_is_followed_like_single_rows(tmp_path: Path) -> None:
         assert copy.verify()
 
 
-def test_positions_are_shared_and_what_is_old_collapses(tmp_path: Path) -> None:
+def test_copies_share_what_changed_and_what_is_old_goes(tmp_path: Path) -> None:
     with create_on(MemoryStorage()) as store:
         example(store)
         slow, fast, third = (store.view("v").replicate(f"parquet:///{tmp_path}/{name}") for name in ("a", "b", "c"))
@@ -86,18 +88,72 @@ def test_positions_are_shared_and_what_is_old_collapses(tmp_path: Path) -> None:
             if number == 12:
                 third.refresh()
         with store.state() as view:
-            starts = all_segments(view, store.cache)["v"].starts
-        assert len(starts) == 3, "one for each position at which a copy stands"
-        assert len(store.table("_view.difference.v").to_arrow()) == 10, "net, and each change once"
+            segments = all_segments(view, store.cache)["v"]
+        assert segments.since == slow.status()["position"], "all that the slowest copy needs, and no more"
+        assert len(store.table("_view.difference.v").to_arrow()) == 10, "each change once, for all copies"
         assert slow.refresh().messages == 10
         assert third.refresh().messages == 7
         store.table("t").insert([{"k": 99, "x": 1}])
         for copy in (slow, fast, third):
             copy.refresh()
             assert copy.verify()
-        with store.state() as view:
-            assert len(all_segments(view, store.cache)["v"].starts) == 1
         assert len(store.table("_view.difference.v").to_arrow()) == 0
+
+
+@pytest.mark.parametrize("maintain", ["eager", "deferred"])
+def test_a_refresh_of_one_row_reads_the_state_once_and_makes_one_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, maintain: str
+) -> None:
+    taken: list[PageSnapshot] = []
+    made = PageSnapshot.__init__
+
+    def counted(snapshot: PageSnapshot, *args: Any, **named: Any) -> None:
+        taken.append(snapshot)
+        made(snapshot, *args, **named)
+
+    with create_on(MemoryStorage()) as store:
+        example(store)
+        store.view("v", store.view("v").sql, maintain=maintain)
+        copy = store.view("v").replicate(f"sqlite:///{tmp_path}/copy.db#v")
+        store.table("t").insert([{"k": 4, "x": 1}])
+        swaps = len(store.pages.log())
+        monkeypatch.setattr(PageSnapshot, "__init__", counted)
+        assert copy.refresh().messages == 1
+        kinds = [one.kind for one in store.pages.log()[swaps:]]
+        if maintain == "eager":
+            assert (kinds, len(taken)) == (["commit"], 1)
+        else:
+            assert (kinds, len(taken)) == (["snapshot", "commit"], 2), "the state is pinned, and so is the one before"
+
+
+def test_a_copy_that_shows_nothing_of_many_changes_is_moved_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.replication.senders.view.ADVANCE", 3)
+    with create_on(MemoryStorage()) as store:
+        example(store)
+        copy = store.view("v").replicate(f"sqlite:///{tmp_path}/copy.db#v", where="x < 0")
+        ways = []
+        for number in range(4):
+            store.table("t").insert([{"k": 10 + number, "x": 1}])
+            ways.append((copy.refresh().method, len(store.table("_view.difference.v").to_arrow())))
+        assert ways == [("nothing", 1), ("nothing", 2), ("difference", 0), ("nothing", 1)]
+        assert copy.verify()
+
+
+def test_a_difference_table_of_an_older_release_begins_anew(tmp_path: Path) -> None:
+    with create_on(MemoryStorage()) as store:
+        example(store)
+        copy = store.view("v").replicate(f"sqlite:///{tmp_path}/copy.db#v")
+        with store.state() as view:
+            segments = all_segments(view, store.cache)["v"]
+        old = {"starts": [[1, 2, "a"]], "broken": "", "modifications": {}, "fingerprint": segments.fingerprint}
+        text = json.dumps({**old, "revision": segments.revision + 1})
+        with store.transaction() as tx:
+            tx.upsert(SEGMENTS, pa.table({"view": ["v"], "record": [text]}))
+        store.table("t").insert([{"k": 4, "x": 1}])
+        assert OLDER_FORM in copy.refresh().why
+        store.table("t").insert([{"k": 5, "x": 1}])
+        assert copy.refresh().method == "difference"
+        assert copy.verify()
 
 
 def test_a_view_may_become_eager_and_deferred_again(tmp_path: Path) -> None:

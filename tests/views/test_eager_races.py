@@ -67,7 +67,7 @@ def test_a_lost_swap_derives_again_on_the_newer_state(tmp_path: Path) -> None:
         known = kept(second)
         assert not known.broken
         with second.state() as view:
-            rows = difference(view, second.cache, second.view("v").definition, known.starts[0][0])
+            rows = difference(view, second.cache, second.view("v").definition, known.since)
         assert rows.to_pylist() == [{"id": 2, "name": "bob", "_count": 1}]
         done = copy.refresh()
         assert (done.method, done.messages) == ("difference", 1)
@@ -78,7 +78,7 @@ def test_a_stale_writer_of_segments_is_refused_and_changes_nothing(tmp_path: Pat
     with create_on(MemoryStorage()) as store:
         example(store)
         copy = store.view("v").replicate(f"sqlite:///{tmp_path}/f.db#v")
-        stale = kept(store).closed()
+        stale = kept(store).left(leaving=True)
         store.table("o").insert([{"id": 2, "c": 1}])
         copy.refresh()
         newest = kept(store)

@@ -23,7 +23,7 @@ from strandline.pages.locks import BatchLocks, LostHandle, batch_locks, page_res
 from strandline.pages.process_registry import seen_by
 from strandline.pages.read_view import ReadView
 from strandline.pages.reclamation import Leftovers, clear_away, clear_failed
-from strandline.pages.snapshots import check_new_name
+from strandline.pages.snapshots import check_new_name, without_snapshots
 from strandline.pages.state_edit import Draft, StateEdit, TableEdit
 from strandline.pages.swap import SwapAttempt, SwapPlan
 from strandline.pages.transaction import PageChange, Transaction, TransactionResources
@@ -205,12 +205,13 @@ class Committer:
             pending.attempt = attempt
         outcome = edit.finish()
         attempt.output.keep_pages(outcome.named)
-        base = attempt.base.pointer
+        dropped = [name for pending in live for name in pending.transaction.dropped_snapshots]
+        base, freed = without_snapshots(self._version, attempt.base.pointer, dropped, attempt.output)
         ended = {str(pending.transaction.number) for pending in live if pending.transaction.resources.reservations}
         number = self._context.membership.number
         kept = tuple(one for one in base.reservations if one.process != number or one.id not in ended)
         named = _snapshot_names(live)
-        if outcome.root is base.root and kept == base.reservations and not named:
+        if outcome.root is base.root and kept == base.reservations and not named and not dropped:
             return False
         taken = self._context.environment.now()
         made = [SnapshotRecord(edit.commit, name, outcome.root, taken, None, attempt.output.swap) for name in named]
@@ -220,7 +221,7 @@ class Committer:
             replace(base, commit=edit.commit, root=outcome.root, reservations=kept, snapshots=snapshots),
             "commit",
             "; ".join(pending.transaction.message for pending in live if pending.transaction.message),
-            freed=[one for one in outcome.freed if not seen_by(one, chain)],
+            freed=[*freed, *(one for one in outcome.freed if not seen_by(one, chain))],
             moves=[
                 (page_resource(domain, old), page_resource(domain, new))
                 for domain, table in edit.domains.items()

@@ -56,6 +56,7 @@ class ReadView:
         self.state = state
         self.objects = objects
         self._domains: dict[TableId, TableEntry | None] = {}
+        self._named: dict[str, TableId | None] = {}
 
     @property
     def commit(self) -> CommitNumber:
@@ -80,12 +81,15 @@ class ReadView:
         return self._domains[domain]
 
     def find_domain(self, name: str) -> TableEntry | None:
-        """The domain of that name; reads a handful of nodes whatever the number of domains."""
-        place = floor(lambda number: self._leafage(CATALOG, number), name.encode())
-        if place is None or place[0] != name.encode():
+        """The domain of that name; reads a handful of nodes whatever the number of domains, once."""
+        if name not in self._named:
+            place = floor(lambda number: self._leafage(CATALOG, number), name.encode())
+            self._named[name] = TableId(place[1]) if place is not None and place[0] == name.encode() else None
+        domain = self._named[name]
+        if domain is None:
             return None
-        self._check(TableId(place[1]), name)
-        return self.domain(TableId(place[1]))
+        self._check(domain, name)
+        return self.domain(domain)
 
     def record(self, domain: TableId) -> bytes:
         """What the tables wrote down about a domain."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -151,17 +152,43 @@ def drop_snapshot(version: Version, name: str, visits: Visits | None = None) -> 
     registry = read_registry(version.context.storage).registry
     while True:
         with version.attempt() as attempt:
-            pointer, output = attempt.base.pointer, attempt.output
-            record = _record(version, pointer, name)
-            _refuse_children(pointer, record)
-            _refuse_readers(version, registry, record)
-            snapshots, _ = pointer.snapshots.without(lambda row: row[1] == name, output.load_chunk, output.chunk)
-            freed = freed_without(replace(pointer, snapshots=snapshots), record, output, visits)
-            attempt.write(SwapPlan(replace(pointer, snapshots=snapshots), "drop", name, freed=freed))
+            record = _droppable(version, registry, attempt.base.pointer, name)
+            pointer, freed = _without(attempt.base.pointer, record, attempt.output, visits)
+            attempt.write(SwapPlan(pointer, "drop", name, freed=freed))
             if attempt.swap():
                 break
     version.reclaim()
     return len(freed)
+
+
+def without_snapshots(
+    version: Version, pointer: Pointer, names: Collection[str], output: ObjectWriter
+) -> tuple[Pointer, list[Freed]]:
+    """A pointer without permanent snapshots, and what they held alone; one that is being read or is gone is left."""
+    freed: list[Freed] = []
+    if names:
+        registry = read_registry(version.context.storage).registry
+        for name in names:
+            with suppress(InUse, NotFound):
+                pointer, own = _without(pointer, _droppable(version, registry, pointer, name), output)
+                freed += own
+    return pointer, freed
+
+
+def _droppable(version: Version, registry: ProcessRegistry, pointer: Pointer, name: str) -> SnapshotRecord:
+    record = _record(version, pointer, name)
+    _refuse_children(pointer, record)
+    _refuse_readers(version, registry, record)
+    return record
+
+
+def _without(
+    pointer: Pointer, record: SnapshotRecord, output: ObjectWriter, visits: Visits | None = None
+) -> tuple[Pointer, list[Freed]]:
+    """A pointer without a permanent snapshot, and what that held alone."""
+    snapshots, _ = pointer.snapshots.without(lambda row: row[1] == record.name, output.load_chunk, output.chunk)
+    pointer = replace(pointer, snapshots=snapshots)
+    return pointer, freed_without(pointer, record, output, visits)
 
 
 def demote(version: Version, name: str) -> PageSnapshot:

@@ -84,6 +84,8 @@ class Transaction:
         version.committer.watch(self)
         self.message = message
         self.snapshot: str | None = None
+        self.dropped_snapshots: list[str] = []
+        """Permanent snapshots that go with the commit's own swap, unless somebody reads them."""
         self.footprint: object = None
         self.statement: object = None
         self.page_changes: list[PageChange] = []

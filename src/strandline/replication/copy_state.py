@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -54,6 +55,7 @@ class CopyState:
         )
 
     @staticmethod
+    @lru_cache(maxsize=64)  # one refresh reads it several times
     def from_text(text: str) -> CopyState:
         try:
             record = json.loads(text)

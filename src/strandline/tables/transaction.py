@@ -76,6 +76,7 @@ class TableTransaction:
         self._tables = OpenTables(inner, cache)
         self._large = LargeWrites(self._tables, session, runner)
         self.reader = self._tables.reader
+        self.dropped_snapshots = inner.dropped_snapshots
 
     # Tables
 

@@ -2,7 +2,7 @@
 
 define, ViewDefinition         what a view is: select, project, inner joins
 read_views, KnownViews         what a store says of its views at one state
-refresh_context, change_source what a refresh of a copy reads, and its difference
+refresh_context                what a refresh of a copy reads, and its difference
 """
 
 from strandline.views.catalog import (
@@ -18,14 +18,6 @@ from strandline.views.catalog import (
     remove,
 )
 from strandline.views.change_feed import ChangeFeed, FeedOffset, FirstSplit, changes_of_view, followers, forget, inserts
-from strandline.views.change_sources import (
-    ChangeSource,
-    NetDifference,
-    RefreshContext,
-    change_source,
-    changes_since,
-    refresh_context,
-)
 from strandline.views.cost import Choice, messages
 from strandline.views.definition import Shape, ViewDefinition, define
 from strandline.views.delta_query import TwoStates
@@ -48,10 +40,10 @@ from strandline.views.maintenance import (
     with_seen,
 )
 from strandline.views.range_modifications import RangeStatement
+from strandline.views.refresh import NetDifference, RefreshContext, refresh_context
 from strandline.views.regeneration import in_spark_sql, on_spark, regenerate
 from strandline.views.relevance import Why, why
 from strandline.views.retention import collapse_unused, duration, expire, release
-from strandline.views.store_state import StoreState
 from strandline.views.subscription import Subscription, subscribe
 
 __all__ = [
@@ -63,7 +55,6 @@ __all__ = [
     "ROW_BYTES",
     "USUAL",
     "ChangeFeed",
-    "ChangeSource",
     "Choice",
     "ContentChecksum",
     "FeedOffset",
@@ -75,7 +66,6 @@ __all__ = [
     "RefreshContext",
     "Seen",
     "Shape",
-    "StoreState",
     "Subscription",
     "TwoStates",
     "ViewCopyRecord",
@@ -84,9 +74,7 @@ __all__ = [
     "ViewPosition",
     "ViewRecord",
     "Why",
-    "change_source",
     "changes_of_view",
-    "changes_since",
     "check_dependents",
     "choose",
     "collapse_unused",

@@ -1,8 +1,8 @@
 """Which views a store has, which copies of them, and where the copies stand.
 
 Records are rows of hidden tables, so they are transactional, snapshotted and dumped like the rest. A view is kept as
-its text; what it means is found anew against the relations of a state. A copy's record says where it is, what it is
-known to hold (`taken`) and what was last sent to it (`offered`), as the store's own idea of positions.
+its text; what it means is found anew against the relations of a state. A copy's record says where it is and what it is
+known to hold (`taken`), as the store's own idea of positions.
 
 A position is (store, lineage, version, fingerprint of the view, commit number, commit id); the id is that of the commit
 itself, as the version's pointer records it. Two histories that reach the same commit number differ in the rest: a store
@@ -68,9 +68,8 @@ class ViewCopyRecord(JsonRecord):
 
     `where` and `columns` restrict what it holds. `version` is the version of the store whose rows it has: a branch
     inherits the record, and not the copy. `checksum` is that of the rows at `taken`, kept up by what was sent.
-    `taken` is where it stands, as far as is known; `offered` the segment of an eager view's difference table at whose
-    beginning it may have come to stand. `seen` is when it was last refreshed (seconds since 1970), `keep` for how many
-    seconds after that what it needs is kept.
+    `taken` is where it stands, as far as is known: there, or at a later position. `seen` is when it was last refreshed
+    (seconds since 1970), `keep` for how many seconds after that what it needs is kept.
     `last` tells of the last refresh, `held` how many rows the copy has, `measured` what refreshes have cost so far.
     """
 
@@ -81,7 +80,6 @@ class ViewCopyRecord(JsonRecord):
     where: str | None = None
     columns: tuple[str, ...] | None = None
     taken: ViewPosition | None = None
-    offered: int | None = None
     seen: float = 0.0
     keep: float = KEEP
     held: int = 0

@@ -1,11 +1,11 @@
-"""Difference tables: what an eagerly kept view has changed by, in the store itself, in segments.
+"""Difference tables: what an eagerly kept view has changed by, in the store itself.
 
-A segment holds the net changes from one position to the next: rows of the view under their signature, with a count that
-is never 0. The last segment is open: every commit adds to it what it changes, in the same atomic commit. A refresh
-closes it and opens the next, so from any position to now there is one net difference: the sum of the segments behind
-it. Copies at one position share its segments. A position at which no copy stands any more is forgotten, and its segment
-joins the one before: what is old collapses. Beyond the positions of copies there are segments only for range
-modifications: one that holds the update's rows, with the statements beside it.
+A segment holds what one commit changed in the view, net, and has the commit's number: rows of the view under their
+signature, with a count that is never 0. It is written in the commit itself. So every commit is a position, and from any
+position to any state there is one net difference: the sum of the segments behind it. A refresh writes nothing before
+its message. When its end is written down, the segments that no copy needs any more go with the same commit.
+
+A segment that one update by expression made may have statements beside it, which say the same: range modifications.
 """
 
 from __future__ import annotations
@@ -13,93 +13,92 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from strandline.changes import COUNT
+from strandline.engine import parallel
 from strandline.pages import ReadView
-from strandline.tables import DIFFERENCE, SEGMENTS, PageCache, TableReader, TableTransaction, encode_keys
-from strandline.values import plain_schema, restore, row_signatures, scheme_of
+from strandline.tables import (
+    DIFFERENCE,
+    SEGMENTS,
+    KeyBounds,
+    PageCache,
+    TableReader,
+    TableTransaction,
+    encode_keys,
+    encode_prefixes,
+)
+from strandline.values import no_rows, plain_schema, restore, row_signatures, scheme_of
 from strandline.views.definition import ViewDefinition
 from strandline.views.join import net
 
 SEGMENT, SIGNATURE, NUMBER = "segment", "signature", "count"
 KEY = [SEGMENT, SIGNATURE]
 MODIFICATIONS = 16
-"""So many updates by expression keep segments of their own; older ones become rows."""
+"""The statements of so many updates by expression are kept; older ones are sent as rows."""
+THIS_COMMIT = -1
+"""Stands for the number of the commit that writes it, which is known once it is installed."""
+OLDER_FORM = "it was kept in the form of an older release"
 Statements = Mapping[str, list[dict[str, Any]]]
 """For each audience (a kind of copy, or one restricted copy) the statements to run there, as JSON."""
 _RECORDS = pa.schema([pa.field("view", pa.string()), pa.field("record", pa.string())])
 
 
-class SegmentStart(NamedTuple):
-    """Where a segment begins: at the commit, by number and id, that opened it.
-
-    While that commit is on its way it has neither; what opens one in the middle of a commit never gets them, as no copy
-    can come to stand there.
-    """
-
-    number: int
-    commit: int = 0
-    id: str = ""
-
-
 @dataclass(frozen=True)
 class Segments:
-    """The segments of a view in order, each with the position at which it begins.
+    """What is known of a view's difference table: it has every change of the view after the commit `since`.
 
     `broken` says why the difference is not known any more; it is empty while it is. `modifications` holds, for segments
     that one update by expression made, the statements that say the same, by kind of copy. Every writer counts
-    `revision` on by one, so that one who writes what he read too long ago is found out. `leaving` says that copies come
-    to stand at states instead, at their next refresh: the view is to be deferred once the last of them has left.
+    `revision` on by one, so that one who writes what he read too long ago is found out. `leaving` is the commit from
+    which on copies come to stand at states instead, at their next refresh: the view is to be deferred once the last of
+    them has left. It is 0 unless that is so.
     """
 
     view: str
     fingerprint: str
-    starts: tuple[SegmentStart, ...]
+    since: int = THIS_COMMIT
     broken: str = ""
     modifications: Mapping[int, Statements] = field(default_factory=dict)
     revision: int = 0
-    leaving: bool = False
+    leaving: int = 0
 
     @property
     def table(self) -> str:
         """The name of the difference table."""
         return DIFFERENCE + self.view
 
-    @property
-    def open(self) -> int:
-        return self.starts[-1].number
+    def is_sound(self, definition: ViewDefinition) -> bool:
+        """Whether it is the difference of the view as it is defined now."""
+        return not self.broken and self.fingerprint == definition.fingerprint
 
-    def number(self, id_: str) -> int | None:
-        """The segment that begins at the commit of this id."""
-        return next((start.number for start in self.starts if start.id == id_ and id_), None)
+    def installed(self, commit: int) -> Segments:
+        """The same, once the number of the commit that writes it is known."""
+        since, leaving = (commit if number == THIS_COMMIT else number for number in (self.since, self.leaving))
+        return replace(self, since=since, leaving=leaving)
 
-    def opened(self, commit: int, id_: str) -> Segments:
-        """The same, its open segment beginning at this commit, if it was opened on the way to it."""
-        last = self.starts[-1]
-        return self if last.id else replace(self, starts=(*self.starts[:-1], SegmentStart(last.number, commit, id_)))
-
-    def closed(self) -> Segments:
-        """The same with another segment opened."""
-        return replace(self, starts=(*self.starts, SegmentStart(self.open + 1)), revision=self.revision + 1)
+    def trimmed(self, commit: int) -> Segments:
+        """The same without what changed up to a commit, inclusive."""
+        later = {number: statements for number, statements in self.modifications.items() if number > commit}
+        return replace(self, since=commit, modifications=later, revision=self.revision + 1)
 
     def left(self, *, leaving: bool) -> Segments:
         """The same once copies are to leave it, or to stay."""
-        return replace(self, leaving=leaving, revision=self.revision + 1)
+        return replace(self, leaving=THIS_COMMIT if leaving else 0, revision=self.revision + 1)
 
-    def modified(self, statements: Statements) -> Segments:
-        """The same once an update has got a segment of its own, and another one is open."""
-        own = self.closed()
-        modifications = {**self.modifications, own.open: statements}
-        return replace(own.closed(), modifications=modifications, revision=self.revision + 1)
+    def modified(self, commit: int, statements: Statements) -> Segments:
+        """The same with the statements that say what a commit changed."""
+        newest = sorted([*self.modifications.items(), (commit, statements)], key=lambda one: one[0])[-MODIFICATIONS:]
+        return replace(self, modifications=dict(newest), revision=self.revision + 1)
 
     def row(self) -> dict[str, str]:
         record = {
             "fingerprint": self.fingerprint,
-            "starts": self.starts,
+            "since": self.since,
             "broken": self.broken,
             "modifications": {str(number): dict(by_audience) for number, by_audience in self.modifications.items()},
             "revision": self.revision,
@@ -110,10 +109,12 @@ class Segments:
     @staticmethod
     def from_row(row: Mapping[str, str]) -> Segments:
         record = json.loads(row["record"])
-        starts = tuple(SegmentStart(*start) for start in record["starts"])
+        if "since" not in record:
+            segments = Segments(row["view"], record["fingerprint"], 0, record["broken"] or OLDER_FORM)
+            return replace(segments, revision=record["revision"])
         modifications = {int(number): by_audience for number, by_audience in record["modifications"].items()}
-        segments = Segments(row["view"], record["fingerprint"], starts, record["broken"], modifications)
-        return replace(segments, revision=record["revision"], leaving=record.get("leaving", False))
+        segments = Segments(row["view"], record["fingerprint"], record["since"], record["broken"], modifications)
+        return replace(segments, revision=record["revision"], leaving=record["leaving"])
 
 
 def all_segments(view: ReadView, cache: PageCache) -> dict[str, Segments]:
@@ -136,7 +137,7 @@ def write(transaction: TableTransaction, segments: Segments) -> None:
 
 def begin(transaction: TableTransaction, view: ReadView, cache: PageCache, definition: ViewDefinition) -> Segments:
     """Begin a view's difference table, empty, at the commit of this transaction."""
-    segments = Segments(definition.name, definition.fingerprint, (SegmentStart(1),))
+    segments = Segments(definition.name, definition.fingerprint)
     known = all_segments(view, cache).get(definition.name)
     if known is not None:
         segments = replace(segments, revision=known.revision + 1)
@@ -175,64 +176,31 @@ def stored(definition: ViewDefinition, segment: int, rows: pa.Table) -> pa.Table
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def entries(view: ReadView, cache: PageCache, name: str, after: int, upto: int | None = None) -> pa.Table:
+    """Rows of a view's difference table: of the commits after one (exclusive) up to another (inclusive)."""
+    reader = TableReader(view, DIFFERENCE + name, cache)
+    schema = reader.schema.arrow_schema
+    bounds = KeyBounds(_beginning(after + 1), None if upto is None else _beginning(upto + 1))
+    pages = parallel(lambda entry: reader.rows(entry, schema.names, None, bounds), reader.entries(bounds))
+    rows = pa.concat_tables([no_rows(schema), *(pa.Table.from_arrays(page.columns, schema=schema) for page in pages)])
+    wanted = pc.greater(rows.column(SEGMENT), after)
+    if upto is not None:
+        wanted = pc.and_(wanted, pc.less_equal(rows.column(SEGMENT), upto))
+    return rows.filter(wanted)
+
+
+def _beginning(segment: int) -> bytes:
+    """What the keys of a segment begin with."""
+    return encode_prefixes(pa.table({SEGMENT: [segment]}), KEY)[0]
+
+
 def difference(
-    view: ReadView, cache: PageCache, definition: ViewDefinition, first: int, last: int | None = None
+    view: ReadView, cache: PageCache, definition: ViewDefinition, after: int, upto: int | None = None
 ) -> pa.Table:
-    """The net difference of the segments from `first` to `last` (both inclusive): rows of the view with `_count`."""
-    reader = TableReader(view, DIFFERENCE + definition.name, cache)
-    upto = "" if last is None else " AND segment <= :last"
-    params = {"first": first} | ({} if last is None else {"last": last})
-    entries = reader.to_arrow(None, f"segment >= :first{upto}", params)
-    names = [*definition.schema.names, COUNT]
-    columns = [*(entries.column(f"c{place}") for place in range(len(definition.schema))), entries.column(NUMBER)]
-    rows = pa.Table.from_arrays(columns, names=names)
-    return net(rows)  # also of one segment: signatures of an older algorithm may name a row once more
-
-
-def collapse(
-    transaction: TableTransaction, view: ReadView, cache: PageCache, known: Segments, kept: set[int]
-) -> Segments:
-    """Forget segments at whose beginning no copy stands (`kept` has the others); the open one always stays."""
-    *closed, last = known.starts
-    standing = [start.number for start in closed if start.number in kept]
-    newest = sorted(known.modifications)[-MODIFICATIONS:] if standing else []
-    # An update's segment stays apart, with its end, as long as a copy stands before it.
-    apart = {number for own in newest if own >= standing[0] for number in (own, own + 1)}
-    starts = [start for start in closed if start.number in kept or start.number in apart]
-    if len(starts) == len(closed):
-        return known
-    for number in (start.number for start in closed):
-        target = max((start.number for start in starts if start.number <= number), default=None)
-        if number != target:
-            _move(transaction, view, cache, known, (number, target))
-    modifications = {number: sent for number, sent in known.modifications.items() if number in apart}
-    collapsed = replace(known, starts=(*starts, last), modifications=modifications, revision=known.revision + 1)
-    write(transaction, collapsed)
-    return collapsed
-
-
-def _move(
-    transaction: TableTransaction, view: ReadView, cache: PageCache, known: Segments, move: tuple[int, int | None]
-) -> None:
-    """Add a closed segment to an earlier one, or forget it when there is none."""
-    number, target = move
-    if target is not None:
-        rows = TableReader(view, known.table, cache).to_arrow(None, "segment = :s", {"s": number})
-        place = rows.schema.get_field_index(SEGMENT)
-        moved = rows.set_column(place, rows.schema.field(SEGMENT), pa.array(np.full(len(rows), target, np.int64)))
-        add(transaction, known, moved)
-    transaction.delete(known.table, where="segment = :s", params={"s": number})
-
-
-def add(transaction: TableTransaction, known: Segments, rows: pa.Table) -> None:
-    """Add rows to a segment in a transaction; counts that cancel out vanish."""
-    segment = rows.column(SEGMENT)[0].as_py() if len(rows) else 0
-    there = transaction.to_arrow(known.table, where="segment = :s", params={"s": segment})
-    put, gone = added(there, rows)
-    if len(put):
-        transaction.upsert(known.table, put)
-    for signature in gone.column(SIGNATURE).to_pylist():
-        transaction.delete(known.table, where="segment = :s AND signature = :n", params={"s": segment, "n": signature})
+    """The net difference from a commit to another, or to this state: rows of the view with `_count`."""
+    rows = entries(view, cache, definition.name, after, upto)
+    columns = [*(rows.column(f"c{place}") for place in range(len(definition.schema))), rows.column(NUMBER)]
+    return net(pa.Table.from_arrays(columns, names=[*definition.schema.names, COUNT]))
 
 
 def try_entering(definition: ViewDefinition, rows: pa.Table, clock: Callable[[], float]) -> float | None:
@@ -240,20 +208,5 @@ def try_entering(definition: ViewDefinition, rows: pa.Table, clock: Callable[[],
     if not len(rows):
         return None
     started = clock()
-    entries = stored(definition, 0, rows)
-    added(entries, entries)
-    encode_keys(entries, KEY)
+    encode_keys(stored(definition, 0, rows), KEY)
     return (clock() - started) / len(rows)
-
-
-def added(there: pa.Table, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """What a segment holds under the signatures of `rows` once they are added: rows to put, and rows to take away."""
-    counts = dict(zip(there.column(SIGNATURE).to_pylist(), there.column(NUMBER).to_pylist(), strict=True))
-    sums = [
-        counts.get(signature, 0) + number
-        for signature, number in zip(rows.column(SIGNATURE).to_pylist(), rows.column(NUMBER).to_pylist(), strict=True)
-    ]
-    place = rows.schema.get_field_index(NUMBER)
-    whole = rows.set_column(place, rows.schema.field(NUMBER), pa.array(sums, pa.int64()))
-    mask = pa.array([number != 0 for number in sums], pa.bool_())
-    return whole.filter(mask), whole.filter(pa.compute.invert(mask))

@@ -1,5 +1,7 @@
 """Eager maintenance: what a commit batch changes in views goes into their difference tables, in the same commit.
 
+Nothing is read of a difference table for that: the batch's changes are a segment of their own.
+
 `derive` runs while the batch is installed, on the state before it and on the pages that it edits; after a lost swap it
 runs again on the newer state, like installing itself. The changes of a batch to a table are its pages before and after,
 so bulk loads and single rows are the same to it. R_new is R_old with ΔR added, in counts: nothing of the new state has
@@ -30,22 +32,13 @@ from strandline.tables import (
     TableSchema,
     encode_keys,
     find_table,
+    is_of_views,
     rows_of_pairs,
 )
 from strandline.values import no_rows
 from strandline.views.definition import ViewDefinition
 from strandline.views.delta_query import delta_rows
-from strandline.views.difference_table import (
-    KEY,
-    NUMBER,
-    SEGMENT,
-    SIGNATURE,
-    Segments,
-    added,
-    all_segments,
-    records,
-    stored,
-)
+from strandline.views.difference_table import KEY, Segments, all_segments, entries, records, stored
 from strandline.views.join import JoinRunner, counted_once
 from strandline.views.known_views import KnownViews
 from strandline.views.maintenance import MAINTENANCE_COSTS
@@ -54,14 +47,17 @@ from strandline.views.store_state import Sought, StoreState
 
 
 def derive(edit: StateEdit, installer: Installer, cache: PageCache, transactions: Sequence[Transaction] = ()) -> None:
-    """Add to each eager view's open segment what this batch changes in the view."""
+    """Write what this batch changes in each eager view, as a segment that has the number of its commit."""
     kept = all_segments(edit.view, cache)
-    written = _opened(edit, installer, _written(edit, cache, kept))
+    written = _written(edit, installer, cache, kept)
     touched = {table.before.name for table in edit.domains.values() if _is_changed(table)}
+    if all(map(is_of_views, touched)):
+        return
     state = StoreState(edit.view, cache)
     known = KnownViews(state)
     for segments in kept.values():
-        if segments.broken:
+        newest = written.get(segments.view, segments)
+        if segments.broken or newest is None:
             continue
         started = time.perf_counter()
         try:
@@ -72,47 +68,47 @@ def derive(edit: StateEdit, installer: Installer, cache: PageCache, transactions
         except StorageError:
             raise
         except StrandlineError as error:
-            newest = written.get(segments.view, segments)
             _write(edit, installer, replace(newest, broken=error.why, revision=newest.revision + 1))
             continue
         if not len(rows):
             continue
         statements = statements_of_commit(edit, state, definition, transactions) if len(rows) >= LEAST_ROWS else {}
-        if statements and segments.view not in written:
-            modified = segments.modified(statements).opened(int(edit.commit), edit.output.swap)
-            _write(edit, installer, modified)
-            _add(edit, installer, cache, stored(definition, modified.open - 1, rows), segments)
-        else:
-            _add(edit, installer, cache, stored(definition, segments.open, rows), segments)
+        if statements:
+            _write(edit, installer, newest.modified(int(edit.commit), statements))
+        put = stored(definition, int(edit.commit), rows)
+        _change_table(edit, installer, segments.table, put, put.slice(0, 0))
         MAINTENANCE_COSTS.note(cache, segments.view, len(rows), time.perf_counter() - started)
 
 
-def _written(edit: StateEdit, cache: PageCache, kept: Mapping[str, Segments]) -> dict[str, Segments]:
-    """What transactions of this batch write of segments; who has read them too long ago must try again."""
+def _written(
+    edit: StateEdit, installer: Installer, cache: PageCache, kept: Mapping[str, Segments]
+) -> dict[str, Segments | None]:
+    """What transactions of this batch write of segments, None where they end them; done here is what follows from it.
+
+    Who has read them too long ago must try again. The number of the commit is known here, and written where it stands
+    for itself. Rows that nobody needs any more are taken away.
+    """
     table = _segments_edit(edit)
     if table is None:
         return {}
     record = TableSchema.from_bytes(table.record)
-    _, new = rows_of_pairs(cache, table.changed(), RowShape(record), (edit.view.read, table.read))
-    written = {row["view"]: Segments.from_row(row) for row in new.to_pylist()}
-    for name, segments in written.items():
-        before = kept.get(name)
+    old, new = rows_of_pairs(cache, table.changed(), RowShape(record), (edit.view.read, table.read))
+    written: dict[str, Segments | None] = dict.fromkeys(old.column("view").to_pylist())
+    for segments in map(Segments.from_row, new.to_pylist()):
+        name, before = segments.view, kept.get(segments.view)
         if before is not None and segments != before and segments.revision != before.revision + 1:
             raise Conflict(
                 f"the difference table of {name} was changed meanwhile",
                 doing="committing",
                 hint="Nothing was changed; try the transaction again",
             )
+        written[name] = installed = segments.installed(int(edit.commit))
+        if installed != segments:
+            _write(edit, installer, installed)
+        elif before is not None and not before.broken and installed.since > before.since:
+            gone = entries(edit.view, cache, name, before.since, installed.since)
+            _change_table(edit, installer, segments.table, gone.slice(0, 0), gone)
     return written
-
-
-def _opened(edit: StateEdit, installer: Installer, written: Mapping[str, Segments]) -> dict[str, Segments]:
-    """Segments that this batch opens begin at its commit, whose number and id are known here."""
-    opened = {name: segments.opened(int(edit.commit), edit.output.swap) for name, segments in written.items()}
-    for name, segments in opened.items():
-        if segments != written[name]:
-            _write(edit, installer, segments)
-    return opened
 
 
 def _segments_edit(edit: StateEdit) -> TableEdit | None:
@@ -170,12 +166,11 @@ class _EditSides:
         return difference(old.select(wanted), new.select(wanted)).rows
 
 
-def _add(edit: StateEdit, installer: Installer, cache: PageCache, rows: pa.Table, segments: Segments) -> None:
-    sought = Sought(rows.select(KEY))
-    there = StoreState(edit.view, cache).rows_sought(segments.table, [SEGMENT, SIGNATURE, NUMBER], sought)
-    there = there.filter(pa.compute.equal(there.column(SEGMENT), rows.column(SEGMENT)[0]))
-    put, gone = added(there, rows)
-    _install(edit.domain(find_table(edit.view, segments.table)[0].domain), installer, put, gone, KEY)
+def _change_table(edit: StateEdit, installer: Installer, name: str, put: pa.Table, gone: pa.Table) -> None:
+    """Put rows into a difference table, and take rows away; one that this batch drops needs neither."""
+    table = edit.domain(find_table(edit.view, name)[0].domain)
+    if len(put) + len(gone) and not table.dropped:
+        _install(table, installer, put, gone, KEY)
 
 
 def _write(edit: StateEdit, installer: Installer, segments: Segments) -> None:

@@ -252,12 +252,6 @@ def counted_once(rows: pa.Table) -> pa.Table:
     return rows.append_column(pa.field(COUNT, pa.int64()), pa.array(np.ones(len(rows), dtype=np.int64)))
 
 
-def without_counts(rows: pa.Table) -> pa.Table:
-    """Rows as often as they are counted."""
-    counts = np.asarray(rows.column(COUNT), dtype=np.int64)
-    return rows.drop_columns([COUNT]).take(pa.array(np.repeat(np.arange(len(rows)), counts)))
-
-
 ITEMS = 2
 """Work items for each processor: stretches differ in what they cost."""
 

@@ -235,9 +235,8 @@ def retune(host: ViewHost, known: KnownViews, newest: ViewCopyRecord) -> None:
 def _maintained(transaction: TableTransaction, known: KnownViews, definition: ViewDefinition, maintain: str) -> None:
     """Begin a difference table, go on with it, or let copies leave it."""
     state, segments = known.state, known.segments.get(definition.name)
-    sound = segments is not None and not segments.broken and segments.fingerprint == definition.fingerprint
-    if segments is not None and sound:
-        if segments.leaving != (maintain == DEFERRED):
+    if segments is not None and segments.is_sound(definition):
+        if bool(segments.leaving) != (maintain == DEFERRED):
             write(transaction, segments.left(leaving=maintain == DEFERRED))
     elif maintain == EAGER:
         begin(transaction, state.view, state.cache, definition)

@@ -9,7 +9,7 @@ that was copied aside and written on has other commits, by id, under the same nu
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from strandline.errors import InputError, InUse, NotFound, SnapshotExpired
 from strandline.pages import PageSnapshot, TableId
@@ -21,14 +21,20 @@ from strandline.views.store_state import StoreState
 from strandline.whatif import CATALOG, IDS
 
 
-def position_at(host: ViewHost, definition: ViewDefinition, commit: int, id_: str) -> ViewPosition:
-    """The position of a view at a commit of this number and id."""
+def position_at(host: ViewHost, definition: ViewDefinition, snapshot: PageSnapshot) -> ViewPosition:
+    """The position of a view at the commit of a state."""
+    commit, id_ = int(snapshot.commit), snapshot.view.state.commit_id
     return ViewPosition(host.identity, str(host.pages.object), host.name, definition.fingerprint, commit, id_)
+
+
+def is_of_history(host: ViewHost, position: ViewPosition) -> bool:
+    """Whether a position is a commit of this version, as far as its log reaches back."""
+    return any((int(one.commit), one.id) == (position.commit, position.id) for one in host.pages.log())
 
 
 def pin(host: ViewHost, copy: str, definition: ViewDefinition, snapshot: PageSnapshot) -> ViewPosition:
     """Keep the state of a temporary snapshot for a copy (its id)."""
-    position = position_at(host, definition, int(snapshot.commit), snapshot.view.state.commit_id)
+    position = position_at(host, definition, snapshot)
     domains = domains_of(StoreState(snapshot.view, host.cache), definition)
     name = _name(copy, position.id)
     try:
@@ -65,18 +71,18 @@ def pinned(host: ViewHost, copy: str, position: ViewPosition) -> Iterator[StoreS
         yield StoreState(snapshot.view, host.cache)
 
 
-def let_go(host: ViewHost, copy: str, but: ViewPosition | None = None) -> int:
-    """Drop the pins of a copy, all but one; how many they were. One that is being read stays until the next time."""
+def pins_of(host: ViewHost, copy: str, but: ViewPosition | None = None) -> list[str]:
+    """The names of a copy's pins, all but one."""
     kept = None if but is None else _name(copy, but.id)
-    count = 0
-    for record in host.pages.snapshots():
-        if record.name.startswith(f"{PREFIX}{copy}.") and record.name != kept:
-            try:
-                host.pages.drop_snapshot(record.name)
-            except (InUse, NotFound):
-                continue
-            count += 1
-    return count
+    snapshots = host.pages.pointer().all_snapshots(host.pages.context.objects.chunk)
+    return [one.name for one in snapshots if one.name.startswith(f"{PREFIX}{copy}.") and one.name != kept]
+
+
+def let_go(host: ViewHost, copy: str) -> None:
+    """Drop the pins of a copy. One that is being read stays until the next time."""
+    for name in pins_of(host, copy):
+        with suppress(InUse, NotFound):
+            host.pages.drop_snapshot(name)
 
 
 def _name(copy: str, id_: str) -> str:

@@ -11,7 +11,6 @@ Nobody watches a clock for this: every refresh of any copy of the store looks af
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from dataclasses import replace
 
 from strandline.errors import InputError
@@ -40,7 +39,7 @@ def duration(given: float | str, doing: str) -> float:
 def expire(host: ViewHost, known: KnownViews, but: str = "") -> list[str]:
     """Let go of all copies whose time is over, except one; their names."""
     now = host.pages.now()
-    away = [one for one in known.copies.values() if one.name != but and _stands(one)]
+    away = [one for one in known.copies.values() if one.name != but and one.taken is not None]
     over = [one for one in away if _is_over(host, known, one, now - one.seen)]
     for record in over:
         release(host, record)
@@ -58,7 +57,7 @@ def release(host: ViewHost, record: ViewCopyRecord) -> None:
             there = newest.copies.get(record.name)
             if there is None or there.seen != record.seen:
                 return False
-            catalog.put(transaction, replace(there, taken=None, offered=None), exists=True)
+            catalog.put(transaction, replace(there, taken=None), exists=True)
             return True
 
     if host.autocommit(work):
@@ -80,35 +79,26 @@ def collapse_unused(host: ViewHost, name: str) -> None:
 
 
 def collapse(transaction: TableTransaction, known: KnownViews, name: str, newest: ViewCopyRecord | None = None) -> None:
-    """Let segments of a view collapse at whose beginning no copy stands; without any copy, stop keeping them.
+    """Let go of a view's segments that no copy needs any more; without any copy, stop keeping them.
 
-    `newest` is what the same transaction writes of a copy.
+    `newest` is what the same transaction writes of a copy. A copy that is being refreshed may have come to a later
+    position than the one that is written down, never to an earlier one.
     """
     segments = known.segments.get(name)
     if segments is None or segments.broken:
         return
     records = known.copies | ({} if newest is None else {newest.name: newest})
-    standing = [one for one in records.values() if one.view == name and _stands(one)]
-    copies = [one for one in standing if not segments.leaving or _starts(segments, [one])]
-    if copies:
-        state = known.state
-        difference_table.collapse(transaction, state.view, state.cache, segments, _starts(segments, copies))
-        return
-    if segments.leaving:
+    standing = [one.taken.commit for one in records.values() if one.view == name and one.taken is not None]
+    # Copies at older positions stand at states, and so do those that have left.
+    positions = [commit for commit in standing if segments.since <= commit < (segments.leaving or commit + 1)]
+    if positions:
+        if min(positions) > segments.since:
+            difference_table.write(transaction, segments.trimmed(min(positions)))
+    elif segments.leaving:
         difference_table.end(transaction, known.state.view, name)
-        return
-    difference_table.write(transaction, replace(segments, broken=UNUSED, revision=segments.revision + 1))
-    transaction.delete(segments.table)
-
-
-def _starts(known: difference_table.Segments, copies: Collection[ViewCopyRecord]) -> set[int]:
-    """The segments at whose beginning copies stand, or may have come to stand."""
-    taken = [known.number(one.taken.id) for one in copies if one.taken is not None]
-    return {number for number in (*taken, *(one.offered for one in copies)) if number is not None}
-
-
-def _stands(record: ViewCopyRecord) -> bool:
-    return record.taken is not None or record.offered is not None
+    elif not standing:
+        difference_table.write(transaction, replace(segments, broken=UNUSED, revision=segments.revision + 1))
+        transaction.delete(segments.table)
 
 
 def _is_over(host: ViewHost, known: KnownViews, record: ViewCopyRecord, away: float) -> bool:

@@ -24,15 +24,11 @@ from strandline.replication.senders.annotated import (
     opened,
     wanted_copy,
 )
-from strandline.replication.senders.sender import AUTO, FIRST, FULL, NOTHING, REPAIR, Plan, Refresh, Sender, Source
+from strandline.replication.senders.sender import REPAIR, Refresh, Sender, Source
 from strandline.replication.senders.view import ViewSender, copy_definition, source_of
 
 __all__ = [
-    "AUTO",
     "BASE_DIALECTS",
-    "FIRST",
-    "FULL",
-    "NOTHING",
     "REPAIR",
     "AnnotatedSender",
     "BaseCatalog",
@@ -41,7 +37,6 @@ __all__ = [
     "BaseRecord",
     "BaseSite",
     "BaseTable",
-    "Plan",
     "Refresh",
     "Sender",
     "Source",

@@ -1,8 +1,8 @@
 """Copies of views and of tables: the net difference since a copy's own position (Chao, Diehr and Saharia 1996).
 
 A refresh reads the store once, into a `RefreshContext`. Then the copy is claimed, its position says what it lacks, the
-aim is made a position, the message is taken by the copy with that position, and the store notes it in one commit: a
-refresh that is stopped anywhere leaves the copy at one of two positions that the store both knows.
+context's state is made a position, the message is taken by the copy with that position, and the store notes it in one
+commit: a refresh that is stopped anywhere leaves the copy at one of two positions that the store both knows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ from strandline.views import (
     MAINTENANCE_COSTS,
     ROW_BYTES,
     USUAL,
-    ChangeSource,
     ContentChecksum,
     NetDifference,
     RefreshContext,
@@ -51,8 +50,6 @@ from strandline.views import (
     ViewCopyRecord,
     ViewHost,
     ViewPosition,
-    change_source,
-    changes_since,
     choose,
     collapse_unused,
     expire,
@@ -71,6 +68,9 @@ from strandline.views import (
 
 DIFFERENCE = "difference"
 NO_START = "the copy's position is not one that a difference may start from"
+ADVANCE = 1000
+"""So many rows may change that are none of the copy's before it is moved to a later position nonetheless: what is kept
+for the earlier one must not grow without end."""
 SEEN = 0.1
 """The part of its time after which a refresh that sent nothing is written down."""
 PIECE_ROWS = 500_000
@@ -91,8 +91,8 @@ class ViewSender:
 
     @contextmanager
     def opened(self, name: str, runner: str) -> Iterator[ViewSource]:
-        with refresh_context(self._host, name, runner) as context, change_source(context) as changes:
-            yield ViewSource(context, changes)
+        with refresh_context(self._host, name, runner) as context:
+            yield ViewSource(context)
 
     def status(self, name: str) -> dict[str, Any]:
         with read_views(self._host) as known:
@@ -128,7 +128,6 @@ class ViewSource:
     """One copy at one state of its store."""
 
     context: RefreshContext
-    changes: ChangeSource
 
     method = AUTO
 
@@ -143,7 +142,7 @@ class ViewSource:
     @cached_property
     def content(self) -> pa.Table:
         """All rows that the copy is to hold, computed once."""
-        return self.changes.rows()
+        return self.context.rows()
 
     def claim(self, replica: CopyTarget) -> Claimed:
         return claim(replica, self.definition)
@@ -164,7 +163,7 @@ class ViewSource:
         if self.context.wanted.definition.regenerated:
             return self._computed_anew(claimed)
         position = view_position(state.position)
-        net = NO_START if position is None else self.changes.difference(position)
+        net = NO_START if position is None else self.context.difference(position)
         if isinstance(net, str):
             if method == DIFFERENCE:
                 doing = f"refreshing {record.name!r}"
@@ -182,7 +181,7 @@ class ViewSource:
 
     def _difference(self, net: NetDifference) -> ViewPlan:
         why = "net since its position"
-        if not len(net.rows):
+        if not len(net.rows) and net.changed < ADVANCE:
             return ViewPlan(self, NOTHING, "nothing changed")
         if net.parts:
             statements = sum(len(part.statements) for part in net.parts)
@@ -194,7 +193,7 @@ class ViewSource:
         if state is None or state.position is None:
             raise StateError("the copy is empty: the first refresh fills it", doing=f"explaining {record.name!r}")
         position = view_position(state.position)
-        changed = NO_START if position is None else changes_since(context, position)
+        changed = NO_START if position is None else context.changes_since(position)
         facts = RefreshFacts(
             context.known.count(record.view),
             record.held,
@@ -235,8 +234,7 @@ class ViewPlan:
         """Nothing is sent before its position is one that the store keeps."""
         if self.method == NOTHING:
             return state, Sent()
-        changes = self.source.changes
-        position = recorded_position(changes.checkpoint())
+        position = recorded_position(self.source.context.checkpoint())
         if self.net is not None:
             return deliver(replica, difference_message(state, self.source.context.wanted, self.net, position))
         if self.method != REPAIR and self.differing is None:
@@ -249,7 +247,7 @@ class ViewPlan:
 
     def note(self, replica: CopyTarget, state: CopyState, done: Refresh, sending: float) -> str:
         """One commit says where the copy stands and what the refresh cost; then what is no longer needed goes."""
-        context, changes = self.source.context, self.source.changes
+        context = self.source.context
         if self.method == NOTHING:
             self._note_seen()
             return ""
@@ -262,22 +260,21 @@ class ViewPlan:
         checksum = self._checksum()
 
         def work(transaction: TableTransaction) -> ViewCopyRecord:
-            with read_views(context.host) as newest:
+            with context.newest() as newest:
                 record = newest.copy(context.record.name)
                 noted = record.taken if record.taken != context.record.taken else None
                 if noted is not None and noted.commit > position.commit:
                     return record  # somebody else refreshed it meanwhile
                 measured = with_seen(record.measured, seen)
-                record = replace(record, taken=position, offered=None, last=last, held=held, measured=measured)
+                record = replace(record, taken=position, last=last, held=held, measured=measured)
                 record = replace(record, seen=context.host.pages.now(), checksum=checksum)
                 put(transaction, record, exists=True)
-                changes.collapse(transaction, newest, record)
+                context.let_go(transaction, newest, record)
                 return record
 
         started = time.perf_counter()
         record = context.host.autocommit(work)
         MAINTENANCE_COSTS.note_commit(context.host.cache, time.perf_counter() - started)
-        changes.release(position)
         retune(context.host, context.known, record)
         expire(context.host, context.known, but=record.name)
         if checksum is None:

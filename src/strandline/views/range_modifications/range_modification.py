@@ -1,8 +1,8 @@
 """Range modifications: an update by expression that is sent as the statement itself, instead of the rows it changed.
 
 The paper's conclusions: to the extent that an update of many tuples causes no additions to and deletions from the view,
-the update request itself may be transmitted; it closes the current segment of the difference table, is attached to it,
-and a new segment starts. That holds for a copy if
+the update request itself may be transmitted, attached to a segment of the difference table that is its own. Here every
+commit has one. The request may be sent to a copy if
 
 - what it holds is keyed and the update leaves the key alone (in a counted view rows may become equal);
 - no column that is set occurs in the view's condition, or every changed row satisfies the condition after the update
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 LEAST_ROWS = 8
-"""Fewer changed rows of the view are not worth a statement: a segment of its own costs two more entries."""
+"""Fewer changed rows of the view are not worth a statement."""
 
 
 @dataclass(frozen=True)

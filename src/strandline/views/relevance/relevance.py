@@ -19,7 +19,9 @@ view if it is so in every occurrence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import datetime as dt
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -29,16 +31,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.errors import SqlError
-from strandline.values import Condition, parse_condition, plain, plain_schema, sql_rounds
+from strandline.values import Condition, parse_condition, plain, plain_schema, quoted_text, sql_rounds
 from strandline.views.definition import ViewDefinition, sql_text, unqualified
 from strandline.views.relevance.disjuncts import Conjunction, disjuncts
 from strandline.views.relevance.inequality_graph import InequalityGraph, StatedInequality
 from strandline.views.relevance.negative_cycles import Flags
-from strandline.views.relevance.proof_text import contradiction_text, readable, row_facts
 from strandline.views.relevance.terms import RowExpression, TermReader
 
 if TYPE_CHECKING:
     from sqlglot import exp
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -148,17 +152,17 @@ class RelevanceTest:
         """Why one row can't satisfy a disjunct, whatever it joins with; None if it may."""
         for term in disjunct.row_terms:
             if not rows.holds(term.condition)[0]:
-                facts, needs = row_facts([term.tree], self._alias, row), readable(term.tree)
+                facts, needs = _row_facts([term.tree], self._alias, row), _readable(term.tree)
                 return f"{facts}, but the view needs {needs}" if facts else f"{needs} never holds"
         for needed in disjunct.not_null:
             if not rows.known(needed.side)[0]:
-                facts = row_facts([needed.tree], self._alias, row)
-                return f"{facts}, but the view needs {readable(needed.tree)}, which NULL never satisfies"
+                facts = _row_facts([needed.tree], self._alias, row)
+                return f"{facts}, but the view needs {_readable(needed.tree)}, which NULL never satisfies"
         for graph in disjunct.graphs:
             cycle = graph.contradiction(rows.values)
             if cycle is not None:
                 trees = [disjunct.terms[term] for term in cycle if term in disjunct.terms]
-                return contradiction_text(cycle, row_facts(trees, self._alias, row))
+                return _contradiction(cycle, _row_facts(trees, self._alias, row))
         return None
 
 
@@ -174,9 +178,9 @@ def _prepared(conjunction: Conjunction, reader: TermReader, schema: pa.Schema) -
             continue
         reading = reader.read(tree)
         not_null += [_NotNull(tree, side) for side in reading.not_null]
-        terms[readable(tree)] = tree
+        terms[_readable(tree)] = tree
         for inequality in reading.inequalities:
-            stated.setdefault(inequality.family, []).append(StatedInequality(inequality, readable(tree)))
+            stated.setdefault(inequality.family, []).append(StatedInequality(inequality, _readable(tree)))
     graphs = tuple(InequalityGraph(family, members) for family, members in stated.items())
     return _Disjunct(tuple(row_terms), tuple(not_null), graphs, terms)
 
@@ -224,3 +228,52 @@ class _Rows:
         """Where an expression is not NULL; one answer for all rows if it is a constant."""
         values = self.values(side)
         return np.ones(1, dtype=np.bool_) if values is None else np.asarray(pc.is_valid(values), dtype=np.bool_)
+
+
+def _readable(tree: exp.Expr) -> str:
+    """A term without needless quotes, with ≤, ≥ and ≠."""
+    from sqlglot import exp
+
+    tree = tree.unnest()
+    signs: dict[type[exp.Expr], str] = {exp.LTE: "≤", exp.GTE: "≥", exp.NEQ: "≠"}
+    if type(tree) in signs:
+        return f"{_text(tree.this)} {signs[type(tree)]} {_text(tree.expression)}"
+    return _text(tree)
+
+
+def _row_facts(trees: Iterable[exp.Expr], alias: str, row: Mapping[str, Any]) -> str:
+    """What the changed row holds in the columns that these terms read."""
+    from sqlglot import exp
+
+    columns = (column for tree in trees for column in tree.find_all(exp.Column) if column.table == alias)
+    values = [f"{_text(column)} {_value(row.get(column.name))}" for column in columns]
+    return " and ".join(dict.fromkeys(values))
+
+
+def _contradiction(terms: Sequence[str], facts: str) -> str:
+    """That terms can't all hold, given what the row holds (`facts`; empty: whatever it holds)."""
+    conjunction = " and ".join(terms)
+    if facts:
+        return f"{conjunction} {'contradicts' if len(terms) == 1 else 'contradict'} {facts}"
+    return f"{conjunction} can't {'hold' if len(terms) == 1 else 'both hold' if len(terms) == 2 else 'all hold'}"
+
+
+def _text(tree: exp.Expr) -> str:
+    from sqlglot import exp
+
+    shown = tree.copy()
+    for name in shown.find_all(exp.Identifier):
+        name.set("quoted", _PLAIN.fullmatch(name.name) is None)
+    return shown.sql(dialect="duckdb", comments=False)
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "is NULL"
+    if isinstance(value, bool):
+        return f"is {str(value).lower()}"
+    if isinstance(value, str):
+        text = quoted_text(value)
+    else:
+        text = value.isoformat(" ") if isinstance(value, dt.datetime) else str(value)
+    return f"= {text if len(text) <= _SHOWN else text[: _SHOWN - 1] + '…'}"

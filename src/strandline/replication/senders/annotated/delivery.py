@@ -25,8 +25,7 @@ from strandline.errors import StateError
 from strandline.relations import Address, connect
 from strandline.replication.copy_state import CopyState
 from strandline.replication.definition import RANGES, CopyDefinition
-from strandline.replication.delivery import Sent, deliver, deliver_content, next_envelope
-from strandline.replication.full_copy import Pieces, stream, write_piece
+from strandline.replication.delivery import Pieces, Sent, deliver, deliver_content, next_envelope, stream, write_piece
 from strandline.replication.message import Position, ranges_message
 from strandline.replication.senders.annotated.base_table import ADDRESS, TIME, describe
 from strandline.replication.senders.annotated.catalog import BaseCatalog, BaseCopyRecord, BaseRecord

@@ -1,0 +1,193 @@
+"""What one refresh, explanation or verification of a copy reads of its store: once, into one immutable context.
+
+`RefreshContext` knows the net difference from a copy's position to its state, the whole content there, and how to make
+the state a position. Two ways lead to the difference. Deferred, the state of a position is pinned, and the difference
+of the two states is computed when it is asked for. Eager, it stands in a difference table that every commit has kept,
+and every commit is a position. A view that changes its way keeps the places of its copies: who stands at a state is
+sent the difference of states, and stands in the difference table then; and the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from strandline.pages import PageSnapshot
+from strandline.tables import TableTransaction
+from strandline.views import difference_table
+from strandline.views.catalog import ViewCopyRecord, ViewPosition
+from strandline.views.delta_query import TwoStates, delta_rows
+from strandline.views.difference_table import Segments
+from strandline.views.join import JoinRunner
+from strandline.views.known_views import KnownViews, ViewHost, read_views
+from strandline.views.pins import is_of_history, pin, pinned, pins_of, position_at
+from strandline.views.range_modifications import RangeStatement, audience
+from strandline.views.regeneration import regenerate
+from strandline.views.retention import collapse
+from strandline.views.store_state import StoreState
+from strandline.views.subscription import Subscription, subscribe
+
+GONE = "the copy's position is not of this store's history, or too old"
+
+
+@dataclass(frozen=True)
+class ChangePart:
+    """Net rows with `_count`, and the statements that are run after them."""
+
+    rows: pa.Table
+    statements: tuple[RangeStatement, ...] = ()
+
+
+@dataclass(frozen=True)
+class NetDifference:
+    """A copy's net difference from a position to the context's state.
+
+    `rows` have `_count`. `changed` is how many rows changed meanwhile: of the relations, or of the whole view where its
+    difference is kept. `parts` say the same in order, where a statement can stand for rows at this copy.
+    """
+
+    rows: pa.Table
+    changed: int
+    parts: tuple[ChangePart, ...] = ()
+
+
+@dataclass(frozen=True)
+class RefreshContext:
+    """One copy at one state of its store.
+
+    `now` keeps the state readable; `known` is what it says of views, definitions, copies and segments; `record` and
+    `wanted` are what it says of this copy.
+    """
+
+    host: ViewHost
+    now: PageSnapshot
+    known: KnownViews
+    record: ViewCopyRecord
+    wanted: Subscription
+    running: JoinRunner
+
+    @property
+    def state(self) -> StoreState:
+        return self.known.state
+
+    @property
+    def segments(self) -> Segments | None:
+        """The segments of the copy's view; None if its difference is not kept at commits."""
+        return self.known.segments.get(self.record.view)
+
+    def rows(self) -> pa.Table:
+        """What the copy should hold."""
+        return self.wanted.restricted(regenerate(self.wanted.whole, self.state, self.running))
+
+    def difference(self, position: ViewPosition) -> NetDifference | str:
+        """The copy's net difference from a position; or why it is not known."""
+        if self._is_redefined(position):
+            return "the view's definition or a base table's columns have changed"
+        if self._is_kept_since(position):
+            rows = self._kept(position.commit)
+            return NetDifference(self.wanted.restricted(rows), len(rows), self._parts(position.commit))
+        with pinned(self.host, self.record.id, position) as standing:
+            obstacle = self._obstacle(standing)
+            if standing is None or obstacle:
+                return obstacle
+            for relation in self.wanted.definition.relations:
+                self.state.check(relation, f"refreshing {self.record.name!r}")
+            states = TwoStates(standing, self.state)
+            rows = delta_rows(self.wanted.definition, states, self.running)
+            return NetDifference(rows, sum(states.changed.values()))
+
+    def changes_since(self, position: ViewPosition) -> int | str:
+        """How many rows have changed since a position, without any join; or why that is not known."""
+        if self._is_redefined(position):
+            return "the view's definition or a base table's columns have changed"
+        if self._is_kept_since(position):
+            return len(self._kept(position.commit))
+        with pinned(self.host, self.record.id, position) as standing:
+            obstacle = self._obstacle(standing)
+            if standing is None or obstacle:
+                return obstacle
+            states = TwoStates(standing, self.state)
+            for relation, columns in self._read():
+                states.delta(relation, columns)
+            return sum(states.changed.values())
+
+    def checkpoint(self) -> ViewPosition:
+        """Make the state a position: from now on differences can start there. In a difference table it is one."""
+        definition = self.wanted.definition
+        if self.segments is not None and self.segments.is_sound(self.wanted.whole) and not self.segments.leaving:
+            return position_at(self.host, definition, self.now)
+        return pin(self.host, self.record.id, definition, self.now)
+
+    @contextmanager
+    def newest(self) -> Iterator[KnownViews]:
+        """What the store says of views now, for who writes: what the context knows, unless there was a commit since."""
+        if self.host.pages.view().commit == self.now.commit:
+            yield self.known
+            return
+        with read_views(self.host) as newest:
+            yield newest
+
+    def let_go(self, transaction: TableTransaction, newest: KnownViews, taken: ViewCopyRecord) -> None:
+        """In the transaction that writes down where the copy stands: let go of what no copy needs any more.
+
+        A difference table that is not known any more begins anew; copies come back to it from states.
+        """
+        transaction.dropped_snapshots += pins_of(self.host, taken.id, but=taken.taken)
+        segments, whole = newest.segments.get(taken.view), self.wanted.whole
+        if segments is None or segments.leaving or segments.is_sound(whole):
+            collapse(transaction, newest, taken.view, taken)
+        else:
+            difference_table.begin(transaction, newest.state.view, newest.state.cache, whole)
+
+    def _is_redefined(self, position: ViewPosition) -> bool:
+        return position.view != self.wanted.definition.fingerprint
+
+    def _is_kept_since(self, position: ViewPosition) -> bool:
+        """Whether the difference table leads on from a position: the one that is written down, or a later one that the
+        copy was sent and nobody could write down."""
+        segments = self.segments
+        if segments is None or not segments.is_sound(self.wanted.whole) or position.commit < segments.since:
+            return False
+        return position == self.record.taken or is_of_history(self.host, position)
+
+    def _kept(self, after: int, upto: int | None = None) -> pa.Table:
+        return difference_table.difference(self.state.view, self.state.cache, self.wanted.whole, after, upto)
+
+    def _parts(self, after: int) -> tuple[ChangePart, ...]:
+        """Segments between updates that this copy can run itself are one net difference each."""
+        parts = []
+        for number, by_audience in sorted((self.segments.modifications if self.segments else {}).items()):
+            statements = by_audience.get(audience(self.record), [])
+            if statements and number > after:
+                rows = self.wanted.restricted(self._kept(after, number - 1))
+                parts.append(ChangePart(rows, tuple(RangeStatement.from_json(one) for one in statements)))
+                after = number
+        return (*parts, ChangePart(self.wanted.restricted(self._kept(after)))) if parts else ()
+
+    def _read(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """The relations that are read, each with the columns by which changes of it are counted."""
+        definition = self.wanted.definition
+        for one in definition.occurrences:
+            yield one.relation, () if definition.regenerated else definition.columns_of(one.alias)
+
+    def _obstacle(self, standing: StoreState | None) -> str:
+        """Why the difference from a state is not known; empty if it is."""
+        if standing is None:
+            broken = self.segments.broken if self.segments else ""
+            return f"the difference is not known any more: {broken}" if broken else GONE
+        reasons = (self.state.unlike(standing, relation, columns) for relation, columns in self._read())
+        return next((reason for reason in reasons if reason), "")
+
+
+@contextmanager
+def refresh_context(host: ViewHost, copy: str, runner: str = "auto") -> Iterator[RefreshContext]:
+    """The present state, other processes' commits included, and what it says of a copy; readable inside."""
+    host.pages.refresh_if_idle()
+    with host.pages.snapshot() as now:
+        known = KnownViews(StoreState(now.view, host.cache), host)
+        record = known.copy(copy)
+        wanted = subscribe(known.definition(record.view), record.where, record.columns)
+        yield RefreshContext(host, now, known, record, wanted, host.running(runner))
