@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.bench-ready
 TESTS := $(PY) -m pytest -n 2 --dist loadgroup
 
-.PHONY: help install java browser demo test check lint soak crash bench docs size newcomer clean
+.PHONY: help install java browser demo test check lint soak crash bench docs size compat newcomer clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ docs: $(DOCS_READY) ## the documentation as a site in build/site, its links and 
 
 size: $(READY) ## the wheel in empty environments: megabytes, packages, time to the first answer
 	@$(PY) tools/install_size.py
+
+compat: $(READY) java ## a quick part of the tests with the lowest and the newest versions, on each Python that is here
+	@$(PY) tools/compat.py $(TRIALS)
 
 newcomer: ## a clone in an empty folder: the demo, the tests, every block of README and guide
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && git clone --quiet . "$$folder/strandline" \

@@ -48,6 +48,23 @@ def test_each_extra_of_the_distribution_is_known_with_its_packages() -> None:
     assert optional["all"] == [f"strandline[{','.join(EXTRAS)}]"]
 
 
+def test_the_distribution_takes_every_file_of_the_package_and_of_the_source() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    package = ROOT / "src" / "strandline"
+    files = [path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    others = {str(path.relative_to(package)) for path in files if path.suffix != ".py"}
+    assert others == set(project["tool"]["setuptools"]["package-data"]["strandline"])
+    assert all((path.parent / "__init__.py").exists() for path in files), "a folder that is no package is left out"
+    lines = [line.split() for line in (ROOT / "MANIFEST.in").read_text("utf-8").splitlines()]
+    named = [ROOT / name for word, *names in lines if word in ("graft", "include") for name in names]
+    assert [path for path in named if not path.exists()] == []
+
+
+def test_the_page_of_a_package_index_links_to_nothing_that_is_only_in_the_source() -> None:
+    page = (ROOT / "PACKAGE.md").read_text("utf-8")
+    assert re.findall(r"\]\((?!https?://|#)[^)]*\)", page) == []
+
+
 def test_the_core_compares_keeps_supposes_views_copies_dumps_and_restores(extracts: Path) -> None:
     ran = without(
         HIDDEN,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import socket
@@ -22,14 +23,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyspark
-
 from strandline.engine.spark_session import WORKERS_NEED
 
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For Java that lives a minute: it compiles quickly instead of well, which halves what its start takes."""
 
-SPARK_HOME = Path(pyspark.__file__).resolve().parent
+_SPARK = importlib.util.find_spec("pyspark")
+SPARK_HOME = Path((_SPARK and _SPARK.origin) or "pyspark").resolve().parent
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
