@@ -87,3 +87,8 @@ def connect(tmp_path_factory: pytest.TempPathFactory, object_store: dict[str, st
     """The one Connect server of this run; it reaches the S3, too."""
     with servers.connect_server(tmp_path_factory.mktemp("connect"), object_store) as server:
         yield server
+
+
+def pytest_unconfigure() -> None:
+    """What was frozen is collected at the end as ever."""
+    gc.unfreeze()
