@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Sequence
+from types import FrameType
 
 import pytest
 from tests.pages.toy import ToyInstaller, all_rows, assert_sound, created, domain_of, put, read, write
 
-from strandline.errors import Deadlock
+from strandline.errors import Deadlock, LockTimeout
 from strandline.pages import Mode, PageStore, TableEdit, Transaction
+from strandline.pages import locks as locks_module
 from strandline.pages import transaction as transactions
 from strandline.pages.ids import LogicalPage, TableId, TransactionId
 from strandline.pages.locks import LockManager, join, key_resource, page_resource, table_resource
@@ -244,3 +247,80 @@ def test_what_a_batch_writes_has_consecutive_names() -> None:
         numbers = [int(index, 16) for _, index in stems]
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     assert_sound(storage)
+
+
+class _InterruptAt:
+    """Ctrl-C at the chosen moment of those at which Python looks for it: after a call of the lock manager has returned,
+    and as one begins.
+    """
+
+    def __init__(self, moment: int) -> None:
+        self.left = moment
+        self.struck = False
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        inside = code.co_filename == locks_module.__file__ and code.co_name != "<genexpr>"
+        if inside and event in ("c_return", "call"):
+            self.left -= 1
+            if self.left < 0 and not self.struck:
+                self.struck = True
+                raise KeyboardInterrupt
+
+    def __enter__(self) -> None:
+        sys.setprofile(self)
+
+    def __exit__(self, *_: object) -> bool:
+        sys.setprofile(None)
+        return self.struck
+
+
+def test_an_interrupt_at_any_moment_leaves_no_lock_with_who_has_ended() -> None:
+    resources = [table_resource(TableId(number)) for number in range(3)]
+    moment, struck = 0, True
+    while struck:
+        locks, interrupt = LockManager(), _InterruptAt(moment)
+        with interrupt:
+            for resource in resources:
+                locks.acquire(ONE, resource, Mode.X)
+        struck = interrupt.struck
+        locks.release_all([ONE])
+        assert all(not lock.holders and not lock.queue for lock in locks._locks.values()), moment
+        moment += 1
+    assert moment > 20
+
+
+def test_a_release_that_is_interrupted_at_any_moment_and_done_again_serves_who_waits() -> None:
+    resources = [table_resource(TableId(number)) for number in range(3)]
+    moment, struck = 0, True
+    while struck:
+        locks, interrupt = LockManager(), _InterruptAt(moment)
+        for resource in resources:
+            locks.acquire(ONE, resource, Mode.X)
+        waiting = [locks._request(TWO, resource, Mode.X) for resource in resources]
+        with interrupt:
+            locks.release_all([ONE])
+        struck = interrupt.struck
+        locks.release_all([ONE])  # as `completed` does
+        assert all(request is not None and request.answered.is_set() for request in waiting), moment
+        assert all(locks.held(TWO, resource) is Mode.X for resource in resources), moment
+        locks.release_all([TWO])
+        assert not locks._locks, moment
+        moment += 1
+    assert moment > 20
+
+
+def test_an_interrupt_at_any_moment_leaves_nobody_in_a_queue() -> None:
+    moment, struck = 0, True
+    while struck:
+        locks = LockManager()
+        Waiter(locks, ONE, TABLE, Mode.X).thread.join()
+        interrupt = _InterruptAt(moment)
+        with interrupt, pytest.raises(LockTimeout):
+            locks.acquire(TWO, TABLE, Mode.X, 0.0)
+        struck = interrupt.struck
+        locks.release_all([TWO])
+        locks.release_all([ONE])
+        assert not locks._locks, moment
+        moment += 1
+    assert moment > 10

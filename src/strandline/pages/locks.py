@@ -181,16 +181,25 @@ class LockManager:
                     )
 
     def release_all(self, transactions: Iterable[TransactionId]) -> None:
-        """The second phase, all at once: transactions have ended. What they wait for is not wanted any more."""
+        """The second phase, all at once: transactions have ended. What they wait for is not wanted any more.
+
+        An interrupt may fall between any two steps: doing it again does what is left.
+        """
         with self._mutex:
             for transaction in transactions:
                 self._owners.pop(transaction, None)
                 if transaction in self._waiting:
                     self._withdraw(self._waiting[transaction])
-                for resource in self._held.pop(transaction, ()):
-                    lock = self._locks[resource]
-                    lock.holders.pop(transaction, None)
-                    self._serve(resource, lock)
+                for resource in list(self._held.get(transaction, ())):
+                    self._let_go(transaction, resource)
+                self._held.pop(transaction, None)
+
+    def _let_go(self, transaction: TransactionId, resource: Resource) -> None:
+        lock = self._locks.get(resource)
+        if lock is not None:
+            lock.holders.pop(transaction, None)
+            self._serve(resource, lock)
+        self._held[transaction].discard(resource)
 
     def _release_abandoned(self) -> bool:
         some = bool(self.abandoned)
@@ -212,7 +221,8 @@ class LockManager:
         """Take a request back that was not answered yet; the caller holds the mutex."""
         if not request.answered.is_set():
             lock = self._locks[request.resource]
-            lock.queue.remove(request)
+            with suppress(ValueError):
+                lock.queue.remove(request)
             self._answer(request)
             self._serve(request.resource, lock)
 
@@ -231,9 +241,7 @@ class LockManager:
         with self._mutex:
             for resource in resources:
                 if resource in self._held[transaction]:
-                    self._held[transaction].discard(resource)
-                    self._locks[resource].holders.pop(transaction, None)
-                    self._serve(resource, self._locks[resource])
+                    self._let_go(transaction, resource)
 
     def held(self, transaction: TransactionId, resource: Resource) -> Mode | None:
         """What a transaction holds on a resource."""
@@ -285,22 +293,27 @@ class LockManager:
         # Conversions stand before new requests, else two readers who want to write would block newcomers
         # forever.
         place = len(lock.queue) if mine is None else sum(r.converts for r in lock.queue)
-        lock.queue.insert(place, request)
+        # Noted first: what stands in the queue and is not noted would never be withdrawn.
         self._waiting[transaction] = request
+        lock.queue.insert(place, request)
         return request
 
     def _grant(self, lock: _Lock, transaction: TransactionId, resource: Resource, mode: Mode) -> None:
+        # Noted first: what is held and not noted would never be let go.
+        self._held[transaction].add(resource)
         mine = lock.holders.get(transaction)
         lock.holders[transaction] = mode if mine is None else join(mine, mode)
-        self._held[transaction].add(resource)
 
     def _serve(self, resource: Resource, lock: _Lock) -> None:
         while lock.queue and _fits(lock, lock.queue[0].transaction, lock.queue[0].mode):
-            request = lock.queue.pop(0)
-            self._grant(lock, request.transaction, resource, request.mode)
-            self._answer(request)
+            request = lock.queue[0]
+            if not request.answered.is_set():
+                self._grant(lock, request.transaction, resource, request.mode)
+                self._answer(request)
+            # Taken off the queue last: an interrupt in between leaves it there for the next.
+            lock.queue.remove(request)
         if not lock.queue and not lock.holders:
-            del self._locks[resource]
+            self._locks.pop(resource, None)
 
     def _answer(self, request: _Request, error: StoreError | None = None) -> None:
         request.error = error
