@@ -6,6 +6,7 @@ import functools
 import itertools
 import os
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,9 +30,29 @@ def _compare_and_swap_at_once() -> None:
     S3Response.put_object = put_alone
 
 
+class Overloaded:
+    """An S3 that is slow, and that answers every fourth request by 503, half of these after it has done them."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self._numbers = itertools.count()
+        self.refused = 0
+
+    def __call__(self, environ: dict[str, Any], start: Any) -> Any:
+        number = next(self._numbers)
+        time.sleep(0.005)
+        if number % 4:
+            return self._app(environ, start)
+        if number % 8:
+            b"".join(self._app(environ, lambda *_: None))
+        self.refused += 1
+        start("503 Slow Down", [("Content-Type", "application/xml")])
+        return [b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"]
+
+
 @contextmanager
-def bucket() -> Iterator[str]:
-    """A server with one new bucket; servers of one process share what they hold."""
+def bucket(overloaded: list[Overloaded] | None = None) -> Iterator[str]:
+    """A server with one new bucket; servers of one process share what they hold. A list gets the trouble it makes."""
     from moto.server import ThreadedMotoServer
 
     _compare_and_swap_at_once()
@@ -49,6 +70,9 @@ def bucket() -> Iterator[str]:
     before = {key: os.environ.get(key) for key in settings}
     os.environ.update(settings)
     urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/{name}", method="PUT")).close()
+    if overloaded is not None and server._server is not None:
+        overloaded.append(Overloaded(server._server.app))
+        server._server.app = overloaded[0]
     try:
         yield name
     finally:

@@ -97,24 +97,25 @@ def test_a_first_swap_expects_nothing_there(opener: Opener) -> None:
 
 
 def test_of_many_swappers_exactly_one_wins_each_turn(opener: Opener) -> None:
-    opener().compare_and_swap("COUNT", None, b"0")
+    opener().compare_and_swap("COUNT", None, b"0 nobody")
 
-    def add_five() -> None:
+    def add_five(name: str) -> None:
         storage, done = opener(), 0
         while done < 5:
             stored = storage.get_with_token("COUNT")
             try:
-                storage.compare_and_swap("COUNT", stored.token, str(int(stored.value) + 1).encode())
+                count = int(stored.value.split()[0]) + 1
+                storage.compare_and_swap("COUNT", stored.token, f"{count} {name}".encode())
                 done += 1
             except SwapLost:
                 continue
 
-    threads = [threading.Thread(target=add_five) for _ in range(4)]
+    threads = [threading.Thread(target=add_five, args=(name,)) for name in "abcd"]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert opener().get("COUNT") == b"20"
+    assert opener().get("COUNT").split()[0] == b"20"
 
 
 def test_of_two_creators_one_wins(opener: Opener) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import TracebackType
@@ -19,9 +19,9 @@ from strandline.dumps.manifest import Pack
 from strandline.dumps.target import DumpFolder, pack_name
 from strandline.dumps.throttle import Throttle, throttle_beside_writers
 from strandline.engine import Attempt, Kernel, Progress, Result, Spool, WorkItem, cut_by_bytes, kernel
-from strandline.errors import AlreadyExists, Damaged, InputError, NotFound, SnapshotExpired
+from strandline.errors import Damaged, InputError, NotFound, SnapshotExpired
 from strandline.pages import CommitNumber, PageRef, PhysicalPage, checksum
-from strandline.storage import LocalStorage, ObjectStorage, Storage, Workers, get_in_passing, open_storage
+from strandline.storage import LocalStorage, ObjectStorage, Storage, Workers, get_in_passing, open_storage, put_over
 
 if TYPE_CHECKING:
     import rich.progress
@@ -155,25 +155,6 @@ def page_reader(storage: Storage) -> Read:
     return read
 
 
-def put_pages(storage: Storage, pages: Mapping[str, bytes]) -> None:
-    """Store pages of a restore. One that an earlier attempt stored is kept if it is whole."""
-    try:
-        storage.put_all(pages)
-    except AlreadyExists:
-        for name, data in pages.items():
-            put_page(storage, name, data)
-
-
-def put_page(storage: Storage, name: str, data: bytes) -> None:
-    """Store an object of a restore; what an earlier attempt stored is replaced unless it is the same."""
-    try:
-        storage.put_if_absent(name, data)
-    except AlreadyExists:
-        if storage.get(name) != data:
-            storage.delete(name)
-            storage.put_if_absent(name, data)
-
-
 def run_on_threads(packs: Sequence[Pack], work: Callable[[Pack, Advance], object], title: str, total: int) -> None:
     """Work on packs on a few threads; `work` reports how many bytes more are done. The first error ends it all."""
     workers: Workers[object] = Workers(THREADS)
@@ -213,7 +194,7 @@ def extract_pack_on_worker(item: WorkItem, attempt: Attempt) -> Result:
 def extract_pack(folder: DumpFolder, pack: Pack, wanted: set[str], into: Storage) -> int:
     """The wanted pages of a pack into a store; how many bytes they were."""
     pages = {str(page.name): data for page, data in folder.pages(pack, wanted)}
-    put_pages(into, pages)
+    put_over(into, pages)
     return sum(len(data) for data in pages.values())
 
 

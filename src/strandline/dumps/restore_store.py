@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from strandline.dumps.catalog import DumpCatalog, DumpEntry, require_catalog
 from strandline.dumps.chain import DumpChain, open_chain
 from strandline.dumps.manifest import Pack
-from strandline.dumps.packs import CopyOptions, extract_packs, put_page, put_pages
+from strandline.dumps.packs import CopyOptions, extract_packs
 from strandline.dumps.rebuild import RebuiltStore, StoreIdentity, rebuild_store
 from strandline.dumps.target import Target
 from strandline.errors import AlreadyExists, Damaged, InputError, NotFound, StorageError
@@ -34,7 +34,7 @@ from strandline.pages import (
     seal,
     unseal,
 )
-from strandline.storage import LocalStorage, Storage, auditing
+from strandline.storage import LocalStorage, Storage, auditing, put_over
 
 BATCH = 256
 _PAGE = re.compile(r"pages/[0-9a-f]+-[0-9a-f]+\.parquet|nodes/[0-9a-f]+-[0-9a-f]+")
@@ -225,10 +225,10 @@ def write_pages(
 def _write_tables(rebuilt: RebuiltStore, into: Storage) -> None:
     nodes = list(rebuilt.nodes.items())
     for start in range(0, len(nodes), BATCH):
-        put_pages(into, dict(nodes[start : start + BATCH]))
+        put_over(into, dict(nodes[start : start + BATCH]))
     for name, data in rebuilt.pointers.items():
-        put_page(into, name, data)
-    put_page(into, PROCESSES, rebuilt.processes)
+        put_over(into, {name: data})
+    put_over(into, {PROCESSES: rebuilt.processes})
 
 
 def publish_store(into: Storage, master: bytes) -> None:

@@ -31,7 +31,7 @@ from strandline.dumps.manifest import (
 )
 from strandline.errors import AlreadyExists, Damaged, InputError, NotFound, StorageError
 from strandline.pages import Json, PageRef, checksum, seal, unseal
-from strandline.storage import LocalStorage, Storage, checked_name, get_in_passing, put_in_passing
+from strandline.storage import LocalStorage, Storage, checked_name, get_in_passing, put_in_passing, put_over
 
 
 class Target:
@@ -109,13 +109,7 @@ class DumpFolder:
 
     def put_all(self, objects: Mapping[str, bytes]) -> None:
         """Store durably, flushed together. What an earlier attempt left under these names is replaced."""
-        stored = {self.path(name): data for name, data in objects.items()}
-        try:
-            self.storage.put_all(stored)
-        except AlreadyExists:
-            for path in stored:
-                self.storage.delete(path)
-            self.storage.put_all(stored)
+        put_over(self.storage, {self.path(name): data for name, data in objects.items()})
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects, those that are not there among them."""
@@ -128,8 +122,7 @@ class DumpFolder:
         try:
             put_in_passing(self.storage, path, pages)
         except AlreadyExists:
-            self.storage.delete(path)
-            put_in_passing(self.storage, path, pages)
+            put_over(self.storage, {path: b"".join(pages)})
 
     def manifest(self, attempt: int, expected: str | None = None) -> DumpManifest:
         """The manifest of an attempt, `expected` being the checksum of its stored bytes."""

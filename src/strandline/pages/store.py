@@ -39,7 +39,7 @@ from strandline.pages.process_registry import (
 from strandline.pages.snapshots import PageSnapshot
 from strandline.pages.temporary_version import TemporaryVersion
 from strandline.pages.version import Version
-from strandline.storage import Mutex, Storage, Wakeup
+from strandline.storage import Mutex, Storage, Wakeup, put_new
 
 MAIN = "main"
 BEATS = 6
@@ -249,7 +249,8 @@ def create_store(
     swap = environment.new_id()
     entry = LogEntry(CommitNumber(0), swap, environment.now(), "create", "")
     pointer = Pointer(main, MAIN, CommitNumber(0), swap, None, swap, log=ChunkedList((entry.to_json(),)))
-    storage.put_if_absent(main, encode_pointer(pointer))
+    if put_new(storage, {main: encode_pointer(pointer)}):
+        raise AlreadyExists(f"{main} exists already", doing="creating a store", hint="Choose an empty place")
     master = Master(swap, environment.new_id(), ChunkedList((version_row(MAIN, main),)))
     try:
         storage.put_if_absent(MASTER, encode_master(master))

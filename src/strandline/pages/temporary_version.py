@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import TracebackType
 
-from strandline.errors import InputError, StoreError, StrandlineError
+from strandline.errors import AlreadyExists, InputError, StoreError, StrandlineError
 from strandline.pages.forks import child_pointer, enter_version, hold_fork, release_fork
 from strandline.pages.format import Fork, Objects, Pointer, encode_pointer, version_name
 from strandline.pages.ids import CommitNumber, PhysicalPage, VersionObject
@@ -22,7 +22,7 @@ from strandline.pages.process_registry import Membership, NameBlock, ProcessRegi
 from strandline.pages.reclamation import sweep_block
 from strandline.pages.snapshots import PageSnapshot
 from strandline.pages.version import Version
-from strandline.storage import OverlayStorage
+from strandline.storage import OverlayStorage, put_new
 
 
 class TemporaryNames(Membership):
@@ -119,7 +119,9 @@ class TemporaryVersion(Version):
         objects = {one: data for one, data in self._overlay.memory.objects.items() if one != self.object}
         kept = replace(pointer, name=name, fenced=parent.current.pointer.fenced)
         try:
-            below.put_all(objects)
+            if foreign := put_new(below, objects):
+                objects = {one: data for one, data in objects.items() if one not in foreign}
+                raise AlreadyExists(f"{foreign[0]} exists already", doing=f"keeping the version as {name}")
             token = below.compare_and_swap(self.object, None, encode_pointer(kept))
         except StrandlineError:
             self._take_back(objects)

@@ -117,13 +117,17 @@ def _put(storage: Storage, staged: StagedAttempt, table: pa.Table) -> tuple[int,
     pq.write_table(table, sink, compression="zstd", compression_level=1)
     data, slot = sink.getvalue().to_pybytes(), staged.slot
     while True:
+        name = chunk_name(staged.job, staged.partition, slot, len(staged.chunks))
         try:
-            storage.put_if_absent(chunk_name(staged.job, staged.partition, slot, len(staged.chunks)), data)
+            storage.put_if_absent(name, data)
             return slot, len(data)
         except AlreadyExists:
-            if staged.chunks:
+            if not staged.chunks:
+                slot += 1
+            elif storage.get(name) == data:  # the slot is ours, and so is this: its answer was lost
+                return slot, len(data)
+            else:
                 raise
-            slot += 1
 
 
 def _tables(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

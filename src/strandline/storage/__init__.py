@@ -40,7 +40,7 @@ from strandline.storage.object_file import (
     put_object,
 )
 from strandline.storage.object_store import ObjectStorage
-from strandline.storage.retry import completed, retried, swap_if_first
+from strandline.storage.retry import completed, put_new, put_over, retried, swap_if_first
 from strandline.storage.seam import Storage, Stored, Token, auditing, checked_name
 from strandline.storage.threads import Mutex, Wakeup, Workers, cached_property, hand_over, import_whole, together
 from strandline.storage.url import open_storage
@@ -84,7 +84,9 @@ __all__ = [
     "open_version",
     "put_in_passing",
     "put_in_place",
+    "put_new",
     "put_object",
+    "put_over",
     "remove_files",
     "replacing",
     "retried",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
-from strandline.errors import AlreadyExists, NotFound, StorageError, SwapLost, Unanswered
+from strandline.errors import AlreadyExists, NotFound, StorageError, StrandlineError, SwapLost, Unanswered
 from strandline.storage.object_file import refusal
 from strandline.storage.seam import Stored, Token, checked_name, require_auditing
 from strandline.storage.threads import together
@@ -81,14 +81,26 @@ class ObjectStorage:
                     use_multipart=False,
                 )
                 return _token(result["e_tag"], name)
-        except (AlreadyExists, NotFound) as error:
-            raise SwapLost(f"{name} holds another value than expected", doing=f"swapping {name}") from error
-        except SwapLost:
-            raise
+        except (AlreadyExists, SwapLost) as error:
+            return self._answer_lost(name, value, error)
+        except NotFound as error:
+            raise _lost(name) from error
         except StorageError as error:
             # The request may be on its way still: the caller must not undo anything before it has settled
             # this.
             raise Unanswered(error.why, doing=error.doing, hint=error.hint) from error
+
+    def _answer_lost(self, name: str, value: bytes, error: StrandlineError) -> Token:
+        """The token of our own value: a service that was overloaded may have stored it and refused the request, which
+        was repeated then. No value is ever swapped in twice, so nobody else has stored this one.
+        """
+        try:
+            stored = self.get_with_token(name)
+        except NotFound:
+            raise _lost(name) from error
+        if stored.value != value:
+            raise _lost(name) from error
+        return stored.token
 
     def delete(self, name: str) -> None:
         try:
@@ -105,6 +117,10 @@ class ObjectStorage:
                 for meta in chunk:
                     if meta["path"].startswith(prefix):
                         yield meta["path"]
+
+
+def _lost(name: str) -> SwapLost:
+    return SwapLost(f"{name} holds another value than expected", doing=f"swapping {name}")
 
 
 def _token(e_tag: str | None, name: str) -> Token:

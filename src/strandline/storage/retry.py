@@ -1,4 +1,5 @@
-"""Trying again what lost against others: a transaction that met another one, a reader that came too late.
+"""Trying again what lost against others: a transaction that met another one, a reader that came too late. And putting
+objects whose names are the caller's, where an answer may be lost and the request be repeated below.
 
 Between two tries there is a pause of random length, so that contenders don't meet again at once. Small objects that
 many processes change (who works on a store, its versions, a list of dumps) are read, edited and replaced by
@@ -9,10 +10,10 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from strandline.errors import Conflict, StorageError, StrandlineError, SwapLost, Unanswered
+from strandline.errors import AlreadyExists, Conflict, StorageError, StrandlineError, SwapLost, Unanswered
 from strandline.storage.seam import Storage, Token
 
 FIRST, LONGEST = 0.002, 0.1
@@ -52,6 +53,35 @@ def swap_if_first(storage: Storage, name: str, expected: Token, value: bytes) ->
         if now.token == expected:
             raise
         return now.value == value
+
+
+def put_new(storage: Storage, objects: Mapping[str, bytes]) -> list[str]:
+    """Store objects, and give the names under which something else is. One that is there with these very bytes is a
+    put whose answer was lost.
+    """
+    try:
+        storage.put_all(objects)
+    except AlreadyExists:
+        return [name for name, data in objects.items() if not _put_or_there(storage, name, data)]
+    return []
+
+
+def put_over(storage: Storage, objects: Mapping[str, bytes]) -> None:
+    """Store objects under names that are the caller's alone: what an earlier attempt of it left there is replaced."""
+    foreign = put_new(storage, objects)
+    for name in foreign:
+        storage.delete(name)
+    again = put_new(storage, {name: objects[name] for name in foreign})
+    if again:
+        raise AlreadyExists(f"{again[0]} exists already", doing=f"replacing {again[0]}", hint="Try again")
+
+
+def _put_or_there(storage: Storage, name: str, data: bytes) -> bool:
+    try:
+        storage.put_if_absent(name, data)
+    except AlreadyExists:
+        return storage.get(name) == data
+    return True
 
 
 def completed(step: Callable[[], R]) -> R:

@@ -66,7 +66,10 @@ class Storage(Protocol):
         ...
 
     def compare_and_swap(self, name: str, expected: Token | None, value: bytes) -> Token:
-        """Replace the value that `expected` identifies (None: no value yet) and return the new token."""
+        """Replace the value that `expected` identifies (None: no value yet) and return the new token.
+
+        A value that is swapped in holds something of its own, so that it is never swapped in twice.
+        """
         ...
 
     def delete(self, name: str) -> None:

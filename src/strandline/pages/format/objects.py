@@ -15,7 +15,7 @@ from strandline.pages.format.envelope import Json, checksum, seal, unseal
 from strandline.pages.format.node import Node, NodeRef, PageRef, decode_node, encode_node
 from strandline.pages.format.pointer import Chunk
 from strandline.pages.ids import UNBORN, CommitNumber, PhysicalPage, VersionObject
-from strandline.storage import Storage
+from strandline.storage import Storage, put_new
 
 WRITE_AT_ONCE = 1 << 20
 """Pages from this size on are written when they are made; smaller ones wait, to be written together."""
@@ -229,16 +229,8 @@ class ObjectWriter:
         """Store objects. One that is there with our bytes is an answer that was lost; one with others is not ours, and
         never ours to delete.
         """
-        storage, foreign = self._objects.storage, None
-        try:
-            storage.put_all(objects)
-        except AlreadyExists:
-            for name, data in objects.items():
-                try:
-                    storage.put_if_absent(name, data)
-                except AlreadyExists as error:
-                    if storage.get(name) != data:
-                        self.names.discard(PhysicalPage(name))
-                        foreign = error
-        if foreign is not None:
-            raise foreign
+        foreign = put_new(self._objects.storage, objects)
+        for name in foreign:
+            self.names.discard(PhysicalPage(name))
+        if foreign:
+            raise AlreadyExists(f"{foreign[0]} exists already", doing=f"writing {foreign[0]}")
