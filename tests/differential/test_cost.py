@@ -95,10 +95,23 @@ def test_clustered_sides_are_merged_without_a_shuffle() -> None:
     assert chosen.why.startswith("both sides are stored in key order")
 
 
+def test_sides_nearly_in_key_order_are_merged_too_and_the_reason_says_so() -> None:
+    chosen = choose(estimates(sizes(clustered=True, between=0.012, whole=True)))
+    assert (chosen.algorithm, chosen.bytes_shuffled) == ("merge", 0)
+    assert chosen.why.startswith("both sides are stored nearly in key order")
+    assert "but the 1.2% of the rows that lie between ranges" in chosen.why
+
+
 def test_unclustered_sides_are_shuffled_whole() -> None:
     found = by_name(sizes())
     assert found["merge"].bytes_shuffled == found["hash"].bytes_shuffled == 301_000_000
-    assert choose(found.values()).algorithm in ("merge", "hash")
+    assert choose(found.values()).algorithm == "hash"
+
+
+def test_unclustered_sides_that_fit_in_memory_meet_there() -> None:
+    chosen = choose(estimates(sizes(whole=True)))
+    assert (chosen.algorithm, chosen.bytes_shuffled) == ("hash", 0)
+    assert "fit in memory" in chosen.why
 
 
 def test_saved_signatures_in_memory_read_only_the_new_side() -> None:

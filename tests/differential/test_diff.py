@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from tests import model
 from tests.examples import LAWS
 from tests.random_tables import Case, cases
@@ -27,6 +28,7 @@ def many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiny inputs in several parts, and several work items: what large inputs come to."""
     monkeypatch.setattr(spooled, "PART_ROWS", 2)
     monkeypatch.setattr(DiffPlan, "pieces", lambda *_: 3)
+    monkeypatch.setattr(DiffPlan, "held_whole", False)
     return
 
 
@@ -60,6 +62,39 @@ def test_cutting_into_pieces_changes_nothing(algorithm: str, case: Case) -> None
     assert model.kinds_of(found) == {key: change.kind for key, change in expected.items()}
     if algorithm in WITH_BEFORE:
         assert model.keyed_of(found) == expected
+
+
+def _moved(rows: pa.Table, steps: list[int]) -> pa.Table:
+    """Each row moved on by some places: the steps are gone through in turn, again and again."""
+    places = np.arange(len(rows)) + np.resize(steps, len(rows))
+    return rows.take(pa.array(np.argsort(places, kind="stable")))
+
+
+_steps = st.lists(st.integers(0, 6), min_size=1, max_size=9)
+
+
+@pytest.mark.usefixtures("many_pieces")
+@given(steps=st.tuples(_steps, _steps), gone=st.sets(st.integers(0, 299)), come=st.sets(st.integers(0, 299)))
+def test_sides_nearly_in_key_order_are_merged_by_ranges(
+    steps: tuple[list[int], list[int]], gone: set[int], come: set[int]
+) -> None:
+    keys = np.arange(300)
+    rows = pa.table({"k": keys, "v": np.where(np.isin(keys, [*come]), 1, 0)})
+    old = _moved(pa.table({"k": keys, "v": np.zeros(300, np.int64)}), steps[0])
+    new = _moved(rows.filter(pa.array(~np.isin(keys, [*gone]))), steps[1])
+    found = sl.diff(old, new, key="k", runner="inline")
+    assert found.run.algorithm == "merge"
+    assert found.run.why.startswith(("both sides are stored in key order", "both sides are stored nearly in key order"))
+    expected = model.difference(*(model.relation_of(side, ("k",)) for side in (old, new)))
+    assert model.keyed_of(ChangeSet(found.header, found.to_arrow())) == expected
+
+
+@pytest.mark.usefixtures("many_pieces")
+def test_sides_in_no_order_meet_by_hash() -> None:
+    rows = pa.table({"k": np.arange(300) * 37 % 300, "v": np.arange(300)})
+    found = sl.diff(rows, rows.slice(1), key="k", runner="inline")
+    assert (found.run.algorithm, found.summary().deleted) == ("hash", 1)
+    assert "shuffled by the key's hash" in found.run.why
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -20,13 +20,15 @@ _numbers = st.one_of(
 )
 
 
-@pytest.mark.parametrize("block", [3, matching.BLOCK_ROWS])
+@pytest.mark.parametrize("way", ["addresses", "small blocks", "sorting", "compiled"])
 @given(old=_numbers, new=_numbers, ordered=st.booleans())
-def test_numbers_are_matched_like_a_dictionary_does(block: int, old: list[int], new: list[int], ordered: bool) -> None:
+def test_numbers_are_matched_like_a_dictionary_does(way: str, old: list[int], new: list[int], ordered: bool) -> None:
     if ordered:
         old, new = sorted({*old}), sorted({*new})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matching, "BLOCK_ROWS", block)
+        patch.setattr(matching, "BLOCK_ROWS", 3 if way == "small blocks" else matching.BLOCK_ROWS)
+        patch.setattr(matching, "DENSE", matching.DENSE if way in ("addresses", "small blocks") else 0)
+        patch.setattr(matching, "compiled_pays", lambda values: way == "compiled")
         found = match_numbers(np.array(old, dtype=np.int64), np.array(new, dtype=np.int64))
     first_old = {number: place for place, number in reversed([*enumerate(old)])}
     first_new = {number: place for place, number in reversed([*enumerate(new)])}

@@ -239,7 +239,7 @@ def test_auto_takes_numba_once_enough_was_hashed(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delitem(sys.modules, "strandline.values.signatures.numba_engine", raising=False)
     monkeypatch.setattr(sl3, "_hashed_with_numpy", 0)
     monkeypatch.setattr(sl3, "NUMBA_PAYS_AFTER", 100)
-    assert [sl3._numba_pays(40) for _ in range(4)] == [False, False, True, True]
+    assert [sl3.compiled_pays(40) for _ in range(4)] == [False, False, True, True]
 
 
 def test_numba_is_not_loaded_before_there_is_work_for_it() -> None:

@@ -226,14 +226,14 @@ def _as_compared(table: pa.Table, side: Side) -> pa.Table:
     return table.select(side.schema.names)
 
 
-def compare(comparison: Comparison, old: pa.Table, new: pa.Table) -> ChangeSet:
-    """The change set from `old` to `new`, both as `read_side` gives them."""
+def compare(comparison: Comparison, old: pa.Table, new: pa.Table, *, alone: bool = False) -> ChangeSet:
+    """The change set from `old` to `new`, both as `read_side` gives them; `alone` compares on all processors."""
     if not comparison.key:
         return _counted(comparison, old, new)
     if comparison.pair:
         old, new = number_copies(old, new, comparison.key, comparison.copy_column)
     rules = {name: rule.unequal for name, rule in comparison.comparators.items()}
-    return keyed_difference(comparison.header, old, new, rules)
+    return keyed_difference(comparison.header, old, new, rules, alone=alone)
 
 
 def _counted(comparison: Comparison, old: pa.Table, new: pa.Table) -> ChangeSet:

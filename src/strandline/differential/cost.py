@@ -21,7 +21,7 @@ from strandline.differential.options import DiffOptions
 from strandline.differential.plan import DiffPlan, Input
 from strandline.differential.signatures import SignatureState
 from strandline.errors import InputError
-from strandline.relations import clustering_of
+from strandline.relations import clustering_of, cut_ranges
 
 if TYPE_CHECKING:
     from strandline.differential.differential import DiffRun
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 Algorithm: TypeAlias = Literal["merge", "hash", "kb", "kbp", "window"]
 State: TypeAlias = Literal["none", "kb", "kbp"]
+
+NEARLY = 0.0005
+"""The share of rows between key ranges from which on an order is called nearly one."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,8 @@ class Sizes:
     """What is known about a pair of snapshots before any of it is read.
 
     `key_width` is bytes in memory; `memory` is what this run may use; `changed` is the expected share of inserted,
-    updated and deleted rows; `clustered` says that statistics show both sides in key order.
+    updated and deleted rows; `clustered` says that statistics show both sides in key order or nearly so, `between` the
+    share of rows that then lie between key ranges; `whole` says that both sides are held in memory by one work item.
     """
 
     old: SideSize
@@ -53,6 +57,8 @@ class Sizes:
     memory: int
     changed: float = 0.01
     clustered: bool = False
+    between: float = 0.0
+    whole: bool = False
     state: State = "none"
     signature_bits: int = 64
     fetch_bytes: int = 64 * 1024
@@ -82,7 +88,7 @@ class CostEstimate:
 
 def estimates(sizes: Sizes) -> tuple[CostEstimate, ...]:
     """One estimate for each algorithm; of equal ones `choose` prefers the earlier."""
-    return (_merge(sizes), _kb(sizes), _kbp(sizes), _hash(sizes), _window(sizes))
+    return (_hash(sizes), _merge(sizes), _kb(sizes), _kbp(sizes), _window(sizes))
 
 
 def choose(candidates: Iterable[CostEstimate]) -> CostEstimate:
@@ -100,13 +106,19 @@ def choose(candidates: Iterable[CostEstimate]) -> CostEstimate:
 def _merge(sizes: Sizes) -> CostEstimate:
     both = sizes.old.bytes + sizes.new.bytes
     if sizes.clustered:
-        why = "both sides are stored in key order, so each key range is read once and nothing is shuffled"
+        order = "in key order" if sizes.between < NEARLY else "nearly in key order"
+        why = f"both sides are stored {order}, so each key range is read once and nothing is shuffled"
+        if sizes.between >= NEARLY:
+            why += f" but the {sizes.between:.1%} of the rows that lie between ranges"
         return CostEstimate("merge", both, 0, 0, True, why)
     return CostEstimate("merge", both, both, 0, True, "both sides must be read, shuffled and sorted by key")
 
 
 def _hash(sizes: Sizes) -> CostEstimate:
     both = sizes.old.bytes + sizes.new.bytes
+    if sizes.whole and not sizes.clustered:
+        why = "both sides fit in memory, so they are read once and their keys meet there in any order"
+        return CostEstimate("hash", both, 0, 0, True, why)
     return CostEstimate("hash", both, both, 0, True, "both sides must be read and shuffled by the key's hash")
 
 
@@ -164,17 +176,33 @@ def sizes_of(plan: DiffPlan, options: DiffOptions, state: SignatureState | None)
     header = plan.comparison.header
     key = plan.comparison.key
     old = SideSize(state.bytes, state.rows) if state else _side(plan.old)
-    parts = [given.parts(key) for given in (plan.old, plan.new)]
+    clustered, between = (False, 0.0) if state is not None else _order(plan)
     return Sizes(
         old=old,
         new=_side(plan.new),
         key_width=_width(pa.schema([header.after_schema.field(name) for name in key])),
         memory=plan.memory,
         changed=options.changed,
-        clustered=state is None and bool(key) and all(clustering_of(some, key).clustered for some in parts if some),
+        clustered=clustered,
+        between=between,
+        whole=plan.held_whole,
         state="none" if state is None else "kbp" if state.spec.pointers else "kb",
         signature_bits=state.spec.scheme.bits if state else options.bits or 64,
     )
+
+
+def _order(plan: DiffPlan) -> tuple[bool, float]:
+    """Whether statistics show both sides in key order, or so nearly that few rows lie between ranges; their share."""
+    key = plan.comparison.key
+    old, new = plan.old.parts(key), plan.new.parts(key)
+    pieces = plan.pieces(plan.bytes)
+    ranges = cut_ranges(old, new, key, pieces)
+    rows = max(sum(piece.rows for piece in ranges), 1)
+    between = sum(piece.leftovers for piece in ranges) / rows
+    if key and all(clustering_of(some, key).clustered for some in (old, new) if some):
+        return True, between
+    even = sum(piece.bytes for piece in ranges) / pieces
+    return len(ranges) > 1 and max(piece.bytes for piece in ranges) <= 2 * even, between
 
 
 def choose_algorithm(

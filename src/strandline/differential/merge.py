@@ -19,7 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.differential.comparison import Comparison, Side, compare, read_side
-from strandline.differential.partitioned_hash import bucket_template, compare_pair, compare_whole, partitioned_hash
+from strandline.differential.partitioned_hash import (
+    bucket_template,
+    compare_pair,
+    compare_whole,
+    partitioned_hash,
+    whole,
+)
 from strandline.differential.plan import DiffPlan, exchange_side
 from strandline.differential.result import DiffResult, WorkDone, gather, spill, write_part
 from strandline.engine import Attempt, Outcome, Result, WorkItem, kernel
@@ -45,10 +51,12 @@ OUTSIDE = ("old", "new")
 def merge(plan: DiffPlan, keep_sorted: str | None = None) -> DiffResult:
     """The differential by ranges of the key; `keep_sorted` is a folder for the new side in key order."""
     comparison = plan.comparison
-    pieces = plan.pieces(plan.old.bytes + plan.new.bytes)
+    pieces = plan.pieces(plan.bytes)
     old, new = plan.old.parts(comparison.key), plan.new.parts(comparison.key)
     ranges = cut_ranges(old, new, comparison.key, pieces)
-    if keep_sorted is None and (pieces == 1 or len(ranges) > 1):
+    if keep_sorted is None and pieces == 1:
+        return whole(plan)
+    if keep_sorted is None and len(ranges) > 1:
         return _merge_clustered(plan, old, new, ranges)
     if not can_be_ordered(comparison.header.after_schema, comparison.key) or not (old or new):
         # Nested keys have no order to merge by; they meet by their hash.
@@ -125,23 +133,25 @@ def merge_range(item: WorkItem, attempt: Attempt) -> Result:
         table = read_side(side)
         result["rows_read"] += table.num_rows
         result["bytes_read"] += side.bytes
-        tables[name], result[f"rest_{name}"] = table, None
-        if not piece.whole:
-            tables[name], rest = _split(table, piece)
-            scan = spill(rest, attempt.handed_on(f"rest-{name}.arrow"))
-            result[f"rest_{name}"] = scan.to_json() if scan else None
+        tables[name], rest = _split(table, piece)
+        scan = spill(rest, attempt.handed_on(f"rest-{name}.arrow"))
+        result[f"rest_{name}"] = scan.to_json() if scan else None
     changes = compare(comparison, tables["old"], tables["new"])
     return {**result, **write_part(changes, attempt)}
 
 
 def _split(table: pa.Table, piece: KeyRange) -> tuple[pa.Table, pa.Table]:
-    """The rows in the safe interval, and the others. Rows in key order are cut without copying."""
+    """The rows in the safe interval, and the others. What lies between the others is not copied."""
     mask = np.asarray(inside(piece, table), dtype=np.bool_)
-    within = np.flatnonzero(mask)
-    if len(within) and within[-1] - within[0] + 1 == len(within):
-        first, after = int(within[0]), int(within[-1]) + 1
-        return table.slice(first, after - first), pa.concat_tables([table.slice(0, first), table.slice(after)])
-    return table.filter(pa.array(mask)), table.filter(pa.array(~mask))
+    others = np.flatnonzero(~mask)
+    middle = len(table) // 2
+    first = int(others[others < middle].max(initial=-1)) + 1
+    after = int(others[others >= middle].min(initial=len(table)))
+    ends = [table.slice(0, first), table.slice(after)]
+    flags = [mask[:first], mask[after:]]
+    kept = [end.filter(pa.array(flag)) for end, flag in zip(ends, flags, strict=True)]
+    rest = [end.filter(pa.array(~flag)) for end, flag in zip(ends, flags, strict=True)]
+    return pa.concat_tables([kept[0], table.slice(first, after - first), kept[1]]), pa.concat_tables(rest)
 
 
 def _compare_leftovers(plan: DiffPlan, outcomes: Sequence[Outcome]) -> list[Outcome]:

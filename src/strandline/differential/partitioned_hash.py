@@ -2,7 +2,7 @@
 
 Both sides go through the exchange into the same number of buckets; each pair of buckets is then compared in memory by
 a work item (`compare_pair`). There are as many buckets as it takes for each to fit a worker's share of memory: one for
-small inputs, and one for the last step of other algorithms.
+what this process can hold, and one for the last step of other algorithms.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from strandline.differential.comparison import Comparison, Side, compare, read_side
-from strandline.differential.plan import DiffPlan, exchange_side
+from strandline.differential.plan import BUCKET_BYTES, DiffPlan, exchange_side
 from strandline.differential.result import DiffResult, WorkDone, gather, write_part
-from strandline.engine import Attempt, InlineRunner, Outcome, Result, WorkItem, kernel
+from strandline.engine import Attempt, InlineRunner, Outcome, Result, WorkItem, kernel, parallel
 from strandline.relations import BUCKET_SCANS, Exchange, run_exchanged
 
 
@@ -20,7 +20,7 @@ def whole(plan: DiffPlan) -> DiffResult:
     """The differential of two sides read whole by one work item."""
     old = plan.old.side.with_scans(plan.old.scans())
     new = plan.new.side.with_scans(plan.new.scans())
-    items = [pair_item(plan.comparison, old, new)]
+    items = [{**pair_item(plan.comparison, old, new), "alone": plan.runner.name == "inline"}]
     outcomes = plan.runner.run(compare_pair, items, plan.spool, "comparing")
     return gather(plan.comparison.header, outcomes)
 
@@ -36,32 +36,33 @@ def pair_item(comparison: Comparison, old: Side, new: Side) -> WorkItem:
 
 @kernel
 def compare_pair(item: WorkItem, attempt: Attempt) -> Result:
-    """Compares the rows of one side with those of the other, in memory."""
+    """Compares the rows of one side with those of the other, in memory; one that is alone takes all processors."""
     comparison = Comparison.from_json(item["comparison"])
-    old_side, new_side = Side.from_json(item["old"]), Side.from_json(item["new"])
-    old, new = read_side(old_side), read_side(new_side)
+    sides = [Side.from_json(item[name]) for name in ("old", "new")]
+    alone = bool(item.get("alone"))
+    old, new = parallel(read_side, sides) if alone else map(read_side, sides)
     return {
-        **write_part(compare(comparison, old, new), attempt),
+        **write_part(compare(comparison, old, new, alone=alone), attempt),
         "rows_read": old.num_rows + new.num_rows,
-        "bytes_read": old_side.bytes + new_side.bytes,
+        "bytes_read": sum(side.bytes for side in sides),
     }
 
 
 def partitioned_hash(plan: DiffPlan) -> DiffResult:
     """The differential of two sides in any order."""
     comparison = plan.comparison
-    pieces = plan.pieces(plan.old.bytes + plan.new.bytes)
+    pieces = plan.pieces(plan.bytes)
     if not comparison.key and comparison.rules:
         pieces = 1
-    if pieces == 1 and not plan.flows:
+    if plan.held_whole or (pieces == 1 and not plan.flows):
         return whole(plan)
     by = comparison.key or comparison.header.columns
     sides = exchange_side(plan, "old", by), exchange_side(plan, "new", by)
-    exchange = Exchange(sides, pieces)
+    exchange = Exchange(sides, pieces if plan.flows else max(pieces, plan.bytes // BUCKET_BYTES))
     running = plan.runner, plan.spool
     outcomes = run_exchanged(exchange, compare_pair, bucket_template(plan), running, "comparing buckets")
     result = gather(comparison.header, outcomes)
-    read = WorkDone(bytes_read=plan.old.bytes + plan.new.bytes, bytes_shuffled=sum(each.bytes for each in outcomes))
+    read = WorkDone(bytes_read=plan.bytes, bytes_shuffled=sum(each.bytes for each in outcomes))
     return replace(result, work=replace(result.work, bytes_read=0) + read)
 
 

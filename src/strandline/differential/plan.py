@@ -51,8 +51,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+SPREAD = 4
+"""Compressed columns grow about so many times in memory."""
+
 PIECE_BYTES = 24 << 20
 """Input that one work item should have: enough to be worth a task, little enough to fit a worker's memory."""
+
+WHOLE_BYTES = 64 << 20
+"""Input in no order that this process holds whole: moving its rows into buckets would cost more than it saves."""
+
+BUCKET_BYTES = 8 << 20
+"""Input of one bucket: little enough for its rows to be found in the processor's cache."""
 
 FLOWING_PIECES = 4
 """Pieces for each task that runs at once, for rows whose size nobody knows."""
@@ -112,7 +121,18 @@ class DiffPlan:
         """Whether rows of a DataFrame flow into the exchange: nothing else can be done with them."""
         return self.old.frame is not None or self.new.frame is not None
 
-    def pieces(self, input_bytes: int, spread: int = 4) -> int:
+    @property
+    def bytes(self) -> int:
+        """Both sides on storage, as read."""
+        return self.old.bytes + self.new.bytes
+
+    @property
+    def held_whole(self) -> bool:
+        """Whether rows in no order are compared by one work item that has all processors of this process."""
+        room = min(WHOLE_BYTES, self.memory // (3 * SPREAD)) if self.runner.name == "inline" else 0
+        return not self.flows and self.bytes <= room
+
+    def pieces(self, input_bytes: int, spread: int = SPREAD) -> int:
         """How many work items suit so much input: one for little, else a multiple of what runs at once.
 
         Compressed columns grow about `spread` times in memory; a piece must fit a task's share with room to join.

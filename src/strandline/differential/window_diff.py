@@ -50,7 +50,7 @@ def window_diff(plan: DiffPlan, options: WindowOptions, slices: int | None = Non
     """The differential by the window algorithm, net after its post-processing."""
     items = [
         {**item, "options": _options_json(options), "comparison": plan.comparison.to_json()}
-        for item in _slices(plan, slices or plan.pieces(plan.old.bytes + plan.new.bytes))
+        for item in _slices(plan, slices or plan.pieces(plan.bytes))
     ]
     outcomes = plan.runner.run(slide, items, plan.spool, "sliding the window")
     _check_unique(plan, outcomes)
@@ -242,7 +242,7 @@ def _work(plan: DiffPlan, outcomes: Sequence[Outcome], settled: Sequence[Outcome
     moved = sum(report.displacement for report in reports) + sum(outcome.result["displacement"] for outcome in settled)
     rows = [sum(report.old_rows for report in reports), sum(report.new_rows for report in reports)]
     return WorkDone(
-        bytes_read=plan.old.bytes + plan.new.bytes,
+        bytes_read=plan.bytes,
         notes={
             "evicted": sum(report.evicted_old + report.evicted_new for report in reports),
             "left over": sum(report.left_old + report.left_new for report in reports),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +21,17 @@ import pyarrow.types as pt
 
 from strandline.engine import kernel_duckdb, machine_memory
 from strandline.values.equality import comparable, unequal
-from strandline.values.signatures import DEFAULT_SEED, signature
+from strandline.values.signatures import DEFAULT_SEED, compiled_pays, load_compiled, signature
 
 Positions = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int64]
 Columns: TypeAlias = list[pa.ChunkedArray]
 
 _NONE: Positions = np.empty(0, dtype=np.int64)
-DENSE = 2
+DENSE = 4
 """Numbers are dense when they span at most so many times their count."""
+SORTING = 10
+"""Sorting a number costs about as much as hashing so many values."""
 BLOCK_ROWS = 65_536
 """Large arrays are gone through in blocks of so many rows: what fits the processor's cache takes no new memory."""
 
@@ -99,62 +101,72 @@ def _equal_rows(table: pa.Table) -> tuple[Positions, Positions]:
 
 
 def match_numbers(old: Numbers, new: Numbers) -> Matching:
-    """Matches two lists of integers: ascending ones are merged, others sorted together."""
-    if _ascends(old) and _ascends(new):
-        return _merge(old, new)
-    order = np.argsort(np.concatenate([old, new]))
-    values = np.concatenate([old, new])[order]
-    again = values[1:] == values[:-1]
-    from_old = order < len(old)
-    if bool(np.any(again & (from_old[1:] == from_old[:-1]))) or bool(np.any(again[1:] & again[:-1])):
-        return _match_with_repeats(old, new)
-    pairs = np.flatnonzero(again)
-    first, second = order[pairs], order[pairs + 1]
-    matched_old, matched_new = np.minimum(first, second), np.maximum(first, second) - len(old)
-    by_new = np.argsort(matched_new)
-    return Matching(
-        old=matched_old[by_new],
-        new=matched_new[by_new],
-        only_old=_others(len(old), matched_old),
-        only_new=_others(len(new), matched_new),
-        repeated_old=_NONE,
-        repeated_new=_NONE,
-    )
-
-
-def _merge(old: Numbers, new: Numbers) -> Matching:
-    if len(old) == 0 or len(new) == 0:
-        return Matching(_NONE, _NONE, np.arange(len(old)), np.arange(len(new)), _NONE, _NONE)
+    """Matches two lists of integers in any order."""
     place = _places(old, new)
-    pairs = np.empty(len(new), dtype=np.bool_)
-    for start in range(0, len(new), BLOCK_ROWS):
-        block = slice(start, start + BLOCK_ROWS)
-        pairs[block] = old[place[block]] == new[block]
+    if place is None:
+        return _match_with_repeats(old, new)
+    pairs = np.flatnonzero(place >= 0)
+    only_new = np.flatnonzero(place < 0)
+    matched = place[pairs]
+    if not _ascends(new) and (_repeat(matched, len(old)) or _repeats_itself(new[only_new])):
+        return _match_with_repeats(old, new)
     return Matching(
-        old=place[pairs],
-        new=np.flatnonzero(pairs),
-        only_old=_others(len(old), place[pairs]),
-        only_new=np.flatnonzero(~pairs),
+        old=matched,
+        new=pairs,
+        only_old=_others(len(old), matched),
+        only_new=only_new,
         repeated_old=_NONE,
         repeated_new=_NONE,
     )
 
 
-def _places(old: Numbers, new: Numbers) -> Positions:
-    """For each of the new numbers where it stands among the old ones, or anywhere if it does not; both ascend."""
-    least, span = int(old[0]), int(old[-1]) - int(old[0]) + 1
-    if span > (len(old) + len(new)) * DENSE:
-        return np.minimum(np.searchsorted(old, new), len(old) - 1)
-    # Most keys are numbers that were given one after the other: a table of addresses is three times as fast.
-    address = np.zeros(span, dtype=np.int32 if len(old) < 2**31 else np.int64)
+def _places(old: Numbers, new: Numbers) -> Positions | None:
+    """For each of the new numbers where it stands among the old ones, or −1; None where an old one is there twice."""
+    if not len(old) or not len(new):
+        return np.full(len(new), -1, dtype=np.int64) if not _repeats_itself(old) else None
+    least = int(old.min())
+    span = int(old.max()) - least + 1
+    if span <= (len(old) + len(new)) * DENSE:
+        return _addressed(old, new, least, span)
+    if _ascends(old) and _ascends(new):
+        place = np.minimum(np.searchsorted(old, new), len(old) - 1)
+        return np.where(old[place] == new, place, -1)
+    return _joined(old, new)
+
+
+def _addressed(old: Numbers, new: Numbers, least: int, span: int) -> Positions | None:
+    """By a table of addresses: most keys are numbers that were given one after the other."""
+    address: npt.NDArray[Any] = np.full(span, -1, dtype=np.int32 if len(old) < 2**31 else np.int64)
     for start in range(0, len(old), BLOCK_ROWS):
         block = old[start : start + BLOCK_ROWS]
         address[block - least] = np.arange(start, start + len(block))
-    place = np.zeros(len(new), dtype=np.int64)
-    first, after = int(np.searchsorted(new, old[0])), int(np.searchsorted(new, old[-1], side="right"))
-    for start in range(first, after, BLOCK_ROWS):
-        end = min(start + BLOCK_ROWS, after)
-        place[start:end] = address[new[start:end] - least]
+    if not _ascends(old) and np.count_nonzero(address >= 0) < len(old):
+        return None
+    place = np.empty(len(new), dtype=np.int64)
+    for start in range(0, len(new), BLOCK_ROWS):
+        # What is below the least number wraps around, and is far beyond the table.
+        at = (new[start : start + BLOCK_ROWS] - least).view(np.uint64)
+        inside = at < span
+        place[start : start + len(at)] = np.where(inside, address[np.where(inside, at, 0)], -1)
+    return place
+
+
+def _joined(old: Numbers, new: Numbers) -> Positions | None:
+    """By a hash table in compiled code; while that does not pay, by sorting all numbers together."""
+    place = np.full(len(new), -1, dtype=np.int64)
+    if len(old) < 2**31 and compiled_pays((len(old) + len(new)) * SORTING):
+        loops = load_compiled("strandline.values.matching_loops")
+        return place if loops.find(old, new, place) else None
+    both = np.concatenate([old, new])
+    order = np.argsort(both)
+    values = both[order]
+    again = values[1:] == values[:-1]
+    from_old = order < len(old)
+    if bool(np.any(again & from_old[1:] & from_old[:-1])) or bool(np.any(again[1:] & again[:-1])):
+        return None
+    pairs = np.flatnonzero(again & (from_old[1:] != from_old[:-1]))
+    first, second = order[pairs], order[pairs + 1]
+    place[np.maximum(first, second) - len(old)] = np.minimum(first, second)
     return place
 
 
@@ -177,6 +189,17 @@ def _first_rows(numbers: Numbers) -> tuple[Positions, Positions]:
     """The position of the first row of each number, and those of all other rows, both ascending."""
     first = np.sort(np.unique(numbers, return_index=True)[1])
     return first, _others(len(numbers), first)
+
+
+def _repeats_itself(numbers: Numbers) -> bool:
+    return len(np.unique(numbers)) < len(numbers)
+
+
+def _repeat(positions: Positions, count: int) -> bool:
+    """Whether one of these positions, all below `count`, is there twice."""
+    seen = np.zeros(count, dtype=np.bool_)
+    seen[positions] = True
+    return bool(np.count_nonzero(seen) < len(positions))
 
 
 def _ascends(numbers: Numbers) -> bool:

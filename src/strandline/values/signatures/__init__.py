@@ -12,7 +12,7 @@ from strandline.values.signatures.scheme import (
     kinds_meet,
     scheme_of,
 )
-from strandline.values.signatures.sl3 import plain_layout, second_seed, signature
+from strandline.values.signatures.sl3 import compiled_pays, plain_layout, second_seed, signature
 from strandline.values.signatures.table_signatures import column_row_signatures, row_signatures
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "bits",
     "byte_ranges",
     "column_row_signatures",
+    "compiled_pays",
     "fixed_width",
     "is_kept",
     "kind_of",

@@ -121,7 +121,7 @@ def _rows(columns: Sequence[Column]) -> int:
 
 def _engine(name: EngineName, values: int) -> Engine:
     if name == "auto":
-        name = "numba" if _numba_pays(values) else "numpy"
+        name = "numba" if compiled_pays(values) else "numpy"
     if name == "numpy":
         return cast(Engine, numpy_engine)
     if name == "numba":
@@ -135,8 +135,11 @@ def _engine(name: EngineName, values: int) -> Engine:
 _hashed_with_numpy = 0
 
 
-def _numba_pays(values: int) -> bool:
-    """Both engines give the same words, so it is only time that depends on this process's past."""
+def compiled_pays(values: int) -> bool:
+    """Whether compiled code pays for work like hashing so many values.
+
+    With it and without, results are the same: only time depends on this process's past.
+    """
     global _hashed_with_numpy
     if "strandline.values.signatures.numba_engine" in sys.modules:
         return values >= _SMALL
