@@ -153,7 +153,7 @@ def main() -> None:
     options.add_argument("--s3", action="store_true")
     options.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "strandline-benchmarks")
     chosen = options.parse_args()
-    old, new = make(Extracts(chosen.rows, shuffled=not chosen.ordered), chosen.folder)
+    old, new = make(Extracts(chosen.rows, order="clustered" if chosen.ordered else "shuffled"), chosen.folder)
     with contextlib.ExitStack() as held:
         if chosen.s3:
             from tests.storage import s3

@@ -60,7 +60,7 @@ class Tasks(InlineRunner):
 
 
 def measured(rows: int, folder: Path) -> Constants:
-    old, _ = make(Extracts(rows, shuffled=True), folder)
+    old, _ = make(Extracts(rows, order="shuffled"), folder)
     relation = open_relation(old)
     scans = [part.scan for part in relation.parts([])]
     group = read_table(scans[:1])
