@@ -65,6 +65,8 @@ def refreshed(folder: Path, rows: int, activities: Sequence[float], qualifying: 
         for algorithm in ("paper", "marked")
         for q in qualifying
     }
+    for copy in copies.values():
+        copy.refresh()  # every table that was made meanwhile changed the schema of the file
     for turn, activity in enumerate(activities):
         touched = chance.sample(range(1, rows + 1), round(activity * rows))
         for q in qualifying:

@@ -54,7 +54,7 @@ class BaseFacts:
     """What is known before a refresh of a base's copy.
 
     `changed` counts inserts, updates and deletes since the last fix-up and, where other copies were refreshed since,
-    what they fixed up; `indexed` says whether an index serves the restriction.
+    what they fixed up; `indexed` says whether an index serves the restriction, `altered` why every row counts as changed.
     """
 
     rows: int
@@ -63,9 +63,11 @@ class BaseFacts:
     indexed: bool
     restricted: bool
     algorithm: str
+    altered: str = ""
 
     def __str__(self) -> str:
-        return f"base {self.rows} rows, copy {self.held}, {self.changed} changed since the last refresh"
+        altered = f"; {self.altered}" if self.altered else ""
+        return f"base {self.rows} rows, copy {self.held}, {self.changed} changed since the last refresh{altered}"
 
     def line(self, way: RefreshWay) -> str:
         return f"{way.method:12} about {way.messages:.0f} messages, cost {way.cost:.0f}"

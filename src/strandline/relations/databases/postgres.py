@@ -27,16 +27,28 @@ SAMPLED_BLOCKS = 256
 RANGES_OF_BLOCKS = 140000
 """From this version on PostgreSQL reads a range of blocks without reading those before it."""
 
-_READING = {
-    "DateStyle": "ISO",
+_SESSION = {
+    "DateStyle": "ISO, MDY",
     "TimeZone": "UTC",
     "IntervalStyle": "postgres",
     "bytea_output": "hex",
     "extra_float_digits": "3",
-    "parallel_setup_cost": "0",
-    "parallel_tuple_cost": "0",
+    "lc_monetary": "C",
+    "lc_numeric": "C",
+    "lc_time": "C",
+    "xmlbinary": "base64",
+    "xmloption": "content",
+    "array_nulls": "on",
+    "quote_all_identifiers": "off",
+    "transform_null_equals": "off",
+    "standard_conforming_strings": "on",
+    "default_transaction_isolation": "read committed",
 }
-"""For a transaction that reads: the text of a value is the same on every server, and workers share large scans."""
+"""For every connection: the text of a value, and what a condition means, are the same whatever a server, a database, a
+role or the environment sets."""
+
+_READING = {"parallel_setup_cost": "0", "parallel_tuple_cost": "0"}
+"""For a transaction that reads: workers share large scans."""
 
 _REASON = re.compile(r"(?:ERROR|FATAL):\s*(.+)")
 _KINDS: dict[str, tuple[type[StrandlineError], str]] = {
@@ -64,8 +76,9 @@ class PostgresDatabase(Database):
             raise self.trouble(error, f"opening {address.shown}") from None
         self._connection = Connection(_Kept(), connection, autocommit=True)
         self._cursor = self._connection.cursor()
-        if read_only:
-            self.execute("SET default_transaction_read_only = on")
+        pinned = _SESSION | ({"default_transaction_read_only": "on"} if read_only else {})
+        settings = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in pinned.items())
+        self.execute(f"SELECT {settings}")
 
     def _execute(self, sql: str, params: Parameters) -> list[Row]:
         self._cursor.execute(_numbered(sql, params), _values(params))

@@ -8,15 +8,17 @@ paper: fix-up finds entries whose rows are gone, however they went.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from strandline.errors import InputError
+from strandline.errors import Conflict, InputError
 from strandline.relations import Address, Database, TableColumn, no_table, table_column
 from strandline.replication.definition import PREFIX
 from strandline.replication.targets import own_name
@@ -154,7 +156,20 @@ class BaseTable(ABC):
 
     @abstractmethod
     def storage(self) -> str:
-        """Changes whenever rows may have got other places; only asked where rows are known by their places."""
+        """Of how values and rows are stored: changes whenever either may have changed without a trigger."""
+
+    def altered(self, storage: str, key: RowKey) -> bool:
+        """Whether that may have happened since `storage` was noted."""
+        return self.storage() != storage
+
+    def noted_storage(self) -> str:
+        """The same as `storage`, to be noted with the annotations; no copy of the database has it by chance."""
+        return self.storage()
+
+    def check_unaltered(self) -> None:
+        """Refuses a table that got other columns since it was described; asked once it is locked."""
+        if self.database.columns(self.address.table, self.address.schema) != self._described:
+            raise Conflict("the table was altered meanwhile", doing=f"reading {self.address.shown}", hint="Try again")
 
     @abstractmethod
     def bytes(self) -> int:
@@ -217,8 +232,43 @@ class SqliteTable(BaseTable):
         return RowKey((free[0],))
 
     def storage(self) -> str:
-        """VACUUM may give rows other rowids; it counts the schema's version on, as every change of the schema does."""
-        return str(self.database.execute("PRAGMA schema_version")[0][0])
+        """VACUUM may give rows other rowids; it counts the schema's version on, as every change of the schema does.
+
+        A dump that is read in may have the same version again. It gives rowids anew, to our record of the base, too.
+        """
+        version = self.database.execute("PRAGMA schema_version")[0][0]
+        mark = self.database.execute(f"SELECT rowid FROM {quoted(BASES)} WHERE name = ?", [self.address.table])
+        return f"{self._statement}/{version}/{mark[0][0] if mark else 0}"
+
+    def noted_storage(self) -> str:
+        place = secrets.randbits(62)
+        self.database.execute(f"UPDATE {quoted(BASES)} SET rowid = ? WHERE name = ?", [place, self.address.table])
+        return self.storage()
+
+    def altered(self, storage: str, key: RowKey) -> bool:
+        """Rows with an integer key stay where they are. Where the statement that makes the table is the same after a
+        column was dropped, another one was added: as the last, and with the same value in all rows."""
+        if not super().altered(storage, key):
+            return False
+        return key.stored_at or not storage.startswith(f"{self._statement}/") or self._last_column_is_flat(key)
+
+    @property
+    def _statement(self) -> str:
+        sql = "SELECT sql FROM sqlite_master WHERE type = 'table' AND lower(name) = lower(?)"
+        return hashlib.blake2b(
+            str(self.database.execute(sql, [self.address.table])).encode(), digest_size=16
+        ).hexdigest()
+
+    def _last_column_is_flat(self, key: RowKey) -> bool:
+        """Whether it holds one value in all rows that no trigger noted since the last fix-up."""
+        columns = self.database.execute(f"PRAGMA table_xinfo({quoted(self.address.table)})")
+        last = f"b.{quoted([row[1] for row in columns if not row[6]][-1])}"
+        settled = (
+            f"FROM {self.annotations} s JOIN {self.sql} b ON b.{quoted(key.columns[0])} = s.{quoted(ADDRESS)} "
+            f"WHERE s.{quoted(TIME)} IS NOT NULL"
+        )
+        sql = f"SELECT EXISTS (SELECT 1 {settled} AND {last} IS NOT (SELECT {last} {settled} LIMIT 1))"
+        return not self.database.execute(sql)[0][0]
 
     def bytes(self) -> int:
         """The file's size."""
@@ -274,6 +324,32 @@ _SETTINGS = {
 }
 
 
+_STORAGE = """
+WITH RECURSIVE base AS (SELECT oid, pg_relation_filenode(oid) AS file FROM pg_class WHERE oid = to_regclass(?)),
+used(type) AS (
+  SELECT a.atttypid FROM pg_attribute a JOIN base ON a.attrelid = base.oid WHERE a.attnum > 0
+  UNION
+  SELECT i.type FROM used JOIN pg_type t ON t.oid = used.type CROSS JOIN LATERAL (
+    SELECT t.typelem UNION ALL SELECT t.typbasetype
+    UNION ALL SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = t.typrelid AND a.attnum > 0
+    UNION ALL SELECT r.rngsubtype FROM pg_range r WHERE t.oid::text IN (r.rngtypid::text, to_json(r)->>'rngmultitypid')
+  ) i(type)
+),
+described AS (
+  SELECT a.attrelid, a.attnum, to_json(array[a.attname::text, a.atttypid::text, a.atttypmod::text, a.attcollation::text,
+      a.attisdropped::text, a.attgenerated::text, pg_get_expr(d.adbin, d.adrelid)]) AS facts
+  FROM pg_attribute a LEFT JOIN pg_attrdef d ON a.attgenerated <> '' AND (d.adrelid, d.adnum) = (a.attrelid, a.attnum)
+  WHERE a.attnum > 0 AND a.attrelid IN (SELECT oid FROM base UNION SELECT typrelid FROM pg_type JOIN used ON type = oid)
+)
+SELECT md5(concat(
+  (SELECT concat(oid, '/', file) FROM base),
+  (SELECT json_agg(facts ORDER BY attrelid, attnum) FROM described),
+  (SELECT json_agg(json_build_array(e.oid, e.enumlabel) ORDER BY e.oid) FROM pg_enum e JOIN used ON e.enumtypid = type)
+))
+"""
+"""A digest of the table's file, of its columns, and of all types that they are made of: labels and attributes."""
+
+
 class PostgresTable(BaseTable):
     """PostgreSQL: its trigger is called for each row, so that what a subscription applies, and rows that come through a
     partitioned table, are noted. It is enabled `ALWAYS`: whoever disables and enables it again leaves it at `ORIGIN`.
@@ -313,9 +389,11 @@ class PostgresTable(BaseTable):
         return [(name, kinds[name]) for name in self.database.primary_key(self.address.table, self.address.schema)]
 
     def storage(self) -> str:
-        """VACUUM FULL, CLUSTER and whatever else writes a table anew puts it into another file."""
-        sql = "SELECT to_regclass(?)::oid::text || '/' || pg_relation_filenode(to_regclass(?))"
-        return str(self.database.execute(sql, [self.sql, self.sql])[0][0])
+        """Whatever writes a table anew puts it into another file: changed types and expressions, VACUUM FULL, CLUSTER.
+
+        What does not is in the catalog: columns that come, go and swap names, and what their types are made of.
+        """
+        return str(self.database.execute(_STORAGE, [self.sql])[0][0])
 
     def bytes(self) -> int:
         return int(self.database.execute("SELECT pg_table_size(to_regclass(?))", [self.sql])[0][0])

@@ -83,8 +83,9 @@ def explain(facts: BaseFacts, obstacle: str = "") -> Explanation:
     differential, full = ways = estimate(facts)
     if obstacle:
         return Explanation(facts, ways, FULL, "a differential is not possible", obstacle=obstacle)
+    method, why = FULL, "so much changed that sending all is cheaper"
     if full.cost >= differential.cost:
-        return Explanation(facts, ways, DIFFERENTIAL, "sending what changed is cheaper")
-    if uses_index(facts):
-        return Explanation(facts, ways, FULL, "an index finds the qualified rows")
-    return Explanation(facts, ways, FULL, "so much changed that sending all is cheaper")
+        method, why = DIFFERENTIAL, "sending what changed is cheaper"
+    elif uses_index(facts):
+        why = "an index finds the qualified rows"
+    return Explanation(facts, ways, method, f"{why}; {facts.altered}" if facts.altered else why)

@@ -153,6 +153,7 @@ def fix_up_base(
     """
     database = site.table.database
     site.table.lock()
+    site.table.check_unaltered()
     record = site.record(lock=True)
     record = replace(record, time=record.time + 1)
     program = site.program(record)
@@ -180,10 +181,11 @@ def fix_up_base(
 def _entered(site: BaseSite, record: BaseRecord, program: Program) -> BaseRecord:
     """Makes the annotations those of the rows that there are: `DELETED` had one, the others get one."""
     database = site.table.database
-    if record.key.stored_at and site.table.storage() != record.storage:
-        # The rows may have changed places: each address may now be another row's.
-        program.run(database, programs.TOUCH_ALL, Numbers())
-        record = replace(record, storage=site.table.storage())
+    if site.table.storage() != record.storage:
+        if site.table.altered(record.storage, record.key):
+            # Each address may now be another row's, and each row have other values.
+            program.run(database, programs.TOUCH_ALL, Numbers())
+        record = replace(record, storage=site.table.noted_storage())
     program.run(database, DELETED, Numbers())
     program.run(database, programs.REMOVE_DELETED, Numbers())
     _enter(database, program)
@@ -231,7 +233,7 @@ def _filled(site: BaseSite, record: BaseRecord) -> bool:
     rows, last = database.execute(f"{counting} WHERE {quoted(PREVIOUS)} IS NOT NULL")[0]
     if rows == before:
         last = record.start if last is None else last
-        record = replace(record, rows=rows, last=last, storage=site.table.storage())
+        record = replace(record, rows=rows, last=last, storage=site.table.noted_storage())
     site.catalog.put_base(record)
     return bool(rows != before)
 

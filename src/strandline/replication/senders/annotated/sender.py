@@ -19,7 +19,7 @@ from strandline.replication.copy_state import CopyState
 from strandline.replication.delivery import Claimed, Sent
 from strandline.replication.explanation import BaseFacts, Explanation
 from strandline.replication.message import Position
-from strandline.replication.senders.annotated.catalog import BaseCopyRecord
+from strandline.replication.senders.annotated.catalog import BaseCopyRecord, BaseRecord
 from strandline.replication.senders.annotated.cost import DIFFERENTIAL, at_activity, explain, uses_index
 from strandline.replication.senders.annotated.delivery import (
     check_history,
@@ -129,7 +129,8 @@ class AnnotatedSource:
                 doing=f"refreshing {name!r}",
                 hint="refresh(method='full') makes the next one possible",
             )
-        return AnnotatedPlan(self, method, "asked for")
+        altered = _altered(self.site, record)
+        return AnnotatedPlan(self, method, f"asked for; {altered}" if altered else "asked for")
 
     def explain(self, state: CopyState | None) -> Explanation:
         if state is None or state.position is None:
@@ -208,8 +209,17 @@ def _facts(site: BaseSite, copy: BaseCopyRecord, position: Position) -> BaseFact
     program = site.copy_program(record, copy)
     rows, changed = program.run(site.table.database, LAG, Numbers(since=position.time))[0]
     indexed = bool(copy.restricted_by) and site.table.has_index(copy.restricted_by)
-    deleted = max(record.rows - rows, 0)
-    return BaseFacts(rows, copy.held, (changed or 0) + deleted, indexed, copy.where is not None, record.algorithm)
+    altered = _altered(site, record)
+    changed = rows if altered else changed or 0
+    changed += max(record.rows - rows, 0)
+    return BaseFacts(rows, copy.held, changed, indexed, copy.where is not None, record.algorithm, altered)
+
+
+def _altered(site: BaseSite, record: BaseRecord) -> str:
+    """Why every row counts as changed; empty if not. Before the first fix-up there is nothing to compare with."""
+    if not record.storage or not site.table.altered(record.storage, record.key):
+        return ""
+    return "the table was altered or written anew, so every row counts as changed"
 
 
 def _note_taken(site: BaseSite, name: str, state: CopyState) -> BaseCopyRecord:
