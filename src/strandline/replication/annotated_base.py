@@ -82,7 +82,8 @@ class Base:
                 # Refuses a target that holds something else, or can't hold a column, before the base knows of it.
                 known = site.catalog.copy(wanted.name)
                 check_same(known, wanted)
-                replica.create(definition_of(site, site.record(), wanted))
+                if known is None:
+                    replica.create(definition_of(site, site.record(), wanted))
             if known is None:
                 define_copy(site, wanted)
         copy = Copy(AnnotatedSender(self._address), wanted.name, target)

@@ -23,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from strandline.engine import Attempt, Kernel, Outcome, Result, Runner, Spool, WorkItem
+from strandline.errors import Fenced
 from strandline.replication.copy_state import CopyState, Evolution
 from strandline.replication.definition import CopyDefinition
 from strandline.replication.message import Envelope, Message, Position, load_message
@@ -71,6 +72,13 @@ def claim(replica: CopyTarget, definition: CopyDefinition) -> Claimed:
     replica.drop()
     replica.create(definition)
     return Claimed(replica, replica.claim(), anew=f"the copy was made anew: {obstacle}")
+
+
+def check_claimed(claimed: Claimed) -> None:
+    """Refuses to go on if another sender has claimed the copy since."""
+    there = claimed.replica.state()
+    if there is not None and there.epoch != claimed.state.epoch:
+        raise Fenced("another refresh of the copy has begun", doing="refreshing a copy", hint="Try again")
 
 
 def next_envelope(state: CopyState) -> Envelope:

@@ -54,7 +54,8 @@ class BaseFacts:
     """What is known before a refresh of a base's copy.
 
     `changed` counts inserts, updates and deletes since the last fix-up and, where other copies were refreshed since,
-    what they fixed up; `indexed` says whether an index serves the restriction, `altered` why every row counts as changed.
+    what they fixed up; `indexed` says whether an index serves the restriction, `altered` why every row counts as
+    changed.
     """
 
     rows: int

@@ -11,8 +11,9 @@ from tests.replication.annotated.orders import rows_at
 from tests.replication.servers import Postgres
 
 from strandline.errors import Conflict
+from strandline.relations.databases.address import parse_address
 from strandline.relations.databases.database import Database
-from strandline.replication.annotated_base import base
+from strandline.replication.annotated_base import Base, base
 from strandline.replication.copy import Copy
 
 COLUMNS = "id, a, b, s"
@@ -147,6 +148,49 @@ def test_texts_are_the_same_whatever_a_database_or_role_sets(postgres: Postgres,
     finally:
         for name in settings:
             source.run(f"ALTER ROLE postgres RESET {name}")
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (s)"],
+        ["ALTER TABLE t ALTER COLUMN b TYPE BIGINT"],
+    ],
+)
+@pytest.mark.parametrize("repaired", [False, True])
+def test_a_copy_is_made_anew_after_another_key_or_type(
+    postgres: Postgres, tmp_path: Path, statements: list[str], repaired: bool
+) -> None:
+    source = of_postgres(postgres, tmp_path)
+    copy, url = copied(source)
+    for sql in statements:
+        source.run(sql)
+    base(source.url, source.table("t"))
+    assert not copy.verify().equal
+    done = copy.repair() if repaired else copy.refresh()
+    assert "made anew" in done.why
+    assert rows_at_columns(url) == sorted(source.run(f"SELECT {COLUMNS} FROM t WHERE a < 3"), key=repr)
+    assert copy.refresh("differential").messages == 0
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_a_table_that_another_one_took_the_place_of_is_left_alone(
+    postgres: Postgres, tmp_path: Path, released: bool
+) -> None:
+    source = of_postgres(postgres, tmp_path)
+    copy, url = copied(source, None)
+    source.run("CREATE TABLE n (LIKE t INCLUDING ALL)")
+    source.run("INSERT INTO n SELECT * FROM t WHERE id < 5")
+    source.run("ALTER TABLE t RENAME TO t_old")
+    source.run("ALTER TABLE n RENAME TO t")
+    found = base(source.url, source.table("t")) if not released else Base(parse_address(source.url, source.table("t")))
+    source.run("UPDATE t_old SET a = 7")
+    if released:
+        found.release()
+        assert source.run("SELECT tgname::text FROM pg_trigger WHERE tgrelid = 't_old'::regclass") == []
+    else:
+        copy.refresh()
+        assert rows_at(url) == sorted(source.run("SELECT * FROM t"))
 
 
 def test_a_table_that_is_altered_while_it_is_opened_is_tried_again(

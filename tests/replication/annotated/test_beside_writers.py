@@ -72,6 +72,32 @@ def test_readers_go_on_and_writers_wait_while_a_base_is_fixed_up(
     assert refused == [True]
 
 
+def test_a_writer_without_an_end_is_named_and_others_get_past_the_refresh(
+    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.replication.senders.annotated.base_table.LOCK_SECONDS", 1)
+    source = of_postgres(postgres, tmp_path)
+    copy = orders(source, 5).replicate(source.target("sqlite", "all"))
+    tries: list[str] = []
+
+    def look(database: Database, step: str) -> None:
+        if step == "ROLLBACK TO SAVEPOINT locking":
+            source.run("UPDATE orders SET price = 7 WHERE id = 2")  # nobody waits behind the refresh now
+            tries.append(step)
+
+    with connect(parse_address(source.url, source.table("orders"))) as database:
+        database.execute(f"SET search_path = {source.schema}")
+        database.execute("SET application_name = 'a long one'")
+        with database.transaction():
+            database.execute("UPDATE orders SET price = 1 WHERE id = 1")
+            monkeypatch.setattr(Database, "watch", look)
+            with pytest.raises(Conflict, match="a long one"):
+                copy.refresh()
+    assert tries
+    assert copy.refresh("differential").messages == 2
+    assert rows_at(source.target("sqlite", "all")) == query(source)
+
+
 def _cannot_write(source: Source) -> bool:
     import sqlite3
 

@@ -15,8 +15,11 @@ from tests.replication.annotated.orders import INSERT, ORDERS, TARGETS, orders, 
 from tests.replication.servers import Postgres
 
 from strandline.errors import InputError
+from strandline.relations.databases.address import parse_address
 from strandline.replication.annotated_base import base, bases
 from strandline.replication.copy import Copy
+from strandline.replication.senders.annotated.fix_up import opened
+from strandline.replication.senders.annotated.program import restriction
 
 
 @pytest.mark.parametrize("target", [*TARGETS, "strandline"])
@@ -279,3 +282,24 @@ def test_the_same_call_again_is_the_same_copy_and_another_definition_is_refused(
         found.replicate(url, where="price < 6")
     assert [record.name for record in found.copies()] == ["cheap"]
     assert found.copy("cheap").refresh().messages == 0
+
+
+CONDITIONS = (
+    *("a / 2 = 1", "-a / 2 = -1", "a % 3 = 1", "a / 2.0 = 1.5", "s || 'b' = 'Ab'", "s LIKE 'a%'", "s NOT LIKE 'A_'"),
+    *("CAST(s AS TEXT) = 'A'", "CAST(f AS INTEGER) = 3", "a <> 2", "NOT (a = 2)", "a IS NULL", "a = NULL OR s = 'b'"),
+    *("n = 9007199254740993", "n + 1 > 9223372036854775806", "n * 1.0 > 1", "a BETWEEN 1 AND 2", "s IN ('A', NULL)"),
+    *("coalesce(a, 0) = 0", "CASE WHEN a > 1 THEN s END = 'b'", "abs(-a) = 3", "lower(S) = 'a'", '"a" >= 3', "f = 2.5"),
+)
+
+
+def test_a_restriction_means_what_it_means_to_the_base(source: Source) -> None:
+    source.run("CREATE TABLE t (id INTEGER PRIMARY KEY, a INTEGER, n BIGINT, s TEXT, f DOUBLE PRECISION)")
+    source.run(
+        "INSERT INTO t VALUES (1, 1, 9007199254740993, 'A', 2.5), (2, 2, 9007199254740992, 'b', 3.5), "
+        "(3, 3, 9223372036854775806, 'ab', 2.4), (4, NULL, NULL, NULL, NULL), (5, -3, -1, 'A ', -2.5)"
+    )
+    with opened(parse_address(source.url, source.table("t"))) as site:
+        for where in CONDITIONS:
+            told = restriction(where, site.table.schema, site.table.database.dialect)
+            rows = site.table.database.execute(f"SELECT id FROM {site.table.sql} WHERE {told.sql} ORDER BY id")
+            assert rows == source.run(f"SELECT id FROM t WHERE {where} ORDER BY id"), where

@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.replication.annotated.conftest import Source, of_postgres
+from tests.replication.annotated.orders import rows_at
 from tests.replication.servers import Postgres
 
 from strandline.errors import StorageError
@@ -146,3 +147,19 @@ def test_verify_finds_what_the_way_that_copied_got_wrong(source: Source, monkeyp
         assert copy.verify().different == 1
     copy.repair()
     assert copy.verify().equal
+
+
+def test_columns_of_no_type_keep_every_digit_and_refuse_bytes(sqlite: Source) -> None:
+    sqlite.run("CREATE TABLE t (id INTEGER PRIMARY KEY, n DECIMAL(20, 2))")
+    numbers = [12345678901234.56, 12345678901234.57, 0.1 + 0.2, 0.3, 9007199254740991.5, 1e300, -2.5]
+    sqlite.run("INSERT INTO t VALUES " + ", ".join(f"({key}, {number!r})" for key, number in enumerate(numbers)))
+    sqlite.run("INSERT INTO t VALUES (90, 7), (91, 'seven')")
+    url = sqlite.target("duckdb", "copy")
+    copy = base(sqlite.url, "t").replicate(url)
+    texts = [str(text) for _, text in rows_at(url)]
+    assert [float(text) for text in texts[:-2]] == numbers
+    assert texts[3:4] + texts[-2:] == ["0.3", "7", "seven"]
+    assert copy.verify().equal
+    sqlite.run("UPDATE t SET n = x'3132' WHERE id = 1")
+    with pytest.raises(StorageError, match="'n'"):
+        copy.refresh()

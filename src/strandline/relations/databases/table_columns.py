@@ -52,8 +52,15 @@ def _in_sqlite(kind: str) -> _Reading:
         return _plain(pa.binary())
     if any(word in declared for word in ("real", "floa", "doub")):
         return _plain(pa.float64())
-    return pa.string(), pa.string(), "CAST({} AS TEXT)"
+    return pa.string(), pa.string(), _SQLITE_TEXT
 
+
+_SQLITE_TEXT = (
+    "CASE typeof({0}) WHEN 'integer' THEN CAST({0} AS TEXT) WHEN 'real' THEN CASE {0} "
+    "WHEN CAST(CAST({0} AS TEXT) AS REAL) THEN CAST({0} AS TEXT) "
+    "WHEN CAST(printf('%!.16g', {0}) AS REAL) THEN printf('%!.16g', {0}) ELSE printf('%!.17g', {0}) END ELSE {0} END"
+)
+"""As SQLite writes it, with as many digits as tell a float from others. Bytes stay bytes, which are no text."""
 
 _POSTGRES = {
     "boolean": pa.bool_(),

@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import secrets
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -315,6 +316,9 @@ class SqliteTable(BaseTable):
 _NO_BASES = {"v": "a view", "m": "a view", "p": "a partitioned table", "f": "a foreign table"}
 
 
+LOCK_SECONDS = 30
+"""How long a refresh waits for those who write to a base."""
+
 _SETTINGS = {
     "work_mem": "128MB",
     "jit": "off",
@@ -399,11 +403,45 @@ class PostgresTable(BaseTable):
         return int(self.database.execute("SELECT pg_table_size(to_regclass(?))", [self.sql])[0][0])
 
     def lock(self) -> None:
-        self.database.execute(f"LOCK TABLE {self.sql} IN SHARE ROW EXCLUSIVE MODE")
+        """In short tries: writers queue behind whoever waits for the lock."""
+        deadline, patience = time.monotonic() + LOCK_SECONDS, 100
+        while not self._locked(patience):
+            if time.monotonic() > deadline:
+                raise Conflict(
+                    f"others have written to it for {LOCK_SECONDS} s without an end: {self._writers()}",
+                    doing=f"locking {self.address.shown}",
+                    hint="End that transaction, or try again later",
+                )
+            time.sleep(patience / 1000)
+            patience = min(2 * patience, 2000)
         # For this transaction alone: windows and hashes stay in memory, short statements are not compiled, look-ups
         # that the statements ask for are not taken for as many visits to a disk, and workers share large scans.
         settings = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _SETTINGS.items())
         self.database.execute(f"SELECT {settings}")
+
+    def _locked(self, milliseconds: int) -> bool:
+        self.database.execute("SAVEPOINT locking")
+        self.database.execute(f"SET LOCAL lock_timeout = {milliseconds}")
+        try:
+            self.database.execute(f"LOCK TABLE {self.sql} IN SHARE ROW EXCLUSIVE MODE")
+        except Conflict:
+            self.database.execute("ROLLBACK TO SAVEPOINT locking")
+            self.database.execute("RELEASE SAVEPOINT locking")
+            return False
+        self.database.execute("RELEASE SAVEPOINT locking")
+        self.database.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
+        return True
+
+    def _writers(self) -> str:
+        """The sessions that hold a lock which ours has to wait for."""
+        rows = self.database.execute(
+            "SELECT DISTINCT format('process %s of %s (%s, %s)', a.pid, a.usename, "
+            "coalesce(nullif(a.application_name, ''), 'no name'), a.state) "
+            "FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.relation = to_regclass(?) AND l.granted "
+            "AND l.mode NOT IN ('AccessShareLock', 'RowShareLock') AND l.pid <> pg_backend_pid() LIMIT 5",
+            [self.sql],
+        )
+        return ", ".join(str(row[0]) for row in rows) or "nobody now"
 
     def create_annotations(self, key: RowKey, names: Sequence[str]) -> None:
         columns = [f"{quoted(name)} bigint" for name in names]
@@ -447,7 +485,8 @@ class PostgresTable(BaseTable):
 
     def drop_triggers(self) -> None:
         self.database.execute(f"DROP TRIGGER IF EXISTS {quoted(self.trigger)} ON {self.sql}")
-        self.database.execute(f"DROP FUNCTION IF EXISTS {self._function}()")
+        # Another table may have had this name when it was annotated, and still have the trigger: it goes, too.
+        self.database.execute(f"DROP FUNCTION IF EXISTS {self._function}() CASCADE")
 
     def has_triggers(self) -> bool:
         sql = "SELECT 1 FROM pg_trigger WHERE tgrelid = to_regclass(?) AND tgname = ? AND tgenabled = 'A'"

@@ -22,9 +22,10 @@ from strandline.values import quoted
 class BaseRecord:
     """An annotated table. `time` is the recoverable counter: one more for each fix-up.
 
-    `key` tells its rows apart; `storage` is what the table's `storage` was at the last fix-up. `start` is the address before the first; `last` and `tail_gap` are the greatest address, and when
-    entries above it last went; `rows` is how many there were, all as of the last fix-up. `since` is when the
-    annotations were made: no differential starts before it. `bits` is how many bits copies have ever used.
+    `key` tells its rows apart; `storage` is what the table's `storage` was at the last fix-up. `start` is the address
+    before the first; `last` and `tail_gap` are the greatest address, and when entries above it last went; `rows` is how
+    many there were, all as of the last fix-up. `since` is when the annotations were made: no differential starts before
+    it. `bits` is how many bits copies have ever used.
     """
 
     table: str

@@ -4,8 +4,8 @@ As in R*, where CREATE SNAPSHOT compiled a snapshot's refresh, a refresh loads t
 are composed again only if what they were made for has changed: another copy came, a column changed its type, or this
 code composes other texts (`EDITION`).
 
-A copy's condition, the paper's SnapRestrict, is part of them. `restriction` checks it once and puts it into the dialect
-of the base's own database, which evaluates it; a row for which it is null does not qualify.
+A copy's condition, the paper's SnapRestrict, is part of them. It is SQL of the base's own database, which evaluates it:
+`restriction` checks it once and writes it again with the names quoted; a row for which it is null does not qualify.
 
 Which statements there are, and why they do what figures 3 and 7 say, is told in `statements`.
 """
@@ -38,7 +38,7 @@ from strandline.replication.senders.annotated.statements import (
     Numbers,
     Statements,
 )
-from strandline.values import load_sqlglot, parse_condition, quoted
+from strandline.values import parse_condition, parse_sql, quoted
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,13 @@ def restriction(where: str | None, schema: pa.Schema, dialect: str) -> Restricti
     if where is None:
         return Restriction("(1 = 1)", ())
     condition = parse_condition(where, schema)
-    load_sqlglot()
-    import sqlglot
+    own = {name.lower(): name for name in condition.columns}
+    tree = parse_sql(where, "reading a condition", dialect)[0]
+    from sqlglot import exp
 
-    text = sqlglot.transpile(condition.sql, read="duckdb", write=dialect, identify=True, comments=False)[0]
+    for column in tree.find_all(exp.Column):
+        column.this.set("this", own.get(column.name.lower(), column.name))
+    text = tree.sql(dialect=dialect, identify=True, comments=False)
     falsehood = "FALSE" if dialect == "postgres" else "0"
     return Restriction(f"coalesce(({text}), {falsehood})", condition.columns)
 

@@ -16,7 +16,7 @@ from typing import Any
 from strandline.errors import NotFound, StateError
 from strandline.relations import Address
 from strandline.replication.copy_state import CopyState
-from strandline.replication.delivery import Claimed, Sent
+from strandline.replication.delivery import Claimed, Sent, check_claimed, claim
 from strandline.replication.explanation import BaseFacts, Explanation
 from strandline.replication.message import Position
 from strandline.replication.senders.annotated.catalog import BaseCopyRecord, BaseRecord
@@ -103,25 +103,23 @@ class AnnotatedSource:
         return self.copy.method
 
     def claim(self, replica: CopyTarget) -> Claimed:
-        """A copy with other columns than the base's is refused: rows at addresses are sent with all of them."""
-        replica.create(definition_of(self.site, self.site.record(), self.copy))
-        return Claimed(replica, replica.claim())
+        """A copy of other types, or by another key, is made anew: rows at addresses are sent with all columns."""
+        return claim(replica, definition_of(self.site, self.site.record(), self.copy))
 
     def plan(self, claimed: Claimed, method: str) -> AnnotatedPlan:
         position, name = claimed.state.position, self.copy.name
-        if method == REPAIR:
-            if position is None:
-                raise StateError("the copy is empty", doing=f"repairing {name!r}", hint="Refresh it")
-            return AnnotatedPlan(self, REPAIR, "compared row by row")
+        if position is None and (method != REPAIR or claimed.anew):
+            return AnnotatedPlan(self, FIRST, claimed.anew or "the copy was empty")
         if position is None:
-            return AnnotatedPlan(self, FIRST, "the copy was empty")
+            raise StateError("the copy is empty", doing=f"repairing {name!r}", hint="Refresh it")
+        if method == REPAIR:
+            return AnnotatedPlan(self, REPAIR, "compared row by row")
         record = self.site.record()
-        if method != FULL:
-            check_history(record, self.copy, position)
+        source = replace(self, copy=self._record_since(claimed, check=method != FULL))
         if method == AUTO:
-            facts = _facts(self.site, self.copy, position)
+            facts = _facts(self.site, source.copy, position)
             chosen = explain(facts, obstacle(record, position))
-            return AnnotatedPlan(self, chosen.method, chosen.obstacle or chosen.why, not uses_index(facts))
+            return AnnotatedPlan(source, chosen.method, chosen.obstacle or chosen.why, not uses_index(facts))
         trouble = "" if method == FULL else obstacle(record, position)
         if trouble:
             raise StateError(
@@ -130,7 +128,21 @@ class AnnotatedSource:
                 hint="refresh(method='full') makes the next one possible",
             )
         altered = _altered(self.site, record)
-        return AnnotatedPlan(self, method, f"asked for; {altered}" if altered else "asked for")
+        return AnnotatedPlan(source, method, f"asked for; {altered}" if altered else "asked for")
+
+    def _record_since(self, claimed: Claimed, *, check: bool) -> BaseCopyRecord:
+        """The record, read again once the copy was claimed: another refresh may have ended since it was opened.
+
+        What the base offers from here on it offers to a copy that stands where the claim found it.
+        """
+        copy, position = _record(self.site, self.copy.name), claimed.state.position
+        if check and position is not None:
+            try:
+                check_history(self.site.record(), copy, position)
+            except StateError:
+                check_claimed(claimed)
+                raise
+        return replace(copy, taken=position)
 
     def explain(self, state: CopyState | None) -> Explanation:
         if state is None or state.position is None:
@@ -142,6 +154,8 @@ class AnnotatedSource:
         state = replica.state()
         if state is None:
             raise NotFound("there is no copy", doing=f"verifying {self.copy.name!r}", hint="Refresh it")
+        if state.definition != definition_of(self.site, self.site.record(), self.copy):
+            return Verification(self.copy.held, damaged=("the base's columns or key have changed: refresh the copy",))
         return verify(self.site, self.copy, replica, state.definition)
 
 
@@ -173,7 +187,9 @@ class AnnotatedPlan:
         last["seconds"] = round(done.seconds, 3)
         last["refreshed"] = datetime.fromtimestamp(self.source.clock(), UTC).isoformat(timespec="seconds")
         with site.table.database.transaction():
-            copy = replace(_record(site, self.source.copy.name), taken=position, last=last)
+            copy = replace(_record(site, self.source.copy.name), last=last)
+            if copy.offered == position:  # else another refresh has begun since, and noted where the copy stands
+                copy = replace(copy, taken=position)
             copy = _counted(copy, replica, done.messages)
             if self.method == FIRST and position is not None:
                 expected = explain(at_activity(_facts(site, copy, position)))
