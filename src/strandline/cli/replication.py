@@ -32,7 +32,7 @@ from strandline.cli.store_access import json_option, show_rows, store_argument, 
 def base(action: str, url: str, algorithm: str | None, as_json: bool) -> int:
     """Make a table of PostgreSQL or SQLite a base of copies, release it, or list a database's bases.
 
-    `add` makes a table of annotations beside it and small triggers; `release` removes both, and copies can't be refreshed.
+    `add` makes a table of annotations beside it, and triggers; `release` removes both, and copies stay as they are.
 
     \b
     Example:

@@ -142,7 +142,7 @@ class AnnotatedSource:
             except StateError:
                 check_claimed(claimed)
                 raise
-        return replace(copy, taken=position)
+        return replace(copy, taken=position) if check else copy
 
     def explain(self, state: CopyState | None) -> Explanation:
         if state is None or state.position is None:
