@@ -25,7 +25,8 @@ def new_name() -> int:
 class Done:
     """At `time`, the tuple `name` got `row`; `saw` is the row below that this affected when the level first did.
 
-    `lower` says that the tuple is one of the relation below; `released`, that it follows that relation again.
+    `lower` says that the tuple is one of the relation below; `stood` is the key at which it was deleted;
+    `released` says that it follows that relation again.
     """
 
     time: int
@@ -33,6 +34,7 @@ class Done:
     row: Row | None
     saw: Row | None
     lower: bool
+    stood: int | None = None
     released: bool = False
 
 
@@ -53,13 +55,6 @@ class Level:
             if start < one.time <= time:
                 found[one.name] = one
         return {name: one for name, one in found.items() if not one.released}
-
-    def before(self, one: Done) -> list[Done]:
-        """What was done to the same tuple here before, since the last merge."""
-        start = max((merge for merge in self.merges if merge < one.time), default=-1)
-        given_up = [each.time for each in self.done if each.name == one.name and each.released and each.time < one.time]
-        start = max([start, *given_up])
-        return [each for each in self.done if each.name == one.name and start < each.time < one.time]
 
 
 def contents(level: Level | None, base: Relation, time: int) -> Relation:
@@ -85,7 +80,7 @@ def do(level: Level, base: Relation, time: int, rows: dict[int, Row | None]) -> 
     for name, row in rows.items():
         saw = newest[name].saw if name in newest else under.get(name)
         lower = newest[name].lower if name in newest else name in under
-        level.done.append(Done(time, name, row, saw, lower))
+        level.done.append(Done(time, name, row, saw, lower, None if row else ({**under, **now})[name][0]))
 
 
 @dataclass
@@ -97,10 +92,23 @@ class Merge:
     doubled: bool
 
 
-Conflicts = dict[int, tuple[int, str]]
-"""For each tuple that conflicts its key as users know it, and how."""
-Stands = dict[int, bool]
-"""Whether ours stands, for keys that conflict."""
+Name = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Told:
+    """A conflict as users see it: what it is called, how, and the rows on both sides."""
+
+    name: Name
+    how: str
+    ours: Row | None
+    theirs: Row | None
+
+
+Conflicts = dict[int, Told]
+"""The conflict that each tuple in conflict is part of."""
+Stands = dict[Name, bool]
+"""Whether ours stands, for each conflict."""
 
 
 def conflicts(level: Level, base: Relation, time: int) -> Conflicts:
@@ -108,20 +116,65 @@ def conflicts(level: Level, base: Relation, time: int) -> Conflicts:
     under, newest = contents(level.below, base, time), level.newest(time)
     told: dict[int, str] = {}
     for name, one in newest.items():
-        rival = _rival(level, under, newest, name)
+        rival = _rival(under, newest, name)
         how = _conflict(one, under.get(name), None if rival is None else under[rival])
         if how:
             told[name] = how
-    return {name: (_key(level, under, newest, name), how) for name, how in _spread(level, under, newest, told).items()}
+    for name, other in _inserted_again(under, newest).items():
+        told |= {name: "deleted", other: "deleted"}
+    return _grouped(under, newest, _spread(under, newest, told))
 
 
-def _spread(level: Level, under: Relation, newest: dict[int, Done], told: dict[int, str]) -> dict[int, str]:
+def _inserted_again(under: Relation, newest: dict[int, Done]) -> dict[int, int]:
+    """Tuples that are deleted here and gone below, and the new tuple here that has the key, if nobody below has it."""
+    new = {one.row[0]: name for name, one in newest.items() if one.row is not None and name not in under}
+    keys = {row[0] for row in under.values()}
+    lost = {name: one.stood for name, one in newest.items() if one.row is None and name not in under}
+    return {
+        name: new[key]
+        for name, key in lost.items()
+        if newest[name].lower and newest[name].saw is not None and key is not None and key in new and key not in keys
+    }
+
+
+def _grouped(under: Relation, newest: dict[int, Done], told: dict[int, str]) -> Conflicts:
+    """A deleted tuple is part of the conflict of our row that meets the same row below, or has been inserted again."""
+    meets = {name: _met(under, newest, name, how) for name, how in told.items()}
+    again = _inserted_again(under, newest)
+    found: Conflicts = {}
+    for name, how in told.items():
+        row, met = newest[name].row, meets[name]
+        if row is not None:
+            found[name] = Told((row[0],), how, row, None if met is None else under[met])
+    live = dict(found)
+    for name, how in told.items():
+        if newest[name].row is not None:
+            continue
+        met = meets[name]
+        leader = [one for one in live if met is not None and meets[one] == met]
+        if met is None or leader:
+            found[name] = live[leader[0] if leader else again[name]]
+            continue
+        key = (under[met][0],)
+        called = ("DELETE", *key) if any(one.name == key for one in live.values()) else key
+        found[name] = Told(called, how, None, under[met])
+    return found
+
+
+def _met(under: Relation, newest: dict[int, Done], name: int, how: str) -> int | None:
+    """The tuple below that one of ours conflicts with."""
+    if name in under and how != "collision":
+        return name
+    return _rival(under, newest, name, touched=True)
+
+
+def _spread(under: Relation, newest: dict[int, Done], told: dict[int, str]) -> dict[int, str]:
     """To give a tuple up brings the key of the row below back, which another one of ours may have."""
     ours = {one.row[0]: name for name, one in newest.items() if one.row is not None}
     pending = list(told)
     while pending:
         name = pending.pop()
-        row = under[name] if name in under else under.get(_rival(level, under, newest, name, touched=True) or -1)
+        row = under[name] if name in under else under.get(_rival(under, newest, name, touched=True) or -1)
         other = None if row is None else ours.get(row[0])
         if row is None or other is None or other == name:
             continue
@@ -134,39 +187,23 @@ def _spread(level: Level, under: Relation, newest: dict[int, Done], told: dict[i
     return told
 
 
-def _rival(level: Level, under: Relation, newest: dict[int, Done], name: int, *, touched: bool = False) -> int | None:
+def _rival(under: Relation, newest: dict[int, Done], name: int, *, touched: bool = False) -> int | None:
     """Another tuple below that has the key of one of ours; those that ours touch only if told so."""
     one = newest[name]
     # Where a deleted tuple stood is where it stood when it was deleted.
-    key = one.row[0] if one.row is not None else None if name in under else _last_key(level, one)
+    key = one.row[0] if one.row is not None else None if name in under else one.stood
     if key is None or (one.row is None and not one.lower):
         return None
     found = [other for other, row in under.items() if row[0] == key and (touched or other not in newest)]
     return found[0] if found else None
 
 
-def _key(level: Level, under: Relation, newest: dict[int, Done], name: int) -> int:
-    row = newest[name].row or under.get(name)
-    if row is None:
-        rival = _rival(level, under, newest, name, touched=True)
-        assert rival is not None
-        row = under[rival]
-    return int(row[0])
-
-
-def shown(level: Level, found: Conflicts, time: int) -> Conflicts:
-    """One conflict for each key: a deleted key that another tuple has goes with that one."""
-    newest = level.newest(time)
-    kept = {key for name, (key, _) in found.items() if newest[name].row is not None}
-    return {name: told for name, told in found.items() if newest[name].row is not None or told[0] not in kept}
-
-
 def chosen(found: Conflicts, choice: str | list[bool] | None) -> tuple[Any, Stands]:
-    """What `resolve` says, and whether ours stands for each key."""
-    keys = sorted({key for key, _ in found.values()})
+    """What `resolve` says, and whether ours stands for each conflict."""
+    names = sorted({one.name for one in found.values()}, key=str)
     turns = choice if isinstance(choice, list) else [choice == "ours"]
-    stands = {key: turns[place % len(turns)] for place, key in enumerate(keys)}
-    told = {key: "ours" if ours else "theirs" for key, ours in stands.items()}
+    stands = {name: turns[place % len(turns)] for place, name in enumerate(names)}
+    told = {name: "ours" if ours else "theirs" for name, ours in stands.items()}
     return (told if isinstance(choice, list) else choice), stands
 
 
@@ -177,9 +214,9 @@ def merge(level: Level, base: Relation, time: int, stands: Stands) -> Merge:
     result = Merge({}, [], False)
     gone: set[int] = set()
     for name, one in newest.items():
-        if name in found and not stands[found[name][0]]:
+        if name in found and not stands[found[name].name]:
             continue
-        known, rival = name in under and one.lower, _rival(level, under, newest, name)
+        known, rival = name in under and one.lower, _rival(under, newest, name)
         if one.row is None:
             if known:
                 gone.add(name)
@@ -205,15 +242,16 @@ def rebase(level: Level, base: Relation, time: int, stands: Stands) -> None:
     """Conflicts are settled at a time: ours stand on what is below now, or are given up."""
     under, newest = contents(level.below, base, time), level.newest(time - 1)
     done = []
-    for name, (key, _) in conflicts(level, base, time - 1).items():
+    for name, told in conflicts(level, base, time - 1).items():
         one = newest[name]
-        if not stands[key]:
+        if not stands[told.name]:
             done.append(Done(time, name, None, None, one.lower, released=True))
             continue
-        rival = _rival(level, under, newest, name)
-        done.append(Done(time, name, one.row, under.get(name), one.lower))
+        rival = _rival(under, newest, name)
+        stood = one.stood if one.row or name not in under else under[name][0]
+        done.append(Done(time, name, one.row, under.get(name), one.lower, stood))
         if rival is not None:
-            done.append(Done(time, rival, None, under[rival], lower=True))
+            done.append(Done(time, rival, None, under[rival], lower=True, stood=under[rival][0]))
     level.done += done
 
 
@@ -236,9 +274,3 @@ def is_busy(levels: Iterable[Level], level: Level, time: int) -> bool:
     levels = list(levels)
     above = [other for other in levels if other.below is level]
     return any(other.newest(time) or is_busy(levels, other, time) for other in above)
-
-
-def _last_key(level: Level, one: Done) -> int | None:
-    rows = [each.row for each in level.before(one) if each.row is not None]
-    last = rows[-1] if rows else one.saw
-    return None if last is None else int(last[0])

@@ -272,6 +272,8 @@ def test_columns_may_have_the_names_of_a_differential_relations_own() -> None:
         (lambda w: w.insert([{"id": 9, "nowhere": 1}]), SchemaError),
         (lambda w: w.merge(resolve="mine"), InputError),
         (lambda w: w.merge(resolve={7: "ours"}), InputError),
+        (lambda w: w.rebase(resolve="mine"), InputError),
+        (lambda w: w.rebase(resolve={7: "ours"}), InputError),
     ],
 )
 def test_mistakes_in_a_verb_change_nothing(verb: Callable[[WhatIf], Any], kind: type[Exception]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from pathlib import Path
 from typing import Any
@@ -130,3 +131,79 @@ def test_the_what_ifs_of_a_branch_are_its_own(store: str, capsys: pytest.Capture
     assert run(capsys, "show", store, "cut", "--version", "nowhere")[1]["error"] == "NotFound"
     with open_store(store) as opened:
         assert (opened.table("staff").count(), opened.version("idea").table("staff").count()) == (12, 0)
+
+
+KEYS: list[tuple[tuple[Any, ...], str]] = [
+    (("a=b",), "a=b"),
+    (("",), ""),
+    (('["a"]',), '["[\\"a\\"]"]'),
+    ((dt.datetime(2020, 1, 1, 12),), "2020-01-01T12:00:00"),
+    ((dt.datetime(2020, 1, 1, 12, tzinfo=dt.UTC),), "2020-01-01T12:00:00+00:00"),
+    ((b"\x01\xff",), "Af8="),
+    ((True,), "true"),
+    ((float("nan"),), "nan"),
+    ((7, "north"), "7,north"),
+    ((7, "a,b"), '[7,"a,b"]'),
+]
+
+
+@pytest.mark.parametrize(("key", "written"), KEYS)
+def test_any_key_is_resolved_as_conflicts_prints_it(
+    key: tuple[Any, ...], written: str, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"k{place}" for place in range(len(key))]
+    with open_store(store) as opened:
+        table = opened.create_table("keyed", [{**dict(zip(names, key, strict=True)), "v": 1}], key=names)
+        table.what_if("idea").update(values={"v": 2})
+        table.update(values={"v": 3})
+    assert run(capsys, "rebase", store, "idea", "--resolve", f"{written}=ours") == (0, {"settled": 1})
+
+
+def test_keys_that_read_alike_are_told_apart_by_arrays(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_store(store) as opened:
+        table = opened.create_table(
+            "t", [{"a": "x,y", "b": "z", "v": 1}, {"a": "x", "b": "y,z", "v": 1}], key=["a", "b"]
+        )
+        table.what_if("idea").update(values={"v": 2})
+        table.update(values={"v": 3})
+    told = run(capsys, "merge", store, "idea", "--resolve", "x,y,z=ours")[1]
+    assert told["hint"] == 'Write one of these: ["x", "y,z"], ["x,y", "z"]'
+    both = ("--resolve", '["x","y,z"]=ours', "--resolve", '["x,y", "z"]=theirs')
+    assert run(capsys, "merge", store, "idea", *both) == (0, {"inserted": 0, "updated": 1, "deleted": 0})
+
+
+def test_a_delete_at_the_key_of_another_conflict_has_a_name(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_store(store) as opened:
+        idea = opened.table("staff").what_if("idea")
+        idea.delete(where="name = 'p2'")
+        idea.update(where="name = 'p1'", values={"name": "p2"})
+        opened.table("staff").update(where="grade <= 2", set={"salary": "salary + 1"})
+    told = run(capsys, "merge", store, "idea")[1]
+    assert told["why"] == "the relation below has changed too: p2; DELETE,p2"
+    assert "--resolve KEY=SIDE" in told["hint"]
+    assert run(capsys, "merge", store, "idea", "--resolve", "p2=theirs")[1]["why"].endswith("too: DELETE,p2")
+    both = ("--resolve", "p2=theirs", "--resolve", "DELETE,p2=ours")
+    assert run(capsys, "merge", store, "idea", *both) == (0, {"inserted": 0, "updated": 0, "deleted": 1})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("merge", "--resolve", "p1=ours", "--resolve", "theirs"), "takes KEY=SIDE"),
+        (("merge", "--resolve", "p1=ours", "--resolve", "p1=theirs"), "in two ways"),
+        (("rebase", "--resolve", "p9=ours"), "'p9' is not among the conflicts"),
+        (("rebase", "--resolve", "p1=mine"), "'mine' resolves nothing"),
+        (("show", "--limit", "-1"), "--limit"),
+        (("changes", "--limit", "-1"), "--limit"),
+    ],
+)
+def test_mistakes_are_told_in_the_words_of_commands(
+    arguments: tuple[str, ...], why: str, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_store(store) as opened:
+        opened.table("staff").what_if("idea").update(where="grade = 1", values={"salary": 0.0})
+        opened.table("staff").update(where="grade = 1", values={"salary": 1.0})
+    code, told = run(capsys, arguments[0], store, "idea", *arguments[1:])
+    assert code == 2
+    assert why in told["why"]
+    assert "()" not in str(told)

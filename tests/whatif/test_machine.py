@@ -20,6 +20,7 @@ from tests.whatif.model import (
     Level,
     Relation,
     Row,
+    Told,
     chosen,
     conflicts,
     contents,
@@ -28,7 +29,6 @@ from tests.whatif.model import (
     merge,
     new_name,
     rebase,
-    shown,
 )
 
 from strandline.changes import ChangeSet
@@ -53,6 +53,7 @@ ids = st.integers(0, 30)
 values = st.integers(-3, 3) | st.none()
 new_rows = st.dictionaries(ids, values, min_size=1, max_size=6)
 picks = st.integers(0, 100)
+deeds = st.sampled_from(["nothing", "update", "delete", "insert again", "swap"])
 choices = st.sampled_from(["ours", "theirs", None]) | st.lists(st.booleans(), min_size=1, max_size=4)
 """How conflicts are resolved: all alike, or each by its turn."""
 
@@ -177,6 +178,37 @@ class Machine(RuleBasedStateMachine):
         if rows:
             self.write(level, {**rows})
 
+    @rule(pick=picks, low=ids, apart=st.integers(1, 9))
+    def swap(self, pick: int, low: int, apart: int) -> None:
+        """Two keys are exchanged, or one becomes the other."""
+        relation, level = self.pick(pick)
+        both = (low, low + apart)
+        rows = {n: (sum(both) - r[0], r[1]) for n, r in self.rows(level).items() if r[0] in both}
+        assert relation.update(where=f"id in {both}", set={"id": f"{sum(both)} - id"}) == len(rows)
+        if rows:
+            self.write(level, {**rows})
+
+    @rule(pick=picks, low=ids, apart=st.integers(1, 4), ours=st.tuples(deeds, deeds), theirs=st.tuples(deeds, deeds))
+    def change_on_both_sides(
+        self, pick: int, low: int, apart: int, ours: tuple[str, str], theirs: tuple[str, str]
+    ) -> None:
+        """Something is done to two keys of a what-if, then of the relation below it."""
+        relation, level = self.pick(pick)
+        if level is None:
+            return
+        below = next(n for n, one in enumerate([None, *self.levels.values()]) if one is level.below)
+        for side, deeds_there in ((pick, ours), (below, theirs)):
+            for key, deed in zip((low, low + apart), deeds_there, strict=True):
+                if deed in ("delete", "insert again"):
+                    self.delete(side, key, 0)
+                if deed == "insert again":
+                    self.insert(side, {key: 9})
+                if deed == "update":
+                    self.update(side, key, 0, 8)
+                if deed == "swap":
+                    self.swap(side, low, apart)
+        self.conflicts(relation, level)
+
     @rule(pick=picks, low=ids, width=st.integers(0, 5))
     def delete(self, pick: int, low: int, width: int) -> None:
         relation, level = self.pick(pick)
@@ -212,9 +244,10 @@ class Machine(RuleBasedStateMachine):
     def conflicts(self, relation: Any, level: Level) -> Conflicts:
         """The conflicts as the model has them, which are those that users see."""
         found = conflicts(level, self.base, self.now)
-        seen = relation.conflicts()
-        told = sorted(zip(seen.column("id").to_pylist(), seen.column("conflict").to_pylist(), strict=True))
-        assert told == sorted(shown(level, found, self.now).values())
+        sides = zip(relation.conflict_keys(), relation.conflicts().to_pylist(), strict=True)
+        told = [Told(name, one["conflict"], _row(one["ours"]), _row(one["theirs"])) for name, one in sides]
+        assert len(told) == len({one.name for one in told})
+        assert {*told} == {*found.values()}
         return found
 
     @rule(pick=picks, choice=choices)
@@ -261,7 +294,7 @@ class Machine(RuleBasedStateMachine):
             with pytest.raises(KeysError):
                 relation.rebase(resolve=resolve)
             return
-        assert relation.rebase(resolve=resolve) == len(shown(level, found, self.now))
+        assert relation.rebase(resolve=resolve) == len({*found.values()})
         if found:
             rebase(level, self.base, self.now, stands)
             self.dates.append(self.now)
@@ -352,6 +385,10 @@ def _read(relation: Any, **how: Any) -> list[Row]:
 
 def _rows(found: pa.Table) -> list[Row]:
     return list(zip(found.column("id").to_pylist(), found.column("v").to_pylist(), strict=True))
+
+
+def _row(struct: dict[str, Any] | None) -> Row | None:
+    return None if struct is None else (struct["id"], struct["v"])
 
 
 def _sorted(relation: Relation) -> list[Row]:

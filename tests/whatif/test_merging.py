@@ -250,3 +250,116 @@ def test_a_key_that_was_inserted_again_as_below_is_no_conflict() -> None:
         assert not len(w.conflicts())
         w.merge()
         assert values(store.table("t")) == {0: 0, 1: 5}
+
+
+def swapped(store: Store, *, moved: bool) -> WhatIf:
+    """A tuple that we deleted and one that we changed, which both conflict with a row of their own, at key 2."""
+    store.create_table("t", numbered(4), key="id")
+    w = store.table("t").what_if("w")
+    if moved:  # we move another tuple onto the key, and the values of both change below
+        w.delete(where="id = 2")
+        w.update(where="id = 3", values={"id": 2})
+        store.table("t").update(where="id >= 2", set={"v": "v + 1"})
+    else:  # the tuple that we deleted moves onto the key
+        w.delete(where="id = 3")
+        w.update(where="id = 2", values={"v": 5})
+        store.table("t").update(where="id >= 2", set={"id": "5 - id"})
+    return w
+
+
+@pytest.mark.parametrize("verb", ["merge", "rebase"])
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_delete_at_the_key_of_another_conflict_is_settled_apart(verb: str, moved: bool) -> None:
+    wanted = {
+        ("ours", "ours"): {2: 30 if moved else 5},
+        ("theirs", "ours"): {3: 31 if moved else 20},
+        ("theirs", "theirs"): {2: 21, 3: 31} if moved else {2: 30, 3: 20},
+    }
+    for (row, delete), left in wanted.items():
+        with shop() as store:
+            w = swapped(store, moved=moved)
+            assert sorted(w.conflicts()["type"].to_pylist()) == ["DELETE", "REPLACE"]
+            assert sorted(w.conflict_keys(), key=len) == [(2,), ("DELETE", 2)]
+            with pytest.raises(ChangesError, match=r"too: \('DELETE', 2\) \(changed\)\."):
+                getattr(w, verb)(resolve={2: row})
+            with pytest.raises(KeysError, match="more than once"):
+                getattr(w, verb)(resolve={2: "ours", ("DELETE", 2): "theirs"})
+            getattr(w, verb)(resolve={2: row, ("DELETE", 2): delete})
+            assert values(w) == {0: 0, 1: 10, **left}
+            assert not len(w.conflicts())
+
+
+@pytest.mark.parametrize("verb", ["merge", "rebase"])
+@pytest.mark.parametrize(("choice", "left"), [("ours", {0: 0, 1: 100}), ("theirs", {0: 0})])
+def test_a_key_that_was_inserted_again_and_is_deleted_below_is_a_conflict(
+    verb: str, choice: str, left: dict[int, int]
+) -> None:
+    with shop() as store:
+        store.create_table("t", numbered(2), key="id")
+        w = store.table("t").what_if("w")
+        w.delete(where="id = 1")
+        w.insert([{"id": 1, "v": 100}])
+        store.table("t").delete(where="id = 1")
+        assert told(w) == {1: ("deleted", 100, None)}
+        with pytest.raises(ChangesError, match=r"1 \(deleted\)"):
+            w.merge()
+        getattr(w, verb)(resolve={1: choice})
+        assert values(w) == left
+        assert w.merge().summary().changed == (verb == "rebase" and choice == "ours")
+        assert values(store.table("t")) == left
+
+
+def test_a_delete_that_was_rebased_stands_where_the_row_below_is_by_then() -> None:
+    with shop() as store:
+        store.create_table("t", numbered(2), key="id")
+        base, w = store.table("t"), store.table("t").what_if("w")
+        w.delete(where="id = 1")
+        base.update(where="id = 1", values={"id": 7})
+        assert w.rebase(resolve={7: "ours"}) == 1
+        base.delete(where="id = 7")
+        assert told(w) == {}
+        base.insert([{"id": 1, "v": 1}])
+        assert told(w) == {}
+        base.insert([{"id": 7, "v": 7}])
+        assert told(w) == {7: ("re-created", None, 7)}
+
+
+def test_ours_can_be_rebased_on_a_table_that_has_become_empty() -> None:
+    with shop() as store:
+        store.create_table("t", numbered(2), key="id")
+        w = store.table("t").what_if("w")
+        w.update(values={"v": 5})
+        store.table("t").delete()
+        assert w.rebase() == 2
+        w.merge()
+        assert values(store.table("t")) == {0: 5, 1: 5}
+
+
+def test_a_key_that_is_nan_is_resolved_like_others() -> None:
+    with shop() as store:
+        store.create_table("t", [{"id": float("nan"), "v": 1}, {"id": 1.0, "v": 1}], key="id")
+        w = store.table("t").what_if("w")
+        w.update(values={"v": 2})
+        store.table("t").update(values={"v": 3})
+        assert w.rebase(resolve={float("nan"): "ours", 1.0: "theirs"}) == 2
+        store.table("t").update(values={"v": 4})
+        w.merge(resolve=dict.fromkeys(w.conflict_keys(), "ours"))
+        assert sorted(values(store.table("t")).values()) == [2, 4]
+
+
+def test_without_a_key_tuples_of_two_levels_are_settled_apart() -> None:
+    with shop() as store:
+        store.create_table("t", numbered(1))
+        lower = store.table("t").what_if("lower")
+        lower.insert(numbered(3, 7))
+        number = max(lower.differential()["tupnum"].to_pylist())
+        store.table("t").insert(numbered(number, 20))
+        upper = lower.what_if("upper")
+        upper.update(set={"v": "-v"})
+        store.table("t").update(set={"v": "v + 1"})
+        lower.update(where="id between 7 and 9", set={"v": "v + 1"})
+        assert {(0, number), (1, number)} <= {*upper.conflict_keys()}
+        choices = dict.fromkeys(upper.conflict_keys(), "theirs") | {(1, number): "ours"}
+        upper.merge(resolve=choices)
+        found = {row["id"]: row["v"] for row in lower.to_arrow().to_pylist()}
+        assert [key for key, value in found.items() if value < 0] == [9]

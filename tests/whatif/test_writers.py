@@ -113,6 +113,7 @@ def _made() -> dict[str, bytes]:
         w = store.table("t").what_if("w")
         w.update(where="id < 5", set={"v": "v + 1"})
         w.insert(numbered(1, 9))
+        store.table("t").update(where="id < 2", values={"v": -1})
         assert store.table("_what_if_ids").count() == 1
     return storage.objects
 
@@ -123,7 +124,8 @@ def prepared() -> MemoryStorage:
 
 VERBS: dict[str, Callable[[Store], object]] = {
     "update": lambda store: store.what_if("w").update(where="id in (1, 4)", set={"id": "id + 20"}),
-    "merge": lambda store: store.what_if("w").merge(),
+    "merge": lambda store: store.what_if("w").merge(resolve="ours"),
+    "rebase": lambda store: store.what_if("w").rebase(resolve={0: "ours", 1: "theirs"}),
     "purge": lambda store: store.what_if("w").purge(before=int(store.pages.view().commit)),
     "create": lambda store: store.what_if("w").what_if("deeper"),
     "drop": lambda store: store.what_if("w").drop(),
@@ -132,7 +134,8 @@ VERBS: dict[str, Callable[[Store], object]] = {
 
 def state(storage: MemoryStorage) -> tuple[object, ...]:
     with open_on(storage, limits=TINY) as store:
-        shown = [(one, store.what_if(one.name).to_arrow().to_pylist()) for one in store.what_ifs()]
+        held = [(one, store.what_if(one.name)) for one in store.what_ifs()]
+        shown = [(one, each.to_arrow().to_pylist(), each.conflicts().to_pylist()) for one, each in held]
         catalogue = store.table("_what_ifs").to_arrow().to_pylist()
         found = (store.table("t").to_arrow().to_pylist(), shown, catalogue)
     report = check_store(storage)

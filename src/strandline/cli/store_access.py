@@ -99,7 +99,7 @@ def show_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], title: str = 
         return
     sys.stdout.write("\t".join(names) + "\n")
     for row in rows:
-        sys.stdout.write("\t".join("" if value is None else _flat(value) for value in row) + "\n")
+        sys.stdout.write("\t".join("" if value is None else flat(value) for value in row) + "\n")
 
 
 def local_time(seconds: float) -> str:
@@ -117,7 +117,8 @@ def count_of(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def _flat(value: Any) -> str:
+def flat(value: Any) -> str:
+    """A value as one field of a line."""
     import json
 
     text = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False).strip('"')

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from strandline.cli.output import emit_json, pairs, say
-from strandline.cli.store_access import json_option, show_rows, tables_of, version_option
+from strandline.cli.output import emit_json, pairs, plain, say
+from strandline.cli.store_access import flat, json_option, show_rows, tables_of, version_option
+from strandline.errors import ChangesError, InputError
 
 if TYPE_CHECKING:
     from strandline.store import WhatIf
@@ -49,7 +51,8 @@ _resolving = click.option(
     "--resolve",
     multiple=True,
     metavar="[KEY=]SIDE",
-    help="Who wins where the two conflict, ours or theirs: everywhere, or for one key; repeat it.",
+    help="Who wins where the two conflict, ours or theirs: everywhere, or for one key; repeat it. A key is written as "
+    "whatif conflicts prints it; one of several columns with commas, or as a JSON array.",
 )
 
 
@@ -123,7 +126,13 @@ def delete(store: str, name: str, where: str, as_json: bool, version: str) -> in
 @click.option("--columns", help="Which columns, with commas between them.")
 @click.option("--as-of", help="Show the changes made up to a commit number, a snapshot or a date (ISO 8601).")
 @click.option("--at", help="Show the table below in the state of a commit number, a snapshot or a date.")
-@click.option("--limit", type=int, default=20, show_default=True, help="Rows to show; with --json all are printed.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="Rows to show; with --json all are printed.",
+)
 def show(store: str, name: str, limit: int, as_json: bool, version: str, **how: str | None) -> int:
     """Shows the rows.
 
@@ -148,7 +157,7 @@ def show(store: str, name: str, limit: int, as_json: bool, version: str, **how: 
 @whatif.command()
 @_on_a_what_if
 @click.option("--out", type=click.Path(), help="Save the change set in a folder.")
-@click.option("--limit", type=int, default=20, show_default=True, help="Changes to show.")
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Changes to show.")
 def changes(store: str, name: str, out: str | None, limit: int, as_json: bool, version: str) -> int:
     """Shows what the what-if changes in the live relation below it. Exit 0: nothing, 1: something.
 
@@ -200,11 +209,12 @@ def merge(store: str, name: str, resolve: tuple[str, ...], as_json: bool, versio
     """Makes the changes in the relation below, in one transaction.
 
     \b
-    Example:
+    Examples:
       strandline whatif merge shop cut --resolve ours
+      strandline whatif merge shop cut --resolve bob=ours --resolve ann=theirs
     """
-    with _what_if(store, version, name) as held:
-        summary = held.merge(resolve=_resolve(held, resolve)).summary()
+    with _what_if(store, version, name) as held, _conflicts_told(held, f"merging {name}", resolve) as chosen:
+        summary = held.merge(resolve=chosen).summary()
     record: dict[str, object] = {"inserted": summary.inserted, "updated": summary.updated, "deleted": summary.deleted}
     words = f"Merged {name}: {summary.inserted:,} inserted, {summary.updated:,} updated, {summary.deleted:,} deleted."
     return _done(record, words, as_json=as_json)
@@ -220,8 +230,8 @@ def rebase(store: str, name: str, resolve: tuple[str, ...], as_json: bool, versi
     Example:
       strandline whatif rebase shop cut --resolve theirs
     """
-    with _what_if(store, version, name) as held:
-        count = held.rebase(resolve=_resolve(held, resolve))
+    with _what_if(store, version, name) as held, _conflicts_told(held, f"rebasing {name}", resolve) as chosen:
+        count = held.rebase(resolve=chosen)
         return _done({"settled": count}, f"{count:,} conflicts settled in {name}.", as_json=as_json)
 
 
@@ -292,9 +302,68 @@ def _done(record: dict[str, object], words: str, *, as_json: bool) -> int:
     return 0
 
 
-def _resolve(held: WhatIf, given: tuple[str, ...]) -> Any:
-    """`ours` or `theirs`, or one of them for each key; a key of several columns is written with commas."""
-    if not given or (len(given) == 1 and "=" not in given[0]):
-        return given[0] if given else None
-    by_text = {",".join(map(str, key)): key[0] if len(key) == 1 else key for key in held.conflict_keys()}
-    return {by_text.get(text, text): side for text, side in pairs(given, "--resolve").items()}
+@contextmanager
+def _conflicts_told(held: WhatIf, doing: str, given: tuple[str, ...]) -> Iterator[Any]:
+    """What `resolve=` is to be: a side, or one for each key. Conflicts that are left open are told as one would write
+    them here.
+    """
+    chosen: Any = given[0] if given else None
+    if given and (len(given) > 1 or "=" in chosen):
+        chosen = _by_key(held, doing, given)
+    try:
+        yield chosen
+    except ChangesError:
+        resolved = chosen if isinstance(chosen, dict) else {}
+        left = [_written(key) for key in held.conflict_keys() if key not in resolved]
+        more = f" and {len(left) - _TOLD:,} more" if len(left) > _TOLD else ""
+        raise ChangesError(
+            f"the relation below has changed too: {'; '.join(left[:_TOLD])}{more}",
+            doing=doing,
+            hint=f"{_LOOK}, and give --resolve ours, --resolve theirs, or --resolve KEY=SIDE for each key",
+        ) from None
+
+
+_TOLD = 10
+_LOOK = "See strandline whatif conflicts"
+
+
+def _by_key(held: WhatIf, doing: str, given: tuple[str, ...]) -> dict[tuple[Any, ...], str]:
+    """A side for each key, which may have any character in it; keys that read alike are told apart as JSON arrays."""
+    by_array = {_array(key): key for key in held.conflict_keys()}
+    by_text: dict[str, list[tuple[Any, ...]]] = {}
+    for key in by_array.values():
+        by_text.setdefault(_written(key), []).append(key)
+    chosen: dict[tuple[Any, ...], str] = {}
+    for text in given:
+        written, separator, side = text.rpartition("=")
+        if not separator:
+            raise click.UsageError(
+                f"--resolve takes KEY=SIDE, or a single SIDE for all conflicts, not {text!r} and more"
+            )
+        array = _as_array(written)
+        keys = [by_array[array]] if array in by_array else by_text.get(written, [])
+        if len(keys) != 1:
+            why = "means several conflicts" if keys else "is not among the conflicts"
+            hint = f"Write one of these: {', '.join(map(_array, keys))}" if keys else _LOOK
+            raise InputError(f"{written!r} {why}", doing=doing, hint=hint)
+        if chosen.setdefault(keys[0], side) != side:
+            raise InputError(f"{written!r} is resolved in two ways", doing=doing, hint="Say ours or theirs")
+    return chosen
+
+
+def _written(key: tuple[Any, ...]) -> str:
+    """A key as `whatif conflicts` prints it, its columns with commas between them."""
+    return ",".join(map(flat, key))
+
+
+def _array(key: Iterable[Any]) -> str:
+    return json.dumps(plain(key), ensure_ascii=False)
+
+
+def _as_array(text: str) -> str:
+    """A JSON array as `_array` writes it; other texts as they are."""
+    try:
+        values = json.loads(text)
+    except ValueError:
+        return text
+    return _array(values) if isinstance(values, list) else text

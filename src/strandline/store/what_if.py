@@ -242,9 +242,12 @@ class WhatIf(ArrowRows):
             return conflict_table(reader)
 
     def conflict_keys(self) -> list[tuple[Any, ...]]:
-        """The keys of the conflicts, in order; without a key the numbers of the tuples."""
+        """What `resolve` calls the conflicts, in their order: keys; without a key the numbers of the tuples.
+
+        A delete whose key is also that of a conflict of another row has `DELETE` before it.
+        """
         with self._reader(None, None) as reader:
-            return compare(reader).key_values()
+            return compare(reader).names()
 
     def merge(self, *, resolve: Resolve = None) -> Changes:
         """Make its changes in the relation below, in one transaction; the change set that did. It then holds none.

@@ -3,11 +3,13 @@
 A REPLACE or DELETE keeps the signature of the row that it affects. When the row below has another signature by now, or
 is gone, that is a conflict; so is a row below that has come to have a key which the what-if gives to another tuple.
 Conflicts reach further: whoever gives a tuple up gets the row below back, with its key, so a tuple of ours that has it
-is in conflict too. A key that was deleted and given to another tuple is one conflict: that of the other tuple.
+is in conflict too. A key that was deleted and given to another tuple is one conflict, that of the other tuple, unless
+each of the two meets a row of its own below.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,6 +45,8 @@ from strandline.whatif.visibility import Tuples
 from strandline.whatif.writes import bounds_of
 
 Resolve = str | Mapping[Any, str] | None
+ConflictName = tuple[Any, ...]
+"""What users call a conflict; a name of one value may be given as that value."""
 CHANGED, DELETED, RECREATED, COLLISION = "changed", "deleted", "re-created", "collision"
 HOW = ("", CHANGED, DELETED, RECREATED, COLLISION)
 """How a tuple and the relation below conflict; the first: not at all."""
@@ -56,7 +60,7 @@ class LevelComparison:
 
     `theirs` is the position below of the tuple of the same TNAME, `holder` that of the tuple with the same key, `rival`
     the same if the what-if has not touched that tuple; −1 where there is none. `conflict` says how they differ, as a
-    place in `HOW`.
+    place in `HOW`, and `leader` which of our tuples' conflict it is part of: its own, unless it is a DELETE.
     """
 
     definition: WhatIfDefinition
@@ -67,6 +71,7 @@ class LevelComparison:
     holder: Numbers
     rival: Numbers
     conflict: npt.NDArray[np.int8]
+    leader: Numbers
 
     @cached_property
     def kinds(self) -> Numbers:
@@ -91,15 +96,8 @@ class LevelComparison:
         return np.flatnonzero(self.conflict)
 
     def shown(self) -> Numbers:
-        """The conflicts, one for each key: a DELETE of a key that another tuple of ours has goes with that one."""
-        places = self.conflicting()
-        live = self.live[places]
-        if live.all() or not live.any():
-            return places
-        keys = self.key_columns(places)
-        again = match(*(keys.filter(pa.array(flags)) for flags in (live, ~live))).new
-        hidden = np.flatnonzero(~live)[again]
-        return np.delete(places, hidden)
+        """The conflicts that are to be resolved, each by itself."""
+        return np.flatnonzero((self.conflict > 0) & (self.leader == np.arange(len(self.leader))))
 
     def at(self, places: Numbers) -> Numbers:
         """Where below the tuples of the same TNAME are, or else those of the same key."""
@@ -111,25 +109,33 @@ class LevelComparison:
         return np.where(collide, self.holder[places], self.at(places))
 
     def key_columns(self, places: Numbers) -> pa.Table:
-        """The keys of some conflicts: those of our rows, or else of theirs; without a key the numbers of our tuples."""
+        """The keys of some conflicts that are shown: those of our rows, or else of theirs.
+
+        Without a key they are the numbers of our tuples, with their levels where these are not all of the table.
+        """
         names = list(self.schema.key)
         if not names:
-            return pa.table({STORED[TUPNUM]: pa.array(numbers(self.ours, TUPNUM)[places])})
+            numbering = [TUPNUM] if self.definition.level == 1 else [LEVEL, TUPNUM]
+            return pa.table({STORED[name]: pa.array(numbers(self.ours, name)[places]) for name in numbering})
         ours, gone = self.rows(places).select(names), ~self.live[places]
         if not gone.any():
             return ours
-        # A conflict has a row on one side at least.
+        # A conflict that is shown has a row on one side at least.
         both = pa.concat_tables([ours, self.below.visible.rows.select(names)])
         return both.take(pa.array(np.where(gone, len(ours) + self.at(places), np.arange(len(ours)))))
 
-    def keys(self, places: Numbers) -> list[Any]:
-        """The key of each of some conflicts as a user names it."""
-        return [_single(key) for key in self.key_values(places)]
-
-    def key_values(self, places: Numbers | None = None) -> list[tuple[Any, ...]]:
-        """The key of each of some conflicts, or of those that are shown; without a key the number of the tuple."""
-        columns = self.key_columns(self.shown() if places is None else places)
-        return list(zip(*(column.to_pylist() for column in columns.columns), strict=True))
+    def names(self) -> list[ConflictName]:
+        """What each conflict that is shown is called: its key, with `DELETE` before it where one of our rows has a
+        conflict of that key, too. No two are called the same.
+        """
+        places = self.shown()
+        columns, live = self.key_columns(places), self.live[places]
+        named = [_canonical(key) for key in zip(*(column.to_pylist() for column in columns.columns), strict=True)]
+        if self.schema.key and live.any() and not live.all():
+            shared = match(*(columns.filter(pa.array(flags)) for flags in (live, ~live))).new
+            for place in np.flatnonzero(~live)[shared]:
+                named[place] = (Type.DELETE.name, *named[place])
+        return named
 
 
 def taken(table: pa.Table, places: Numbers | Flags) -> pa.Table:
@@ -167,8 +173,12 @@ def compare(reader: WhatIfReader) -> LevelComparison:
     touched[theirs[theirs >= 0]] = True
     rival = np.where(touched[holder], -1, holder)
     nothing = np.zeros(len(ours), dtype=np.int8)
-    comparison = LevelComparison(definition, schema, ours, chosen, theirs, holder, rival, nothing)
-    return replace(comparison, conflict=_spread(comparison, _conflicts(comparison, lower)))
+    comparison = LevelComparison(
+        definition, schema, ours, chosen, theirs, holder, rival, nothing, np.arange(len(ours), dtype=np.int64)
+    )
+    again = _inserted_again(comparison)
+    comparison = replace(comparison, conflict=_spread(comparison, _conflicts(comparison, lower, again)))
+    return replace(comparison, leader=_leaders(comparison, again))
 
 
 def _concern_below(tuples: pa.Table, level: int) -> Flags:
@@ -232,33 +242,36 @@ def net(before: pa.Table, after: pa.Table, schema: TableSchema) -> ChangeSet:
 def decide(comparison: LevelComparison, resolve: Resolve, doing: str) -> Flags:
     """Whether each of our tuples stands; conflicts that nobody resolved are an error that shows them."""
     stands = np.ones(len(comparison.ours), dtype=np.bool_)
-    places = comparison.conflicting()
+    shown = comparison.shown()
     if isinstance(resolve, Mapping):
-        chosen = {_single(key): choice for key, choice in resolve.items()}
-        keys = comparison.keys(places)
+        chosen = {_canonical(key): choice for key, choice in resolve.items()}
+        names = comparison.names()
         _check_choices([*chosen.values()], doing)
-        unknown = chosen.keys() - {*keys}
+        unknown = chosen.keys() - {*names}
         if unknown:
-            first = next(key for key in chosen if key in unknown)
-            raise InputError(f"{first!r} is not among the conflicts", doing=doing, hint="See conflicts()")
-        choices = [chosen.get(key) for key in keys]
-        stands[places] = [choice == OURS for choice in choices]
-        left = places[[choice is None for choice in choices]]
+            first = next(key for key in resolve if _canonical(key) in unknown)
+            raise InputError(f"{first!r} is not among the conflicts", doing=doing, hint="See conflict_keys()")
+        choices = [chosen.get(name) for name in names]
+        stands[shown] = [choice == OURS for choice in choices]
+        left = np.array([choice is None for choice in choices], dtype=np.bool_)
     else:
         _check_choices([resolve], doing)
-        stands[places] = resolve == OURS
-        left = places if resolve is None else places[:0]
-    if len(left):
+        stands[shown] = resolve == OURS
+        left = np.full(len(shown), resolve is None)
+    if left.any():
         raise _unresolved(comparison, left, doing)
-    return stands
+    return stands[comparison.leader]
 
 
-def _unresolved(comparison: LevelComparison, places: Numbers, doing: str) -> ChangesError:
-    pairs = dict(zip(comparison.keys(places), comparison.conflict[places].tolist(), strict=True))
-    told = [f"{key!r} ({HOW[how]})" for key, how in pairs.items()]
-    more = f" and {len(told) - _SHOWN:,} more" if len(told) > _SHOWN else ""
+def _unresolved(comparison: LevelComparison, left: Flags, doing: str) -> ChangesError:
+    names, how = comparison.names(), comparison.conflict[comparison.shown()]
+    told = [
+        f"{names[place][0] if len(names[place]) == 1 else names[place]!r} ({HOW[how[place]]})"
+        for place in np.flatnonzero(left)[:_SHOWN]
+    ]
+    more = f" and {left.sum() - _SHOWN:,} more" if left.sum() > _SHOWN else ""
     return ChangesError(
-        f"the relation below has changed too: {', '.join(told[:_SHOWN])}{more}",
+        f"the relation below has changed too: {', '.join(told)}{more}",
         doing=doing,
         hint="See conflicts(), and resolve them with 'ours', 'theirs', or {key: one of these}",
     )
@@ -270,9 +283,10 @@ def _check_choices(choices: list[str | None], doing: str) -> None:
         raise InputError(f"{odd[0]!r} resolves nothing", doing=doing, hint="Say 'ours' or 'theirs'")
 
 
-def _single(key: Any) -> Any:
-    """A key of one column is named by its value; conflict_keys() has tuples."""
-    return key[0] if isinstance(key, tuple) and len(key) == 1 else key
+def _canonical(name: Any) -> ConflictName:
+    """A name that equals others of the same conflict: as a tuple, and with one NaN, which equals itself."""
+    values = name if isinstance(name, tuple) else (name,)
+    return tuple(math.nan if isinstance(value, (float, np.floating)) and value != value else value for value in values)
 
 
 def _bounds(tuples: pa.Table) -> KeyBounds:
@@ -314,21 +328,60 @@ def _holders(ours: pa.Table, below: Tuples, theirs: Numbers, schema: TableSchema
     return holders
 
 
-def _conflicts(comparison: LevelComparison, lower: Flags) -> npt.NDArray[np.int8]:
+def _inserted_again(comparison: LevelComparison) -> Numbers:
+    """For a DELETE of a tuple that is gone, whose key nobody has below: our tuple that has it instead and is new to the
+    relation below; −1 for others.
+    """
+    again = np.full(len(comparison.ours), -1, dtype=np.int64)
+    if not comparison.schema.key:
+        return again
+    gone = (comparison.theirs < 0) & (comparison.holder < 0)
+    lost = np.flatnonzero(gone & ~comparison.live & _signed(comparison))
+    new = np.flatnonzero(gone & comparison.live)
+    if len(lost) and len(new):
+        place = comparison.ours.column(PLACE)
+        found = pc.index_in(place.take(pa.array(lost)), value_set=place.take(pa.array(new)))
+        met = np.asarray(found.is_valid(), dtype=np.bool_)
+        again[lost[met]] = new[np.asarray(found.drop_null(), dtype=np.int64)]
+    return again
+
+
+def _signed(comparison: LevelComparison) -> Flags:
+    """Which of our tuples affect a row below that was there when they did."""
+    return np.asarray(comparison.ours.column(SIGNATURE).is_valid(), dtype=np.bool_)
+
+
+def _leaders(comparison: LevelComparison, again: Numbers) -> Numbers:
+    """Whose conflict each of our tuples is part of: a DELETE goes with our row that meets the same row below, or that
+    was inserted again, else with the first DELETE that meets the same row.
+    """
+    places = comparison.conflicting()
+    row, live = comparison.opponents(places), comparison.live[places]
+    leads = np.full(len(comparison.below.visible), -1, dtype=np.int64)
+    deleted = np.flatnonzero(~live & (row >= 0))
+    for some in (deleted[::-1], np.flatnonzero(live & (row >= 0))):
+        leads[row[some]] = places[some]
+    leader = np.where(again >= 0, again, comparison.leader)
+    leader[places[deleted]] = leads[row[deleted]]
+    return leader
+
+
+def _conflicts(comparison: LevelComparison, lower: Flags, again: Numbers) -> npt.NDArray[np.int8]:
     """How each of our tuples conflicts, as its place in `HOW`; what is said first stays."""
     conflict = np.zeros(len(comparison.ours), dtype=np.int8)
-    signed = np.asarray(comparison.ours.column(SIGNATURE).is_valid(), dtype=np.bool_)
+    inserted_again = again >= 0
+    inserted_again[again[inserted_again]] = True
     there, rivalled = comparison.theirs >= 0, comparison.rival >= 0
     changed = np.zeros(len(comparison.ours), dtype=np.bool_)
     changed[there] = _changed(comparison, np.flatnonzero(there))
     # A row below that is the very row that ours is, is no conflict, whoever put it there.
     meets = rivalled.copy()
     meets[meets] = _differ(comparison, np.flatnonzero(meets), comparison.rival)
-    lost = lower & ~there & signed
+    lost = lower & ~there & _signed(comparison)
     for how, flags in (
         (CHANGED, lower & changed),
         (RECREATED, lost & meets),
-        (DELETED, lost & comparison.live & ~rivalled),
+        (DELETED, lost & comparison.live & ~rivalled | inserted_again),
         (COLLISION, comparison.live & meets),
     ):
         conflict[flags & (conflict == 0)] = HOW.index(how)

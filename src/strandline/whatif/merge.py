@@ -43,7 +43,6 @@ from strandline.whatif.tuples import (
     MINDATE,
     OWN,
     SIGNATURE,
-    SIGNATURE_BYTES,
     TUPNUM,
     UNDATED,
     Flags,
@@ -121,8 +120,8 @@ def rebase(home: WhatIfHost, name: str, resolve: Resolve = "ours") -> int:
         opened = transaction.open(name)
         comparison = compare(opened.reader())
         conflicts = comparison.conflicting()
+        stands = decide(comparison, resolve, doing)
         if len(conflicts):
-            stands = decide(comparison, resolve, doing)
             _check_keys(comparison, effects_of(comparison, stands), doing)
             _give_up(opened, comparison.ours.take(pa.array(conflicts[~stands[conflicts]])))
             _sign_anew(opened, comparison, conflicts[stands[conflicts]])
@@ -279,22 +278,25 @@ def _give_up(opened: OpenWhatIf, tuples: pa.Table) -> None:
 
 
 def _sign_anew(opened: OpenWhatIf, comparison: LevelComparison, places: Numbers) -> None:
-    """Put our tuples on the rows below as they are now; a row that has one of our keys is deleted transaction."""
+    """Put our tuples on the rows below as they are now; a row that has one of our keys is deleted too."""
     lower = places[numbers(comparison.ours, LEVEL)[places] != opened.level]
     lower = lower[comparison.conflict[lower] != HOW.index(COLLISION)]
+    there = comparison.theirs[lower] >= 0
+    deleted = there & ~comparison.live[lower]
     tuples = comparison.ours.take(pa.array(lower))
     if len(tuples):
         close(opened, tuples)
-        there = comparison.theirs[lower] >= 0
-        rows = comparison.below.visible.rows.take(pa.array(np.where(there, comparison.theirs[lower], 0)))
-        signed = signatures(rows, opened.schema.names) if there.any() else None
-        held = [signed[n].as_py() if signed is not None and there[n] else None for n in range(len(lower))]
+    tuples, there = tuples.filter(pa.array(~deleted)), there[~deleted]
+    if len(tuples):
+        rows = comparison.rows_below(comparison.theirs[lower[~deleted]][there])
+        signed = signatures(rows, opened.schema.names)
         own = {name: tuples.column(name) for name in OWN}
         own[MINDATE] = pa.array(np.full(len(tuples), UNDATED, dtype=np.int64))
-        own[SIGNATURE] = pa.array(held, pa.binary(SIGNATURE_BYTES))
+        own[SIGNATURE] = signed.take(pa.array(np.cumsum(there) - 1, mask=~there))
         opened.append(own, tuples)
-    rivals = np.unique(comparison.rival[places][comparison.rival[places] >= 0])
-    DifferentialWriter(opened).delete(comparison.below.visible.take(rivals), None)
+    # A DELETE stands where the row below is now.
+    gone = np.concatenate([comparison.rival[places], comparison.theirs[lower[deleted]]])
+    DifferentialWriter(opened).delete(comparison.below.visible.take(np.unique(gone[gone >= 0])), None)
 
 
 def _ids_after(opened: OpenWhatIf, comparison: LevelComparison, stands: Flags) -> SeenIds:
