@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -122,6 +123,86 @@ def test_integers_and_decimals_are_held_against_a_tolerance_exactly(
     share = data.draw(st.sampled_from(["0", "0.5", "1e-9", "1", "2"]))
     within = Fraction(share) * max(abs(Fraction(a)), abs(Fraction(b)))
     assert differ(f"rel:{share}", [a], [b], type_) == [apart > within]
+
+
+NUMBERS: tuple[pa.DataType, ...] = (
+    *(pa.int8(), pa.int32(), pa.int64(), pa.uint8(), pa.uint64(), pa.decimal128(38, 4), pa.decimal256(60, 9)),
+    *(pa.float16(), pa.float32(), pa.float64()),
+)
+CORNERS = [0, 1, -1, 100, 255, 2**53, 2**53 + 1, 2**62 + 1000, 2**63 - 1, -(2**63), 2**63, 2**64 - 1]
+
+
+@given(data=st.data(), old=st.sampled_from(NUMBERS), new=st.sampled_from(NUMBERS))
+@LAWS
+def test_numbers_of_two_types_are_held_against_a_tolerance_exactly(
+    data: st.DataObject, old: pa.DataType, new: pa.DataType
+) -> None:
+    def number(type_: pa.DataType) -> Any:
+        drawn = data.draw(st.sampled_from(CORNERS))
+        if not pa.types.is_floating(type_):
+            return drawn if _fits(drawn, type_) else 1
+        near = st.sampled_from([float(drawn), drawn + 0.5, math.nextafter(drawn, 0), math.inf, -math.inf, NAN])
+        return pa.scalar(data.draw(near), pa.float64()).cast(type_, safe=False).as_py()
+
+    a, b = number(old), number(new)
+    share = data.draw(st.sampled_from(["0", "0.25", "1", "900", "1e-9", "1e20"]))
+    for name in ("abs", "rel"):
+        for bound in ("", "<") if share != "0" else ("",):
+            found = parse_comparator(f"{name}:{bound}{share}").unequal(pa.array([a], old), pa.array([b], new)).tolist()
+            expected = _apart(a, b, Fraction(share), relative=name == "rel", excluded=bool(bound))
+            assert found == [expected] or expected is None, (name, bound)
+
+
+def _apart(a: Any, b: Any, amount: Fraction, *, relative: bool, excluded: bool) -> bool | None:
+    """Whether two numbers are beyond a tolerance; None where what floats were rounded from decides."""
+    if not (math.isfinite(a) and math.isfinite(b)):
+        return not (a == b or (math.isnan(a) and math.isnan(b)))
+    left, right = Fraction(a), Fraction(b)
+    bound = amount * (max(abs(left), abs(right)) if relative else 1)
+    floats = [abs(Fraction(value)) * Fraction(2) ** -52 for value in (a, b) if isinstance(value, float)]
+    rounding = Fraction(4 * max(floats)) if len(floats) == 2 else sum(floats, Fraction(0))
+    if left != right and floats and abs(abs(left - right) - bound) <= rounding:
+        return None
+    return left != right and (abs(left - right) >= bound if excluded else abs(left - right) > bound)
+
+
+UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+
+
+@given(
+    units=st.tuples(st.sampled_from(sorted(UNITS)), st.sampled_from(sorted(UNITS))),
+    ticks=st.tuples(*[st.integers(-(2**63), 2**63 - 1) | st.integers(-5000, 5000)] * 2),
+    amount=st.integers(0, 3_000_000),
+    excluded=st.booleans(),
+)
+@LAWS
+def test_instants_of_two_units_are_held_against_a_tolerance_to_the_last_tick(
+    units: tuple[str, str], ticks: tuple[int, int], amount: int, excluded: bool
+) -> None:
+    old, new = (pa.array([n], pa.int64()).cast(pa.timestamp(unit)) for n, unit in zip(ticks, units, strict=True))
+    rule = f"time:{'<' if excluded and amount else ''}{amount}us"
+    apart = abs(ticks[0] * UNITS[units[0]] - ticks[1] * UNITS[units[1]])
+    far = apart > amount * 1000 or (excluded and amount and apart == amount * 1000)
+    assert parse_comparator(rule).unequal(old, new).tolist() == [bool(far)]
+
+
+@pytest.mark.parametrize("algorithm", ["merge", "hash", "window"])
+@pytest.mark.parametrize(
+    ("old", "new", "rule", "updated"),
+    [
+        (pa.array([1, 2]), pa.array([1.1, 2.5]), "abs:0.2", 1),
+        (pa.array([1, 2, 3]), pa.array([math.inf, NAN, 3.0]), "rel:0.01", 2),
+        (pa.array([2**64 - 1, 5], pa.uint64()), pa.array([-1, 6], pa.int64()), "abs:1", 1),
+        (pa.array([10**9], pa.timestamp("us")), pa.array([10**9], pa.timestamp("ns")), "time:1s", 1),
+        (pa.array([0, 5], pa.date32()).cast(pa.date64()), pa.array([1, 7], pa.date32()), "time:1d", 1),
+    ],
+)
+def test_columns_of_two_types_meet_under_a_tolerance(
+    old: pa.Array, new: pa.Array, rule: str, updated: int, algorithm: str
+) -> None:
+    before, after = (pa.table({"id": range(len(side)), "x": side}) for side in (old, new))
+    found = sl.diff(before, after, key="id", compare={"x": rule}, algorithm=algorithm, runner="inline")
+    assert found.summary().updated == updated
 
 
 def _fits(value: Any, type_: pa.DataType) -> bool:

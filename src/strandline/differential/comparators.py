@@ -4,8 +4,8 @@ Two kinds. **Normalising** ones (`trim`, `casefold`, `empty`) map both values to
 same is an equivalence relation, so they work with signatures too, before hashing. **Tolerances** (`abs:0.01`,
 `rel:1e-6`, `time:2s`) are no equivalence relation (1.0 ~ 1.1 ~ 1.2): they need both values at hand, force exact
 comparison, and mark the change set inexact. Integers, decimals, dates and instants are held against a tolerance
-exactly; floats with what their own rounding adds. The bound is included, and excluded by `abs:<0.01`. An infinity is
-the same as itself alone.
+exactly, also where the types of both sides differ; floats with what their own rounding adds. The bound is included,
+and excluded by `abs:<0.01`. An infinity is the same as itself alone.
 
 A rule is text: one comparator or several, as in `trim casefold` or `abs:0.01`. Rules are given by column name, by
 type (`string`, `number`, `time`) or for all (`*`); the column's own rule wins over its type's, that over `*`. A key
@@ -14,8 +14,9 @@ column takes `trim` and `casefold`, by its own name alone: rows are then matched
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -26,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from strandline.errors import InputError
-from strandline.values import Column, Flags, is_number, is_plain_text, is_text, unequal
+from strandline.values import Column, Flags, comparable, is_number, is_plain_text, is_text, unequal
 
 NORMALISING = ("trim", "casefold", "empty")
 TOLERANCES = ("abs", "rel", "time")
@@ -153,12 +154,12 @@ def _fitting(comparator: Comparator, field: pa.Field, *, named: bool) -> Compara
 
 
 def _amount(name: str, text: str, rule: str) -> Fraction:
-    parsed = re.fullmatch(r"([0-9.]+(?:e[-+]?\d+)?)(us|ms|s|min|m|h|d)?", text)
+    parsed = re.fullmatch(r"([0-9.]+(?:e[-+]?\d{1,3})?)(us|ms|s|min|m|h|d)?", text)
     try:
         amount = Fraction(parsed[1]) if parsed else Fraction(-1)
     except ValueError:
         amount = Fraction(-1)
-    if parsed is None or amount < 0 or (parsed[2] is not None) != (name == "time"):
+    if parsed is None or not 0 <= amount < 10**300 or (parsed[2] is not None) != (name == "time"):
         example = "time:2s" if name == "time" else f"{name}:0.01"
         raise InputError(
             f"{text!r} is no amount for {name} in {rule!r}", doing="reading --compare", hint=f"As {example}"
@@ -168,35 +169,20 @@ def _amount(name: str, text: str, rule: str) -> Fraction:
 
 def _beyond(comparator: Comparator, a: Column, b: Column) -> Flags:
     """True where two values are further apart than the tolerance. Null equals null alone, NaN equals NaN alone."""
-    relative = comparator.tolerance == "rel"
-    if pt.is_floating(a.type):
-        far = _beyond_as_floats(comparator, a, b, relative=relative)
-    elif relative or pt.is_decimal(a.type):
-        far = _beyond_as_fractions(comparator, a, b, relative=relative)
-    else:
-        far = _beyond_as_integers(comparator, a, b)
+    (a, per_a), (b, per_b) = _numbers(a), _numbers(b)
+    exact = per_a == per_b and comparator.tolerance != "rel"
     null_a, null_b = _nulls(a), _nulls(b)
+    if exact and pt.is_integer(a.type) and a.type == b.type:
+        far = _beyond_as_integers(comparator, a, b, per_a)
+    else:
+        far = _beyond_as_doubles(comparator, (a, per_a), (b, per_b), known=~(null_a | null_b))
     result: Flags = np.where(null_a | null_b, null_a != null_b, far)
     return result
 
 
-def _beyond_as_floats(comparator: Comparator, a: Column, b: Column, *, relative: bool) -> Flags:
-    x, y = _doubles(a), _doubles(b)
-    with np.errstate(invalid="ignore"):
-        size = np.maximum(np.abs(x), np.abs(y))
-        # What the doubles' own rounding adds to a difference must not push it over a bound that is included, and what
-        # it takes away not below one that is excluded.
-        rounding = 4 * _EPS * size * (-1 if comparator.exclusive else 1)
-        allowed = float(comparator.amount) * (size if relative else 1.0) + rounding
-        near = (np.abs(x - y) < allowed) | (x == y) if comparator.exclusive else np.abs(x - y) <= allowed
-        far = np.where(np.isinf(size), x != y, ~near)
-    result: Flags = far & ~(np.isnan(x) & np.isnan(y))
-    return result
-
-
-def _beyond_as_integers(comparator: Comparator, a: Column, b: Column) -> Flags:
-    """Integers, dates and instants: the difference of two 64-bit numbers is exact as one without a sign."""
-    (x, per_second), (y, _) = _ticks(a), _ticks(b)
+def _beyond_as_integers(comparator: Comparator, a: Column, b: Column, per_second: Fraction) -> Flags:
+    """Integers, dates and instants of one type: the difference of two 64-bit numbers is exact as one without a sign."""
+    x, y = (np.array(pc.fill_null(column, 0)) for column in (a, b))
     within = comparator.amount * per_second
     if comparator.exclusive:
         within = Fraction(-(-within.numerator // within.denominator) - 1)  # the largest whole number below it
@@ -205,39 +191,60 @@ def _beyond_as_integers(comparator: Comparator, a: Column, b: Column) -> Flags:
     return result
 
 
-def _beyond_as_fractions(comparator: Comparator, a: Column, b: Column, *, relative: bool) -> Flags:
-    """Doubles decide where they can tell; what lies near the bound is computed exactly."""
-    amount = comparator.amount
-    x, y = _doubles(a), _doubles(b)
-    size = np.maximum(np.abs(x), np.abs(y))
-    margin = np.abs(x - y) - float(amount) * (size if relative else 1.0)
-    result: Flags = margin > 0
-    near = np.flatnonzero(np.abs(margin) <= 8 * _EPS * (1 + float(amount)) * size)
-    for place, before, after in zip(near, a.take(near).to_pylist(), b.take(near).to_pylist(), strict=True):
-        if before is not None and after is not None:
-            left, right = Fraction(before), Fraction(after)
-            apart, bound = abs(left - right), amount * (max(abs(left), abs(right)) if relative else 1)
-            result[place] = apart > bound or (comparator.exclusive and apart == bound and apart > 0)
+def _beyond_as_doubles(
+    comparator: Comparator, a: tuple[Column, Fraction], b: tuple[Column, Fraction], *, known: Flags
+) -> Flags:
+    """Doubles decide where they can tell; what lies near the bound is computed exactly, unless both are floats."""
+    x, y = (_doubles(column) / float(per_one) for column, per_one in (a, b))
+    relative, amount = comparator.tolerance == "rel", float(comparator.amount)
+    with np.errstate(invalid="ignore", over="ignore"):
+        size = np.maximum(np.abs(x), np.abs(y))
+        margin = np.abs(x - y) - amount * (size if relative else 1.0)
+        floats = all(pt.is_floating(column.type) for column, _ in (a, b))
+        # What the doubles' own rounding adds to a difference must not push it over a bound that is included, and what
+        # it takes away not below one that is excluded.
+        rounding = (4 if floats else 8 * (1 + amount)) * _EPS * size
+        far = (margin >= -rounding) & (x != y) if comparator.exclusive else margin > rounding
+    finite = np.isfinite(x) & np.isfinite(y)
+    if not floats:
+        near = np.flatnonzero(known & finite & ~(np.abs(margin) > rounding))
+        pairs = zip(_exact(a, near), _exact(b, near), strict=True)
+        far[near] = [_beyond_exactly(comparator, before, after) for before, after in pairs]
+    result: Flags = np.where(finite, far, (x != y) & ~(np.isnan(x) & np.isnan(y)))
     return result
+
+
+def _beyond_exactly(comparator: Comparator, a: tuple[Fraction, Fraction], b: tuple[Fraction, Fraction]) -> bool:
+    """Two finite values, each with how far it may lie from the number that it was rounded from."""
+    (left, slack), (right, more) = a, b
+    apart = abs(left - right)
+    bound = comparator.amount * (max(abs(left), abs(right)) if comparator.tolerance == "rel" else 1)
+    if comparator.exclusive:
+        return apart > 0 and apart >= bound - slack - more
+    return apart > bound + slack + more
+
+
+def _exact(column: tuple[Column, Fraction], places: Any) -> Iterator[tuple[Fraction, Fraction]]:
+    """The values at these places, each with half the gap between doubles there if it is a float."""
+    values, per_one = column
+    for value in values.take(pa.array(places)).to_pylist():
+        yield Fraction(value) / per_one, Fraction(math.ulp(value) / 2 if isinstance(value, float) else 0)
 
 
 def _doubles(column: Column) -> Any:
     return np.asarray(pc.fill_null(column.cast(pa.float64(), safe=False), 0.0), dtype=np.float64)
 
 
-def _ticks(column: Column) -> tuple[Any, Fraction]:
-    """The numbers themselves, without nulls, and how many of them make one: for times, a second."""
+def _numbers(column: Column) -> tuple[Column, Fraction]:
+    """The column as numbers, integers of 64 bits, and how many of them make one: for times, a second."""
     type_ = column.type
     if pt.is_timestamp(type_):
-        column, per_second = column.cast(pa.int64()), Fraction(_TICKS[type_.unit])
-    elif pt.is_date32(type_):
-        column, per_second = column.cast(pa.int32()), Fraction(1, 86400)
-    elif pt.is_date64(type_):
-        column, per_second = column.cast(pa.int64()), Fraction(1000)
-    else:
-        per_second = Fraction(1)
-    wide = pa.uint64() if pt.is_unsigned_integer(column.type) else pa.int64()
-    return np.array(pc.fill_null(column.cast(wide), 0)), per_second
+        return column.cast(pa.int64()), Fraction(_TICKS[type_.unit])
+    if pt.is_date(type_):  # a date is its day, whatever its milliseconds
+        return comparable(column, pa.date32()).cast(pa.int64()), Fraction(1, 86400)
+    if pt.is_integer(type_):
+        column = column.cast(pa.uint64() if type_ == pa.uint64() else pa.int64())
+    return column, Fraction(1)
 
 
 def _nulls(column: Column) -> Flags:
