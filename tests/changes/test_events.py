@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 from pathlib import Path
@@ -53,6 +54,22 @@ def test_messages_lead_from_the_first_state_to_the_last(states: list[State]) -> 
     net = sl.Changes.from_debezium(messages(states), key="id", schema=SCHEMA)
     expected = difference(table(states[0]), table(states[-1]), ["id"])
     assert rows_of(net) == sorted(map(repr, expected.rows.to_pylist()))
+
+
+@for_all(40, states=st.lists(_STATE, min_size=2, max_size=4), data=st.data())
+def test_a_row_that_lacks_a_column_or_has_one_more_is_refused(states: list[State], data: st.DataObject) -> None:
+    told = messages(states)
+    whole = [image for message in told for image in (message["before"], message["after"]) if image]
+    if len(whole) < 2:
+        return
+    image = data.draw(st.sampled_from(whole))
+    if data.draw(st.booleans()):
+        image["more"] = 1
+    else:
+        del image[data.draw(st.sampled_from(["v", "s"]))]
+    for schema in (SCHEMA, None):
+        with pytest.raises(FormatError, match="has other columns"):
+            sl.Changes.from_debezium(told, key="id", schema=schema)
 
 
 @for_all(40, states=st.tuples(_STATE, _STATE))
@@ -136,6 +153,10 @@ CREATE = {"before": None, "after": {"id": 1, "v": 1}, "op": "c"}
         ([{"before": None, "after": None, "op": "t"}], "message 1 is a 't'"),
         ([{"id": 1}], "line 1 is no message of Debezium's"),
         (["{"], "line 1 is no JSON"),
+        ([{"before": {"id": 1}, "after": {"id": 1, "v": 2}, "op": "u"}], r"message 1 \(u\) has other columns .*: v"),
+        ([CREATE, {"before": {"id": 1}, "after": None, "op": "d"}], r"message 2 \(d\) has other columns .*: v"),
+        ([CREATE, {"before": None, "after": {"id": 2, "v": 1, "w": 5}, "op": "c"}], r"message 2 \(c\) .*: w"),
+        ([{"before": None, "after": {"id": 2**63, "v": 1}, "op": "c"}], "Give the schema"),
         ([], "there is no message"),
     ],
 )
@@ -153,6 +174,10 @@ def test_the_command_nets_feeds_and_topics(
     Path("topic.jsonl").write_text("".join(json.dumps(one) + "\n" for one in enveloped))
     ran = command("net", "topic.jsonl", "-k", "id", "--format", "jsonl", "--layout", "debezium")
     assert (ran.code, json.loads(ran.out)) == (1, {**CREATE, "ts_ms": None})
+    Path("topic.jsonl.gz").write_bytes(gzip.compress(Path("topic.jsonl").read_bytes()))
+    assert command("net", "topic.jsonl.gz", "-k", "id", "--json").json["inserted"] == 1
+    Path("topic.jsonl.gz").write_bytes(gzip.compress(Path("topic.jsonl").read_bytes())[:-9])
+    assert "can't be unpacked" in command("net", "topic.jsonl.gz", "-k", "id").err
     assert command("net", delta, "--since", "1", "-k", "id", "--json").json["updated"] == 1
     assert command("net", delta, "--since", "1", "-k", "id", "-o", "x.changes").code == 1
     assert sl.Changes.load("x.changes").summary().deleted == 1

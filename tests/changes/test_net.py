@@ -102,7 +102,7 @@ def test_the_windows_own_messages_lead_to_the_new_snapshot_in_their_order(
     old: set[int], new: list[int], aging: str
 ) -> None:
     """The paper: useless insert-delete pairs compromise correctness, so deletes are sent first."""
-    messages, _ = window_raw(table(sorted(old)), table(new, [-key for key in new]), "k", aging=aging, block="16")
+    messages = window_raw(table(sorted(old)), table(new, [-key for key in new]), "k", aging=aging, block="16").rows
     rows: dict[int, Any] = {key: key for key in old}
     for message in messages.to_pylist():
         if message["_change"] == "delete":

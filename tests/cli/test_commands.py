@@ -123,6 +123,50 @@ def test_raw_as_json_is_one_object(command: Command) -> None:
     assert found["old_rows"] == found["new_rows"] == 3
 
 
+RAW = ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--raw")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *(("--out", "x.csv"), ("--append", "x.parquet"), ("--html", "x.html"), ("--fail-over", "1%"), ("--explain",)),
+        *(("--algorithm", "hash"), ("--format", "csv"), ("--layout", "sparse"), ("--verify",), ("--limit", "2")),
+        *(("--duplicates", "pair"), ("--duplicates", "count"), ("--keep-sorted", "x"), ("--runner", "spark")),
+        *(("--save-state", "x"), ("--slices", "2"), ("--memory", "1GB"), ("--bits", "64"), ("--sql-table", "t")),
+    ],
+    ids=" ".join,
+)
+def test_raw_refuses_by_name_what_it_has_no_use_for(command: Command, option: tuple[str, ...]) -> None:
+    ran = command(*RAW, *option)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{option[0]} can't be had with it" in ran.err
+    assert not list(Path().glob("x*"))
+
+
+def test_raw_heeds_comparators_drift_and_a_strict_schema(command: Command) -> None:
+    old = pa.table({"id": [1, 2], "x": [1.0, 2.0], "s": ["a", "b"]})
+    pq.write_table(old, "monday.parquet")
+    pq.write_table(pa.table({"id": [1, 2], "x": [1.001, 2.5], "s": ["a ", "b"]}), "tuesday.parquet")
+    ran = command(*RAW, "--compare", "x=abs:0.1", "--compare", "s=trim")
+    assert [json.loads(line)["id"] for line in ran.out.splitlines()] == [2]
+    assert "1 messages" in ran.err
+    pq.write_table(old.append_column("new", old["s"]), "tuesday.parquet")
+    ran = command(*RAW)
+    assert (ran.code, ran.out) == (1, "")
+    assert "Columns added: new." in ran.err
+    assert "new was added" in command(*RAW, "--strict-schema").err
+
+
+def test_raw_refuses_keys_that_stand_twice_and_tells_dates_of_any_year(command: Command) -> None:
+    days = pa.array([0, -735161, 0], pa.int32()).cast(pa.date32())
+    pq.write_table(pa.table({"id": [1, 2, 2], "d": days}), "monday.parquet")
+    pq.write_table(pa.table({"id": [2, 1], "d": days.take([0, 1])}), "tuesday.parquet")
+    assert "the old side holds keys more than once: (id=2)" in command(*RAW).err
+    pq.write_table(pa.table({"id": [1, 2], "d": days.take([0, 0])}), "monday.parquet")
+    told = json.loads(command(*RAW).out)
+    assert (told["_change"], told["id"]) == ("update", 1)
+
+
 def test_nightly_runs_need_the_new_extract_and_the_state_alone(command: Command) -> None:
     first = command("diff", "monday.parquet", "--key", "id", "--state", "orders.state", "--json")
     assert (first.code, first.json["inserted"]) == (1, 3)

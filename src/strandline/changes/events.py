@@ -7,9 +7,11 @@ came last. A log that tells another story (a key that is not unique, an event th
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from strandline.values import Flags, Positions, first_occurrences, plain, unequa
 KIND, VERSION, TIME = "_change_type", "_commit_version", "_commit_timestamp"
 SIGNS = {"delete": -1, "update_preimage": -1, "insert": 1, "update_postimage": 1}
 """What each line of a change data feed does to the table."""
+_SCHEMA = "Give the schema: Changes.from_debezium(…, schema=…)"
 _CREATES, _UPDATES, _DELETES = ("c", "r"), ("u",), ("d",)
 
 
@@ -99,30 +102,45 @@ def _of_feed(feed: pa.Table, doing: str) -> tuple[pa.Table, Positions, Positions
 
 
 def debezium_changes(source: Any, key: Sequence[str], schema: pa.Schema | None = None) -> ChangeSet:
-    """What the messages of a topic tell, in their order: a file of JSON lines, or messages as texts or dictionaries.
+    """What the messages of a topic tell, in their order: a file of JSON lines (which gzip may have packed), or
+    messages as texts or dictionaries.
 
-    With and without the envelope of a schema. Before images have to be whole, and tombstones mean nothing.
+    With and without the envelope of a schema. All rows have the same columns, and tombstones mean nothing.
     """
     doing = "reading Debezium's messages"
     images: list[dict[str, Any]] = []
     signs: list[int] = []
     moments: list[int] = []
+    columns: Set[str] = set() if schema is None else set(schema.names)
     for number, payload in enumerate(_payloads(source, doing), start=1):
         for sign, image in _images(payload, number, doing):
+            columns = columns or image.keys()
+            _check_whole(image, columns, f"message {number} ({payload['op']})", doing)
             images.append(image)
             signs.append(sign)
             moments.append(number)
     try:
         rows = pa.Table.from_pylist(images, schema)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise FormatError(f"rows don't have one type: {error}", doing=doing, hint="Give the schema") from None
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise FormatError(f"rows don't have one type that holds them: {error}", doing=doing, hint=_SCHEMA) from None
     if not images and schema is None:
         raise InputError("there is no message, so the columns are not known", doing=doing, hint="Give the schema")
     return net_of_events(rows, np.asarray(signs, np.int64), np.asarray(moments, np.int64), key, doing)
 
 
+def _check_whole(image: dict[str, Any], columns: Set[str], where: str, doing: str) -> None:
+    """Refuses an image of other columns than the rest: what an absent one holds nobody knows."""
+    if differing := sorted(columns ^ image.keys()):
+        raise FormatError(
+            f"{where} has other columns than the messages before it or the schema: {', '.join(differing)}",
+            doing=doing,
+            hint="Rows have to be whole (in PostgreSQL, ALTER TABLE … REPLICA IDENTITY FULL); read the messages before "
+            "and after a column was added apart",
+        )
+
+
 def _payloads(source: Any, doing: str) -> Iterator[dict[str, Any]]:
-    for number, message in enumerate(_messages(source), start=1):
+    for number, message in enumerate(_messages(source, doing), start=1):
         try:
             found = json.loads(message) if isinstance(message, (str, bytes)) else message
         except ValueError as error:
@@ -138,12 +156,16 @@ def _payloads(source: Any, doing: str) -> Iterator[dict[str, Any]]:
         yield found
 
 
-def _messages(source: Any) -> Iterable[Any]:
+def _messages(source: Any, doing: str) -> Iterable[Any]:
     if not isinstance(source, (str, os.PathLike)):
         yield from source
         return
-    with open(source, encoding="utf-8") as file:
-        yield from (line for line in file if line.strip())
+    with open(source, "rb") as file:
+        lines = gzip.GzipFile(fileobj=file) if file.peek(2).startswith(b"\x1f\x8b") else file
+        try:
+            yield from (line for line in lines if line.strip())
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise FormatError(f"the file can't be unpacked: {error}", doing=doing) from None
 
 
 def _images(payload: dict[str, Any], number: int, doing: str) -> list[tuple[int, dict[str, Any]]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,9 @@ SAMPLE = 2000
 @click.option("--aging", metavar="SIZE", help="Window: size of an aging buffer.  [default: 64MB]")
 @click.option("--block", metavar="SIZE", help="Window: size of an input block.  [default: 16KB]")
 @click.option("--slices", type=int, help="Window: parallel slices.")
-@click.option("--raw", is_flag=True, help="Window: its own messages as JSON lines, useless pairs included.")
+@click.option(
+    "--raw", is_flag=True, help="Window: its own messages as JSON lines, useless pairs included; nothing is written."
+)
 @click.option("--keep-sorted", type=click.Path(), help="Merge: keep NEW in key order in this folder.")
 @click.option("--fail-over", metavar="SHARE", help="Stop with an error if more changed, e.g. 30%.")
 @click.option("--input-format", "format_", help="What both sides are, if name and content don't tell: csv, parquet, …")
@@ -117,6 +120,8 @@ def diff(sides: tuple[str, ...], as_json: bool, runner: str, **given: Any) -> in
     key = _names(given["key"])
     if given["key"] and not key:
         raise click.UsageError("--key names no column. Leave it out to compare rows without a key.")
+    if given["raw"]:
+        _check_raw(given, runner)
     with ExitStack() as stack:
         older, newer = open_sides((old, new), stack)
         if given["raw"]:
@@ -184,19 +189,54 @@ def _names(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for text in given for name in text.split(",") if name)
 
 
+_WITH_RAW = {
+    *("sides", "key", "algorithm", "columns", "ignore", "rename", "compare", "where", "duplicates", "any_case"),
+    *("strict_schema", "aging", "block", "raw", "format_", "old_format", "new_format", "old_query", "new_query"),
+    *("old_version", "new_version", "types", "union_by_name", "no_header", "delimiter", "encoding", "nulls"),
+    *("runner", "quiet", "verbose", "as_json"),
+}
+"""The options that mean something for the window's messages, which are neither net nor written as a change set."""
+
+
+def _check_raw(given: Mapping[str, Any], runner: str) -> None:
+    """Refuses by name what has no meaning for the window's own messages."""
+    context = click.get_current_context()
+    unused = [
+        option.opts[-1]
+        for option in context.command.params
+        if option.name not in _WITH_RAW
+        and context.get_parameter_source(str(option.name)) is click.core.ParameterSource.COMMANDLINE
+    ]
+    unused += ["--algorithm"] if given["algorithm"] not in ("auto", "window") else []
+    unused += ["--duplicates"] if given["duplicates"] != "error" else []
+    unused += ["--runner"] if runner == "spark" else []
+    if unused:
+        raise click.UsageError(
+            f"--raw prints the window's own messages, read in one pass in this process: {', '.join(unused)} can't be "
+            "had with it. Leave --raw out for changes that are net."
+        )
+
+
 def _raw(old: Any, new: Any, key: Sequence[str], options: dict[str, Any], *, as_json: bool) -> int:
     from strandline.differential import window_raw
+    from strandline.report import json_lines
 
-    if old is None or options["state"] or options["save_state"]:
-        raise click.UsageError("--raw reads both sides, and neither takes nor leaves signatures: give OLD and NEW.")
-    messages, report = window_raw(old, new, key, **{**options, "algorithm": "window"})
+    found = window_raw(old, new, key, **{**options, "algorithm": "window"})
+    lines = json_lines(dict(zip(found.rows.column_names, found.rows.columns, strict=True)))
+    report, header = found.report, found.header
     if as_json:
-        emit_json({"messages": messages.to_pylist(), "distance": report.distance, **vars(report)})
-        return 1 if report.messages else 0
-    for row in messages.to_pylist():
-        emit_json(row)
-    say(f"{report.messages:,} messages; {report.evicted_old + report.evicted_new:,} rows outgrew the aging buffers.")
-    return 1 if report.messages else 0
+        emit_json({"messages": list(map(json.loads, lines)), "distance": report.distance, **vars(report)})
+    else:
+        for line in lines:
+            click.echo(line)
+        say(
+            f"{report.messages:,} messages; {report.evicted_old + report.evicted_new:,} rows outgrew the aging buffers."
+        )
+    drift = {"added": header.added, "removed": header.removed, "retyped": header.retyped}
+    for word, names in drift.items():
+        if names:
+            say(f"Columns {word}: {', '.join(names)}.")
+    return 1 if report.messages or any(drift.values()) else 0
 
 
 def _print_json(changes: Differential, facts: Any, *, explain: bool) -> None:

@@ -48,8 +48,7 @@ from strandline.differential.signatures import (
     save_state,
 )
 from strandline.differential.state_build import sign_relation
-from strandline.differential.window import WindowReport
-from strandline.differential.window_diff import window_diff, window_messages
+from strandline.differential.window_diff import WindowMessages, window_diff, window_messages
 from strandline.engine import Spool
 from strandline.errors import GuardTripped, InputError, KeysError, SchemaError
 from strandline.values import kind_of, plain_schema, scheme_of
@@ -201,14 +200,21 @@ def _with_equal_ranges(
     return replace(result, header=replace(result.header, counts=counts), work=work), replace(estimate, why=why)
 
 
-def window_raw(
-    old: Any, new: Any, key: str | Sequence[str], **options: Unpack[DiffKeywords]
-) -> tuple[pa.Table, WindowReport]:
+def window_raw(old: Any, new: Any, key: str | Sequence[str], **options: Unpack[DiffKeywords]) -> WindowMessages:
     """The window algorithm's own messages (section 4), in its order, useless delete-insert pairs included."""
     chosen = options_from(options)
+    doing = "sliding a window"
+    if chosen.duplicates != "error":
+        raise InputError(
+            f"messages are of one row of each key, so duplicates={chosen.duplicates!r} can't be told by them",
+            doing=doing,
+            hint="Choose a key that is unique, or compare without raw messages (--raw)",
+        )
     plan = plan_diff(old, new, names_of(key), chosen, ("inline", None))
     if not plan.comparison.key:
-        raise KeysError("the window algorithm needs a key", doing="sliding a window", hint="Give one with key=")
+        raise KeysError("the window algorithm needs a key", doing=doing, hint="Give one with key=")
+    if chosen.strict_schema:
+        check_strict(plan.comparison.header)
     return window_messages(plan, chosen.window)
 
 

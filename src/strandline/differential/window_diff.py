@@ -7,14 +7,15 @@ and comparing them by key removes these pairs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from strandline.changes import CHANGE, DELETE, PartWriter, empty, repeated_keys, total
+from strandline.changes import CHANGE, DELETE, Header, PartWriter, empty, repeated_keys, total
 from strandline.differential.comparison import Comparison, Side, compare, read_side, read_side_in_batches
 from strandline.differential.plan import DiffPlan, Input
 from strandline.differential.result import DiffResult, Spill, WorkDone, gather, part_record, write_part
@@ -30,6 +31,7 @@ from strandline.differential.window import (
 from strandline.engine import Attempt, Outcome, Result, WorkItem, kernel
 from strandline.relations import Scan, Split, exchange_rows
 from strandline.values import (
+    Flags,
     HashWriter,
     common_type,
     key_hashes,
@@ -40,6 +42,7 @@ from strandline.values import (
     repeated_hashes,
     repeated_rows,
     restore,
+    unequal,
 )
 
 BATCH_ROWS = 16_384
@@ -53,26 +56,54 @@ def window_diff(plan: DiffPlan, options: WindowOptions, slices: int | None = Non
         for item in _slices(plan, slices or plan.pieces(plan.bytes))
     ]
     outcomes = plan.runner.run(slide, items, plan.spool, "sliding the window")
-    _check_unique(plan, outcomes)
+    _check_unique(plan, {name: [outcome.result[f"keys_{name}"] for outcome in outcomes] for name in SIDES})
     settled = plan.runner.run(settle_leftovers, _last_items(plan, outcomes), plan.spool, "pairing leftovers")
     result = gather(plan.comparison.header, [*outcomes, *settled])
     return replace(result, work=replace(result.work, bytes_read=0) + _work(plan, outcomes, settled))
 
 
-def window_messages(plan: DiffPlan, options: WindowOptions) -> tuple[pa.Table, WindowReport]:
-    """The paper's own messages, of one slice and without post-processing, useless pairs included.
+@dataclass(frozen=True)
+class WindowMessages:
+    """The paper's own messages, in its order, what happened, and the header, which tells of drift."""
+
+    rows: pa.Table
+    report: WindowReport
+    header: Header
+
+
+def window_messages(plan: DiffPlan, options: WindowOptions) -> WindowMessages:
+    """The messages of one slice without post-processing, useless pairs included.
 
     Deletes come first, as section 2 has it: an insert before the delete of its key would lose the row.
     """
     comparison = plan.comparison
     schema = shared_schema(comparison)
-    old, new = (_batches(given.side.with_scans(given.scans()), schema) for given in (plan.old, plan.new))
+    paths = {name: os.path.join(plan.spool.path, f"keys-{name}") for name in SIDES}
+    hashes = {name: HashWriter(path) for name, path in paths.items()}
+    batches = (
+        _noting_keys(_batches(given.side.with_scans(given.scans()), schema), comparison.key, hashes[name])
+        for name, given in zip(SIDES, (plan.old, plan.new), strict=True)
+    )
     window = Window(schema, comparison.key, options)
-    messages = [sent.raw(comparison.key) for sent in window.messages(old, new)]
+    messages = [sent.without_updates(_same(sent, comparison)) for sent in window.messages(*batches)]
+    for writer in hashes.values():
+        writer.close()
+    _check_unique(plan, {name: [path] for name, path in paths.items()})
     nothing = no_rows(pa.schema([pa.field(CHANGE, pa.string()), *schema]))
-    rows = pa.concat_tables([nothing, *messages], promote_options="permissive")
+    rows = pa.concat_tables([nothing, *(sent.raw(comparison.key) for sent in messages)], promote_options="permissive")
     deletes = np.asarray(rows.column(CHANGE), dtype=object) == DELETE
-    return rows.take(pa.array(np.argsort(~deletes, kind="stable"))), window.report()
+    updated = sum(sent.after.num_rows for sent in messages)
+    ordered = rows.take(pa.array(np.argsort(~deletes, kind="stable")))
+    return WindowMessages(ordered, replace(window.report(), updated=updated), comparison.header)
+
+
+def _same(messages: Messages, comparison: Comparison) -> Flags:
+    """Which updates are none by the comparators."""
+    differ = np.zeros(messages.after.num_rows, dtype=np.bool_)
+    for name in comparison.header.values:
+        rule = comparison.comparators.get(name)
+        differ |= (rule.unequal if rule else unequal)(messages.before.column(name), messages.after.column(name))
+    return ~differ
 
 
 @kernel
@@ -148,11 +179,11 @@ def _noting_keys(batches: Iterator[pa.RecordBatch], key: Sequence[str], writer: 
         yield batch
 
 
-def _check_unique(plan: DiffPlan, outcomes: Sequence[Outcome]) -> None:
+def _check_unique(plan: DiffPlan, paths: Mapping[str, Sequence[str]]) -> None:
     """Refuses keys that a side holds twice. Where hashes occur twice, the keys are read again and compared."""
     schema, key = shared_schema(plan.comparison), list(plan.comparison.key)
     for name, given in (("old", plan.old), ("new", plan.new)):
-        runs = [run for outcome in outcomes for run in read_hashes(outcome.result[f"keys_{name}"])]
+        runs = [run for path in paths[name] for run in read_hashes(path)]
         repeated = repeated_hashes(runs)
         if not len(repeated):
             continue

@@ -25,6 +25,7 @@ from strandline.report.positions import MARK, Positions, change_positions, combi
 from strandline.report.run_facts import RunFacts, facts_of, summary_json
 from strandline.report.sql import DIALECTS, sql_merge
 from strandline.report.text_report import summary_view, summary_words
+from strandline.report.values import json_lines
 from strandline.report.writers import (
     FORMATS,
     STDOUT,
@@ -65,6 +66,7 @@ __all__ = [
     "first_rows",
     "format_of",
     "html_report",
+    "json_lines",
     "lay_out",
     "left",
     "markdown_report",

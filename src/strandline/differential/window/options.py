@@ -9,7 +9,7 @@ number of records the reverse order reaches a little less: 80/81 for nine.)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -84,6 +84,15 @@ class Messages:
     delete_positions: npt.NDArray[np.int64]
     inserts: pa.RecordBatch
     insert_positions: npt.NDArray[np.int64]
+
+    def without_updates(self, dropped: npt.NDArray[np.bool_]) -> Messages:
+        """The same without the updates that are marked."""
+        if not dropped.any():
+            return self
+        sent = np.ones(len(self.order), dtype=np.bool_)
+        sent[self.order == UPDATE] = ~dropped
+        kept = pa.array(~dropped)
+        return replace(self, order=self.order[sent], before=self.before.filter(kept), after=self.after.filter(kept))
 
     def leftovers(self) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Deletes and inserts with their positions, as a spill keeps them."""
