@@ -123,6 +123,35 @@ def test_raw_as_json_is_one_object(command: Command) -> None:
     assert found["old_rows"] == found["new_rows"] == 3
 
 
+def test_a_file_of_nothing_but_a_header_takes_the_types_of_the_other_side(command: Command) -> None:
+    Path("full.csv").write_text("id,at,v\n1,2024-01-01,a\n2,2024-01-02,b\n")
+    Path("empty.csv").write_text("id,at,v\n")
+    for old, new, kind in (("full", "empty", "deleted"), ("empty", "full", "inserted")):
+        found = command("diff", f"{old}.csv", f"{new}.csv", "-k", "id", "--json").json
+        assert (found[kind], found["schema"]["retyped"]) == (2, [])
+    assert "2 of 2 rows changed" in command("diff", "full.csv", "empty.csv", "-k", "id", "--fail-over", "30%").err
+    nights = [("empty", 0, 0), ("full", 2, 0), ("empty", 0, 2), ("empty", 0, 0), ("full", 2, 0)]
+    for name, inserted, deleted in nights:
+        night = ("diff", f"{name}.csv", "-k", "id", "--state", "s")
+        if deleted:
+            assert command(*night, "--fail-over", "0.3").code == 2
+        found = command(*night, "--json").json
+        assert (found["inserted"], found["deleted"]) == (inserted, deleted)
+    Path("full.csv").write_text("id,at,v\n1,2024-01-01,7\n")
+    told = command("diff", "full.csv", "-k", "id", "--state", "s").err
+    assert "column v was saved as string and is int64" in told
+
+
+def test_same_is_what_the_exit_code_tells(command: Command) -> None:
+    old = pa.table({"id": [1], "v": pa.array([1], pa.int32())})
+    pq.write_table(old, "monday.parquet")
+    for v, code in ((pa.array([1], pa.int64()), 0), (pa.array([2], pa.int64()), 1), (pa.array(["1"]), 1)):
+        pq.write_table(pa.table({"id": [1], "v": v}), "tuesday.parquet")
+        ran = command("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--json")
+        assert (ran.code, ran.json["same"]) == (code, code == 0)
+        assert [each["name"] for each in ran.json["schema"]["retyped"]] == ["v"]
+
+
 RAW = ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--raw")
 
 

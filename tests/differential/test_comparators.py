@@ -59,6 +59,18 @@ def test_trim_casefold_and_empty_compose() -> None:
     assert differ("casefold", [" Ada "], ["ada"], pa.string()) == [True]
 
 
+@given(
+    a=st.text(st.characters(exclude_categories=["Cs"])), case=st.sampled_from(["upper", "lower", "title", "casefold"])
+)
+@LAWS
+def test_casefold_is_unicodes_case_folding(a: str, case: str) -> None:
+    b = getattr(a, case)()
+    assert differ("casefold", [a, None, "ς", "İ", "ß"], [b, None, "Σ", "I", "SS"], pa.string()) == [
+        a.casefold() != b.casefold(),
+        *(False, False, True, False),
+    ]
+
+
 def test_decimals_take_tolerances() -> None:
     assert differ("abs:0.01", [Decimal("1.00")], [Decimal("1.01")], pa.decimal128(9, 2)) == [False]
 

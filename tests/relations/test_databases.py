@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
+from hypothesis import strategies as st
 from tests.cli.command import Command
 from tests.replication.servers import Postgres
+from tests.values.properties import for_all
 
 import strandline as sl
 from strandline.errors import InputError, KeysError, NotFound, SchemaError, SqlError, StorageError, StrandlineError
@@ -234,6 +237,81 @@ def test_a_password_is_in_no_error(url: str, command: Command) -> None:
     assert "hunter2" not in ran.out + ran.err
     ran = command("diff", url.partition("#")[0], url, "--old-query", "DROP TABLE x", "-k", "id")
     assert "hunter2" not in ran.out + ran.err
+
+
+_STORED = st.sampled_from([None, 1, 2, 1.0, 2.5, "1", "1.0", "a", b"1", b"a", b"\xff"])
+
+
+@for_all(
+    50,
+    declared=st.sampled_from(["", "numeric", "decimal(10,2)", "date"]),
+    rows=st.lists(st.tuples(_STORED, _STORED), max_size=4),
+)
+def test_values_of_different_storage_classes_of_sqlite_are_never_equal(
+    declared: str, rows: list[tuple[Any, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("sqlite")
+    held: list[list[Any]] = []
+    for side, name in enumerate(("old", "new")):
+        with closing(sqlite3.connect(folder / name)) as connection, connection:
+            connection.execute(f"CREATE TABLE t (id integer PRIMARY KEY, u {declared})")
+            connection.executemany("INSERT INTO t VALUES (?, ?)", [(n, row[side]) for n, row in enumerate(rows)])
+            held.append([value for (value,) in connection.execute("SELECT u FROM t ORDER BY id")])
+    number = {int: float}
+    kinds = [{number.get(type(value), type(value)) for value in side if value is not None} for side in held]
+    urls = [f"sqlite:///{folder}/{name}#t" for name in ("old", "new")]
+    if any(str in kind and len(kind) > 1 for kind in kinds) or {float, bytes} in kinds:
+        with pytest.raises(StorageError, match="column 'u' holds a value that is no string"):
+            sl.diff(*urls, runner="inline")
+        assert sl.diff(*urls, ignore="u", runner="inline").summary().updated == 0
+        return
+    found = sl.diff(*urls, runner="inline")
+    if found.header.retyped:
+        assert kinds[0] != kinds[1]
+    else:
+        assert found.summary().updated == sum(a != b for a, b in zip(*held, strict=True))
+
+
+def test_generated_columns_and_numerics_of_sqlite_are_compared(tmp_path: Path) -> None:
+    old, new = _sqlite(tmp_path / "old.db"), _sqlite(tmp_path / "new.db")
+    for place, factor in ((old, 1), (new, 2)):
+        made = f"twice int generated always as (n * {factor})"
+        place.run(f"CREATE TABLE t (id integer PRIMARY KEY, n int, price numeric, {made}, kept {made[6:]} stored)")
+        place.run(f"INSERT INTO t (id, n, price) VALUES (1, 5, {factor}.5), (2, 0, 3)")
+    found = sl.diff(old.table("t"), new.table("t"), runner="inline").to_arrow()
+    assert found["_changed"].to_pylist() == [["price", "twice", "kept"]]
+    assert found["price"].to_pylist() == [2.5]
+
+
+_NESTED = [
+    ("map{'a': 1, 'b': 2}", "map{'b': 2, 'a': 1}", 0),
+    ("map{'a': 1}", "map{'a': 2}", 1),
+    ("{'A b': -0.0::double, 'u': NULL::json}", "{'A b': 0.0::double, 'u': NULL::json}", 0),
+    ("{'a': [1.5::decimal(5, 2)]}", "{'a': [1.6::decimal(5, 2)]}", 1),
+    ("[1, 2]::int[2]", "[1, 3]::int[2]", 1),
+    ("[{'a': 'x'}]", "[{'a': 'x'}]", 0),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "updated"), _NESTED)
+def test_nested_values_of_duckdb_are_compared_as_such(tmp_path: Path, old: str, new: str, updated: int) -> None:
+    places = [_duckdb(tmp_path / name) for name in ("old.duckdb", "new.duckdb")]
+    for place, value in zip(places, (old, new), strict=True):
+        place.run(f"CREATE TABLE t AS SELECT 1 AS id, {value} AS x")
+    before, after = (place.table("t") for place in places)
+    assert sl.diff(before, after, key="id", runner="inline").summary().updated == updated
+    held = read_relation(open_relation(places[0].table("t")))
+    assert sl.diff(held, places[0].table("t"), key="id", runner="inline").summary().unchanged == 1
+    assert pa.types.is_nested(held.schema.field("x").type)
+
+
+@pytest.mark.parametrize("value", ["union_value(num := 1)", "{'a': 1::hugeint}", "[interval 1 day]"])
+def test_nested_values_of_duckdb_that_arrow_does_not_have_are_refused_by_name(tmp_path: Path, value: str) -> None:
+    place = _duckdb(tmp_path / "d.duckdb")
+    place.run(f"CREATE TABLE t AS SELECT 1 AS id, {value} AS x")
+    with pytest.raises(SchemaError, match=r"column 'x' is .* which Arrow has no type for"):
+        sl.diff(place.table("t"), place.table("t"), key="id", runner="inline")
+    assert sl.diff(place.table("t"), place.table("t"), key="id", ignore="x", runner="inline").summary().unchanged == 1
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:

@@ -74,7 +74,11 @@ SAMPLE = 2000
     "--raw", is_flag=True, help="Window: its own messages as JSON lines, useless pairs included; nothing is written."
 )
 @click.option("--keep-sorted", type=click.Path(), help="Merge: keep NEW in key order in this folder.")
-@click.option("--fail-over", metavar="SHARE", help="Stop with an error if more changed, e.g. 30%.")
+@click.option(
+    "--fail-over",
+    metavar="SHARE",
+    help="Stop with an error if more of the old rows changed than this share: 30% or 0.3.",
+)
 @click.option("--input-format", "format_", help="What both sides are, if name and content don't tell: csv, parquet, …")
 @click.option("--old-format", metavar="FORMAT", help="What OLD is, if NEW is something else.")
 @click.option("--new-format", metavar="FORMAT", help="What NEW is, if OLD is something else.")

@@ -267,9 +267,20 @@ def _text(column: Column) -> Column:
     return column if is_plain_text(column.type) else column.cast(pa.large_string())
 
 
+def _casefolded(column: Column) -> Column:
+    """Unicode's case folding, which Arrow does not have: ß is ss, final sigma is sigma, and İ is no I."""
+    if pc.all(pc.string_is_ascii(column)).as_py() is not False:
+        return pc.ascii_lower(column)
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([_casefolded(chunk) for chunk in column.chunks], column.type)
+    distinct = column.dictionary_encode()
+    folded = pa.array([text.casefold() for text in distinct.dictionary.to_pylist()], column.type)
+    return folded.take(distinct.indices)
+
+
 _KINDS: dict[str, Callable[[pa.DataType], bool]] = {"string": _is_text, "number": is_number, "time": _is_time}
 _NORMALISERS: dict[str, Callable[[Column], Column]] = {
     "trim": lambda column: pc.utf8_trim_whitespace(_text(column)),
-    "casefold": lambda column: pc.utf8_lower(_text(column)),
+    "casefold": lambda column: _casefolded(_text(column)),
     "empty": lambda column: pc.if_else(pc.equal(pc.utf8_length(_text(column)), 0), None, _text(column)),
 }

@@ -50,7 +50,7 @@ from strandline.differential.signatures import (
 from strandline.differential.state_build import sign_relation
 from strandline.differential.window_diff import WindowMessages, window_diff, window_messages
 from strandline.engine import Spool
-from strandline.errors import GuardTripped, InputError, KeysError, SchemaError
+from strandline.errors import GuardTripped, InputError, KeysError, SchemaError, StateError
 from strandline.values import kind_of, plain_schema, scheme_of
 
 if TYPE_CHECKING:
@@ -261,6 +261,7 @@ def run_algorithm(plan: DiffPlan, options: DiffOptions, state: SignatureState | 
 def _by_signatures(plan: DiffPlan, options: DiffOptions, state: SignatureState | None, algorithm: str) -> DiffResult:
     spec = _signature_spec(plan, options, algorithm, state)
     if state is not None:
+        _check_not_retyped(plan, state)
         state.check_fits(spec, plan.new.side.where)
         if algorithm == "kb":
             return signature_diff(plan, state, spec, keep=options.save_state is not None)
@@ -301,6 +302,20 @@ def _signature_spec(
         column_signatures=options.column_signatures or bool(saved and saved.column_signatures),
         pointers=algorithm == "kbp",
     )
+
+
+def _check_not_retyped(plan: DiffPlan, state: SignatureState) -> None:
+    """Refuses a column that was signed in a type that can't be compared with what it has become."""
+    old, new = state.schema, plan.new.relation.schema
+    retyped = [name for name in plan.comparison.header.retyped if name in state.spec.scheme.columns]
+    if retyped:
+        told = (f"column {name} was saved as {old.field(name).type} and is {new.field(name).type}" for name in retyped)
+        raise StateError(
+            f"the saved signatures don't fit: {'; '.join(told)}",
+            doing=f"comparing with {state.path or 'saved signatures'}",
+            hint="Give the column its old type (--types), leave it out of a new state, or save one from this extract "
+            "with --save-state",
+        )
 
 
 def _check_same_kinds(plan: DiffPlan, spec: SignatureSpec) -> None:

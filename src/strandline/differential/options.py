@@ -208,7 +208,7 @@ def share(given: float | str) -> float:
     if not isinstance(given, str):
         return float(given)
     parsed = re.fullmatch(r"\s*([0-9.]+)\s*(%?)\s*", given)
-    if not parsed:
+    if not parsed or (not parsed[2] and float(parsed[1]) > 1):  # 30 would be 3000 %
         raise InputError(f"{given!r} is no share", doing="reading options", hint="Say for example 30% or 0.3")
     return float(parsed[1]) / (100 if parsed[2] else 1)
 

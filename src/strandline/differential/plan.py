@@ -30,6 +30,7 @@ from strandline.relations import (
     Relation,
     Scan,
     Split,
+    SpooledRelation,
     UnequalRows,
     conform,
     database_address,
@@ -192,6 +193,7 @@ def plan_diff(
     if options.any_case:
         key = _as_spelled(key, new_relation.schema.names)
     check_renames(old_relation.schema, rename)
+    old_relation, new_relation = _typed_by_the_other(old, old_relation, new_relation, rename)
     old_relation, new_relation = _meeting_as_doubles(old_relation, new_relation, options, rename)
     key = key or _default_key(old_relation, new_relation, options, rename)
     comparison = _comparison(old_relation.schema, new_relation.schema, key, options, rename)
@@ -245,6 +247,23 @@ def _folded(
     back = {new: old for old, new in rename.items()}
     of_old = {back.get(name, name): rule for name, rule in comparison.folding.items()}
     return fold_relations(sides, (of_old, comparison.folding), spool)
+
+
+def _typed_by_the_other(
+    old: Any, old_relation: Relation, new_relation: Relation, rename: Mapping[str, str]
+) -> tuple[Relation, Relation]:
+    """Columns of no row, whose types nobody knows, take those of the other side: a CSV file of nothing but a header."""
+    met = [(name, rename.get(name, name)) for name in old_relation.schema.names]
+    met = [(mine, theirs) for mine, theirs in met if theirs in new_relation.schema.names]
+    unknown = old_relation.schema.names if isinstance(old, SignatureState) and not old.rows else _untyped(old_relation)
+    of_old = {mine: new_relation.schema.field(theirs).type for mine, theirs in met if mine in unknown}
+    unknown = () if of_old else _untyped(new_relation)
+    of_new = {theirs: old_relation.schema.field(mine).type for mine, theirs in met if theirs in unknown}
+    return retype(old_relation, of_old), retype(new_relation, of_new)
+
+
+def _untyped(relation: Relation) -> Sequence[str]:
+    return relation.untyped if isinstance(relation, SpooledRelation) else ()
 
 
 def _meeting_as_doubles(

@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from strandline.engine import Spool
-from strandline.errors import InputError
+from strandline.errors import InputError, SchemaError
 from strandline.relations.databases import (
+    UNREADABLE,
     Address,
     Database,
     TableColumn,
@@ -53,6 +54,13 @@ class _Rows:
 
     def of(self, names: Sequence[str]) -> _Rows:
         chosen = {column.name: column for column in self.columns}
+        for name in names:
+            if chosen[name].reading == UNREADABLE:
+                raise SchemaError(
+                    f"column {name!r} is {chosen[name].kind}, which Arrow has no type for",
+                    doing=f"reading {self.address.shown}",
+                    hint="Leave the column out, or read a query that casts it",
+                )
         return _Rows(self.source, tuple(chosen[name] for name in names), self.address)
 
     @property
@@ -201,11 +209,11 @@ def relation_over(
         described = database.query_columns(source.removesuffix(" AS q")[1:-1])
     else:
         source = quoted(address.schema, address.table)
-        described = database.columns(address.table, address.schema)
+        described = database.columns_to_read(address.table, address.schema)
         if not described:
             raise no_table(database, f"reading {address.shown}")
     check_names([name for name, _ in described], address.shown)
-    columns = tuple(_by_value(table_column(database.dialect, name, kind)) for name, kind in described)
+    columns = tuple(_by_value(table_column(database.dialect, name, kind), database.dialect) for name, kind in described)
     held = pa.schema([(column.name, column.type) for column in columns])
     schema = with_types(held, options.arrow_types(), address.shown)
     return DatabaseRelation(database, _Rows(source, columns, address), schema, spool, reading=reading)
@@ -245,8 +253,8 @@ def _checked(query: str, database: Database, address: Address) -> str:
     return query.strip().rstrip(";").rstrip()
 
 
-def _by_value(column: TableColumn) -> TableColumn:
+def _by_value(column: TableColumn, dialect: str) -> TableColumn:
     """A numeric of any scale is compared by its value: 1.50 and 1.5 are read alike."""
-    if column.kind != "numeric":
+    if (dialect, column.kind) != ("postgres", "numeric"):
         return column
     return TableColumn(column.name, column.type, column.stored, "trim_scale({})::text", column.kind)

@@ -31,12 +31,16 @@ PART_ROWS = 122_880
 
 @dataclass(frozen=True)
 class SpooledRelation:
-    """A relation in the spool: one scan, of one record batch, for each part. It and its scans hold the spool."""
+    """A relation in the spool: one scan, of one record batch, for each part. It and its scans hold the spool.
+
+    `untyped` are columns of text without any row: nobody knows of what type they are.
+    """
 
     name: str
     schema: pa.Schema
     scans: tuple[Scan, ...]
     spool: Spool
+    untyped: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:

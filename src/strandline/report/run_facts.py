@@ -241,6 +241,8 @@ def summary_json(
 ) -> dict[str, Any]:
     """What `--json` prints: counts at the top level, null where they are unknown; always valid JSON.
 
+    `same` is what the exit code tells: types that differ and hold the same values are no difference.
+
     `columns` has for each value column the updates in which it differs, or is null where the set does not know.
     """
     counts, drift = header.counts, schema_drift(header, renames)
@@ -250,7 +252,7 @@ def summary_json(
         "updated": counts.updated,
         "deleted": counts.deleted,
         "unchanged": counts.unchanged,
-        "same": counts.rows == 0 and not drift,
+        "same": not (counts.rows or header.added or header.removed or header.retyped),
         "form": header.form,
         "key": list(header.key),
         "columns": None if counts.columns is None else dict(counts.columns),

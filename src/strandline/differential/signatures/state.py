@@ -80,10 +80,10 @@ class SignatureState:
 
     def check_fits(self, spec: SignatureSpec, where: str | None) -> None:
         """Refuses a request that these signatures can't answer, saying what differs."""
-        wrong = list(self.spec.scheme.differences(spec.scheme))
+        wrong = list(self.spec.scheme.differences(spec.scheme)) if self.rows else []
         if self.spec.key != spec.key:
             wrong.append(f"key: {', '.join(self.spec.key)} was saved, {', '.join(spec.key)} is asked for")
-        else:
+        elif self.rows:
             wrong += self.spec.key_differences(spec)
         if self.where != where:
             wrong.append(f"condition: {self.where or 'none'} was saved, {where or 'none'} is asked for")

@@ -11,12 +11,13 @@ from strandline.relations.databases.column_types import (
     stored_table,
 )
 from strandline.relations.databases.database import Database, Row, connect, no_table
-from strandline.relations.databases.table_columns import TableColumn, table_column, typed_batch
+from strandline.relations.databases.table_columns import UNREADABLE, TableColumn, table_column, typed_batch
 
 __all__ = [
     "CANONICAL",
     "FOLDERS",
     "HOLDERS",
+    "UNREADABLE",
     "Address",
     "Database",
     "Held",

@@ -107,6 +107,10 @@ class Database(ABC):
     def columns(self, table: str, schema: str | None = None) -> list[tuple[str, str]]:
         """The names and types of a table's or view's columns, in order; none when there is no such table."""
 
+    def columns_to_read(self, table: str, schema: str | None = None) -> list[tuple[str, str]]:
+        """The same of everything that a `SELECT *` gives, with types in which the values are read exactly."""
+        return self.columns(table, schema)
+
     @abstractmethod
     def query_columns(self, sql: str) -> list[tuple[str, str]]:
         """The names and types of a query's columns, in order."""

@@ -70,6 +70,10 @@ class DuckdbDatabase(Database):
         self._connection.execute("PRAGMA disable_checkpoint_on_shutdown")
 
     def columns(self, table: str, schema: str | None = None) -> list[tuple[str, str]]:
+        return [(name, kind.lower()) for name, kind in self.columns_to_read(table, schema)]
+
+    def columns_to_read(self, table: str, schema: str | None = None) -> list[tuple[str, str]]:
+        """Types as DuckDB spells them: the names of a struct's fields have upper and lower case."""
         inside = "table_name = ? AND schema_name = 'main' AND database_name = current_database()"
         if self.execute(f"SELECT 1 FROM duckdb_tables() WHERE {inside}", [table]):
             # Much quicker than `duckdb_columns`, which binds every view there is; but it fails if there is no table.
@@ -78,10 +82,10 @@ class DuckdbDatabase(Database):
             rows = self.execute(
                 f"SELECT column_name, data_type FROM duckdb_columns() WHERE {inside} ORDER BY column_index", [table]
             )
-        return [(name, kind.lower()) for name, kind in rows]
+        return [(name, kind) for name, kind in rows]
 
     def query_columns(self, sql: str) -> list[tuple[str, str]]:
-        return [(row[0], row[1].lower()) for row in self.execute(f"DESCRIBE SELECT * FROM ({sql}) AS q")]
+        return [(row[0], row[1]) for row in self.execute(f"DESCRIBE SELECT * FROM ({sql}) AS q")]
 
     def primary_key(self, table: str, schema: str | None = None) -> tuple[str, ...]:
         rows = self.execute(

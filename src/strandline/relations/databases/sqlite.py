@@ -66,12 +66,24 @@ class SqliteDatabase(Database):
     def columns(self, table: str, schema: str | None = None) -> list[tuple[str, str]]:
         return [(row[1], row[2].lower()) for row in self.execute(f"PRAGMA table_info({quoted(table)})")]
 
+    def columns_to_read(self, table: str, schema: str | None = None) -> list[tuple[str, str]]:
+        """Generated columns too. What a declaration leaves open (`numeric`, `date`, nothing) the values tell."""
+        rows = self.execute(f"PRAGMA table_xinfo({quoted(table)})")
+        declared = {row[1]: row[2].lower() for row in rows if row[6] != 1}  # hidden columns of virtual tables
+        kinds = self._kinds([name for name, kind in declared.items() if not _tells_type(kind)], quoted(table))
+        return [(name, _declared(kinds[name], kind) if name in kinds else kind) for name, kind in declared.items()]
+
     def query_columns(self, sql: str) -> list[tuple[str, str]]:
         """A query declares no types: they are those of the values, which are all looked at."""
-        names = [row[0] for row in self._described(sql)]
+        kinds = self._kinds([row[0] for row in self._described(sql)], f"({sql}) AS q")
+        return [(name, _declared(found)) for name, found in kinds.items()]
+
+    def _kinds(self, names: Sequence[str], source: str) -> dict[str, str]:
+        """The storage classes of the values of each of these columns."""
+        if not names:
+            return {}
         kinds = ", ".join(f"group_concat(DISTINCT typeof({quoted(name)}))" for name in names)
-        found = self.execute(f"SELECT {kinds} FROM ({sql}) AS q")[0]
-        return [(name, _declared(kinds or "")) for name, kinds in zip(names, found, strict=True)]
+        return dict(zip(names, self.execute(f"SELECT {kinds} FROM {source}")[0], strict=True))
 
     def _described(self, sql: str) -> Sequence[tuple[Any, ...]]:
         try:
@@ -91,16 +103,25 @@ class SqliteDatabase(Database):
         self._connection.close()
 
 
-def _declared(kinds: str) -> str:
-    """The declaration under which values of these storage classes are read exactly."""
-    held = set(kinds.split(",")) - {"null", ""}
+def _tells_type(declared: str) -> bool:
+    words = ("bool", "int", "char", "clob", "text", "blob", "real", "floa", "doub")
+    return any(word in declared for word in words)
+
+
+def _declared(kinds: str | None, declared: str = "") -> str:
+    """The declaration under which values of these storage classes are read exactly.
+
+    No column of Arrow holds numbers beside text or bytes, which SQL never takes for equal: such a column is called
+    text, and reading it refuses the first value that is none.
+    """
+    held = set((kinds or "").split(",")) - {"null", ""}
     if held == {"integer"}:
         return "integer"
     if held and held <= {"integer", "real"}:
         return "real"
     if held == {"blob"}:
         return "blob"
-    return "text" if held <= {"text"} else "any"
+    return "real" if not held and any(word in declared for word in ("num", "dec")) else "text"
 
 
 def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
@@ -120,7 +141,8 @@ def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
         raise StorageError(
             f"column {field.name!r} holds a value that is no {field.type}: {error}",
             doing="reading SQLite",
-            hint="SQLite columns take any value; find it with typeof() and mend it",
+            hint="SQLite columns take any value; find it with typeof() and mend it, leave the column out, or read a "
+            "query that makes its values of one kind",
         ) from None
 
 

@@ -3,17 +3,22 @@
 What Arrow has is itself, `numeric(p,s)` a decimal, everything else its text. SQLite's types are those of the
 declaration, as its affinities read it; dates and decimals are there what they were put in as, text. What a type does
 not say (`numeric` of any scale, `uuid`, `interval`, a list of PostgreSQL) is text, in the database's own form of it.
+Nested values of DuckDB are nested, and those that Arrow has no type for (unions) can't be read.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from strandline.errors import StorageError
 from strandline.relations.databases.address import Address
+
+UNREADABLE = ""
+"""The reading of a column whose values no type of Arrow holds: it can only be left out."""
 
 
 @dataclass(frozen=True)
@@ -113,15 +118,37 @@ _DUCKDB = {
 
 
 def _in_duckdb(kind: str) -> _Reading:
-    if kind in _DUCKDB:
-        return _plain(_DUCKDB[kind])
-    if decimal := _decimal(kind):
-        return _plain(decimal)
-    if kind.endswith("[]"):
-        inner, _, reading = _in_duckdb(kind.removesuffix("[]"))
-        if reading == "{}":
-            return _plain(pa.list_(inner))
-    return pa.string(), pa.string(), "CAST({} AS VARCHAR)"
+    plain = _plain_in_duckdb(kind)
+    if plain is not None:
+        return _plain(plain)
+    if not (kind.endswith("]") or kind.lower().startswith(_NESTED)):
+        return pa.string(), pa.string(), "CAST({} AS VARCHAR)"
+    import duckdb
+
+    nested = _nested_in_duckdb(duckdb.type(kind))
+    # Text would tell equal maps apart, and take a union's 1 for its '1'.
+    return _plain(nested) if nested is not None else (pa.string(), pa.string(), UNREADABLE)
+
+
+def _plain_in_duckdb(kind: str) -> pa.DataType | None:
+    return _DUCKDB.get(kind.lower()) or _decimal(kind.lower())
+
+
+_NESTED = ("struct(", "map(", "union(", "tuple(")
+
+
+def _nested_in_duckdb(type_: Any) -> pa.DataType | None:
+    """Lists, arrays, structs and maps of what Arrow holds exactly; None for others."""
+    if type_.id in ("list", "array", "struct", "map"):
+        inner = {name: _nested_in_duckdb(child) for name, child in type_.children if name != "size"}
+        if any(part is None for part in inner.values()):
+            return None
+        if type_.id == "struct":
+            return pa.struct(list(inner.items()))
+        if type_.id == "map":
+            return pa.map_(inner["key"], inner["value"])
+        return pa.list_(inner["child"])
+    return pa.string() if str(type_) in ("UUID", "JSON") else _plain_in_duckdb(str(type_))
 
 
 def _decimal(kind: str) -> pa.DataType | None:

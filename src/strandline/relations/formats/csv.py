@@ -69,7 +69,8 @@ def open_csv(files: Sequence[DataFile], name: str, options: ReadOptions, spool: 
     ]
     types = {**given, **{column: guess.type for column, guess in guesses.items()}}
     schema = with_types(text, types, name)
-    return SpooledRelation(name, schema, tuple(replace(scan, schema=schema) for scan in pieces), spool)
+    untyped = () if pieces else tuple(guesses)
+    return SpooledRelation(name, schema, tuple(replace(scan, schema=schema) for scan in pieces), spool, untyped)
 
 
 def _spool_text(
