@@ -49,6 +49,12 @@ def test_after_a_pause_the_lowest_level_comes_first() -> None:
     assert due([entry(MONDAY, 0)], SCHEDULE, MONDAY + dt.timedelta(minutes=5)) is None
 
 
+def test_a_dump_by_a_clock_that_ran_ahead_is_of_no_present_period() -> None:
+    tomorrow = [entry(MONDAY + dt.timedelta(hours=30), 0)]
+    assert due(tomorrow, {"daily": 0}, MONDAY) == 0
+    assert due(tomorrow, {"weekly": 0}, MONDAY) is None
+
+
 @pytest.mark.parametrize(
     "bad", ["", "weekly", "weekly=x", "weekly=1", "daily=0, weekly=1", "weekly=0, daily=0", "fortnightly=0"]
 )

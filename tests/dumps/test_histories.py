@@ -1,8 +1,12 @@
-"""A state machine: random histories with dumps of random levels in between; every point restores to the model."""
+"""A state machine: random histories with dumps of random levels in between, by a clock that is set at will; every point
+restores to the model, and the last dump is the last.
+"""
 
 # mypy: disable-error-code="misc,untyped-decorator"
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 from hypothesis import settings
@@ -12,25 +16,45 @@ from tests.dumps.toys import Facts, dumped, facts, restored_facts
 from tests.examples import examples
 from tests.pages.toy import Clock, created, domain_of, opened, write
 
-from strandline.dumps.catalog import require_catalog
+from strandline.dumps.catalog import CATALOG, require_catalog
+from strandline.dumps.prune import kept_by, prune
+from strandline.dumps.synthesize import synthesize
 from strandline.dumps.target import Target
 from strandline.errors import InUse
 from strandline.pages import PageStore, swap
 from strandline.pages.format import pointer
 from strandline.pages.format.page_table import items
-from strandline.storage import MemoryStorage
+from strandline.storage import MemoryStorage, Stored
 
 TABLES = ["red", "green", "blue"]
 KEYS = [f"{n:02}" for n in range(40)]
 SPACE = st.integers(0, 10)
 
 
+class Shelf(MemoryStorage):
+    """A target at which something else happens when its catalog is read for the second time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+        self.meanwhile: Callable[[], None] | None = None
+
+    def get_with_token(self, name: str) -> Stored:
+        if name == CATALOG and self.meanwhile is not None:
+            self.reads += 1
+            if self.reads == 2:
+                happen, self.meanwhile = self.meanwhile, None
+                happen()
+        return super().get_with_token(name)
+
+
 class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.storage, self.target, self.clock = MemoryStorage(), MemoryStorage(), Clock()
+        self.storage, self.target, self.clock = MemoryStorage(), Shelf(), Clock()
         self.store: PageStore = created(self.storage, self.clock)
         self.points: dict[str, Facts] = {}
+        self.order: list[str] = []
         self.copies: list[dict[str, bytes]] = []
         self.counter = 0
 
@@ -128,7 +152,46 @@ class Histories(RuleBasedStateMachine):
     def dump(self, level: int) -> None:
         made = dumped(self.store, self.target, level)
         self.points[made.id] = facts(self.store)
+        self.order.append(made.id)
         self._check_size(made.id)
+        self._check_order()
+
+    @rule(level=st.integers(0, 4), keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=5))
+    def dump_while_another_dump_is_planned(self, level: int, keys: list[str]) -> None:
+        """The one that was begun first, and is announced last, holds the older state."""
+        held = facts(self.store)
+
+        def meanwhile() -> None:
+            self._write("main", [("red", key, level) for key in keys])
+            self.dump(0)
+
+        self.target.reads, self.target.meanwhile = 0, meanwhile
+        made = dumped(self.store, self.target, level)
+        self.points[made.id] = held
+        self.order.insert(-1, made.id)
+        self._check_order()
+
+    @rule(hours=st.integers(-48, 48))
+    def set_the_clock(self, hours: int) -> None:
+        self.clock.ahead = hours * 3600.0
+
+    @rule(which=SPACE)
+    def combine(self, which: int) -> None:
+        dumps = require_catalog(self.target).complete() if self.order else []
+        higher = [one.id for one in dumps if one.level]
+        if higher:
+            source = higher[which % len(higher)]
+            made = synthesize(Target(self.target), source)
+            self.points[made.id] = self.points[source]
+            self.order.insert(self.order.index(source) + 1, made.id)
+            self._check_order()
+
+    def _check_order(self) -> None:
+        """Dumps are in the order of their states; whatever a rule says of days, the last of them stays."""
+        dumps = require_catalog(self.target).complete()
+        assert [one.id for one in dumps] == self.order
+        assert self.order[-1] in kept_by(dumps, {"daily": 1})
+        assert list(prune(Target(self.target), "2 last").kept)[-1] == self.order[-1]
 
     @rule()
     def reopen(self) -> None:
@@ -157,6 +220,7 @@ class Histories(RuleBasedStateMachine):
         if self.points:
             chosen = list(self.points)[which % len(self.points)]
             assert restored_facts(self.target, chosen) == self.points[chosen]
+            assert restored_facts(self.target) == self.points[self.order[-1]]
 
     def _check_size(self, id_: str) -> None:
         """The dump's pages are those of the store's states that its parent does not have, no more and no less."""

@@ -177,13 +177,15 @@ class Clock:
 
     def __init__(self) -> None:
         self.time = 1000.0
+        self.ahead = 0.0
+        """By how much the clock on the wall is wrong."""
 
     def environment(self) -> Environment:
         return Environment(now=self._now, monotonic=lambda: self.time, new_id=self._id, patience=60.0)
 
     def _now(self) -> float:
         self.time += 0.001
-        return self.time
+        return self.time + self.ahead
 
     def _id(self) -> str:
         return f"{next(self.ids):016x}"

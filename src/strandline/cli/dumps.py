@@ -181,7 +181,7 @@ def _removed(done: Pruned, as_json: bool) -> int:
             }
         )
         return 0
-    for id_, reason in sorted(done.kept.items()):
+    for id_, reason in done.kept.items():
         console().print(f"keep    {id_}  {reason}", markup=False, soft_wrap=True)
     for id_ in (*done.removed, *done.attempts):
         console().print(f"remove  {id_}{'  incomplete' if id_ in done.attempts else ''}", markup=False, soft_wrap=True)

@@ -6,6 +6,10 @@
 A dump counts from when its entry says `complete` until it says `dropping`; each change is one swap. An entry is there
 before the first object of its dump is written and goes after the last one was deleted, and it says how many objects
 there may be. So deleting a dump needs neither a listing nor the key.
+
+Entries stand in the order of the states that they hold, which is settled when a dump is announced: it holds a later
+state than the dumps that were there before its store was held still. Of those that were announced while it was planned,
+commit numbers tell. No clock is asked.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from strandline.dumps.manifest import FORMAT, DumpScope, check_format
@@ -92,7 +97,10 @@ class DumpEntry:
 
 @dataclass(frozen=True, slots=True)
 class DumpCatalog:
-    """All entries, oldest first. `fingerprint` is that of the key, None when the target is not encrypted."""
+    """All entries, in the order of the states that they hold.
+
+    `fingerprint` is that of the key, None when the target is not encrypted.
+    """
 
     target: str
     swap: str
@@ -108,14 +116,28 @@ class DumpCatalog:
         return [entry for entry in self.dumps if entry.state == BEGUN]
 
     def complete(self) -> list[DumpEntry]:
-        """The dumps, in the order of the states that they hold; of one state, the shortest chain last."""
-        return sorted((one for one in self.dumps if one.complete), key=lambda one: (one.taken, -one.level))
+        """The dumps, in the order of the states that they hold; a synthetic full follows what it combines."""
+        return [one for one in self.dumps if one.complete]
 
     def with_entry(self, entry: DumpEntry) -> DumpCatalog:
-        """With one entry added or replaced."""
-        if self.find(entry.id) is None:
-            return replace(self, dumps=(*self.dumps, entry))
+        """With one entry replaced."""
         return replace(self, dumps=tuple(entry if one.id == entry.id else one for one in self.dumps))
+
+    def announcing(self, entry: DumpEntry, earlier: Collection[DumpEntry]) -> DumpCatalog:
+        """With an entry added, or moved, to where its state belongs: after `earlier`, whose states are not newer.
+
+        A synthetic one comes directly after them, any other before those of its store whose commit is greater.
+        """
+        others = self.without(entry.id).dumps
+        line = (entry.store, entry.scope)
+        newer = (
+            place
+            for place, other in enumerate(others)
+            if other not in earlier
+            and (entry.synthetic or ((other.store, other.scope) == line and other.commit > entry.commit))
+        )
+        place = next(newer, len(others))
+        return replace(self, dumps=(*others[:place], entry, *others[place:]))
 
     def without(self, id_: str) -> DumpCatalog:
         """Without an entry."""

@@ -100,9 +100,7 @@ class Dumps:
 
     def entries(self) -> list[DumpEntry]:
         """Every dump, and every attempt at one, in order of their states; needs no key."""
-        catalog = require_catalog(self._target.storage)
-        incomplete = [entry for entry in catalog.dumps if not entry.complete]
-        return sorted([*catalog.complete(), *incomplete], key=lambda entry: entry.taken)
+        return list(require_catalog(self._target.storage).dumps)
 
     def manifest(self, at: RestorePoint = None) -> DumpManifest:
         """What a dump says about itself."""
@@ -166,7 +164,7 @@ def _branch(
     one: DumpEntry, all_: Sequence[DumpEntry], first: str, rest: str, zone: dt.tzinfo | None, remark: str = ""
 ) -> Iterator[str]:
     children = [other for other in all_ if other.parent == one.id]
-    alone = "the last one" if one is max(all_, key=lambda other: other.taken) else "nothing on it, could be deleted"
+    alone = "the last one" if one is all_[-1] else "nothing on it, could be deleted"
     standing = f"{len(children)} on it" if children else alone
     pages = f"{one.pages:,} {'page' if one.pages == 1 else 'pages'}"
     kind = " synthetic" if one.synthetic else ""

@@ -74,8 +74,9 @@ def due(dumps: Sequence[DumpEntry], schedule: Mapping[str, int], now: dt.datetim
     A dump of a lower level does for the higher ones of its time. Synthetic ones count as what they hold.
     """
     for period, level in sorted(schedule.items(), key=lambda one: one[1]):
-        begin = PERIODS[period](now).timestamp()
-        if not any(one.level <= level and one.taken >= begin for one in dumps):
+        begin = PERIODS[period]
+        taken = (dt.datetime.fromtimestamp(one.taken, now.tzinfo) for one in dumps if one.level <= level)
+        if all(begin(when) != begin(now) for when in taken):
             return level
     return None
 
@@ -102,7 +103,7 @@ def parse_rule(text: str) -> dict[str, int]:
 def kept_by(dumps: Sequence[Dated], rule: Mapping[str, int], zone: dt.tzinfo | None = None) -> dict[str, str]:
     """The dumps that a rule keeps, with the reason: the last one of each of the last periods that have any.
 
-    `dumps` are of one store, oldest first. The very last one is always kept.
+    `dumps` are of one store, in the order of their states. The very last one is always kept.
     """
     kept: dict[str, str] = {}
     if dumps:
@@ -146,7 +147,7 @@ def prune(target: Target, rule: str, *, confirm: bool = False, zone: dt.tzinfo |
     if confirm:
         drop_dumps(target, [*unneeded, *given_up])
     return Pruned(
-        kept,
+        {entry.id: kept[entry.id] for entry in catalog.dumps if entry.id in kept},
         tuple(entry.id for entry in unneeded),
         tuple(entry.id for entry in given_up),
         sum(entry.bytes for entry in [*unneeded, *given_up]),
@@ -165,7 +166,7 @@ def sweep(target: Target, *, confirm: bool = False) -> Pruned:
 
 
 def _lines(catalog: DumpCatalog) -> list[list[DumpEntry]]:
-    """The dumps of each store and scope, oldest first."""
+    """The dumps of each store and scope, in the order of their states."""
     by_line: dict[object, list[DumpEntry]] = {}
     for entry in catalog.complete():
         by_line.setdefault((entry.store, entry.scope), []).append(entry)

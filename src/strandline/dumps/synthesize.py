@@ -35,7 +35,8 @@ def synthesize(target: Target, at: RestorePoint = None) -> Dump:
         rank = {pack: number for number, pack in enumerate(packs)}
         in_order = sorted(plan.pages, key=lambda name: rank[chain.locate(name, "combining").pack.name])
         plan.pages = {name: plan.pages[name] for name in in_order}
-        job = DumpJob(DumpContents.of_manifest(chain.last), plan, level=0, owner=DumpOwner.here(0))
+        earlier = catalog.dumps[: catalog.dumps.index(entry) + 1]
+        job = DumpJob(DumpContents.of_manifest(chain.last), plan, 0, earlier, owner=DumpOwner.here(0))
         reader = PageReader(target, chain)
         with DumpWriter(target, job) as writer:
             writer.write_manifest()

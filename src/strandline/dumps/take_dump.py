@@ -106,6 +106,7 @@ def _take_dump_once(store: PageStore, target: Target, request: DumpRequest) -> D
             contents=DumpContents.of_snapshot(snapshot, request.scope, tables),
             plan=plan,
             level=request.level if parent is not None else 0,
+            earlier=catalog.dumps if catalog is not None else (),
             parent=parent,
             interrupted=interrupted,
             owner=DumpOwner.here(store.process),

@@ -57,10 +57,10 @@ def verify(target: Target) -> Verified:
 
 
 def last_good(target: Target, catalog: DumpCatalog, before: DumpEntry) -> DumpEntry | None:
-    """The last whole dump of the same store taken before another; reads only what it needs for that."""
+    """The last whole dump of the same store before another; reads only what it needs for that."""
     objects: dict[str, _ObjectDamage] = {}
-    for entry in reversed(catalog.complete()):
-        if entry.store != before.store or entry.id == before.id or entry.taken > before.taken:
+    for entry in reversed(catalog.dumps[: catalog.dumps.index(before)]):
+        if entry.store != before.store or not entry.complete:
             continue
         for one in [entry, *needed_by(catalog, entry)]:
             if one.id not in objects:

@@ -88,11 +88,15 @@ class DumpContents:
 
 @dataclass(frozen=True, slots=True)
 class DumpJob:
-    """What to write: contents, plan, level and parent; and the interrupted dump that this one resumes, if any."""
+    """What to write: contents, plan, level and parent; and the interrupted dump that this one resumes, if any.
+
+    `earlier` are dumps that are known to hold no newer states (`DumpCatalog.announcing`).
+    """
 
     contents: DumpContents
     plan: DumpPlan
     level: int
+    earlier: tuple[DumpEntry, ...]
     parent: DumpChain | None = None
     interrupted: DumpEntry | None = None
     owner: DumpOwner | None = None
@@ -125,7 +129,7 @@ class DumpWriter:
             self._target.refuse_without_room(needed + MARGIN, f"dumping to {self._target.storage.url}")
             attempt = DumpAttempt(len(self._index), len(self.packs))
             self._entry = _announced_entry(self._job, manifest, attempt)
-            _announce(self._target, self._entry, self._job.interrupted)
+            _announce(self._target, self._entry, self._job)
         return self
 
     def write_manifest(self) -> None:
@@ -246,7 +250,7 @@ def _announced_entry(job: DumpJob, manifest: DumpManifest, attempt: DumpAttempt)
     )
 
 
-def _announce(target: Target, entry: DumpEntry, interrupted: DumpEntry | None) -> None:
+def _announce(target: Target, entry: DumpEntry, job: DumpJob) -> None:
     """Put an entry into the catalog: a new one, or in the place of the interrupted one."""
     catalog = read_catalog(target.storage)
     if catalog is None:
@@ -258,10 +262,10 @@ def _announce(target: Target, entry: DumpEntry, interrupted: DumpEntry | None) -
         present = stored.catalog.find(entry.id)
         if present == entry:
             return
-        if present != interrupted:
+        if present != job.interrupted:
             raise Conflict("another process went on with the interrupted dump", doing=f"dumping {entry.id}")
         _require_parent(stored.catalog, entry)
-        if stored.replace_by(stored.catalog.with_entry(entry)):
+        if stored.replace_by(stored.catalog.announcing(entry, job.earlier)):
             return
 
 

@@ -1,8 +1,9 @@
 """What changed in a table between two states: only pages that the two don't share are opened (section 3.2.2).
 
-Rows are compared by key; a row that moved from one page to another is no change. A column that was renamed goes by its
-present name on both sides, one that was widened by its present type, one that was added is filled with its default in
-the older rows.
+Rows are compared by key; a row that moved from one page to another is no change. Columns go by their numbers, in
+whichever direction the states follow: a column that was renamed has the newer state's name on both sides, one that was
+widened meets in the wider type, one that only the newer state has is filled with its default in the older rows, and
+one that only the older state has is not compared.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import pyarrow as pa
 
 from strandline.changes import ChangeSet, Header, difference, keyed_difference, keyed_header
 from strandline.engine import parallel
-from strandline.pages import Entry, ReadView, TableId
+from strandline.pages import Entry, ReadView, TableEntry, TableId
 from strandline.tables.page import Flags, Numbers, PageContents, live_base
 from strandline.tables.page_cache import PageCache, Read
 from strandline.tables.predicates import repeat
 from strandline.tables.scan import TableReader, find_table
-from strandline.tables.schema import ROW, TableSchema
-from strandline.values import Matching, match, no_rows, unequal
+from strandline.tables.schema import ROW, TableSchema, holds
+from strandline.values import Matching, free_name, match, no_rows, unequal
 
 
 @dataclass(frozen=True)
@@ -146,21 +147,31 @@ def _rows(side: PageContents, touched: Numbers) -> pa.Table:
 def table_changes(cache: PageCache, name: str, older: ReadView, newer: ReadView) -> ChangeSet:
     """The change set that leads from one state of a table to another, with before images.
 
-    A table with a key gives a keyed set, one without a counted one. A table that was dropped and created again is
-    compared as a whole.
+    `name` is that of the newer state; the table may have had another before. A table with a key gives a keyed set, one
+    without a counted one. A table that was made anew under its name is compared as a whole.
     """
-    before, old_record = find_table(older, name)
     after, schema = find_table(newer, name)
-    same = before.domain == after.domain and is_later_shape(schema, old_record)
-    if same:
-        old, new = changed_rows(cache, older, newer, after.domain, RowShape(schema))
-        old, new = old.drop_columns([ROW]), new.drop_columns([ROW])
-        unchanged = _net_page_rows(before.root) - len(old)
-    else:
-        old = _whole(cache, older, name, old_record)
-        new = _whole(cache, newer, name, schema)
-        unchanged = 0
-    return changes_of_shapes(old, new, (old_record, schema), same=same, unchanged=unchanged)
+    then = same_table(after, newer, older)
+    before, old_record = find_table(older, name if then is None else then.name)
+    shape = None if then is None else common_shape(schema, old_record)
+    if shape is None:
+        old, new = (TableReader(view, one.name, cache).to_arrow() for view, one in ((older, before), (newer, after)))
+        return changes_of_shapes(old, new, (old_record, schema), same=False)
+    old, new = (rows.drop_columns([ROW]) for rows in changed_rows(cache, older, newer, after.domain, RowShape(shape)))
+    unchanged = _net_page_rows(before.root) - len(old)
+    return changes_of_shapes(old, new, (old_record, schema), same=True, unchanged=unchanged)
+
+
+def same_table(table: TableEntry, at: ReadView, other: ReadView) -> TableEntry | None:
+    """A table of one state as another state has it, under whatever name; None where that has it not.
+
+    Two versions may have given one number to two tables since they parted, so of these the name counts too.
+    """
+    held = other.state.domains
+    found = other.domain(table.domain) if held is None or table.domain in held else None
+    if found is not None and found.name != table.name and at.state.version != other.state.version:
+        return None
+    return found
 
 
 def changes_of_shapes(
@@ -168,44 +179,58 @@ def changes_of_shapes(
 ) -> ChangeSet:
     """The change set between rows of two states that had these shapes.
 
-    `same` says that they are states of one table, and that the older rows are in the newer shape already.
+    `same` says that they are states of one table, and that the older rows are in the common shape.
     """
     before, schema = shapes
-    if not schema.key or before.key == () or (not same and schema.key != before.key):
-        return _counted(old, new, _added(before, schema) if same else (), schema, unchanged)
-    header = keyed_header(_with_schema(old, schema).schema, _with_schema(new, schema).schema, schema.key)
-    if same:
-        header = _filled(header, _added(before, schema), schema)
-    return _keyed(header, old, new, unchanged)
+    new = _with_schema(new, schema)
+    if not same:
+        old = _with_schema(old, before)
+        key = schema.key if schema.key == before.key and schema.key else None
+        return _knowing(difference(old, new, key), unchanged)
+    shape = common_shape(schema, before) or schema
+    old = _with_schema(old, shape)
+    old_schema, added = _with_removed(old.schema, before, schema), _added(before, schema)
+    if schema.key:
+        header = _filled(keyed_header(old_schema, new.schema, schema.key), added, schema)
+        return _knowing(keyed_difference(header, old, new), unchanged)
+    changes = _knowing(difference(old, new), unchanged)
+    return replace(changes, header=_filled(replace(changes.header, old_schema=old_schema), added, schema))
 
 
-def is_later_shape(schema: TableSchema, older: TableSchema) -> bool:
-    """Whether a shape of a table has every column of an older one, under whatever name."""
-    return {column.id for column in older.columns} <= {column.id for column in schema.columns}
+def common_shape(schema: TableSchema, other: TableSchema) -> TableSchema | None:
+    """A shape of a table, each column of it in a type that also holds what another state of the table has there.
+
+    None where there is no such type: versions that parted may have widened a column in two ways.
+    """
+    types = {column.id: column.type for column in other.columns}
+    columns = []
+    for column in schema.columns:
+        kind = types.get(column.id, column.type)
+        if holds(column.type, kind):
+            columns.append(column)
+        elif holds(kind, column.type):
+            default = None if column.default is None else column.default.cast(kind)
+            columns.append(replace(column, type=kind, default=default))
+        else:
+            return None
+    return schema if tuple(columns) == schema.columns else replace(schema, columns=tuple(columns))
 
 
-def in_later_shape(rows: pa.Table, older: TableSchema, schema: TableSchema) -> pa.Table:
-    """Rows that were read in an older shape, in a later one: present names and types, defaults in added columns."""
-    names = {column.id: column.name for column in older.columns}
+def in_shape(rows: pa.Table, own: TableSchema, shape: TableSchema) -> pa.Table:
+    """Rows that were read in one shape of a table, in another: its names and types, defaults where a column is new."""
+    names = {column.id: column.name for column in own.columns}
     columns = {}
-    for name in schema.shown:
-        column = schema.column(name)
+    for name in shape.shown:
+        column = shape.column(name)
         if column.id in names:
             columns[name] = rows.column(names[column.id]).cast(column.type)
         else:
             columns[name] = repeat(pa.nulls(1, column.type) if column.default is None else column.default, len(rows))
-    return pa.table(columns, schema=pa.schema([schema.arrow_schema.field(name) for name in schema.shown]))
+    return pa.table(columns, schema=pa.schema([shape.arrow_schema.field(name) for name in shape.shown]))
 
 
-def _keyed(header: Header, old: pa.Table, new: pa.Table, unchanged: int) -> ChangeSet:
-    changes = keyed_difference(header, old, new)
+def _knowing(changes: ChangeSet, unchanged: int) -> ChangeSet:
     return changes.knowing(unchanged + (changes.header.counts.unchanged or 0))
-
-
-def _counted(old: pa.Table, new: pa.Table, added: tuple[str, ...], schema: TableSchema, unchanged: int) -> ChangeSet:
-    changes = difference(old, new)
-    changes = changes.knowing(unchanged + (changes.header.counts.unchanged or 0))
-    return replace(changes, header=_filled(changes.header, added, schema))
 
 
 def _filled(header: Header, added: tuple[str, ...], schema: TableSchema) -> Header:
@@ -226,15 +251,20 @@ def _added(old: TableSchema, new: TableSchema) -> tuple[str, ...]:
     return tuple(column.name for column in new.columns if column.id not in known)
 
 
-def _with_schema(table: pa.Table, schema: TableSchema) -> pa.Table:
-    if table.column_names != list(schema.names):
-        return table
-    return pa.Table.from_arrays(table.columns, schema=schema.arrow_schema)
+def _with_removed(fields: pa.Schema, before: TableSchema, schema: TableSchema) -> pa.Schema:
+    """With the columns that the newer state has not; their names may be those of other columns there."""
+    known = {column.id for column in schema.columns}
+    for column in before.columns:
+        if column.id not in known and column.name in before.shown:
+            fields = fields.append(pa.field(free_name(column.name, fields.names), column.type, column.nullable))
+    return fields
 
 
-def _whole(cache: PageCache, view: ReadView, name: str, schema: TableSchema) -> pa.Table:
-    rows = TableReader(view, name, cache).to_arrow()
-    return pa.Table.from_arrays(rows.columns, schema=schema.arrow_schema)
+def _with_schema(rows: pa.Table, schema: TableSchema) -> pa.Table:
+    """Rows with the fields that users see: in a state's own types, and which of them are never null."""
+    fields = pa.schema([schema.arrow_schema.field(name) for name in rows.column_names])
+    columns = [column.cast(field.type) for column, field in zip(rows.columns, fields, strict=True)]
+    return pa.Table.from_arrays(columns, schema=fields)
 
 
 def _net_page_rows(root: object) -> int:

@@ -26,9 +26,9 @@ from strandline.tables import (
     TableSchema,
     changed_rows,
     changes_of_shapes,
+    common_shape,
     encode_keys,
-    in_later_shape,
-    is_later_shape,
+    in_shape,
     net_rows,
 )
 from strandline.values import no_rows
@@ -55,7 +55,7 @@ class RowsBetween:
     """Rows of a what-if at two states that hold all that differ; `whole`: they are all that there are.
 
     `shapes` are those of the table at the two states; `same` says that it is one table, and that the older rows are in
-    the newer shape.
+    the common shape.
     """
 
     old: pa.Table
@@ -73,10 +73,11 @@ def rows_between(cache: PageCache, name: str, older: ReadView, newer: ReadView) 
     keys = _keys(cache, before, after)
     old, new = (reader.to_arrow() if keys is None else _rows_at(reader, keys) for reader in (before, after))
     shapes = before.schema, after.schema
-    same = before.chain.table.domain == after.chain.table.domain and is_later_shape(after.schema, before.schema)
-    if same:
-        old = in_later_shape(old, *shapes)
-    return RowsBetween(old, new, shapes, same, keys is None)
+    is_one = before.chain.table.domain == after.chain.table.domain
+    shape = common_shape(after.schema, before.schema) if is_one else None
+    if shape is not None:
+        old = in_shape(old, before.schema, shape)
+    return RowsBetween(old, new, shapes, shape is not None, keys is None)
 
 
 def changes_between(cache: PageCache, name: str, older: ReadView, newer: ReadView) -> ChangeSet:
