@@ -234,6 +234,26 @@ def test_closing_a_store_lets_go_of_what_its_branches_frames_read() -> None:
         assert not idea.frames
 
 
+def test_closing_a_branch_s_handle_closes_that_handle_alone() -> None:
+    with shop() as store:
+        store.create_table("t", numbered(3), key="id")
+        other = store.branch("idea")
+        with store.version("idea") as idea, idea.version("main") as main:
+            assert main.table("t").count() == idea.table("t").count() == 3
+        idea.close()
+        for closed in (idea, main):
+            with pytest.raises(StrandlineError, match="this handle of a branch is closed"):
+                closed.tables()
+        assert store.tables() == other.tables() == ["t"]
+        with store.branch() as trial:
+            for refused in (store.branch, trial.keep):
+                with pytest.raises(InputError, match="needs a name"):
+                    refused("")
+        assert store.branches() == ["idea", "main"]
+    with pytest.raises(StrandlineError, match="closed"):
+        other.tables()
+
+
 def test_a_branch_without_a_name_is_temporary_until_it_is_kept() -> None:
     storage = MemoryStorage()
     with shop(storage) as store:

@@ -8,6 +8,7 @@ end of every history, and row numbers are watched: unique, never used again, and
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -111,7 +112,7 @@ class Machine(RuleBasedStateMachine):
                 tx.widen_column("t", name, pa.int64())
                 model.narrow -= {name}
             elif len(model.columns) < 6:
-                name = f"c{self.count}"
+                name = f"c{self.count}" if "v" in model.columns else "v"  # a name that another column had
                 tx.add_column("t", name, pa.int32(), default=5)
                 model.columns, model.narrow = (*model.columns, name), model.narrow | {name}
                 model.keyed = {key: (*row, 5) for key, row in model.keyed.items()}
@@ -289,6 +290,25 @@ class Machine(RuleBasedStateMachine):
             applied = apply(store.table("h").to_arrow(at=name), counted)
             assert Counter(_rows(applied)) == Counter(self.models[version].heap)
 
+    @rule(name=snapshots, back=st.booleans())
+    def changes_over_shapes(self, name: str, back: bool) -> None:
+        """Columns keep their places in the model, whatever their names and types: those of both states are compared."""
+        if self.partial.get(name, "t") != "t" or name not in self.frozen:
+            return
+        version, then = self.frozen[name]
+        states = [(then, name), (self.models[version], None)]
+        (old, since), (new, until) = states[::-1] if back else states
+        found = self.versions[version].changes("t", since=since, until=until)
+        width = len(new.columns)
+        before = {key: (*row, *[5] * (width - len(row)))[:width] for key, row in old.keyed.items()}
+        expected = {
+            key: (before.get(key), new.keyed.get(key))
+            for key in before.keys() | new.keyed.keys()
+            if before.get(key) != new.keyed.get(key)
+        }
+        assert found.header.columns == ("id", *new.columns)
+        assert {row["id"]: _images(row, new.columns) for row in found.to_arrow().to_pylist()} == expected
+
     @rule(name=snapshots)
     def go_back(self, name: str) -> None:
         """What changed since a snapshot, taken back, gives the snapshot's rows."""
@@ -351,6 +371,12 @@ def _numbers(store: Store) -> dict[int, int]:
     """The row numbers of the keyed table, by key."""
     found = store.table("t").to_arrow(columns=["_row", "id"])
     return dict(zip(found["id"].to_pylist(), found["_row"].to_pylist(), strict=True))
+
+
+def _images(row: dict[str, Any], columns: Sequence[str]) -> tuple[Row | None, Row | None]:
+    """What a row of a change set says that was, and is."""
+    was = None if row["_before"] is None else tuple(row["_before"][name] for name in columns)
+    return was, None if row["_change"] == "delete" else tuple(row[name] for name in columns)
 
 
 def _rows(table: pa.Table) -> list[Row]:

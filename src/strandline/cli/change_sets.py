@@ -174,7 +174,7 @@ def changes(
 ) -> int:
     """What changed in TABLE, or in all tables of STORE, since a state; only pages that differ are read.
 
-    Exits with 0 if nothing changed, 1 if something did, 2 on trouble.
+    Exits with 0 if nothing changed, 1 if rows or columns did, or tables came, went or were renamed, 2 on trouble.
 
     \b
     Examples:
@@ -198,25 +198,30 @@ def changes(
 
 
 def _show_all(found: StoreChanges, *, as_json: bool) -> int:
-    """A line for each table that changed, came or went."""
+    """A line for each table that changed, came, went or got another name."""
     from strandline.report import summary_json
 
-    changed = {name: one.header for name, one in found.tables.items() if one.header.counts.rows or _drifted(one.header)}
+    noted = {name: [f"was {former}"] for name, former in found.renamed.items()}
+    for name, one in found.tables.items():
+        if one.header.counts.rows or _drifted(one.header):
+            noted[name] = [*noted.get(name, ()), *_drifted(one.header)]
     if as_json:
         tables = {name: summary_json(one.header) for name, one in found.tables.items()}
-        emit_json({"tables": tables, "created": list(found.created), "dropped": list(found.dropped)})
+        came_and_went = {"created": list(found.created), "dropped": list(found.dropped), "renamed": found.renamed}
+        emit_json({"tables": tables, **came_and_went})
     else:
+        counts = {name: found.tables[name].header.counts for name in noted}
         lines: list[tuple[Any, ...]] = [
-            (name, head.counts.inserted, head.counts.updated, head.counts.deleted, ", ".join(_drifted(head)))
-            for name, head in changed.items()
+            (name, one.inserted, one.updated, one.deleted, ", ".join(noted[name])) for name, one in counts.items()
         ]
-        lines += [(name, None, None, None, "created") for name in found.created]
         lines += [(name, None, None, None, "dropped") for name in found.dropped]
+        lines += [(name, None, None, None, "created") for name in found.created]
         if lines:
-            show_rows(("table", "inserted", "updated", "deleted", "columns"), sorted(lines))
+            in_order = sorted(lines, key=lambda line: str(line[0]))
+            show_rows(("table", "inserted", "updated", "deleted", "columns"), in_order)
         else:
             say("Nothing changed.")
-    return 1 if changed or found.created or found.dropped else 0
+    return 1 if noted or found.created or found.dropped else 0
 
 
 def _drifted(header: Header) -> tuple[str, ...]:
@@ -234,7 +239,7 @@ def _deliver(result: Changes, given: dict[str, Any], *, piped: bool, as_json: bo
         emit_json(summary_json(result.header))
     else:
         _print(result, given["limit"])
-    return 1 if result.header.counts.rows else 0
+    return 1 if result.header.counts.rows or _drifted(result.header) else 0
 
 
 def _print(result: Changes, limit: int) -> None:

@@ -90,6 +90,7 @@ class MasterAttempt:
 def fork(parent: Version, name: str, of: PageSnapshot | None = None) -> VersionObject:
     """A new version on the current state, or on a snapshot. The pointer's storage name."""
     context = parent.context
+    refuse_no_name(name, "creating a version")
     if of is not None and of.view.state.domains is not None:
         raise InputError("a partial snapshot can't be a forking point", doing=f"creating version {name}")
     if of is not None and not of.belongs_to(parent):
@@ -144,6 +145,12 @@ def hold_fork(parent: Version, child: VersionObject, name: str, of: PageSnapshot
                 break
     parent.reclaim()
     return made
+
+
+def refuse_no_name(name: str, doing: str) -> None:
+    """Refuse what is no name for a version; temporary ones alone have none."""
+    if not name:
+        raise InputError("a version needs a name", doing=doing)
 
 
 def child_pointer(context: Context, parent: Pointer, made: Fork) -> Pointer:
@@ -209,6 +216,7 @@ def tidy_forks(parent: Version, versions: set[VersionObject], maker: ProcessId) 
 def rename_version(version: Version, name: str) -> None:
     """Give a version another name: the swap of MASTER does it, the names inside the pointers are for people."""
     doing = f"renaming version {version.name}"
+    refuse_no_name(name, doing)
     version.refresh()
     base = version.current.pointer.base
     if base is None:

@@ -75,10 +75,16 @@ class ReadView:
         """The entry of a domain; None when it never was or was dropped."""
         if domain not in self._domains:
             self._check(domain)
-            table = table_entry(find(self.objects.node, self.state.root, domain))
-            there = table is not None and (table.record is not None or domain == CATALOG)
-            self._domains[domain] = table if there else None
+            self._domains[domain] = self._listed(domain)
         return self._domains[domain]
+
+    def lists(self, domain: TableId) -> bool:
+        """Whether the state has a domain, though as a partial snapshot it may not hold its pages."""
+        return self._listed(domain) is not None
+
+    def _listed(self, domain: TableId) -> TableEntry | None:
+        table = table_entry(find(self.objects.node, self.state.root, domain))
+        return table if table is not None and (table.record is not None or domain == CATALOG) else None
 
     def find_domain(self, name: str) -> TableEntry | None:
         """The domain of that name; reads a handful of nodes whatever the number of domains, once."""

@@ -15,7 +15,7 @@ from dataclasses import replace
 from types import TracebackType
 
 from strandline.errors import AlreadyExists, InputError, StoreError, StrandlineError
-from strandline.pages.forks import child_pointer, enter_version, hold_fork, release_fork
+from strandline.pages.forks import child_pointer, enter_version, hold_fork, refuse_no_name, release_fork
 from strandline.pages.format import Fork, Objects, Pointer, encode_pointer, version_name
 from strandline.pages.ids import CommitNumber, PhysicalPage, VersionObject
 from strandline.pages.process_registry import Membership, NameBlock, ProcessRegistry
@@ -99,6 +99,7 @@ class TemporaryVersion(Version):
         """Make it permanent under a name: from then on it is a version like any other. This handle is closed."""
         if self._closed:
             raise StoreError("the temporary version is closed", doing=f"keeping it as {name}")
+        refuse_no_name(name, "keeping a temporary version")
         with self.exclusive.held():
             self.refuse(self.current.pointer)
             frozen = self.current.pointer

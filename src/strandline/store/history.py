@@ -1,6 +1,7 @@
 """The history of one row, and what a table is, from the store's own states: snapshots by name, and now.
 
-A row that changed twice between two snapshots shows the last of its changes; states that no snapshot holds are gone.
+A table is followed by what it is and not by its name: it may have had another one, and another table may have had its
+own. A row that changed twice between two snapshots shows the last of its changes; what no snapshot holds is gone.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes import Changes
-from strandline.errors import KeysError, SchemaError
-from strandline.pages import ReadView
-from strandline.store.snapshot import user_tables
-from strandline.tables import TableReader, find_table
+from strandline.errors import KeysError
+from strandline.pages import ReadView, SnapshotRecord, TableEntry, TableId
+from strandline.store.snapshot import table_entries
+from strandline.tables import TableReader, find_table, in_shape, same_table
 from strandline.values import free_name, quoted, unequal
 
 if TYPE_CHECKING:
@@ -48,11 +49,15 @@ class TableDescription:
 
 @dataclass(frozen=True)
 class StoreChanges:
-    """What changed in a whole store: the changes of each table that both states have, and which came and went."""
+    """What changed in a whole store: the changes of each table that both states have, and which came and went.
+
+    A table that was made anew under its name came and went. `renamed` has the former names, by the newer ones.
+    """
 
     tables: dict[str, Changes]
     created: tuple[str, ...]
     dropped: tuple[str, ...]
+    renamed: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -66,47 +71,71 @@ class _RowState:
 def describe_table(store: Store, name: str, at: Any = None) -> TableDescription:
     """What a table is, now or at a state, and the snapshots that have it."""
     with store.hold(at) as snapshot:
-        entry, schema = find_table(snapshot.view, name)
-        sums = None if entry.root is None else entry.root.sums
+        entry, schema = find_table(snapshot.view, store.name_at(name, snapshot.view))
+        having = [record.name for record, _, then in _states_of(store, entry, snapshot.view) if then is not None]
+    sums = None if entry.root is None else entry.root.sums
     return TableDescription(
-        name=name,
+        name=entry.name,
         key=schema.key,
         rows=0 if sums is None else sums.rows,
         bytes=0 if sums is None else sums.bytes,
         pages=0 if sums is None else sums.pages,
         columns=tuple((one.name, str(one.type), one.nullable) for one in schema.columns if one.name in schema.shown),
-        snapshots=tuple(record.name for record in store.snapshots() if record.holds(entry.domain)),
+        snapshots=tuple(having),
     )
+
+
+def _states_of(
+    store: Store, table: TableEntry, at: ReadView
+) -> Iterator[tuple[SnapshotRecord, ReadView, TableEntry | None]]:
+    """The snapshots that can tell of a table of a state, and what it is there, if it is; not partial ones of others."""
+    for record in store.snapshots():
+        if record.holds(table.domain):
+            with store.state(record) as view:
+                yield record, view, same_table(table, at, view)
 
 
 def all_changes(store: Store, since: Any, until: Any = None) -> StoreChanges:
-    """What changed in every table from one state to another, or to now; a partial snapshot tells of its own alone."""
+    """What changed in every table from one state to another, or to now.
+
+    Of a table that a partial snapshot does not hold, although it was there, nothing is told.
+    """
     with store.hold(since) as older, store.hold(until) as newer:
-        before, after = user_tables(older.view), user_tables(newer.view)
-        both = [name for name in after if name in before]
-        partial = any(one.view.state.domains is not None for one in (older, newer))
-        came, went = ([], []) if partial else (set(after) - set(before), set(before) - set(after))
+        before, after = table_entries(older.view), table_entries(newer.view)
+        pairs = [(one, same_table(one, newer.view, older.view)) for one in after]
+        both = [(one, then) for one, then in pairs if then is not None]
+        stayed = {then.domain for _, then in both}
+        came = [one.name for one, then in pairs if then is None and not _is_left_out(older.view, one.domain)]
+        went = [one.name for one in before if one.domain not in stayed and not _is_left_out(newer.view, one.domain)]
         return StoreChanges(
-            tables={name: store.changes(name, since=older, until=newer) for name in both},
-            created=tuple(sorted(came)),
-            dropped=tuple(sorted(went)),
+            tables={one.name: store.changes(one.name, since=older, until=newer) for one, _ in both},
+            created=tuple(came),
+            dropped=tuple(went),
+            renamed={one.name: then.name for one, then in both if one.name != then.name},
         )
 
 
+def _is_left_out(view: ReadView, domain: TableId) -> bool:
+    """Whether a state is that of a partial snapshot which leaves out a table that was there."""
+    held = view.state.domains
+    return held is not None and domain not in held and view.lists(domain)
+
+
 def row_history(store: Store, name: str, key: Sequence[Any]) -> pa.Table:
-    """Every state of one row that the snapshots and the present hold, the oldest first, each where it is first met."""
+    """Every state of one row that the snapshots and the present hold, the oldest first, each where it is first met.
+
+    All are in the present shape of the table, by column: a row that only got a column more, or another name for one,
+    is the same.
+    """
     with store.hold() as now:
-        schema = find_table(now.view, name)[1]
+        table, schema = find_table(now.view, name)
         _check_key(name, schema.key, key)
-        found = list(_differing(_states(store, name, key, now.view)))
-    shape = _united([one.row.schema for one in found] or [pa.schema([])], name)
+        found = list(_differing(_states(store, table, key, now.view)))
+    shape = pa.schema([schema.arrow_schema.field(column).with_nullable(True) for column in schema.shown])
     ours = [free_name(wanted, shape.names) for wanted, _ in _OURS]
-    rows = [_filled(one.row, shape) for one in found if len(one.row)]
-    whole = pa.concat_tables(rows) if rows else shape.empty_table()
-    present = np.cumsum([len(one.row) for one in found]) - 1
-    places = pa.array(
-        [int(place) if len(one.row) else None for place, one in zip(present, found, strict=True)], pa.int64()
-    )
+    whole = pa.concat_tables([shape.empty_table(), *(one.row for one in found)])
+    ends = np.cumsum([len(one.row) for one in found])
+    places = [int(end) - 1 if len(one.row) else None for end, one in zip(ends, found, strict=True)]
     facts = [
         [one.state for one in found],
         [one.commit for one in found],
@@ -114,7 +143,7 @@ def row_history(store: Store, name: str, key: Sequence[Any]) -> pa.Table:
         _kinds(found),
     ]
     columns = [pa.array(values, kind) for values, (_, kind) in zip(facts, _OURS, strict=True)]
-    whole = whole.take(places)
+    whole = whole.take(pa.array(places, pa.int64()))
     return pa.Table.from_arrays([*columns, *whole.columns], names=[*ours, *whole.column_names])
 
 
@@ -128,43 +157,34 @@ def _check_key(name: str, columns: Sequence[str], key: Sequence[Any]) -> None:
         )
 
 
-def _states(store: Store, name: str, key: Sequence[Any], now: ReadView) -> Iterator[_RowState]:
-    for record in store.snapshots():
-        with store.state(record.name) as view:
-            if record.domains is not None and name not in user_tables(view):
-                continue  # a partial snapshot of other tables, which tells nothing
-            when = dt.datetime.fromtimestamp(record.taken, dt.UTC)
-            row = _row(store, view, name, key) if view.find_domain(name) is not None else pa.table({})
-            yield _RowState(record.name, int(record.commit), when, row)
-    yield _RowState(NOW, int(now.commit), None, _row(store, now, name, key))
+def _states(store: Store, table: TableEntry, key: Sequence[Any], now: ReadView) -> Iterator[_RowState]:
+    present = TableReader(now, table.name, store.cache)
+    for record, view, then in _states_of(store, table, now):
+        reader = None if then is None else TableReader(view, then.name, store.cache)
+        when = dt.datetime.fromtimestamp(record.taken, dt.UTC)
+        yield _RowState(record.name, int(record.commit), when, _row(reader, present, key))
+    yield _RowState(NOW, int(now.commit), None, _row(present, present, key))
 
 
-def _row(store: Store, view: ReadView, name: str, key: Sequence[Any]) -> pa.Table:
-    """The row at a state, which has the key under the names of that state."""
-    reader = TableReader(view, name, store.cache)
+def _row(reader: TableReader | None, present: TableReader, key: Sequence[Any]) -> pa.Table:
+    """The row as a state has it, by the key's names there, in the present shape; no row where there is no table."""
+    shape = pa.schema([pa.field(name, present.schema.column(name).type) for name in present.schema.shown])
+    if reader is None:
+        return shape.empty_table()
     params = {f"k{place}": value for place, value in enumerate(key)}
     where = " and ".join(f"{quoted(column)} = :k{place}" for place, column in enumerate(reader.schema.key))
-    return reader.to_arrow(None, where, params) if len(reader.schema.key) == len(key) else pa.table({})
+    row = in_shape(reader.to_arrow(None, where, params), reader.schema, present.schema)
+    return pa.Table.from_arrays(row.columns, schema=shape)
 
 
 def _differing(states: Iterator[_RowState]) -> Iterator[_RowState]:
     """The states in which the row is another one than before; before it was there for the first time, none."""
     before = pa.table({})
     for one in states:
-        if len(one.row) != len(before) or (len(one.row) and _is_other(before, one.row)):
+        differ = (unequal(before.column(name), one.row.column(name)).any() for name in before.column_names)
+        if len(one.row) != len(before) or any(differ):
             yield one
         before = one.row
-
-
-def _is_other(before: pa.Table, after: pa.Table) -> bool:
-    """Whether it has other columns or other values; one that was only widened is the same."""
-    if before.column_names != after.column_names:
-        return True
-    try:
-        before = before.cast(after.schema)
-    except pa.ArrowInvalid:
-        return True
-    return any(unequal(before.column(name), after.column(name)).any() for name in after.column_names)
 
 
 def _kinds(found: Sequence[_RowState]) -> list[str]:
@@ -173,19 +193,3 @@ def _kinds(found: Sequence[_RowState]) -> list[str]:
         "delete" if not is_there else "update" if was_there else "insert"
         for was_there, is_there in itertools.pairwise(present)
     ]
-
-
-def _united(schemas: Sequence[pa.Schema], name: str) -> pa.Schema:
-    """All columns that the row ever had, in their widest types."""
-    try:
-        return pa.unify_schemas(list(schemas), promote_options="permissive")
-    except pa.ArrowInvalid as error:
-        raise SchemaError(f"its columns changed: {error}", doing=f"reading the history of a row of {name}") from None
-
-
-def _filled(row: pa.Table, shape: pa.Schema) -> pa.Table:
-    columns = [
-        row.column(field.name).cast(field.type) if field.name in row.column_names else pa.nulls(len(row), field.type)
-        for field in shape
-    ]
-    return pa.Table.from_arrays(columns, schema=shape)

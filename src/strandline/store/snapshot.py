@@ -8,16 +8,21 @@ import pyarrow as pa
 
 from strandline.changes import OURS
 from strandline.errors import InputError
-from strandline.pages import PageSnapshot, ReadView, SnapshotRecord, Version
+from strandline.pages import PageSnapshot, ReadView, SnapshotRecord, TableEntry, Version
 from strandline.tables import find_table, is_of_views
 from strandline.values import ArrowRows
 from strandline.whatif import is_hidden
 
 
+def table_entries(view: ReadView) -> list[TableEntry]:
+    """A state's tables by name, without those that are ours."""
+    named = sorted(view.domains(), key=lambda one: one.name)
+    return [one for one in named if not (is_hidden(one.name) or is_of_views(one.name) or one.name.startswith(OURS))]
+
+
 def user_tables(view: ReadView) -> list[str]:
     """The names of a state's tables, without those that are ours."""
-    names = [entry.name for entry in view.domains()]
-    return sorted(name for name in set(names) if not (is_hidden(name) or is_of_views(name) or name.startswith(OURS)))
+    return [one.name for one in table_entries(view)]
 
 
 def table_sizes(view: ReadView) -> pa.Table:

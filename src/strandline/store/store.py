@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from strandline.changes import Changes
 from strandline.engine import runs_on_spark
-from strandline.errors import InputError, InUse
+from strandline.errors import InputError, InUse, StoreError
 from strandline.pages import (
     EVERY,
     MAIN,
@@ -50,6 +50,7 @@ from strandline.tables import (
     key_bounds,
     release_with,
     repeatable,
+    same_table,
     table_changes,
     table_relation,
 )
@@ -81,8 +82,8 @@ class Store:
         session: SparkSession | None = None,
         frames: list[TableRelation | WhatIfRelation] | None = None,
     ) -> None:
-        self.pages = pages
-        """The control plane of this version, for the other parts of Strandline."""
+        self._pages = pages
+        self._opened_store, self._closed = True, False
         self.cache = cache
         """Decoded pages."""
         self.session = session
@@ -91,6 +92,15 @@ class Store:
         with suppress(OSError):
             # Python looks for the folder once, under a lock that a child would find taken if it was forked meanwhile.
             tempfile.gettempdir()
+
+    @property
+    def pages(self) -> Version:
+        """The control plane of this version, for the other parts of Strandline."""
+        if self._closed:
+            raise StoreError(
+                "this handle of a branch is closed", doing="using a branch", hint="store.version(name) gives another"
+            )
+        return self._pages
 
     @property
     def name(self) -> str:
@@ -132,14 +142,17 @@ class Store:
         return self.pages.log()
 
     def changes(self, table: str, *, since: Any, until: Any = None) -> Changes:
-        """What changed in a table or what-if from one state to another, or to now: only pages that differ are read."""
+        """What changed in a table or what-if from one state to another, or to now: only pages that differ are read.
+
+        `until` may be the older one. Columns go by what they are, under the names that they have at `until`.
+        """
         with self.state(since) as older, self.state(until) as newer:
             if is_what_if(newer, self.cache, table):
                 return Changes.of(changes_between(self.cache, table, older, newer))
-            return Changes.of(table_changes(self.cache, table, older, newer))
+            return Changes.of(table_changes(self.cache, self.name_at(table, newer, older), older, newer))
 
     def all_changes(self, *, since: Any, until: Any = None) -> StoreChanges:
-        """What changed in every table from one state to another, or to now; and which tables came and went."""
+        """What changed in every table from one state to another, or to now; which came, went, or were renamed."""
         return all_changes(self, since, until)
 
     @contextmanager
@@ -153,6 +166,18 @@ class Store:
             return
         with self.hold(at) as snapshot:
             yield snapshot.view
+
+    def name_at(self, table: str, view: ReadView, *others: ReadView) -> str:
+        """What a state calls a table: by that name, or else as it calls the table that bears it now, or at others."""
+        if view.find_domain(table) is not None:
+            return table
+        with self.hold() as now:
+            for other in (*others, now.view):
+                known = other.find_domain(table)
+                there = None if known is None else same_table(known, other, view)
+                if there is not None:
+                    return there.name
+        return table
 
     def hold(self, at: Any = None) -> PageSnapshot:
         """The state that `at` means, readable until it is closed. Whoever reads more than once holds it first, and
@@ -172,7 +197,8 @@ class Store:
     def relation(self, table: str, at: Any = None) -> TableRelation:
         """A table at a state as a relation, which keeps the state readable; `named` knows what-ifs too."""
         with self.hold(at) as snapshot:
-            relation = table_relation(snapshot.view, table, self.cache, self.storage)
+            name = self.name_at(table, snapshot.view)
+            relation = table_relation(snapshot.view, name, self.cache, self.storage)
             release_with(relation.reader, snapshot.again())
             return relation
 
@@ -312,8 +338,10 @@ class Store:
         return self._beside(self.pages.store.version(name))
 
     def _beside(self, pages: Version) -> Store:
-        """Another version of the same open store."""
-        return Store(pages, self.cache, self.session, self.frames)
+        """Another version of the same open store, which closing the handle leaves open."""
+        handle = Store(pages, self.cache, self.session, self.frames)
+        handle._opened_store = False
+        return handle
 
     def branches(self) -> list[str]:
         """The names of all versions, `main` among them."""
@@ -346,9 +374,15 @@ class Store:
         return check_pages(self.storage, repair=repair)
 
     def close(self) -> None:
-        """Leave the store. Branches that were opened through it are closed too."""
-        self.frames.clear()
-        self.pages.store.close()
+        """Leave the store, and with it the branches that were opened through it. Closing twice is no error.
+
+        What `branch` and `version` gave is closed alone: the store, and other handles of the branch, stay open.
+        """
+        if self._opened_store:
+            self.frames.clear()
+            self._pages.store.close()
+        else:
+            self._closed = True
 
     def __enter__(self) -> Store:
         return self

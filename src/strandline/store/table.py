@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from strandline.changes import Changes
 from strandline.errors import InputError, NotFound, StrandlineError
+from strandline.pages import ReadView
 from strandline.store.export import Exported, export_relation
 from strandline.store.history import TableDescription, describe_table, row_history
 from strandline.store.what_if import WhatIf, create_what_if
@@ -48,7 +49,7 @@ class Table(ArrowRows):
         if transaction is not None:
             return len(transaction.to_arrow(self.name))
         with self.store.state(at) as view:
-            root = TableReader(view, self.name, self.store.cache).entry.root
+            root = self._reader(view).entry.root
             return root.sums.rows if root is not None else 0
 
     def to_arrow(
@@ -67,7 +68,7 @@ class Table(ArrowRows):
         if transaction is not None and ROW not in (columns or ()):
             return transaction.to_arrow(self.name, columns=columns, where=where, params=params)
         with self.store.state(at) as view:
-            return TableReader(view, self.name, self.store.cache).to_arrow(columns, where, params)
+            return self._reader(view).to_arrow(columns, where, params)
 
     def to_spark(
         self,
@@ -125,14 +126,16 @@ class Table(ArrowRows):
         return self.store.changes(self.name, since=since, until=until)
 
     def describe(self, *, at: Any = None) -> TableDescription:
-        """What it is, now or at a state: columns, key, rows, bytes, and the snapshots that have it. Reads no page."""
+        """What it is, now or at a state: its name there, columns, key, rows, bytes, and the snapshots that have it,
+        under whatever name. Reads no page.
+        """
         return describe_table(self.store, self.name, at)
 
     def history(self, *key: Any) -> pa.Table:
         """Every state of the row of that key (one value for each key column) that snapshots and the present hold.
 
-        The oldest is first, each where it is first met: `_state` names the snapshot, or `now`; `_change` says whether
-        the row came, changed or went since the state before.
+        The oldest is first, each where it is first met, in the present columns: `_state` names the snapshot, or `now`;
+        `_change` says whether the row came, changed or went since the state before.
         """
         return row_history(self.store, self.name, key)
 
@@ -158,6 +161,9 @@ class Table(ArrowRows):
             return f"<Table {self.name}: {error.why}>"
         keyed = f" by {', '.join(schema.key)}" if schema.key else ""
         return f"<Table {self.name}{keyed}: {rows:,} rows; {', '.join(schema.shown)}>"
+
+    def _reader(self, view: ReadView) -> TableReader:
+        return TableReader(view, self.store.name_at(self.name, view), self.store.cache)
 
     def _rows_schema(self) -> pa.Schema:
         return self.schema
