@@ -295,4 +295,5 @@ def test_what_changed_in_all_tables_on_the_command_line(shop: Command) -> None:
     assert (ran.code, ran.out.splitlines()[1:]) == (1, ["heap\t\t\t\tcreated", "u\t0\t0\t0\twas t, n"])
     assert shop("changes", "shop", "--since", "s1", "--json").json["renamed"] == {"u": "t"}
     assert shop("changes", "shop", "u", "--since", "s1").code == 1, "a column came"
+    assert "Its name was t." in shop("describe", "shop", "u", "--at", "s0").err
     assert "Say which TABLE" in shop("changes", "shop", "--since", "s0", "--out", "x.csv").err

@@ -78,6 +78,8 @@ def describe(store: str, table: str, at: str | None, version: str, as_json: bool
         for name, kind, nullable in found.columns
     ]
     show_rows(("column", "type", "nulls", "key"), rows, table)
+    if found.name != table:
+        say(f"Its name was {found.name}.")
     say(f"{count_of(found.rows, 'row')}, {byte_count(found.bytes)} in {count_of(found.pages, 'page')}.")
     say(f"Snapshots: {', '.join(found.snapshots) or 'none'}.")
     return 0
