@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.changes import Changes
-from strandline.errors import KeysError
-from strandline.pages import ReadView, SnapshotRecord, TableEntry, TableId
+from strandline.errors import KeysError, SnapshotExpired
+from strandline.pages import ReadView, SnapshotRecord, State, TableEntry, TableId
 from strandline.store.snapshot import table_entries
 from strandline.tables import TableReader, find_table, in_shape, same_table
 from strandline.values import free_name, quoted, unequal
@@ -72,7 +73,7 @@ def describe_table(store: Store, name: str, at: Any = None) -> TableDescription:
     """What a table is, now or at a state, and the snapshots that have it."""
     with store.hold(at) as snapshot:
         entry, schema = find_table(snapshot.view, store.name_at(name, snapshot.view))
-        having = [record.name for record, _, then in _states_of(store, entry, snapshot.view) if then is not None]
+        having = [record.name for record, then in _snapshots_of(store, entry, snapshot.view) if then is not None]
     sums = None if entry.root is None else entry.root.sums
     return TableDescription(
         name=entry.name,
@@ -85,14 +86,17 @@ def describe_table(store: Store, name: str, at: Any = None) -> TableDescription:
     )
 
 
-def _states_of(
-    store: Store, table: TableEntry, at: ReadView
-) -> Iterator[tuple[SnapshotRecord, ReadView, TableEntry | None]]:
-    """The snapshots that can tell of a table of a state, and what it is there, if it is; not partial ones of others."""
+def _snapshots_of(store: Store, table: TableEntry, at: ReadView) -> Iterator[tuple[SnapshotRecord, TableEntry | None]]:
+    """The snapshots that can tell of a table of a state, and what it is there, if it is; not partial ones of others.
+
+    They are not held, which would cost a look at the pointer for each: one that is dropped meanwhile is left out.
+    """
+    version = store.pages
     for record in store.snapshots():
         if record.holds(table.domain):
-            with store.state(record) as view:
-                yield record, view, same_table(table, at, view)
+            state = State(version.object, record.commit, record.root, record.domains, record.commit_id)
+            with suppress(SnapshotExpired):
+                yield record, same_table(table, at, ReadView(state, version.context.objects))
 
 
 def all_changes(store: Store, since: Any, until: Any = None) -> StoreChanges:
@@ -133,7 +137,8 @@ def row_history(store: Store, name: str, key: Sequence[Any]) -> pa.Table:
         found = list(_differing(_states(store, table, key, now.view)))
     shape = pa.schema([schema.arrow_schema.field(column).with_nullable(True) for column in schema.shown])
     ours = [free_name(wanted, shape.names) for wanted, _ in _OURS]
-    whole = pa.concat_tables([shape.empty_table(), *(one.row for one in found)])
+    rows = [pa.Table.from_arrays(one.row.columns, schema=shape) for one in found if len(one.row)]
+    whole = pa.concat_tables([shape.empty_table(), *rows])
     ends = np.cumsum([len(one.row) for one in found])
     places = [int(end) - 1 if len(one.row) else None for end, one in zip(ends, found, strict=True)]
     facts = [
@@ -159,32 +164,36 @@ def _check_key(name: str, columns: Sequence[str], key: Sequence[Any]) -> None:
 
 def _states(store: Store, table: TableEntry, key: Sequence[Any], now: ReadView) -> Iterator[_RowState]:
     present = TableReader(now, table.name, store.cache)
-    for record, view, then in _states_of(store, table, now):
-        reader = None if then is None else TableReader(view, then.name, store.cache)
-        when = dt.datetime.fromtimestamp(record.taken, dt.UTC)
-        yield _RowState(record.name, int(record.commit), when, _row(reader, present, key))
+    row, before = pa.table({}), None
+    for record, then in _snapshots_of(store, table, now):
+        if then is not None and then != before:
+            with store.state(record) as view:
+                row = _row(TableReader(view, then.name, store.cache), present, key)
+        elif then is None:
+            row = row.slice(0, 0)
+        before = then
+        yield _RowState(record.name, int(record.commit), dt.datetime.fromtimestamp(record.taken, dt.UTC), row)
     yield _RowState(NOW, int(now.commit), None, _row(present, present, key))
 
 
-def _row(reader: TableReader | None, present: TableReader, key: Sequence[Any]) -> pa.Table:
-    """The row as a state has it, by the key's names there, in the present shape; no row where there is no table."""
-    shape = pa.schema([pa.field(name, present.schema.column(name).type) for name in present.schema.shown])
-    if reader is None:
-        return shape.empty_table()
+def _row(reader: TableReader, present: TableReader, key: Sequence[Any]) -> pa.Table:
+    """The row as a state has it, by the key's names there, in the present shape."""
     params = {f"k{place}": value for place, value in enumerate(key)}
     where = " and ".join(f"{quoted(column)} = :k{place}" for place, column in enumerate(reader.schema.key))
-    row = in_shape(reader.to_arrow(None, where, params), reader.schema, present.schema)
-    return pa.Table.from_arrays(row.columns, schema=shape)
+    return in_shape(reader.to_arrow(None, where, params), reader.schema, present.schema)
 
 
 def _differing(states: Iterator[_RowState]) -> Iterator[_RowState]:
     """The states in which the row is another one than before; before it was there for the first time, none."""
     before = pa.table({})
     for one in states:
-        differ = (unequal(before.column(name), one.row.column(name)).any() for name in before.column_names)
-        if len(one.row) != len(before) or any(differ):
+        if len(one.row) != len(before) or (len(before) and _is_other(before, one.row)):
             yield one
         before = one.row
+
+
+def _is_other(before: pa.Table, after: pa.Table) -> bool:
+    return any(unequal(before.column(name), after.column(name)).any() for name in after.column_names)
 
 
 def _kinds(found: Sequence[_RowState]) -> list[str]:

@@ -263,7 +263,8 @@ def _with_removed(fields: pa.Schema, before: TableSchema, schema: TableSchema) -
 def _with_schema(rows: pa.Table, schema: TableSchema) -> pa.Table:
     """Rows with the fields that users see: in a state's own types, and which of them are never null."""
     fields = pa.schema([schema.arrow_schema.field(name) for name in rows.column_names])
-    columns = [column.cast(field.type) for column, field in zip(rows.columns, fields, strict=True)]
+    pairs = zip(rows.columns, fields, strict=True)
+    columns = [column if column.type == field.type else column.cast(field.type) for column, field in pairs]
     return pa.Table.from_arrays(columns, schema=fields)
 
 
