@@ -11,7 +11,7 @@ from tests.replication.annotated.conftest import Source, of_postgres
 from tests.replication.annotated.orders import INSERT, orders, query, rows_at
 from tests.replication.servers import Postgres
 
-from strandline.errors import Conflict
+from strandline.errors import Conflict, StrandlineError
 from strandline.relations.databases.address import parse_address
 from strandline.relations.databases.database import Database, connect
 from strandline.replication.senders.annotated.fix_up import opened
@@ -96,6 +96,32 @@ def test_a_writer_without_an_end_is_named_and_others_get_past_the_refresh(
     assert tries
     assert copy.refresh("differential").messages == 2
     assert rows_at(source.target("sqlite", "all")) == query(source)
+
+
+def test_refreshers_of_one_copy_are_told_to_try_again_and_nothing_else(sqlite: Source) -> None:
+    url = sqlite.target("sqlite", "all")
+    found = orders(sqlite, 20)
+    found.replicate(url)
+    said: list[str] = []
+
+    def refresh() -> None:
+        copy = found.copy("all")
+        for _ in range(8):
+            try:
+                copy.refresh()
+            except StrandlineError as error:
+                said.append(type(error).__name__)
+
+    workers = [threading.Thread(target=refresh) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for turn in range(10):
+        sqlite.run(f"UPDATE orders SET price = {turn} WHERE id = {turn + 1}")
+    for worker in workers:
+        worker.join()
+    assert set(said) <= {"Fenced", "Conflict"}
+    found.copy("all").refresh()
+    assert rows_at(url) == query(sqlite)
 
 
 def _cannot_write(source: Source) -> bool:

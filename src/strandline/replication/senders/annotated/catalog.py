@@ -56,6 +56,7 @@ class BaseCopyRecord:
     found to be the cheaper one when it was defined, and why.
 
     `where` is what the user said, `qualifies` what it means in the base's own SQL, checked when the copy was defined.
+    `claim` is a token of the refresh that began last: no other one offers anything.
     A copy that says it stands anywhere else belongs to another history of the base.
     """
 
@@ -72,6 +73,7 @@ class BaseCopyRecord:
     offered: Position | None = None
     held: int = 0
     uncounted: int = 0
+    claim: str = ""
     expected: Mapping[str, Any] = field(default_factory=dict)
     last: Mapping[str, Any] = field(default_factory=dict)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from strandline.errors import KeysError, NotFound, StateError
+from strandline.errors import Fenced, KeysError, NotFound, StateError
 from strandline.relations import Address, Database, TableColumn, connect, typed_batch
 from strandline.replication.definition import ABOVE, UPTO
 from strandline.replication.message import Position
@@ -315,6 +315,9 @@ def _find_messages(site: BaseSite, record: BaseRecord, copy: BaseCopyRecord, num
 
 def offer(site: BaseSite, copy: BaseCopyRecord, record: BaseRecord, *, anchored: bool = True) -> Position:
     """Records, with the fix-up, the position that the copy will have once it takes what is sent."""
+    known = site.catalog.copy(copy.name)
+    if known is not None and known.claim != copy.claim:
+        raise Fenced("another refresh of the copy has begun", doing=f"refreshing {copy.name!r}", hint="Try again")
     position = Position(record.time, secrets.token_hex(8), anchored)
     site.catalog.put_copy(replace(copy, offered=position))
     return position

@@ -6,6 +6,7 @@ it, and how many rows it holds. `refreshed` times come from the clock that a sen
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -135,14 +136,19 @@ class AnnotatedSource:
 
         What the base offers from here on it offers to a copy that stands where the claim found it.
         """
-        copy, position = _record(self.site, self.copy.name), claimed.state.position
-        if check and position is not None:
-            try:
-                check_history(self.site.record(), copy, position)
-            except StateError:
-                check_claimed(claimed)
-                raise
-        return replace(copy, taken=position) if check else copy
+        position = claimed.state.position
+        with self.site.table.database.transaction():
+            record = self.site.record(lock=True)
+            copy = _record(self.site, self.copy.name)
+            if check and position is not None:
+                try:
+                    check_history(record, copy, position)
+                except StateError:
+                    check_claimed(claimed)
+                    raise
+            copy = replace(copy, taken=position if check else copy.taken, claim=secrets.token_hex(8))
+            self.site.catalog.put_copy(copy)
+        return copy
 
     def explain(self, state: CopyState | None) -> Explanation:
         if state is None or state.position is None:
@@ -187,6 +193,7 @@ class AnnotatedPlan:
         last["seconds"] = round(done.seconds, 3)
         last["refreshed"] = datetime.fromtimestamp(self.source.clock(), UTC).isoformat(timespec="seconds")
         with site.table.database.transaction():
+            site.record(lock=True)
             copy = replace(_record(site, self.source.copy.name), last=last)
             if copy.offered == position:  # else another refresh has begun since, and noted where the copy stands
                 copy = replace(copy, taken=position)
