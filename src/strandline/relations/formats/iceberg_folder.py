@@ -124,7 +124,7 @@ class IcebergFolderCatalog(NoopCatalog):  # type: ignore[misc]
     def write_data_file(metadata: TableMetadata, rows: pa.Table, path: str) -> None:
         """Rows as a data file of the table, with its field ids."""
         schema = schema_to_pyarrow(metadata.schema())
-        pq.write_table(rows.cast(schema), path, compression="zstd", compression_level=1)
+        pq.write_table(rows.select(schema.names).cast(schema), path, compression="zstd", compression_level=1)
 
     @staticmethod
     def data_file(metadata: TableMetadata, path: str) -> DataFile:
