@@ -6,12 +6,14 @@ import datetime
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from strandline.engine import sandboxed_duckdb
 from strandline.errors import SqlError
 from strandline.values.expressions import parse_condition, parse_expression
 
@@ -95,6 +97,8 @@ def test_an_unknown_column_is_told_with_its_place_and_the_nearest_names() -> Non
         ("uuid() = name", "()"),
         ("now() > at", "now()"),
         ("current_date > day", "CURRENT_DATE()"),
+        ("age(at) < interval 2 day", "age()"),
+        ("at > ago(interval 2 day)", "ago()"),
         ("read_text('/etc/hostname') = 'a'", "read_text()"),
         ("getenv('HOME') = ''", "getenv()"),
         ("nextval('s') = 1", "nextval()"),
@@ -117,6 +121,33 @@ def test_what_is_no_plain_condition_is_refused(sql: str, reason: str) -> None:
     with pytest.raises(SqlError) as caught:
         parse_condition(sql, TABLE.schema)
     assert reason in str(caught.value)
+
+
+def test_every_function_that_duckdb_says_may_change_is_refused() -> None:
+    """Also macros that call one, in every form that DuckDB lists; of those without arguments only constants are left."""
+    listed = sandboxed_duckdb().execute(
+        "SELECT function_name, len(parameters) FROM duckdb_functions() "
+        "WHERE function_type = 'scalar' AND stability <> 'CONSISTENT'"
+    )
+    clocks = [("pg_postmaster_start_time", 0), ("ago", 1), ("age", 1), ("pg_sleep", 1), ("assert_true", 2)]
+    assert len(listed) > 20
+    for name, arguments in [*listed, *clocks]:
+        with pytest.raises(SqlError, match="calls"):
+            parse_expression(f'"{name}"({", ".join(["qty"] * arguments)})', TABLE.schema)
+    for kept in ("age(at, at)", "date_add(at, interval 1 day)", "split_part(name, 'a', 1)", "list_sum([qty])"):
+        assert parse_expression(kept, TABLE.schema)
+
+
+def test_a_function_without_arguments_that_is_no_constant_is_refused() -> None:
+    """DuckDB calls a few clocks consistent: evaluated in two transactions, what is accepted gives the same."""
+    listed = sandboxed_duckdb().execute("SELECT DISTINCT function_name FROM duckdb_functions() WHERE parameters = []")
+    accepted = []
+    for (name,) in listed:
+        with suppress(SqlError):
+            accepted.append(parse_expression(f'"{name}"()', TABLE.schema))
+    assert len(accepted) > 1
+    for expression in accepted:
+        assert len({str(expression.evaluate(TABLE.slice(0, 1))) for _ in range(2)}) == 1, expression.sql
 
 
 def test_parameters_that_nothing_uses_or_sql_cannot_hold_are_refused() -> None:

@@ -100,6 +100,8 @@ def test_what_chance_or_the_clock_gives_is_what_the_copy_gets(tmp_path: Path, sq
         ("select k, now() as n from t", False),
         ("select current_date as d, count(*) as n from t", False),
         ("select k, random() as r from t", False),
+        ("select k, age(make_date(2020, 1, k)::timestamp) as n from t", False),
+        ("select geomean(k) as n from t", True),
         ("select * from t using sample 2", False),
         ("select x, count(*) as n, max(k) as k from t group by x", True),
         ("select k, row_number() over (order by k) as n from t", True),

@@ -17,11 +17,11 @@ import datetime
 import json
 import math
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,21 +41,18 @@ from strandline.values.nanoseconds import (
     sql_rounds,
 )
 
-if TYPE_CHECKING:
-    pass
-
 _CLASSES = frozenset(
     ("COLUMN_REF", "CONSTANT", "COMPARISON", "CONJUNCTION", "FUNCTION", "OPERATOR", "CASE", "CAST", "BETWEEN")
 ) | {"COLLATE", "LAMBDA", "LAMBDA_REF", "TYPE"}
 _SUBJECT = {"SUBQUERY": "a query", "WINDOW": "a window", "STAR": "a star", "PARAMETER": "an unnamed parameter"}
-_UNSTEADY = frozenset(("version", "current_localtime", "current_localtimestamp", "generate_series", "alias"))
+_UNSTEADY = frozenset(
+    ("version", "current_localtime", "current_localtimestamp", "generate_series", "alias", "json_serialize_plan")
+)
+"""Functions that DuckDB calls consistent although they read the clock or the session, or make several rows."""
+_UNSTEADY_CALLS = frozenset((("age", 1),))
+"""The same of one number of arguments: `age(x)` is `age(current_date, x)`."""
 _CLOCKS = frozenset(("current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"))
 """Functions that are called without parentheses: DuckDB's parser takes them for columns."""
-_MACROS = (
-    "function_name LIKE 'list\\_%' ESCAPE '\\' OR function_name LIKE 'array\\_%' ESCAPE '\\' OR function_name IN "
-    "('nullif', 'if', 'split_part', 'fmod', 'fdiv', 'date_add', 'days_in_month', 'map_contains_value', "
-    "'map_contains_entry', 'md5_number_lower', 'md5_number_upper', 'json')"
-)
 _ROW, _ROWS = "strandline row", "strandline rows"
 
 
@@ -350,10 +347,10 @@ def _check(text: str, columns: Sequence[str], sql: str, doing: str) -> None:
         if kind not in _CLASSES:
             subject = _SUBJECT.get(kind, f"a {kind.lower().replace('_', ' ')}")
             raise SqlError(f"{sql!r} holds {subject}", doing=doing, hint="Only what one row tells may be used")
-        called = node["function_name"] if kind == "FUNCTION" else None
+        called = _unsteady_call(node, _functions("scalar"))
         if kind == "COLUMN_REF" and node["column_names"][0] not in known:
             called = node["column_names"][0]  # as in `current_date`: DuckDB finds no column and calls a function
-        if called is not None and (kind == "COLUMN_REF" or called.lower() not in _functions()):
+        if called is not None:
             raise SqlError(
                 f"{sql!r} calls {called}(), which is no plain function of a row",
                 doing=doing,
@@ -525,31 +522,59 @@ def unsteady_calls(query: str) -> list[str]:
         return [str(record.get("error_message", "unknown"))]
     calls = ["a sample"] if tree.find(exp.TableSample) is not None else []
     for node in _nodes(record["statements"]):
-        if node["class"] in ("FUNCTION", "WINDOW") and node["function_name"].lower() not in _steady_functions():
-            calls.append(f"{node['function_name']}()")
+        called = _unsteady_call(node, _functions("scalar", "aggregate", "window"))
+        if called is not None:
+            calls.append(f"{called}()")
         if node["class"] == "COLUMN_REF" and node["column_names"][0].lower() in _CLOCKS:
             calls.append(node["column_names"][0])
     return calls
 
 
-@cache
-def _steady_functions() -> frozenset[str]:
-    """The functions that give the same for the same rows, aggregates and windows included."""
-    listed = _connections.get().execute(
-        "SELECT function_name FROM duckdb_functions() WHERE function_type IN ('scalar', 'aggregate', 'window') "
-        "GROUP BY function_name HAVING bool_and(stability = 'CONSISTENT')"
-    )
-    return (frozenset(name.lower() for (name,) in listed) - _UNSTEADY) | _functions()
+def _unsteady_call(node: dict[str, Any], steady: Container[str]) -> str | None:
+    """The function that a node calls, if it is none of these or, called with so many arguments, gives now this and now
+    that.
+    """
+    if node["class"] not in ("FUNCTION", "WINDOW"):
+        return None
+    name = str(node["function_name"])
+    given = node["arguments"] if "arguments" in node else node["children"]  # as DuckDB 2 and 1 call them
+    is_steady = name.lower() in steady and (name.lower(), len(given)) not in _UNSTEADY_CALLS
+    return None if is_steady else name
 
 
 @cache
-def _functions() -> frozenset[str]:
-    """The functions that give the same for the same row, whenever and wherever they are called."""
+def _functions(*kinds: str) -> frozenset[str]:
+    """DuckDB's functions of these kinds that give the same for the same rows, whenever and wherever they are called;
+    its macros that call nothing else are among them.
+    """
     listed = _connections.get().execute(
-        "SELECT DISTINCT function_name FROM duckdb_functions() WHERE (function_type = 'scalar' AND "
-        f"stability = 'CONSISTENT') OR (function_type = 'macro' AND ({_MACROS}))"
+        "SELECT function_name FROM duckdb_functions() WHERE list_contains(?, function_type) "
+        "GROUP BY function_name HAVING bool_and(stability = 'CONSISTENT')",
+        [list(kinds)],
     )
-    return frozenset(name.lower() for (name,) in listed) - _UNSTEADY
+    steady = {name.lower() for (name,) in listed} - _UNSTEADY
+    macros = _macros()
+    while found := {name for name, nodes in macros.items() if name not in steady and _calls_only(nodes, steady)}:
+        steady |= found
+    return frozenset(steady)
+
+
+def _macros() -> dict[str, list[dict[str, Any]]]:
+    """The nodes of the definitions of each macro, those of all its forms together; parameters are left out."""
+    macros: dict[str, list[dict[str, Any]]] = {}
+    for name, parameters, record in _connections.get().execute(
+        "SELECT function_name, parameters, json_serialize_sql('SELECT ' || macro_definition) FROM duckdb_functions() "
+        "WHERE function_type = 'macro'"
+    ):
+        nodes = _nodes(json.loads(record)["statements"][0]["node"]["select_list"])
+        kept = [node for node in nodes if node.get("column_names", [None])[0] not in parameters]
+        macros.setdefault(name.lower(), []).extend(kept)
+    return macros
+
+
+def _calls_only(nodes: Iterable[dict[str, Any]], steady: Container[str]) -> bool:
+    plain = _CLASSES - {"COLUMN_REF"}
+    return all(node["class"] in plain and _unsteady_call(node, steady) is None for node in nodes)
 
 
 def quoted(*names: str | None) -> str:
