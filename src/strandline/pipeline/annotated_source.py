@@ -29,7 +29,7 @@ from strandline.replication import (
     BaseMessages,
     BaseSite,
     Position,
-    base,
+    annotate,
     check_history,
     define_copy,
     differential,
@@ -71,18 +71,21 @@ def obstacle_to_annotating(source: SourceSettings, address: Address) -> str:
 
 
 def read_base_changes(
-    store: Store, source: SourceSettings, address: Address, table: TableState, name: str
+    store: Store, source: SourceSettings, address: Address, table: TableState, wanted: BaseCopyRecord
 ) -> SourceChanges | WholeBase:
-    """What the base says changed since the table's position; or the whole base, if it can't say."""
+    """What the base says changed since the table's position; or the whole base, if it can't say.
+
+    `wanted` is the table as the base knows it, a copy.
+    """
     trouble = obstacle_to_annotating(source, address)
     if trouble:
         raise InputError(
             trouble, doing=f"detecting the changes of the source {source.name!r}", hint='Say detect = "store"'
         )
-    base(address_text(address))
     started = time.perf_counter()
     with opened(address) as site:
-        copy = _copy(site, store, source, name)
+        annotate(site, None)
+        copy = _copy(site, source, wanted)
         position = Position.from_json((table.last or {}).get("position"))
         why = _why_whole(site, copy, position, table)
         if why or position is None:
@@ -113,23 +116,16 @@ def acknowledge(address: Address, name: str, position: Position, held: int) -> N
             site.catalog.put_copy(replace(copy, taken=position, held=held, last={"method": "pipeline"}))
 
 
-def address_text(address: Address) -> str:
-    """The address as a URL again, secrets included: for opening only."""
-    if address.kind == "postgres":
-        return f"{address.location}#{address.name}"
-    return address.shown
-
-
-def _copy(site: BaseSite, store: Store, source: SourceSettings, name: str) -> BaseCopyRecord:
-    columns = tuple(site.table.schema.names)
-    record = site.catalog.copy(name)
+def _copy(site: BaseSite, source: SourceSettings, wanted: BaseCopyRecord) -> BaseCopyRecord:
+    wanted = replace(wanted, base=site.name, columns=tuple(site.table.schema.names))
+    record = site.catalog.copy(wanted.name)
     if record is None:
-        define_copy(site, BaseCopyRecord(name, site.name, 0, f"strandline:///{store.url}#{source.table}", columns))
-        record = site.catalog.copy(name)
+        define_copy(site, wanted)
+        record = site.catalog.copy(wanted.name)
     if record is None:
-        raise StateError(f"the base has no copy {name} after it was defined", doing=f"reading {source.name}")
-    if record.columns != columns:
-        record = replace(record, columns=columns)
+        raise StateError(f"the base has no copy {wanted.name} after it was defined", doing=f"reading {source.name}")
+    if (record.columns, record.target) != (wanted.columns, wanted.target):
+        record = replace(record, columns=wanted.columns, target=wanted.target)
         with site.table.database.transaction():
             site.catalog.put_copy(record)
     return record

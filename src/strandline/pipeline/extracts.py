@@ -37,7 +37,6 @@ from strandline.relations import (
     flowing_frame,
     is_spark_table,
     open_relation,
-    parse_address,
     relation_over,
     spool_batches,
     typed_batch,
@@ -125,7 +124,8 @@ def describe_extract(source: SourceSettings, secrets: Secrets, session: SparkSes
         relation = open_relation(place, session=session, options=_options(source))
         frame = flowing_frame(relation)
         rows = relation.rows or 0 if frame is None else int(frame.count())
-        return Extract(source, _Described(place, relation.schema, rows), place)
+        shown = secrets.scrub(place)
+        return Extract(source, _Described(shown, relation.schema, rows), shown)
     if not is_database(place):
         return open_extract(source, secrets, session)
     address = address_of(source, secrets)
@@ -162,7 +162,7 @@ class _Described:
 
 
 def address_of(source: SourceSettings, secrets: Secrets) -> Address:
-    return parse_address(secrets.fill(source.location, f"opening the source {source.name!r}"))
+    return secrets.address(source.location, f"opening the source {source.name!r}")
 
 
 def table_relation(table: BaseTable, spool: Spool | None = None) -> Relation:

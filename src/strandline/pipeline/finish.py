@@ -23,7 +23,7 @@ from strandline.pipeline.extracts import address_of
 from strandline.pipeline.journal import Journal, Step
 from strandline.pipeline.settings import DumpSettings, ReplicaSettings, ViewSettings
 from strandline.pipeline.step import PipelineContext, Stages, sweep_signatures
-from strandline.relations import parse_address
+from strandline.relations import Address
 from strandline.replication import Position
 from strandline.store import Store
 
@@ -77,22 +77,22 @@ def define_view(store: Store, view: ViewSettings) -> None:
 
 
 def refresh_copy(
-    store: Store, replica: ReplicaSettings, name: str, url: str, last: Mapping[str, Any] | None, runner: str
+    store: Store, replica: ReplicaSettings, name: str, address: Address, last: Mapping[str, Any] | None, runner: str
 ) -> dict[str, Any]:
     """Brings a copy, called `name` in the store, up to date, by what changed since its own position.
 
     The result is what the journal records; `last` is that of the last refresh, with the sizes of earlier ones.
     """
-    known = {copy.name: copy for copy in store.copies()}
-    shown = parse_address(url).shown
-    present = known.get(name)
-    if present is not None and (present.record.view, parse_address(present.record.target).shown) == (replica.of, shown):
-        copy = store.copy(name, url)
+    before = {copy.name: copy.record for copy in store.copies()}.get(name)
+    if before is not None and (before.view, before.target) == (replica.of, address.shown):
+        copy = store.copy(name, address)
+    else:
+        copy = store.view(replica.of).replicate(address, name=name, runner=runner)
+    if before is not None:
         sent = copy.refresh(replica.method, runner=runner)
         result = {"method": sent.method, "messages": sent.messages, "bytes": sent.bytes, "why": sent.why}
         result |= {"seconds": round(sent.seconds, 3), "position": sent.position}
     else:
-        copy = store.view(replica.of).replicate(url, name=name, runner=runner)
         taken = copy.record.taken
         result = {**copy.record.last, "why": "the copy is new", "position": None if taken is None else taken.commit}
     return {**result, **_against_everything(result, copy.record.held, last or {})}
@@ -190,19 +190,26 @@ def _define(context: PipelineContext, view: ViewSettings) -> dict[str, Any]:
 def _refresh(
     context: PipelineContext, step: Step, replica: ReplicaSettings, last: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    url = context.secrets.fill(replica.to, f"opening the copy {replica.name!r}")
+    address = context.secrets.address(replica.to, f"opening the copy {replica.name!r}")
     name = f"{context.settings.name}.{replica.name}"
-    return {**refresh_copy(context.store, replica, name, url, last, context.options.runner), "step": step.number}
+    return {**refresh_copy(context.store, replica, name, address, last, context.options.runner), "step": step.number}
+
+
+def dump_places(context: PipelineContext, dump: DumpSettings) -> tuple[str, str | None]:
+    """Where a dump goes, and the file with its key."""
+    doing = f"dumping to {dump.name!r}"
+    key_file = None if dump.key_file is None else context.secrets.fill(dump.key_file, doing)
+    return context.secrets.fill(dump.to, doing), key_file
 
 
 def _dump(context: PipelineContext, dump: DumpSettings) -> dict[str, Any]:
-    target = context.secrets.fill(dump.to, f"dumping to {dump.name!r}")
-    level = context.store.dump_due(target, schedule=dump.schedule, key_file=dump.key_file)
+    target, key_file = dump_places(context, dump)
+    level = context.store.dump_due(target, schedule=dump.schedule, key_file=key_file)
     if level is None:
         return {"level": None, "to": dump.to}
-    made = context.store.dump(target, level=level, key_file=dump.key_file, runner=context.options.runner)
+    made = context.store.dump(target, level=level, key_file=key_file, runner=context.options.runner)
     if dump.keep is not None:
-        Dumps(target, key_file=dump.key_file).prune(dump.keep, confirm=True)
+        Dumps(target, key_file=key_file).prune(dump.keep, confirm=True)
     return {
         "level": made.level,
         "to": dump.to,

@@ -6,16 +6,21 @@ Values are filled in when something is opened, and removed from every message; w
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 
 from strandline.errors import InputError, StrandlineError
-from strandline.relations import FOLDERS, is_database_url, is_spark_table
+from strandline.relations import (
+    FOLDERS,
+    Address,
+    fill_variables,
+    is_database_url,
+    is_spark_table,
+    parse_address,
+    with_names,
+    written_as,
+)
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _FILES = ("sqlite", "duckdb", "strandline")
-_SHORTEST = 3
-"""A shorter value is no secret, and removing it would garble every text."""
 
 
 class Secrets:
@@ -28,24 +33,31 @@ class Secrets:
 
     def fill(self, text: str, doing: str) -> str:
         """The path or URL that a text means, with its variables' values."""
+        filled, values = fill_variables(text, self._environment, doing)
+        self._filled |= values
+        return located(filled, self._folder)
 
-        def value(variable: re.Match[str]) -> str:
-            name = variable[1]
-            if name not in self._environment:
-                raise InputError(
-                    f"the environment variable {name} is not set", doing=doing, hint=f"Set it: export {name}=…"
-                )
-            self._filled[name] = self._environment[name]
-            return self._filled[name]
+    def written(self, text: str) -> str:
+        """The same place as it may be stored: with the names of variables."""
+        filled, _ = fill_variables(text, self._environment, f"reading {text}")
+        if located(filled, self._folder) == filled:
+            return text
+        if "://" in filled and "://" not in text:
+            raise InputError(
+                "a variable holds a whole URL, and its path is relative",
+                doing=f"reading {text}",
+                hint="Give an absolute path, or write the URL's beginning here, as sqlite:///${NAME}#table",
+            )
+        return located(text, self._folder)
 
-        return located(_VARIABLE.sub(value, text), self._folder)
+    def address(self, text: str, doing: str) -> Address:
+        """The address that a text means; what it shows has the names of variables."""
+        address = parse_address(self.fill(text, doing))
+        return written_as(address, self.written(text), fill_variables(text, self._environment, doing)[1])
 
     def scrub(self, text: str) -> str:
         """The text with every value that was filled in replaced by its variable's name."""
-        for name, value in sorted(self._filled.items(), key=lambda item: -len(item[1])):
-            if len(value) >= _SHORTEST:
-                text = text.replace(value, f"${{{name}}}")
-        return text
+        return with_names(text, self._filled)
 
     def scrubbed(self, error: StrandlineError) -> StrandlineError:
         """The same error without any value."""

@@ -15,7 +15,7 @@ from strandline.errors import Cancelled, StrandlineError
 from strandline.pipeline import annotated_source
 from strandline.pipeline.detection import TableState, plan_detection, read_table_state
 from strandline.pipeline.extracts import Extract, address_of, describe_extract, typed_as_the_table
-from strandline.pipeline.finish import is_due
+from strandline.pipeline.finish import dump_places, is_due
 from strandline.pipeline.guards import guard_extract
 from strandline.pipeline.journal import Journal, Step
 from strandline.pipeline.settings import DumpSettings, ReplicaSettings, SourceSettings
@@ -123,8 +123,8 @@ def _replica(replica: ReplicaSettings, last: Step | None, now: float) -> str:
 
 def _dump(context: PipelineContext, dump: DumpSettings) -> str:
     try:
-        target = context.secrets.fill(dump.to, f"dumping to {dump.name!r}")
-        level = context.store.dump_due(target, schedule=dump.schedule, key_file=dump.key_file)
+        target, key_file = dump_places(context, dump)
+        level = context.store.dump_due(target, schedule=dump.schedule, key_file=key_file)
     except (StrandlineError, OSError) as error:
         return f"trouble: {context.secrets.scrub(str(error))}"
     return "none due" if level is None else f"level {level} is due"

@@ -24,7 +24,7 @@ from strandline.pipeline.guards import guard_changes, guard_extract
 from strandline.pipeline.journal import Journal, Step, message_of
 from strandline.pipeline.places import Secrets, is_database
 from strandline.pipeline.settings import PipelineSettings, SourceSettings
-from strandline.replication import BASE_DIALECTS
+from strandline.replication import BASE_DIALECTS, BaseCopyRecord
 from strandline.store import Store
 from strandline.tables import TableTransaction
 
@@ -217,7 +217,9 @@ def is_annotated(context: PipelineContext, source: SourceSettings) -> bool:
 
 def _detect_at_base(context: PipelineContext, source: SourceSettings, table: TableState, now: float) -> SourceChanges:
     address = address_of(source, context.secrets)
-    read = annotated_source.read_base_changes(context.store, source, address, table, context.copy_name(source))
+    at = f"strandline:///{context.secrets.written(context.settings.store)}#{source.table}"
+    wanted = BaseCopyRecord(context.copy_name(source), address.name, 0, at, ())
+    read = annotated_source.read_base_changes(context.store, source, address, table, wanted)
     if isinstance(read, SourceChanges):
         return read
     guard_extract(read.extract, now, accepted=source.name in context.options.accept)

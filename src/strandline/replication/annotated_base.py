@@ -81,11 +81,14 @@ class Base:
             with open_target(target) as replica:
                 # Refuses a target that holds something else, or can't hold a column, before the base knows of it.
                 known = site.catalog.copy(wanted.name)
-                check_same(known, wanted)
+                check_same(known, wanted, target)
                 if known is None:
                     replica.create(definition_of(site, site.record(), wanted))
             if known is None:
                 define_copy(site, wanted)
+            elif known.target != wanted.target:
+                with site.table.database.transaction():
+                    site.catalog.put_copy(replace(known, target=wanted.target))
         copy = Copy(AnnotatedSender(self._address), wanted.name, target)
         if self._copy_record(wanted.name).taken is None:
             with dropped_on_error(copy, fresh=known is None):

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from strandline.dumps import Dump
+    from strandline.relations import Address
     from strandline.replication import Copy
     from strandline.store.view import View as RemoteView
     from strandline.store.view import ViewListing as ListedView
@@ -461,7 +462,7 @@ class Store:
 
         return copies(self)
 
-    def copy(self, name: str, target: str | None = None) -> Copy:
+    def copy(self, name: str, target: str | Address | None = None) -> Copy:
         """A copy by name; `target` gives its address again where that holds a password."""
         from strandline.store.view import open_copy
 

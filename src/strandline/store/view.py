@@ -12,7 +12,7 @@ import pyarrow as pa
 from strandline.changes import Changes
 from strandline.errors import InputError, InUse, NotFound, StrandlineError
 from strandline.pages import TemporaryVersion
-from strandline.relations import parse_address
+from strandline.relations import Address, parse_address, same_place
 from strandline.replication import Copy, ViewSender, copy_definition, dropped_on_error, open_target, source_of
 from strandline.tables import COPIES, VIEWS, TableTransaction
 from strandline.values import ArrowRows, load_sqlglot
@@ -148,7 +148,7 @@ class View(ArrowRows):
 
     def replicate(
         self,
-        target: str,
+        target: str | Address,
         *,
         where: str | None = None,
         columns: Sequence[str] | None = None,
@@ -168,7 +168,7 @@ class View(ArrowRows):
                 doing=f"replicating {self.name!r}",
                 hint="Make it permanent first, with keep(name)",
             )
-        address = parse_address(target)
+        address = parse_address(target) if isinstance(target, str) else target
         chosen = None if columns is None else tuple(columns)
         wanted = ViewCopyRecord(name or address.table, self.name, address.shown, secrets.token_hex(8), where, chosen)
         wanted = replace(wanted, keep=duration(keep, f"replicating {self.name!r}"), version=self._host.name)
@@ -176,7 +176,7 @@ class View(ArrowRows):
             subscription = subscribe(known.definition(self.name), where, columns)
             before = known.copies.get(wanted.name)
             taken = {one.id for one in known.all_copies.values()}
-        _check_same(before, wanted)
+        _check_same(before, wanted, address)
         record = before or wanted
         with open_target(address) as replica:
             left = source_of(replica.state(), self._host.identity) if before is None else None
@@ -184,8 +184,8 @@ class View(ArrowRows):
                 record = replace(record, id=left)  # forgotten, and still there: it goes on as the copy that it was
             # Refuses a target that holds something else, or can't hold a column, before the store knows of it.
             replica.create(copy_definition(subscription, record.id))
-        if before is None or before.keep != wanted.keep:
-            entered = replace(record, keep=wanted.keep)
+        if before is None or (before.keep, before.target) != (wanted.keep, wanted.target):
+            entered = replace(record, keep=wanted.keep, target=wanted.target)
             self._host.autocommit(lambda transaction: _add_copy(transaction, self._host, entered))
         copy = Copy(ViewSender(self._host), record.name, address)
         if copy.record.taken is None:
@@ -282,11 +282,11 @@ def copies(host: ViewHost) -> list[Copy]:
         return [Copy(ViewSender(host), name) for name in known.copies]
 
 
-def open_copy(host: ViewHost, name: str, target: str | None = None) -> Copy:
+def open_copy(host: ViewHost, name: str, target: str | Address | None = None) -> Copy:
     """A copy by name; `target` is needed where its address has a password that the environment does not give."""
     sender = ViewSender(host)
     sender.record(name)
-    return Copy(sender, name, None if target is None else parse_address(target))
+    return Copy(sender, name, parse_address(target) if isinstance(target, str) else target)
 
 
 def _add_copy(transaction: TableTransaction, host: ViewHost, record: ViewCopyRecord) -> None:
@@ -294,9 +294,11 @@ def _add_copy(transaction: TableTransaction, host: ViewHost, record: ViewCopyRec
         put(transaction, record, exists=has(known.state.view, COPIES))
 
 
-def _check_same(known: ViewCopyRecord | None, wanted: ViewCopyRecord) -> None:
-    described = [(one.view, one.target, one.where, one.columns) for one in (known, wanted) if one is not None]
-    if known is not None and described[0] != described[1]:
+def _check_same(known: ViewCopyRecord | None, wanted: ViewCopyRecord, address: Address) -> None:
+    if known is None:
+        return
+    described = [(one.view, one.where, one.columns) for one in (known, wanted)]
+    if described[0] != described[1] or not same_place(known.target, address):
         raise InputError(
             f"there is a copy {known.name!r} already, of {known.view} at {known.target}",
             doing="replicating",

@@ -1,6 +1,15 @@
 """Connections to databases: one small face over SQLite, PostgreSQL and DuckDB."""
 
-from strandline.relations.databases.address import FOLDERS, Address, parse_address
+from strandline.relations.databases.address import (
+    FOLDERS,
+    Address,
+    fill_variables,
+    kind_of,
+    parse_address,
+    same_place,
+    with_names,
+    written_as,
+)
 from strandline.relations.databases.column_types import (
     CANONICAL,
     HOLDERS,
@@ -24,12 +33,17 @@ __all__ = [
     "Row",
     "TableColumn",
     "connect",
+    "fill_variables",
     "held_columns",
     "in_duckdb",
+    "kind_of",
     "no_table",
     "own_batch",
     "parse_address",
+    "same_place",
     "stored_table",
     "table_column",
     "typed_batch",
+    "with_names",
+    "written_as",
 ]

@@ -3,15 +3,19 @@
 
 A password in a URL stays in memory: `shown` has none, and is all that ever reaches errors, logs or stored state. A
 PostgreSQL URL without a password uses what PostgreSQL's own client finds: `PGPASSWORD`, `PGPASSFILE`, `~/.pgpass`.
+
+`${NAME}` stands for a value of the environment, which is filled in where an address is opened; `shown` keeps the name.
 """
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
-from strandline.errors import InputError
+from strandline.errors import InputError, StrandlineError
 
 KINDS = {
     "sqlite": "sqlite",
@@ -27,13 +31,17 @@ KINDS = {
 SHOWN_KINDS = ("sqlite", "duckdb", "postgresql", "parquet", "delta", "iceberg", "strandline")
 FOLDERS = {"parquet": "a folder of Parquet", "delta": "a Delta table", "iceberg": "an Iceberg table"}
 """Kinds of one table each, whose URL names a folder."""
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+SHORTEST_SECRET = 3
+"""A shorter value is no secret, and removing it would garble every text."""
 
 
 @dataclass(frozen=True)
 class Address:
     """A database or folder, and a table in it.
 
-    `location` is a path, the URL of an object store, or a PostgreSQL URL that may hold a password.
+    `location` is a path, the URL of an object store, or a PostgreSQL URL that may hold a password. `place` tells
+    whether two addresses mean the same: it is `shown` with the values of variables; `filled` has these, by name.
     """
 
     kind: str
@@ -42,6 +50,8 @@ class Address:
     schema: str | None
     shown: str
     secret: str | None = field(default=None, repr=False)
+    place: str = field(default="", repr=False)
+    filled: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @property
     def name(self) -> str:
@@ -50,18 +60,74 @@ class Address:
     def of_table(self, table: str) -> Address:
         """The same database, another table."""
         schema, name = _table(table, self.kind, self.shown)
-        database = self.shown.partition("#")[0]
-        return replace(self, schema=schema, table=name, shown=f"{database}#{table}")
+        shown, place = (f"{one.partition('#')[0]}#{table}" for one in (self.shown, self.place))
+        return replace(self, schema=schema, table=name, shown=shown, place=place)
 
     def scrub(self, text: str) -> str:
-        """The text without the password, should a driver have put it there."""
+        """The text without the password and the values of variables, should a driver have put them there."""
         for secret in {self.secret, quote(self.secret or "", safe="")} - {None, ""}:
             text = text.replace(secret or "", "…")
-        return text
+        return with_names(text, dict(self.filled))
 
 
 def parse_address(url: str, table: str | None = None) -> Address:
     """The address that a URL means; `table` instead of what stands behind `#`."""
+    text, values = fill_variables(url, os.environ, "reading the address of a table")
+    try:
+        return written_as(_parsed(text, table), url, values, table)
+    except InputError as error:
+        record = {name: with_names(told, values) for name, told in error.to_json().items()}
+        raise StrandlineError.from_json(record) from None
+
+
+def fill_variables(text: str, environment: Mapping[str, str], doing: str) -> tuple[str, dict[str, str]]:
+    """The text with the values of its `${NAME}`, and these by name."""
+    values: dict[str, str] = {}
+    for name in _VARIABLE.findall(text):
+        if name not in environment:
+            raise InputError(
+                f"the environment variable {name} is not set", doing=doing, hint=f"Set it: export {name}=…"
+            )
+        values[name] = environment[name]
+    return _VARIABLE.sub(lambda variable: values[variable[1]], text), values
+
+
+def with_names(text: str, values: Mapping[str, str]) -> str:
+    """The text with the names of variables for their values."""
+    for name, value in sorted(values.items(), key=lambda item: -len(item[1])):
+        if len(value) >= SHORTEST_SECRET:
+            text = text.replace(value, f"${{{name}}}")
+    return text
+
+
+def written_as(address: Address, url: str, values: Mapping[str, str], table: str | None = None) -> Address:
+    """The address as it was written: what is shown and stored has the names of these variables, not their values."""
+    if not values:
+        return address
+    parts = urlsplit(url)
+    shown = re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", url)
+    if parts.scheme in KINDS:
+        named = table or unquote(parts.fragment)
+        shown = _parts(address.kind, url)[2] + (f"#{named}" if named else "")
+    return replace(address, shown=shown, filled=tuple(values.items()))
+
+
+def same_place(known: str, address: Address) -> bool:
+    """Whether a text that was stored means this address; one whose variables are not set here means it by its text."""
+    if known == address.shown:
+        return True
+    try:
+        return parse_address(known).place == address.place
+    except InputError:
+        return False
+
+
+def kind_of(url: str) -> str:
+    """The kind of copy that stands at a URL; empty where a variable has to say. Needs no environment."""
+    return KINDS.get(urlsplit(url).scheme, "")
+
+
+def _parsed(url: str, table: str | None) -> Address:
     parts = urlsplit(url)
     if parts.scheme not in KINDS:
         known = ", ".join(f"{scheme}://" for scheme in SHOWN_KINDS)
@@ -76,9 +142,10 @@ def parse_address(url: str, table: str | None = None) -> Address:
     if kind in FOLDERS:
         if named:
             raise InputError(f"{FOLDERS[kind]} is named by its folder and takes no name", doing=f"reading {shown}")
-        return Address(kind, location, os.path.basename(location.rstrip("/")), None, shown)
+        return Address(kind, location, os.path.basename(location.rstrip("/")), None, shown, place=shown)
     schema, name = _table(named, kind, shown)
-    return Address(kind, location, name, schema, f"{shown}#{named}", secret)
+    place = f"{shown}#{named}"
+    return Address(kind, location, name, schema, place, secret, place)
 
 
 def _parts(kind: str, url: str) -> tuple[str | None, str, str]:
@@ -101,10 +168,17 @@ def _parts(kind: str, url: str) -> tuple[str | None, str, str]:
     query = parse_qsl(parts.query, keep_blank_values=True)
     secret = secret or next((value for name, value in query if name == "password"), None)
     host = parts.netloc.rpartition("@")[2]
-    login = f"{parts.username}@" if parts.username else ""
-    open_query = urlencode([(name, value) for name, value in query if name != "password"], safe="/")
+    login = parts.username or ""
+    login += f":{parts.password}" if _is_variable(parts.password) else ""
+    login += "@" if login else ""
+    shown_query = [(name, value) for name, value in query if name != "password" or _is_variable(value)]
+    open_query = urlencode(shown_query, safe="/${}")
     shown = urlunsplit((parts.scheme, login + host, parts.path, open_query, ""))
     return secret, urlunsplit((parts.scheme, parts.netloc, parts.path, parts.query, "")), shown
+
+
+def _is_variable(text: str | None) -> bool:
+    return text is not None and _VARIABLE.fullmatch(text) is not None
 
 
 def _folder(path: str, url: str) -> str:

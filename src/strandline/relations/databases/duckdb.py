@@ -35,12 +35,12 @@ class DuckdbDatabase(Database):
     def __init__(self, address: Address, *, create: bool, read_only: bool) -> None:
         super().__init__(address)
         if not create and not os.path.exists(address.location):
-            raise NotFound(f"there is no file {address.location}", doing=f"opening {address.shown}")
+            raise NotFound(f"there is no file {address.scrub(address.location)}", doing=f"opening {address.shown}")
         try:
             self._connection = DuckdbConnection(address.location, read_only=read_only)
         except duckdb.Error as error:
             raise StorageError(
-                f"it can't be opened: {str(error).splitlines()[0]}",
+                f"it can't be opened: {address.scrub(str(error).splitlines()[0])}",
                 doing=f"opening {address.shown}",
                 hint=f"If another process has it open, close it there and try again. {MOVE_ASIDE}",
             ) from None

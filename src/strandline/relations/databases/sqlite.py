@@ -29,7 +29,7 @@ class SqliteDatabase(Database):
     def __init__(self, address: Address, *, create: bool, read_only: bool) -> None:
         super().__init__(address)
         if not create and not os.path.exists(address.location):
-            raise NotFound(f"there is no file {address.location}", doing=f"opening {address.shown}")
+            raise NotFound(f"there is no file {address.scrub(address.location)}", doing=f"opening {address.shown}")
         try:
             where = f"file:{quote(os.path.abspath(address.location))}?mode=ro" if read_only else address.location
             self._connection = sqlite3.connect(where, timeout=WAIT_SECONDS, isolation_level=None, uri=read_only)

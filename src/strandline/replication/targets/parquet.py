@@ -35,7 +35,7 @@ class ParquetTarget:
         self._address = address
         self._folder = folder
         if not create and not os.path.isdir(address.location):
-            raise NotFound(f"there is no folder {address.location}", doing=f"opening {address.shown}")
+            raise NotFound(f"there is no folder {address.scrub(address.location)}", doing=f"opening {address.shown}")
 
     @property
     def shown(self) -> str:

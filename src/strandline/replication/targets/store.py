@@ -123,7 +123,8 @@ class StoreTarget:
             self._pages = open_store(storage, *parts)
         except NotFound:
             if not create:
-                raise NotFound(f"there is no store at {storage.url}", doing=f"opening {address.shown}") from None
+                where = address.scrub(storage.url)
+                raise NotFound(f"there is no store at {where}", doing=f"opening {address.shown}") from None
             self._pages = create_store(storage, *parts)
         self._pages.start_heart()
         self._version = self._pages.version(MAIN)

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from strandline.errors import InputError, SchemaError, SqlError
 from strandline.pages import StateEdit, Transaction
-from strandline.relations import in_duckdb, parse_address
+from strandline.relations import in_duckdb, kind_of
 from strandline.storage import JsonRecord
 from strandline.tables import ROW, RowShape, UpdateStatement, find_table, net_rows, rows_of_pairs
 from strandline.values import parse_condition, parse_expression, quoted
@@ -90,7 +90,7 @@ def statements_of_commit(
     if not isinstance(update, UpdateStatement) or not definition.key or update.table not in definition.relations:
         return {}
     records = [record for record in copy_records(state.view, state.cache).values() if record.view == definition.name]
-    copies = {audience(record): record for record in records if parse_address(record.target).kind in KINDS}
+    copies = {audience(record): record for record in records if kind_of(record.target) in KINDS}
     if not copies:
         return {}
     schemas = {relation: state.shape(relation).schema for relation in definition.relations}
@@ -100,7 +100,7 @@ def statements_of_commit(
         images = _images(edit, state, update.table)
         for name, record in sorted(copies.items()):
             held = subscribe(definition, record.where, record.columns).definition
-            kind = parse_address(record.target).kind
+            kind = kind_of(record.target)
             sent = _sent_to(held, schemas, modification, kind, images)
             if sent:
                 statements[name] = [statement.to_json() for statement in sent]
@@ -112,7 +112,7 @@ def statements_of_commit(
 
 def audience(copy: ViewCopyRecord) -> str:
     """For whom a statement is: all unrestricted copies of a kind, or one restricted copy."""
-    kind = parse_address(copy.target).kind
+    kind = kind_of(copy.target)
     return kind if copy.where is None and copy.columns is None else f"{kind} {copy.id}"
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from strandline.changes import check_columns
 from strandline.errors import InputError
-from strandline.relations import Address
+from strandline.relations import Address, same_place
 from strandline.replication.definition import PREFIX
 from strandline.replication.senders.annotated import base_table
 from strandline.replication.senders.annotated.base_table import ALGORITHMS, MARKED, PAPER, UNHELD, fields
@@ -71,16 +71,12 @@ def wanted_copy(site: BaseSite, target: Address, where: str | None, columns: Seq
     return BaseCopyRecord("", record.table, 0, target.shown, chosen, where, restricted.sql, restricted.columns)
 
 
-def check_same(known: BaseCopyRecord | None, wanted: BaseCopyRecord) -> None:
+def check_same(known: BaseCopyRecord | None, wanted: BaseCopyRecord, target: Address) -> None:
     """Refuses a copy of a name that another one has."""
     if known is None:
         return
-    if (known.base, known.where, known.columns, known.target) != (
-        wanted.base,
-        wanted.where,
-        wanted.columns,
-        wanted.target,
-    ):
+    described = [(one.base, one.where, one.columns) for one in (known, wanted)]
+    if described[0] != described[1] or not same_place(known.target, target):
         raise InputError(
             f"there is a copy {known.name!r} already, with another target, restriction or columns",
             doing="replicating",
