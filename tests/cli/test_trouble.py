@@ -45,6 +45,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "no folder to write to": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--html", "no/such/r.html"),
     "raw without a key": ("diff", "monday.parquet", "tuesday.parquet", "--raw"),
     "raw with a state": ("diff", "tuesday.parquet", "-k", "id", "--raw", "--state", "s"),
+    "a share without its sign": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--fail-over", "30"),
     "a suspect reload": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--fail-over", "10%"),
     "showing nothing": ("show", "nowhere.changes"),
     "showing something else": ("show", "monday.parquet"),

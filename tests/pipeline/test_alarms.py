@@ -120,6 +120,21 @@ def test_lineage_has_the_sources_and_tables_of_each_step(shop: Shop) -> None:
     assert events[0]["outputs"][0] == {"namespace": "shop.store", "name": "orders", "facets": {}}
 
 
+def test_a_run_without_a_step_has_no_event_and_a_copy_that_never_arrived_has_a_gauge(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(shop.folder)
+    away = '[replicas.away]\nof = "orders"\nto = "postgresql://me@127.0.0.1:1/none#t"\n'
+    shop.write(f'{FILE}{away}[notify]\nopenlineage = "lineage.jsonl"')
+    shop.extract("orders.parquet", orders(1, 2, 3))
+    assert [shop.run().outcome for _ in range(2)] == ["behind", "behind"]
+    events = [json.loads(line) for line in (shop.folder / "lineage.jsonl").read_text().splitlines()]
+    assert [event["eventType"] for event in events] == ["COMPLETE"]
+    gauges = Command(capsys)("status", "shop.toml", "--prometheus").out.splitlines()
+    assert 'strandline_copy_lag_steps{pipeline="shop",copy="away"} 1' in gauges
+    assert 'strandline_copy_ok{pipeline="shop",copy="away"} 0' in gauges
+
+
 def test_prometheus_reads_how_the_pipeline_stands(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

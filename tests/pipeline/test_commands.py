@@ -11,14 +11,17 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.cli.command import Command, bytes_below
-from tests.pipeline.shop import Shop, orders
+from tests.pipeline.shop import ORDERS, Shop, orders
 
+import strandline as sl
 from strandline.errors import InUse
 from strandline.pages import ProcessIdentity
 from strandline.pipeline.pipeline import stop_on_signals, until_next, watch
 
+WEIGHED = ORDERS.append(pa.field("weight", pa.int64()))
 FILE = """
 store = "shop.store"
 [sources.orders]
@@ -64,6 +67,58 @@ def test_a_plan_says_what_would_stop_a_run(command: Command, shop: Shop) -> None
     told = command("plan", "shop.toml")
     assert told.code == 1
     assert "would stop the step" in told.out
+
+
+VIEWS = """
+[views.cheap]
+sql = "select id from Priced where price < 10"
+[views.priced]
+sql = "select id, price from orders"
+[views.broken]
+sql = "select id, nothing from orders"
+[replicas.cheap]
+of = "cheap"
+to = "sqlite:///copies.db#cheap"
+[replicas.unset]
+of = "orders"
+to = "sqlite:///${NOT_SET}#unset"
+"""
+
+
+def test_views_are_defined_in_the_order_in_which_they_stand_on_each_other_and_a_plan_tries_them(
+    command: Command, shop: Shop
+) -> None:
+    shop.write(FILE + VIEWS)
+    planned = command("plan", "shop.toml", "--json")
+    assert planned.code == 1
+    assert list(planned.json["views"].items())[:2] == [("priced", "new"), ("cheap", "new")]
+    assert "trouble: defining view 'broken': there is no column 'nothing'" in planned.json["views"]["broken"]
+    assert "NOT_SET is not set" in planned.json["replicas"]["unset"]
+    behind = command("run", "shop.toml", "--json").json["behind"]
+    assert set(behind) == {"broken", "unset"}
+    told = command("plan", "shop.toml")
+    assert "view cheap: as it is" in told.out
+    shop.write(FILE + VIEWS.replace("price < 10", "price < 1").partition("[views.broken]")[0])
+    assert command("plan", "shop.toml", "--json").json["views"] == {"priced": "as it is", "cheap": "defined anew"}
+    (shop.folder / "orders.parquet").unlink()
+    assert "not looked at" in command("plan", "shop.toml", "--json").json["views"]["cheap"]
+
+
+def test_a_plan_tries_views_over_columns_that_come_and_over_other_relations(command: Command, shop: Shop) -> None:
+    command("run", "shop.toml")
+    with sl.open(shop.folder / "shop.store") as store:
+        store.create_table("others", [{"k": 1, "state": "new"}], key="k")
+        store.view("by_hand", "select k from others")
+        store.table("orders").what_if("guess")
+    shop.extract("orders.parquet", [{**row, "weight": 1} for row in orders(1, 2, 3)], WEIGHED)
+    over = {
+        "come": "select id, weight from orders",
+        "beside": "select k from by_hand",
+        "guessed": "select id from guess",
+    }
+    shop.write(FILE + "".join(f'[views.{name}]\nsql = "{sql}"\n' for name, sql in over.items()))
+    assert command("plan", "shop.toml", "--json").json["views"] == dict.fromkeys(over, "new")
+    assert command("run", "shop.toml", "--json").json["behind"] == {}
 
 
 def test_a_guard_that_trips_exits_with_1_and_says_what_it_saw(command: Command, shop: Shop) -> None:

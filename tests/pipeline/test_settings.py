@@ -72,6 +72,11 @@ def test_a_file_is_read_whole(tmp_path: Path) -> None:
         (('pick = "latest"', 'pick = "newest"'), 7, ["'newest'"]),
         (("changed =", "chnaged ="), 10, ["[sources.orders.guards]", "Did you mean 'changed'?"]),
         (('"30%"', '"a lot"'), 10, ["'a lot' is no share"]),
+        (('"30%"', "10"), 10, ["10 is more than all rows", 'Write "10%" or 0.1', '"1000%" otherwise']),
+        (('"30%"', '"10"'), 10, ["'10' is more than all rows", 'Write "10%" or 0.1']),
+        (('"30%"', "true"), 10, ["True is no share"]),
+        (("deleted = 0.1", 'deleted = "1000%"'), 11, ["'1000%' lets every row be deleted"]),
+        (("deleted = 0.1", "deleted = 1"), 11, ["1 lets every row be deleted"]),
         (('fresh = "36h"', 'fresh = "a while"'), 14, ["no duration", "36h"]),
         (('detect = "annotated"', 'detect = "anotated"'), 20, ["Did you mean 'annotated'?"]),
         (('of = "orders"', 'of = "ordres"'), 23, ["no table or view 'ordres'", "Did you mean 'orders'?"]),
@@ -83,6 +88,18 @@ def test_a_file_is_read_whole(tmp_path: Path) -> None:
         (("night-{step:03}", "night"), 3, ["same for every step"]),
         (("night-{step:03}", "night-{stop}"), 3, ["{step}"]),
         (("rows = 10", "rows = -1"), 15, ["no number of rows"]),
+        (
+            ("sqlite:///ops.db#staff", "staff.csv"),
+            20,
+            ["only a table of PostgreSQL or SQLite can be annotated, not staff"],
+        ),
+        (("store =", 'work = "./x/../shop.store"\nstore ='), 2, ["'work' and 'store' are one folder"]),
+        (("store =", 'work = "${HERE}"\nstore ='), 2, ["'work' has no variables"]),
+        (
+            ("[dumps.backups]", '[replicas.two]\nof = "orders"\nto = "duckdb:///copy.duckdb#orders"\n[dumps.backups]'),
+            29,
+            ["that of the replica 'copy'"],
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(

@@ -66,7 +66,10 @@ def filled(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
     return shop
 
 
-def test_no_value_is_stored_or_shown(filled: Shop, monkeypatch: pytest.MonkeyPatch, run: Command) -> None:
+def test_no_value_is_stored_or_shown(
+    filled: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Command(capsys)
     plan = filled.pipeline().plan()
     first = filled.run()
     assert [name for name, one in first.step.replicas.items() if one["error"]] == ["away"] if first.step else False

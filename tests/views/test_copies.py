@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from strandline.errors import (
     StorageError,
 )
 from strandline.store import Store, create
+from strandline.store import open as open_store
 
 __all__ = ["postgres"]
 
@@ -352,6 +355,29 @@ def test_a_copy_that_was_forgotten_and_is_still_there_goes_on(store: Store, tmp_
     store.view("other", "select id from customers")
     with pytest.raises(InputError, match="already holds a copy of something else"):
         store.view("other").replicate(target, name="another")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "strandline"])
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_forgotten_copy_gets_the_columns_that_its_view_has_now(
+    store: Store, tmp_path: Path, kind: str, gone: bool
+) -> None:
+    """Also if its table was dropped by hand meanwhile: then it is made anew."""
+    target = f"{kind}:///{tmp_path}/elsewhere#v"
+    store.view("v", JOIN).replicate(target).forget()
+    if gone and kind == "sqlite":
+        with closing(sqlite3.connect(tmp_path / "elsewhere")) as connection:
+            connection.execute("DROP TABLE v")
+    elif gone:
+        with open_store(tmp_path / "elsewhere") as other:
+            other.drop_table("v")
+    view = store.view("v", "select id, note, price from orders")
+    copy = view.replicate(target)
+    assert copy.verify()
+    assert copy.status()["method"] == ("full" if gone else "repair")
+    store.view("v", "select id, customer from orders")
+    assert view.replicate(target).refresh().method == "repair"
+    assert copy.verify()
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])

@@ -147,7 +147,7 @@ def _counts(source: Mapping[str, Any]) -> str:
 def plan(file: str, remote: str | None, runner: str, as_json: bool) -> int:
     """What `strandline run FILE` would do and cost: nothing is applied, locked or written.
 
-    Exits with 1 if something would stop the run.
+    Exits with 1 if something would stop the run, or fail in it.
 
     \b
     Example:
@@ -175,8 +175,9 @@ def plan(file: str, remote: str | None, runner: str, as_json: bool) -> int:
         for kind in ("added", "widened", "kept"):
             if source.drift.get(kind):
                 out.print(f"    columns {kind}: {', '.join(source.drift[kind])}", markup=False)
-    for name, words in {**planned.replicas, **planned.dumps}.items():
-        out.print(f"  {name}: {words}", markup=False)
+    for kind, words_of in (("view ", planned.views), ("", planned.replicas), ("", planned.dumps)):
+        for name, words in words_of.items():
+            out.print(f"  {kind}{name}: {words}", markup=False)
     say("Nothing was done.")
     return 1 if planned.trouble else 0
 

@@ -200,17 +200,22 @@ def size(given: int | str) -> int:
 
 
 def share(given: float | str) -> float:
-    """A share, from a number or from text such as 30%.
+    """A share of rows, from a number or from text such as 30%. Above 1 only with the sign: 10 may be meant as 10%.
 
-    >>> share("30%"), share(0.5)
-    (0.3, 0.5)
+    >>> share("30%"), share(0.5), share("150%")
+    (0.3, 0.5, 1.5)
     """
-    if not isinstance(given, str):
-        return float(given)
-    parsed = re.fullmatch(r"\s*([0-9.]+)\s*(%?)\s*", given)
-    if not parsed or (not parsed[2] and float(parsed[1]) > 1):  # 30 would be 3000 %
-        raise InputError(f"{given!r} is no share", doing="reading options", hint="Say for example 30% or 0.3")
-    return float(parsed[1]) / (100 if parsed[2] else 1)
+    parsed = re.fullmatch(r"\s*([0-9]*\.?[0-9]+|[0-9]+\.)(?:e-[0-9]+)?\s*(%?)\s*", str(given))
+    if not parsed or isinstance(given, bool):
+        raise InputError(f"{given!r} is no share", doing="reading options", hint='Say for example "30%" or 0.3')
+    number = float(str(given).strip().removesuffix("%"))
+    if number > 1 and not parsed[2]:
+        raise InputError(
+            f"{given!r} is more than all rows",
+            doing="reading options",
+            hint=f'Write "{number:g}%" or {number / 100:g} if that is meant, and "{number * 100:g}%" otherwise',
+        )
+    return number / 100 if parsed[2] else number
 
 
 def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:

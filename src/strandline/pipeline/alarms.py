@@ -23,7 +23,8 @@ from strandline.pipeline.status import PipelineStatus
 SECONDS = 30
 """How long a webhook may take; a command may take ten times as long."""
 _LINEAGE = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
-TROUBLE = ("stopped", "failed", "behind")
+FAILED = ("stopped", "failed")
+TROUBLE = (*FAILED, "behind")
 
 
 def tell(settings: PipelineSettings, secrets: Secrets, record: Mapping[str, Any]) -> str:
@@ -36,7 +37,7 @@ def tell(settings: PipelineSettings, secrets: Secrets, record: Mapping[str, Any]
         troubles.append(_posted(secrets.fill(wanted.webhook, "notifying"), body, "the webhook"))
     if wanted.command:
         troubles.append(_commanded(wanted.command, body, settings.folder))
-    if wanted.openlineage and record["outcome"] != "nothing new":
+    if wanted.openlineage and (record["outcome"] in FAILED or record["step"] or record["resumed"]):
         event = json.dumps(lineage_event(settings, record)).encode()
         place = secrets.fill(wanted.openlineage, "telling lineage")
         troubles.append(_lined_up(place, event, settings.folder))
@@ -45,7 +46,7 @@ def tell(settings: PipelineSettings, secrets: Secrets, record: Mapping[str, Any]
 
 def lineage_event(settings: PipelineSettings, record: Mapping[str, Any]) -> dict[str, Any]:
     """The OpenLineage event of a run: its sources are inputs, its tables outputs; addresses are those of the file."""
-    kind = "FAIL" if record["outcome"] in ("stopped", "failed") else "COMPLETE"
+    kind = "FAIL" if record["outcome"] in FAILED else "COMPLETE"
     sources = [source for source in settings.sources if kind == "FAIL" or source.name in record.get("sources", {})]
     return {
         "eventType": kind,
@@ -89,6 +90,8 @@ def _gauges(status: PipelineStatus, runs: list[dict[str, Any]]) -> Iterator[tupl
     for copy in status.replicas:
         if copy["lag"] is not None:
             yield "strandline_copy_lag_steps", {**of, "copy": copy["name"]}, copy["lag"]
+    for copy in status.replicas:
+        yield "strandline_copy_ok", {**of, "copy": copy["name"]}, int(not copy["error"])
     for dump in status.dumps:
         if dump["age"] is not None:
             yield "strandline_dump_age_seconds", {**of, "dumps": dump["name"]}, round(dump["age"], 3)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from strandline.dumps import PERIODS, Dumps, kept_by, parse_rule
-from strandline.errors import Cancelled, InUse, StrandlineError
+from strandline.errors import Cancelled, InUse, SqlError, StrandlineError
 from strandline.pipeline import annotated_source
 from strandline.pipeline.extracts import address_of
 from strandline.pipeline.journal import Journal, Step
@@ -26,6 +26,7 @@ from strandline.pipeline.step import PipelineContext, Stages, sweep_signatures
 from strandline.relations import Address
 from strandline.replication import Position
 from strandline.store import Store
+from strandline.values import parse_sql
 
 
 def is_due(replica: ReplicaSettings, last: Mapping[str, Any] | None, now: float) -> bool:
@@ -67,6 +68,36 @@ def drop_old_snapshots(store: Store, names: Iterable[str], rule: str) -> None:
 
 
 FIRST, FULL = "first", "full"
+
+
+def in_order(views: Sequence[ViewSettings]) -> list[ViewSettings]:
+    """The views, each after those of them that it stands on."""
+    by_name = {view.name: view for view in views}
+    any_case = {view.name.lower(): view.name for view in views}
+    ordered: dict[str, ViewSettings] = {}
+
+    def put(name: str, above: tuple[str, ...]) -> None:
+        if name in ordered or name in above:  # views that stand on each other are refused where they are defined
+            return
+        for relation in _relations_named(by_name[name].sql):
+            below = relation if relation in by_name else any_case.get(relation.lower())
+            if below is not None:
+                put(below, (*above, name))
+        ordered[name] = by_name[name]
+
+    for name in by_name:
+        put(name, ())
+    return list(ordered.values())
+
+
+def _relations_named(sql: str) -> list[str]:
+    try:
+        trees = parse_sql(sql, "ordering views")
+    except SqlError:
+        return []
+    from sqlglot import exp
+
+    return [table.name for tree in trees for table in tree.find_all(exp.Table)]
 
 
 def define_view(store: Store, view: ViewSettings) -> None:
@@ -144,7 +175,7 @@ def refresh_and_dump(context: PipelineContext, step: Step, stages: Stages, now: 
     """Views, copies and dumps, as far as they are due."""
     views, replicas, dumps = {}, dict(step.replicas), dict(step.dumps)
     with stages.stage("views"):
-        for view in context.settings.views:
+        for view in in_order(context.settings.views):
             views[view.name] = _attempt(context, now, None, partial(_define, context, view))
     with stages.stage("replicas"):
         for replica in context.settings.replicas:

@@ -6,20 +6,29 @@ locked or written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import pyarrow as pa
 
 from strandline.engine import runs_on_spark
 from strandline.errors import Cancelled, StrandlineError
 from strandline.pipeline import annotated_source
-from strandline.pipeline.detection import TableState, plan_detection, read_table_state
+from strandline.pipeline.detection import NO_DRIFT, ExtractDrift, TableState, plan_detection, read_table_state
 from strandline.pipeline.extracts import Extract, address_of, describe_extract, typed_as_the_table
-from strandline.pipeline.finish import dump_places, is_due
+from strandline.pipeline.finish import dump_places, in_order, is_due
 from strandline.pipeline.guards import guard_extract
 from strandline.pipeline.journal import Journal, Step
-from strandline.pipeline.settings import DumpSettings, ReplicaSettings, SourceSettings
+from strandline.pipeline.settings import DumpSettings, ReplicaSettings, SourceSettings, ViewSettings
 from strandline.pipeline.step import PipelineContext, is_annotated, snapshot_name
+from strandline.storage import MemoryStorage
+from strandline.store import Store, create_on
+from strandline.values import no_rows
+
+TROUBLE = "trouble"
+"""How the words for a view, copy or dump begin that would fail."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +57,15 @@ class RunPlan:
     snapshot: str
     resumes: int | None
     sources: tuple[SourcePlan, ...]
+    views: Mapping[str, str]
     replicas: Mapping[str, str]
     dumps: Mapping[str, str]
 
     @property
     def trouble(self) -> bool:
-        return any(source.trouble for source in self.sources)
+        """Whether something would stop the run, or fail in it."""
+        words = [*self.views.values(), *self.replicas.values(), *self.dumps.values()]
+        return any(source.trouble for source in self.sources) or any(each.startswith(TROUBLE) for each in words)
 
     @property
     def new(self) -> bool:
@@ -65,39 +77,94 @@ def plan_run(context: PipelineContext, now: float) -> RunPlan:
     """What a run would do now."""
     last = Journal(context.store, context.settings.name).last()
     number = 1 if last is None else last.number + 1
+    planned = [_source(context, source, last, now) for source in context.settings.sources]
     return RunPlan(
         pipeline=context.settings.name,
         step=number,
         snapshot=snapshot_name(context.settings, number, now),
         resumes=last.number if last is not None and not last.finished else None,
-        sources=tuple(_source(context, source, last, now) for source in context.settings.sources),
-        replicas={replica.name: _replica(replica, last, now) for replica in context.settings.replicas},
+        sources=tuple(source for source, _ in planned),
+        views=_views(context, [columns for _, columns in planned]),
+        replicas={replica.name: _replica(context, replica, last, now) for replica in context.settings.replicas},
         dumps={dump.name: _dump(context, dump) for dump in context.settings.dumps},
     )
 
 
-def _source(context: PipelineContext, source: SourceSettings, last: Step | None, now: float) -> SourcePlan:
+def _source(
+    context: PipelineContext, source: SourceSettings, last: Step | None, now: float
+) -> tuple[SourcePlan, pa.Schema | None]:
+    """The plan for a source, and the columns that its table has then; None if something would stop the step."""
     table = read_table_state(context.store, source, last, context.states)
     try:
         return _plan_source(context, source, table, now)
     except Cancelled:
         raise
     except (StrandlineError, OSError) as error:
-        return SourcePlan(source.name, source.table, source.location, trouble=context.secrets.scrub(str(error)))
+        trouble = context.secrets.scrub(str(error))
+        return SourcePlan(source.name, source.table, source.location, trouble=trouble), None
 
 
-def _plan_source(context: PipelineContext, source: SourceSettings, table: TableState, now: float) -> SourcePlan:
+def _plan_source(
+    context: PipelineContext, source: SourceSettings, table: TableState, now: float
+) -> tuple[SourcePlan, pa.Schema | None]:
     extract = describe_extract(source, context.secrets, context.options.session)
     guard_extract(extract, now, rows_too=False)
     base = SourcePlan(source.name, source.table, extract.shown, extract.relation.rows, extract.relation.bytes)
     if is_annotated(context, source):
-        return _base_plan(context, source, table, base)
+        planned = _base_plan(context, source, table, base)
+        return planned, None if planned.trouble else _columns(extract, table)
     extract = typed_as_the_table(extract, table.record)
     detection = plan_detection(source, table, extract)
     reads = {"load": extract.relation.bytes, "nothing": 0, "signatures": extract.relation.bytes}
     size = reads.get(detection.how, extract.relation.bytes + table.bytes)
     planned = replace(base, how=detection.how, why=detection.why, reads=size, drift=detection.drift.to_json())
-    return replace(planned, runner=_runner(context, extract, table))
+    return replace(planned, runner=_runner(context, extract, table)), _columns(extract, table, detection.drift)
+
+
+def _columns(extract: Extract, table: TableState, drift: ExtractDrift = NO_DRIFT) -> pa.Schema:
+    """The columns of a source's table once the step has happened."""
+    if table.record is None:
+        return extract.schema
+    now = {field.name: field for field in table.record.arrow_schema if field.name in table.record.shown}
+    return pa.schema([*(now | {field.name: field for field in (*drift.widened, *drift.added)}).values()])
+
+
+def _views(context: PipelineContext, columns: Sequence[pa.Schema | None]) -> dict[str, str]:
+    """What becomes of each view, in the order in which they are defined; tried on a store of empty tables."""
+    views = in_order(context.settings.views)
+    made = {
+        source.table: (schema, source.key)
+        for source, schema in zip(context.settings.sources, columns, strict=True)
+        if schema is not None
+    }
+    if not views or len(made) < len(columns):
+        return {view.name: "not looked at: a source would stop the step" for view in views}
+    known = {view.name: view.sql for view in context.store.views()}
+    with create_on(MemoryStorage()) as trial:
+        _make_relations(trial, context.store, made)
+        for name, sql in known.items():
+            with suppress(StrandlineError):
+                trial.view(name, sql, strict=False)
+        return {view.name: _view(trial, view, known.get(view.name)) for view in views}
+
+
+def _make_relations(trial: Store, store: Store, tables: Mapping[str, tuple[pa.Schema, Sequence[str]]]) -> None:
+    """Empty tables for those that sources fill, and for what else views may read."""
+    others = {*store.tables(), *(one.name for one in store.what_ifs())} - set(tables)
+    shapes = {name: (store.view(name).schema, store.view(name).key) for name in others}
+    with trial.transaction() as transaction:
+        for name, (schema, key) in {**shapes, **tables}.items():
+            transaction.create_table(name, no_rows(schema), key=list(key) or None)
+
+
+def _view(trial: Store, view: ViewSettings, known: str | None) -> str:
+    try:
+        trial.view(view.name, view.sql, strict=view.strict)
+    except StrandlineError as error:
+        return f"{TROUBLE}: {error}"
+    if known is None:
+        return "new"
+    return "as it is" if known == view.sql else "defined anew"
 
 
 def _base_plan(context: PipelineContext, source: SourceSettings, table: TableState, base: SourcePlan) -> SourcePlan:
@@ -112,7 +179,11 @@ def _runner(context: PipelineContext, extract: Extract, table: TableState) -> st
     return "spark" if runs_on_spark(context.options.runner, extract.relation.bytes + table.bytes) else "inline"
 
 
-def _replica(replica: ReplicaSettings, last: Step | None, now: float) -> str:
+def _replica(context: PipelineContext, replica: ReplicaSettings, last: Step | None, now: float) -> str:
+    try:
+        context.secrets.address(replica.to, f"opening the copy {replica.name!r}")
+    except StrandlineError as error:
+        return f"{TROUBLE}: {context.secrets.scrub(str(error))}"
     recorded = None if last is None else last.replicas.get(replica.name)
     if recorded is None:
         return "due: it is new"
@@ -126,5 +197,5 @@ def _dump(context: PipelineContext, dump: DumpSettings) -> str:
         target, key_file = dump_places(context, dump)
         level = context.store.dump_due(target, schedule=dump.schedule, key_file=key_file)
     except (StrandlineError, OSError) as error:
-        return f"trouble: {context.secrets.scrub(str(error))}"
+        return f"{TROUBLE}: {context.secrets.scrub(str(error))}"
     return "none due" if level is None else f"level {level} is due"

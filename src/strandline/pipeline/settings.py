@@ -15,10 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from strandline.differential import share
 from strandline.dumps import PERIODS, SCHEDULE, parse_rule, parse_schedule
 from strandline.errors import InputError, NotFound, StrandlineError, did_you_mean
 from strandline.pipeline.places import located
-from strandline.relations import ReadOptions
+from strandline.relations import ReadOptions, kind_of
+from strandline.replication import BASE_DIALECTS
 
 DETECTORS = ("auto", "store", "signatures", "annotated")
 PICKS = ("all", "latest")
@@ -264,7 +266,7 @@ def _settings(top: Section) -> PipelineSettings:
         path=path,
         folder=folder,
         store=top.text("store"),
-        work=located(top.text("work", f"{stem}.work"), folder),
+        work=os.path.normpath(located(top.text("work", f"{stem}.work"), folder)),
         snapshot=_snapshot(top, name),
         keep=_rule(top),
         sources=sources,
@@ -318,8 +320,8 @@ def _guards(section: Section) -> Guards:
     unique = section.values.get("unique", [])
     unique = [unique] if isinstance(unique, str) else unique
     return Guards(
-        changed=section.read("changed", _share),
-        deleted=section.read("deleted", _share),
+        changed=section.read("changed", share),
+        deleted=section.read("deleted", _share_deleted),
         required=section.names("required"),
         unique=tuple((one,) if isinstance(one, str) else tuple(one) for one in unique),
         fresh=section.read("fresh", duration_of),
@@ -362,6 +364,7 @@ def _check_names(settings: PipelineSettings, top: Section) -> None:
     for source in settings.sources:
         if tables.count(source.table) > 1:
             raise top.document.error(f"two sources fill the table {source.table!r}", ("sources", source.name), "table")
+        _check_detector(source, top)
     known = [*tables, *(view.name for view in settings.views)]
     for view in settings.views:
         if view.name in tables:
@@ -371,6 +374,24 @@ def _check_names(settings: PipelineSettings, top: Section) -> None:
             hint = did_you_mean(replica.of, known, most=1, cutoff=0.5) or f"There are {', '.join(known)}"
             why = f"there is no table or view {replica.of!r}"
             raise top.document.error(why, ("replicas", replica.name), "of", hint)
+    targets: dict[str, str] = {}
+    for replica in settings.replicas:
+        other = targets.setdefault(located(replica.to, settings.folder), replica.name)
+        if other != replica.name:
+            why = f"'to' is that of the replica {other!r}"
+            raise top.document.error(why, ("replicas", replica.name), "to", "Give each copy a place of its own")
+    if "${" in settings.work:
+        raise top.error("'work' has no variables: its path is shown", "work", "Write the path")
+    if settings.work == os.path.normpath(located(settings.store, settings.folder)):
+        raise top.error("'work' and 'store' are one folder", "work", f"Leave it out: it is {settings.name}.work then")
+
+
+def _check_detector(source: SourceSettings, top: Section) -> None:
+    """Refuses to annotate what is no table of a database; a variable may hold a URL, and is seen when it is opened."""
+    kind = kind_of(source.location)
+    if source.detect == "annotated" and kind not in BASE_DIALECTS and not source.location.startswith("${"):
+        why = f"only a table of PostgreSQL or SQLite can be annotated, not {source.location}"
+        raise top.document.error(why, ("sources", source.name), "detect", 'Say detect = "store", or leave it out')
 
 
 def _snapshot(top: Section, name: str) -> str:
@@ -399,11 +420,12 @@ def _rule(section: Section) -> str | None:
     return rule
 
 
-def _share(value: Any) -> float:
-    match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*)\s*(%?)\s*", str(value))
-    if not match or isinstance(value, bool):
-        raise InputError(f"{value!r} is no share", hint='Say for example "30%" or 0.3')
-    return float(match[1]) / (100 if match[2] else 1)
+def _share_deleted(value: Any) -> float:
+    allowed = share(value)
+    if allowed >= 1:
+        hint = "Write a smaller share, or leave it out"
+        raise InputError(f"{value!r} lets every row be deleted: it never stops a step", hint=hint)
+    return allowed
 
 
 def _count(value: Any) -> int:

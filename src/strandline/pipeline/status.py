@@ -54,13 +54,13 @@ def _source(name: str, last: Step | None, now: float) -> dict[str, Any]:
 def _replica(replica: ReplicaSettings, last: Step | None, steps: tuple[Step, ...]) -> dict[str, Any]:
     recorded = {} if last is None else last.replicas.get(replica.name, {})
     at = recorded.get("step")
-    newer = [step for step in steps if at is not None and step.number > at]
+    newer = [step for step in steps if step.number > (at or 0)]  # a copy that never arrived lacks all steps
     return {
         "name": replica.name,
         "of": replica.of,
         "to": replica.to,
         "position": at,
-        "lag": None if at is None or last is None else last.number - at,
+        "lag": None if last is None else last.number - (at or 0),
         "lag_seconds": None if not newer or last is None else last.started - newer[0].started,
         "method": recorded.get("method"),
         "error": recorded.get("error"),

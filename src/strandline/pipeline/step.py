@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from strandline.errors import Conflict, GuardTripped, SchemaError
+from strandline.errors import Conflict, GuardTripped, InputError, SchemaError
 from strandline.pipeline import annotated_source
 from strandline.pipeline.detection import RunOptions, SourceChanges, TableState, detect_changes, read_table_state
 from strandline.pipeline.extracts import Extract, address_of, check_unchanged, open_extracts
@@ -205,13 +205,19 @@ def _accepted(step: Step, accept: frozenset[str]) -> Step:
 def is_annotated(context: PipelineContext, source: SourceSettings) -> bool:
     """Whether the source's base says itself what changed."""
     place = context.secrets.fill(source.location, f"opening the source {source.name!r}")
-    if source.detect not in ("auto", "annotated") or not is_database(place):
+    if source.detect not in ("auto", "annotated"):
+        return False
+    address = address_of(source, context.secrets) if is_database(place) else None
+    if address is None or address.kind not in BASE_DIALECTS:
+        if source.detect == "annotated":
+            raise InputError(
+                f"only a table of PostgreSQL or SQLite can be annotated, not {source.location}",
+                doing=f"detecting the changes of the source {source.name!r}",
+                hint='Say detect = "store"',
+            )
         return False
     if source.detect == "annotated":
         return True
-    address = address_of(source, context.secrets)
-    if address.kind not in BASE_DIALECTS:
-        return False
     return annotated_source.is_base(address) and not annotated_source.obstacle_to_annotating(source, address)
 
 

@@ -128,7 +128,7 @@ def the_same(state: CopyState, definition: CopyDefinition, shown: str) -> CopySt
         raise InputError(
             "the target already holds a copy of something else, or with other columns",
             doing=f"replicating to {shown}",
-            hint="Drop that copy first, or choose another name",
+            hint="Drop that copy where it was made, or choose another name",
         )
     return state
 

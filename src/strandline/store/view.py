@@ -179,11 +179,13 @@ class View(ArrowRows):
         _check_same(before, wanted, address)
         record = before or wanted
         with open_target(address) as replica:
-            left = source_of(replica.state(), self._host.identity) if before is None else None
+            there = replica.state()
+            left = source_of(there, self._host.identity) if before is None else None
             if left is not None and left not in taken:
                 record = replace(record, id=left)  # forgotten, and still there: it goes on as the copy that it was
-            # Refuses a target that holds something else, or can't hold a column, before the store knows of it.
-            replica.create(copy_definition(subscription, record.id))
+            if there is None or there.definition.source != record.id:
+                # Refuses a target that holds something else, or can't hold a column, before the store knows of it.
+                replica.create(copy_definition(subscription, record.id))
         if before is None or (before.keep, before.target) != (wanted.keep, wanted.target):
             entered = replace(record, keep=wanted.keep, target=wanted.target)
             self._host.autocommit(lambda transaction: _add_copy(transaction, self._host, entered))

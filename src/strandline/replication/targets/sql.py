@@ -171,6 +171,8 @@ class SqlTarget:
             with self._database.transaction():
                 state = self._locked_state()
                 old = self._layout(state.definition)
+                if not self._present_columns(old):
+                    return "its table is gone"
                 self._check_layout(state, old)
                 evolution = SqlEvolution(old, new)
                 if evolution.obstacle:

@@ -233,6 +233,8 @@ class StoreTarget:
             state = self._state_of(view)
             if state is None:
                 raise self._no_copy()
+            if view.find_domain(self._name) is None:
+                return "its table is gone"
             self._check_layout(view, state)
         evolution = Evolution(state.definition, definition)
         with self._transaction(f"Other columns for {self._name}") as tx:
