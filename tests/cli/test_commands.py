@@ -321,6 +321,9 @@ def test_the_demo_tells_a_story_and_its_figures(
     assert found.json["analysts_bytes"] < found.json["analysts_full_bytes"]
     assert found.json["level_1_bytes"] > 0
     assert Path(found.json["report"]).exists()
+    inline = command("demo", "--folder", tmp_path / "without", "--runner", "inline")
+    assert inline.code == 0
+    assert "Spark" not in inline.err
     again = command("demo", "--folder", tmp_path / "shop")
     assert again.code == 2
     assert "is not empty" in again.err

@@ -62,7 +62,7 @@ def demo(folder: str | None, as_json: bool, runner: str) -> int:
     """
     from strandline.cli.demo_story import run_demo
 
-    figures = run_demo(say if not as_json else lambda words: None, folder)
+    figures = run_demo(say if not as_json else lambda words: None, folder, "inline" if runner == "inline" else "spark")
     if as_json:
         emit_json(figures)
     return 0

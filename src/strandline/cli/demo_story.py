@@ -72,6 +72,7 @@ class Story:
     say: Say
     home: Path
     shop: OperationalDatabase
+    runner: str = "spark"
     figures: dict[str, Any] = field(default_factory=dict)
     number: int = 0
 
@@ -87,7 +88,7 @@ class Story:
         return self.home / "shop"
 
 
-def run_demo(say: Say, folder: str | None = None) -> dict[str, Any]:
+def run_demo(say: Say, folder: str | None = None, runner: str = "spark") -> dict[str, Any]:
     """Runs the demo in a new folder, which it leaves behind, and returns the figures that it printed."""
     started = time.perf_counter()
     home = Path(folder or tempfile.mkdtemp(prefix="strandline-demo-")).absolute()
@@ -95,7 +96,7 @@ def run_demo(say: Say, folder: str | None = None) -> dict[str, Any]:
         raise StrandlineError(f"{home} is not empty", doing="starting the demo", hint="Name a new folder")
     home.mkdir(parents=True, exist_ok=True)
     (home / "shop.toml").write_text(PIPELINE, "utf-8")
-    story = Story(say, home, OperationalDatabase(home / "shop.db"))
+    story = Story(say, home, OperationalDatabase(home / "shop.db"), runner)
     say(f"A shop, in {home}")
     for act in (_open, _first_night, _second_night, _suppose, _third_night, _merge, _dumps, _disaster, _check):
         act(story)
@@ -105,11 +106,13 @@ def run_demo(say: Say, folder: str | None = None) -> dict[str, Any]:
 
 
 def _open(story: Story) -> None:
-    story.step("Spark starts, and the shop opens.")
+    on_spark = story.runner == "spark"
+    story.step("Spark starts, and the shop opens." if on_spark else "The shop opens.")
     started = time.perf_counter()
-    session()
+    if on_spark:
+        session()
     made = story.shop.open(ORDERS)
-    story.tell(f"Its database has {made}; Spark is up. {_took(started)}")
+    story.tell(f"Its database has {made}{'; Spark is up' if on_spark else ''}. {_took(started)}")
 
 
 def _first_night(story: Story) -> None:
@@ -226,7 +229,7 @@ def _night(story: Story) -> RunResult:
 
 
 def _run(story: Story) -> RunResult:
-    ran = Pipeline(read_settings(story.home / "shop.toml"), options=RunOptions("spark")).run()
+    ran = Pipeline(read_settings(story.home / "shop.toml"), options=RunOptions(story.runner)).run()
     if ran.behind:
         raise StrandlineError(str(ran.behind), doing="refreshing the demo's copies")
     story.figures["report"] = ran.report
