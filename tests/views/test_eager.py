@@ -190,6 +190,24 @@ def test_a_commit_never_fails_because_of_a_view(tmp_path: Path) -> None:
         assert copy.refresh().method == "difference"
 
 
+def test_every_copy_is_told_why_its_difference_is_not_known_any_more(tmp_path: Path) -> None:
+    """The first one to be refreshed begins the difference table anew; the reason is the same for the others."""
+    with create_on(MemoryStorage()) as store:
+        example(store)
+        view = store.view("v")
+        copies = [view.replicate(f"sqlite:///{tmp_path}/copies.db#c{place}") for place in range(3)]
+        with store.transaction() as tx:
+            tx.add_column("t", "more", pa.string())
+        done = []
+        for copy in copies:
+            assert "its columns have changed" in copy.explain().why
+            done.append(copy.refresh())
+        assert {one.method for one in done} == {"repair"}
+        assert {one.why for one in done} == {
+            "the difference is not known any more: the table t was dropped or renamed, or its columns have changed"
+        }
+
+
 def test_what_cannot_be_kept_eagerly_is_refused() -> None:
     with create_on(MemoryStorage()) as store:
         example(store)

@@ -52,11 +52,11 @@ _RECORDS = pa.schema([pa.field("view", pa.string()), pa.field("record", pa.strin
 class Segments:
     """What is known of a view's difference table: it has every change of the view after the commit `since`.
 
-    `broken` says why the difference is not known any more; it is empty while it is. `modifications` holds, for segments
-    that one update by expression made, the statements that say the same, by kind of copy. Every writer counts
-    `revision` on by one, so that one who writes what he read too long ago is found out. `leaving` is the commit from
-    which on copies come to stand at states instead, at their next refresh: the view is to be deferred once the last of
-    them has left. It is 0 unless that is so.
+    `broken` says why the difference is not known any more; it is empty while it is, and `earlier` says it of the one
+    before. `modifications` holds, for segments that one update by expression made, the statements that say the same, by
+    kind of copy. Every writer counts `revision` on by one, so that one who writes what he read too long ago is found
+    out. `leaving` is the commit from which on copies come to stand at states instead, at their next refresh: the view
+    is to be deferred once the last of them has left. It is 0 unless that is so.
     """
 
     view: str
@@ -66,6 +66,7 @@ class Segments:
     modifications: Mapping[int, Statements] = field(default_factory=dict)
     revision: int = 0
     leaving: int = 0
+    earlier: str = ""
 
     @property
     def table(self) -> str:
@@ -103,6 +104,7 @@ class Segments:
             "modifications": {str(number): dict(by_audience) for number, by_audience in self.modifications.items()},
             "revision": self.revision,
             "leaving": self.leaving,
+            "earlier": self.earlier,
         }
         return {"view": self.view, "record": json.dumps(record)}
 
@@ -114,7 +116,8 @@ class Segments:
             return replace(segments, revision=record["revision"])
         modifications = {int(number): by_audience for number, by_audience in record["modifications"].items()}
         segments = Segments(row["view"], record["fingerprint"], record["since"], record["broken"], modifications)
-        return replace(segments, revision=record["revision"], leaving=record["leaving"])
+        segments = replace(segments, revision=record["revision"], leaving=record["leaving"])
+        return replace(segments, earlier=record.get("earlier", ""))
 
 
 def all_segments(view: ReadView, cache: PageCache) -> dict[str, Segments]:
@@ -140,7 +143,7 @@ def begin(transaction: TableTransaction, view: ReadView, cache: PageCache, defin
     segments = Segments(definition.name, definition.fingerprint)
     known = all_segments(view, cache).get(definition.name)
     if known is not None:
-        segments = replace(segments, revision=known.revision + 1)
+        segments = replace(segments, revision=known.revision + 1, earlier=known.broken or known.earlier)
     if view.find_domain(SEGMENTS) is None:
         transaction.create_table(SEGMENTS, records([segments]), key="view")
     else:

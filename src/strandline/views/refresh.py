@@ -90,7 +90,7 @@ class RefreshContext:
             rows = self._kept(position.commit)
             return NetDifference(self.wanted.restricted(rows), len(rows), self._parts(position.commit))
         with pinned(self.host, self.record.id, position) as standing:
-            obstacle = self._obstacle(standing)
+            obstacle = self._obstacle(standing, position)
             if standing is None or obstacle:
                 return obstacle
             for relation in self.wanted.definition.relations:
@@ -106,7 +106,7 @@ class RefreshContext:
         if self._is_kept_since(position):
             return len(self._kept(position.commit))
         with pinned(self.host, self.record.id, position) as standing:
-            obstacle = self._obstacle(standing)
+            obstacle = self._obstacle(standing, position)
             if standing is None or obstacle:
                 return obstacle
             states = TwoStates(standing, self.state)
@@ -173,10 +173,12 @@ class RefreshContext:
         for one in definition.occurrences:
             yield one.relation, () if definition.regenerated else definition.columns_of(one.alias)
 
-    def _obstacle(self, standing: StoreState | None) -> str:
+    def _obstacle(self, standing: StoreState | None, position: ViewPosition) -> str:
         """Why the difference from a state is not known; empty if it is."""
         if standing is None:
-            broken = self.segments.broken if self.segments else ""
+            kept = self.segments
+            earlier = kept.earlier if kept and position.commit < kept.since else ""
+            broken = (kept.broken if kept else "") or earlier
             return f"the difference is not known any more: {broken}" if broken else GONE
         reasons = (self.state.unlike(standing, relation, columns) for relation, columns in self._read())
         return next((reason for reason in reasons if reason), "")
