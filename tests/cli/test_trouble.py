@@ -32,7 +32,6 @@ WRONG: dict[str, tuple[str, ...]] = {
     "ignoring the key": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--ignore", "id"),
     "renaming what is not there": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--rename", "a=b"),
     "no size": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--memory", "much"),
-    "a share beyond all": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--fail-over", "30"),
     "no share": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--fail-over", "much"),
     "too few bits": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--bits", "31"),
     "no probability": ("diff", "monday.parquet", "tuesday.parquet", "-k", "id", "--miss-probability", "2"),

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import model
-from tests.examples import LAWS
+from tests.examples import LAWS, examples
 from tests.random_tables import Case, cases
 
 import strandline as sl
@@ -74,6 +74,7 @@ _steps = st.lists(st.integers(0, 6), min_size=1, max_size=9)
 
 
 @pytest.mark.usefixtures("many_pieces")
+@settings(max_examples=examples(12))
 @given(steps=st.tuples(_steps, _steps), gone=st.sets(st.integers(0, 299)), come=st.sets(st.integers(0, 299)))
 def test_sides_nearly_in_key_order_are_merged_by_ranges(
     steps: tuple[list[int], list[int]], gone: set[int], come: set[int]
