@@ -21,7 +21,7 @@ from strandline.differential.options import DiffOptions
 from strandline.differential.plan import DiffPlan, Input
 from strandline.differential.signatures import SignatureState
 from strandline.errors import InputError
-from strandline.relations import clustering_of, cut_ranges
+from strandline.relations import clustering_of
 
 if TYPE_CHECKING:
     from strandline.differential.differential import DiffRun
@@ -193,15 +193,13 @@ def sizes_of(plan: DiffPlan, options: DiffOptions, state: SignatureState | None)
 
 def _order(plan: DiffPlan) -> tuple[bool, float]:
     """Whether statistics show both sides in key order, or so nearly that few rows lie between ranges; their share."""
-    key = plan.comparison.key
-    old, new = plan.old.parts(key), plan.new.parts(key)
-    pieces = plan.pieces(plan.bytes)
-    ranges = cut_ranges(old, new, key, pieces)
+    key, by_key = plan.comparison.key, plan.by_key
+    ranges = by_key.ranges
     rows = max(sum(piece.rows for piece in ranges), 1)
     between = sum(piece.leftovers for piece in ranges) / rows
-    if key and all(clustering_of(some, key).clustered for some in (old, new) if some):
+    if key and all(clustering_of(some, key).clustered for some in (by_key.old, by_key.new) if some):
         return True, between
-    even = sum(piece.bytes for piece in ranges) / pieces
+    even = sum(piece.bytes for piece in ranges) / plan.pieces(plan.bytes)
     return len(ranges) > 1 and max(piece.bytes for piece in ranges) <= 2 * even, between
 
 

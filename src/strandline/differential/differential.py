@@ -174,8 +174,7 @@ def _naming_keys_made_one(plan: DiffPlan) -> Iterator[None]:
     try:
         yield
     except KeysError:
-        unfolded = plan.unfolded or () if plan.comparison.folding else ()
-        for side, given, relation in zip(("old", "new"), (plan.old, plan.new), unfolded, strict=False):
+        for side, given, relation in zip(("old", "new"), (plan.old, plan.new), plan.unfolded or (), strict=False):
             names = given.file_names()
             rules = {names[name]: rule for name, rule in plan.comparison.folding.items()}
             found = keys_made_one(side, relation, [names[name] for name in plan.comparison.key], rules)

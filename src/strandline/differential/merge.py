@@ -26,7 +26,7 @@ from strandline.differential.partitioned_hash import (
     partitioned_hash,
     whole,
 )
-from strandline.differential.plan import DiffPlan, exchange_side
+from strandline.differential.plan import DiffPlan, RangesOfKey, exchange_side
 from strandline.differential.result import DiffResult, WorkDone, gather, spill, write_part
 from strandline.engine import Attempt, Outcome, Result, WorkItem, kernel
 from strandline.errors import InputError
@@ -34,9 +34,7 @@ from strandline.relations import (
     Exchange,
     KeyRange,
     Scan,
-    Split,
     can_be_ordered,
-    cut_ranges,
     inside,
     merged,
     run_exchanged,
@@ -51,31 +49,27 @@ OUTSIDE = ("old", "new")
 def merge(plan: DiffPlan, keep_sorted: str | None = None) -> DiffResult:
     """The differential by ranges of the key; `keep_sorted` is a folder for the new side in key order."""
     comparison = plan.comparison
-    pieces = plan.pieces(plan.bytes)
-    old, new = plan.old.parts(comparison.key), plan.new.parts(comparison.key)
-    ranges = cut_ranges(old, new, comparison.key, pieces)
+    pieces, by_key = plan.pieces(plan.bytes), plan.by_key
     if keep_sorted is None and pieces == 1:
         return whole(plan)
-    if keep_sorted is None and len(ranges) > 1:
-        return _merge_clustered(plan, old, new, ranges)
-    if not can_be_ordered(comparison.header.after_schema, comparison.key) or not (old or new):
+    if keep_sorted is None and len(by_key.ranges) > 1:
+        return _merge_clustered(plan, by_key)
+    if not can_be_ordered(comparison.header.after_schema, comparison.key) or not (by_key.old or by_key.new):
         # Nested keys have no order to merge by; they meet by their hash.
         return partitioned_hash(plan)
     return _merge_sorted(plan, pieces, keep_sorted)
 
 
-def _merge_clustered(
-    plan: DiffPlan, old: Sequence[Split], new: Sequence[Split], ranges: Sequence[KeyRange]
-) -> DiffResult:
+def _merge_clustered(plan: DiffPlan, by_key: RangesOfKey) -> DiffResult:
     """Ranges that own row groups of both sides: nothing is shuffled and nothing read twice."""
     items = [
         {
-            "old": plan.old.side.with_scans(merged(old[place].scan for place in piece.old)).to_json(),
-            "new": plan.new.side.with_scans(merged(new[place].scan for place in piece.new)).to_json(),
+            "old": plan.old.side.with_scans(merged(by_key.old[place].scan for place in piece.old)).to_json(),
+            "new": plan.new.side.with_scans(merged(by_key.new[place].scan for place in piece.new)).to_json(),
             "range": piece.to_json(),
             "comparison": plan.comparison.to_json(),
         }
-        for piece in ranges
+        for piece in by_key.ranges
     ]
     outcomes = plan.runner.run(merge_range, items, plan.spool, "comparing key ranges")
     leftovers = _compare_leftovers(plan, outcomes)

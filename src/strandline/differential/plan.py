@@ -27,12 +27,14 @@ from strandline.relations import (
     DatabaseRelation,
     EqualRanges,
     ExchangeSide,
+    KeyRange,
     Relation,
     Scan,
     Split,
     SpooledRelation,
     UnequalRows,
     conform,
+    cut_ranges,
     database_address,
     flowing_frame,
     is_database_url,
@@ -46,6 +48,7 @@ from strandline.relations import (
     unequal_rows,
     written_out,
 )
+from strandline.storage import cached_property
 from strandline.values import Incomparable, common_type, match, parse_condition, unequal
 
 if TYPE_CHECKING:
@@ -104,6 +107,15 @@ class Input:
 
 
 @dataclass(frozen=True)
+class RangesOfKey:
+    """The row groups of both sides with the bounds of the key, and the ranges of it that they are cut into."""
+
+    old: Sequence[Split]
+    new: Sequence[Split]
+    ranges: Sequence[KeyRange]
+
+
+@dataclass(frozen=True)
 class DiffPlan:
     """Everything that an algorithm needs."""
 
@@ -115,7 +127,7 @@ class DiffPlan:
     memory: int = field(default_factory=lambda: machine_memory() // 2)
     equal: EqualRanges | None = None
     unfolded: tuple[Relation, Relation] | None = None
-    """Both sides as they were before their keys were folded."""
+    """Both sides as they were before their keys were folded, where they are."""
 
     @property
     def flows(self) -> bool:
@@ -126,6 +138,13 @@ class DiffPlan:
     def bytes(self) -> int:
         """Both sides on storage, as read."""
         return self.old.bytes + self.new.bytes
+
+    @cached_property
+    def by_key(self) -> RangesOfKey:
+        """The ranges of the key, from statistics alone: they tell whether merging pays, and are its work items."""
+        key = self.comparison.key
+        old, new = self.old.parts(key), self.new.parts(key)
+        return RangesOfKey(old, new, cut_ranges(old, new, key, self.pieces(self.bytes)))
 
     @property
     def held_whole(self) -> bool:
@@ -174,18 +193,7 @@ def plan_diff(
     """
     runner_name, session = running
     spool = Spool()
-    _check_two_streams(old, new)
-    new_relation = open_relation(
-        new, format=options.new_format, session=session, options=options.reading_new, spool=spool
-    )
-    if isinstance(old, SignatureState):
-        old_relation: Relation = spool_batches([], old.source or "saved signatures", old.schema, spool)
-    elif old is None:
-        old_relation = spool_batches([], "nothing", new_relation.schema, spool)
-    else:
-        old_relation = open_relation(
-            old, format=options.old_format, session=session, options=options.reading_old, spool=spool
-        )
+    old_relation, new_relation = _opened(old, new, options, session, spool)
     # A state was given its new names when it was loaded.
     rename = {} if isinstance(old, SignatureState) else options.rename
     if options.any_case and not isinstance(old, SignatureState):
@@ -201,8 +209,8 @@ def plan_diff(
     flows = bool(frames) and not comparison.folding and _can_flow(frames, old, options, running)
     if not flows:
         old_relation, new_relation = written_out(old_relation), written_out(new_relation)
-    unfolded = (old_relation, new_relation)
-    if comparison.folding:
+    unfolded = (old_relation, new_relation) if comparison.folding else None
+    if unfolded is not None:
         old_relation, new_relation = _folded(unfolded, comparison, options, rename, spool)
     fetched = _fetched(
         _input(old_relation, comparison.old_schema_shared, options, rename),
@@ -228,6 +236,24 @@ def plan_diff(
     )
     _check_keys_are_not_all_null(plan)
     return plan
+
+
+def _opened(
+    old: Any, new: Any, options: DiffOptions, session: SparkSession | None, spool: Spool
+) -> tuple[Relation, Relation]:
+    """Both sides; the schema of a saved state stands for one without rows."""
+    _check_two_streams(old, new)
+    new_relation = open_relation(
+        new, format=options.new_format, session=session, options=options.reading_new, spool=spool
+    )
+    if isinstance(old, SignatureState):
+        return spool_batches([], old.source or "saved signatures", old.schema, spool), new_relation
+    if old is None:
+        return spool_batches([], "nothing", new_relation.schema, spool), new_relation
+    old_relation = open_relation(
+        old, format=options.old_format, session=session, options=options.reading_old, spool=spool
+    )
+    return old_relation, new_relation
 
 
 def _folded(
